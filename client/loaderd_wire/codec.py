@@ -1,0 +1,187 @@
+"""Messages to bytes and back. msgpack only; a message is an array [code, field, field, ...] in the order of its dataclass.
+
+Whatever arrives is checked against the dataclass's own annotations before anybody sees it: types, ranges, sizes. Anything else
+is a ProtocolError, and nothing but a ProtocolError.
+"""
+
+from __future__ import annotations
+
+import struct
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import msgpack
+
+from loaderd_wire import messages as m
+from loaderd_wire.errors import BadSample, ProtocolError
+from loaderd_wire.slots import Chunk, FieldSpec
+
+MAX_MESSAGE = 4 << 20  # bytes of one message
+MAX_TEXT = 1 << 20  # bytes of one string
+MAX_ITEMS = 1 << 17  # entries of one array or map
+MAX_INT = 1 << 62
+LENGTH = struct.Struct("<I")
+
+Check = Callable[[Any], Any]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_INT:
+        raise ProtocolError(f"expected a whole number in [0, 2**62], not {_show(value)}")
+    return value
+
+
+def _real(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise ProtocolError(f"expected a number, not {_show(value)}")
+    return float(value)
+
+
+def _of(kind: type[Any]) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ProtocolError(f"expected {kind.__name__}, not {_show(value)}")
+        return value
+
+    return check
+
+
+def _many(item: Check) -> Check:
+    def check(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise ProtocolError(f"expected an array, not {_show(value)}")
+        return tuple(map(item, value))
+
+    return check
+
+
+def _table(value: Any) -> dict[str, str]:
+    if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
+        raise ProtocolError(f"expected a map of strings, not {_show(value)}")
+    return value
+
+
+def _maybe(item: Check) -> Check:
+    return lambda value: None if value is None else item(value)
+
+
+class Codec:
+    """Bytes for a closed set of dataclasses: `kinds` may be sent by themselves, `parts` occur only inside those."""
+
+    def __init__(self, kinds: Mapping[int, type[Any]], parts: tuple[type[Any], ...]) -> None:
+        self._code_of = {cls: code for code, cls in kinds.items()}
+        self._names = {cls: tuple(f.name for f in fields(cls)) for cls in (*kinds.values(), *parts)}
+        self._checks = {code: self._record(cls) for code, cls in kinds.items()}
+
+    def encode(self, message: Any) -> bytes:
+        """The bytes of a message. Raises ProtocolError when it would be larger than MAX_MESSAGE."""
+        names = self._names[type(message)]
+        body = [self._code_of[type(message)], *[getattr(message, name) for name in names]]
+        data: bytes = msgpack.packb(body, default=self._plain)
+        if len(data) > MAX_MESSAGE:
+            raise ProtocolError(f"{type(message).__name__} of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
+        return data
+
+    def decode(self, data: bytes | memoryview) -> Any:
+        """The message in `data`. Raises ProtocolError for anything that is not exactly one well-formed message."""
+        if len(data) > MAX_MESSAGE:
+            raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
+        try:
+            body = msgpack.unpackb(
+                data,
+                max_str_len=MAX_TEXT,
+                max_bin_len=MAX_TEXT,
+                max_array_len=MAX_ITEMS,
+                max_map_len=MAX_ITEMS,
+                max_ext_len=0,
+            )
+        except Exception as error:  # msgpack raises many kinds: ValueError, UnicodeDecodeError, StackError, TypeError
+            raise ProtocolError(f"not a message: {type(error).__name__}: {error}") from None
+        if type(body) is not list or not body:
+            raise ProtocolError(f"not a message: {_show(body)}")
+        code = body.pop(0)
+        check = self._checks.get(code) if type(code) is int else None
+        if check is None:
+            raise ProtocolError(f"unknown message code {_show(code)}")
+        return check(body)
+
+    def _plain(self, value: Any) -> Any:
+        names = self._names.get(type(value))
+        if names is None:
+            raise TypeError(f"{value!r} cannot be sent")
+        return [getattr(value, name) for name in names]
+
+    def _record(self, cls: type[Any]) -> Check:
+        hints = typing.get_type_hints(cls)
+        checks = [self._check_for(hints[f.name]) for f in fields(cls)]
+
+        def check(value: Any) -> Any:
+            if type(value) is not list or len(value) != len(checks):
+                raise ProtocolError(f"expected the {len(checks)} fields of {cls.__name__}, not {_show(value)}")
+            return cls(*[c(v) for c, v in zip(checks, value, strict=True)])
+
+        return check
+
+    def _check_for(self, hint: Any) -> Check:
+        if hint is int:
+            return _whole
+        if hint is float:
+            return _real
+        if hint in (str, bytes, bool):
+            return _of(hint)
+        if hint in self._names:
+            return self._record(hint)
+        origin, args = typing.get_origin(hint), typing.get_args(hint)
+        if origin is tuple:
+            return _many(self._check_for(args[0]))
+        if origin is dict:
+            return _table
+        if origin is types.UnionType and args[1] is type(None):
+            return _maybe(self._check_for(args[0]))
+        raise TypeError(f"no check for {hint!r}")
+
+
+def _show(value: Any) -> str:
+    return f"{type(value).__name__} {value!r:.60}"
+
+
+WIRE = Codec(
+    {
+        1: m.Hello,
+        2: m.Starting,
+        3: m.Rejected,
+        4: m.Welcome,
+        5: m.Segment,
+        6: m.Bye,
+        7: m.Ask,
+        8: m.Report,
+        16: m.Progress,
+        17: m.Batch,
+        18: m.Pulse,
+        19: m.Failure,
+    },
+    (FieldSpec, Chunk, BadSample, m.Released),
+)
+
+
+def frame(message: m.Message) -> bytes:
+    """A message for the control socket: its length as little-endian uint32, then its bytes."""
+    data = WIRE.encode(message)
+    return LENGTH.pack(len(data)) + data
+
+
+def unframe(buffer: bytearray) -> Any | None:
+    """Take the first whole message off a control socket's buffer; None while it is not complete. Raises ProtocolError."""
+    if len(buffer) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack_from(buffer)
+    if size > MAX_MESSAGE:
+        raise ProtocolError(f"a message of {size} bytes is over the limit of {MAX_MESSAGE}")
+    if len(buffer) < LENGTH.size + size:
+        return None
+    data = bytes(buffer[LENGTH.size : LENGTH.size + size])
+    del buffer[: LENGTH.size + size]
+    return WIRE.decode(data)

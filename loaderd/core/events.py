@@ -1,0 +1,110 @@
+"""What the scheduler is told. Every event comes with now_s, a monotonic clock that stands still while the loop does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loaderd.core.jobs import Done
+from loaderd_wire.messages import Progress, Segment
+from loaderd_wire.slices import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """A client is admitted and `segment` is reserved for it. It has no plan until its first Progress."""
+
+    session: int
+    stream: str
+    shape: Shape
+    seed: int
+    prefetch: int
+    token: bytes
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """The client's control socket is at its end."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A Progress arrived on ZeroMQ. It may be forged, late, repeated, or about a session that is gone."""
+
+    session: int
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The larger segment that was asked for by Grow is reserved and on its way to the client."""
+
+    session: int
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class NotGrown:
+    """It cannot be had; `text` says why, with numbers."""
+
+    session: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDone:
+    worker: int
+    done: Done
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A worker as last looked at. word: its scoreboard stamp. key: the sample's name stamped with it, "" if unknown.
+
+    paused: stopped by a signal, or the loop itself did not run since the last look. anon_bytes: RssAnon + VmSwap; 0 not looked at.
+    """
+
+    worker: int
+    word: int
+    key: str
+    paused: bool
+    anon_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The timer while jobs run: every running worker, read from the scoreboard."""
+
+    seen: tuple[Seen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    """Its pidfd is readable: it will never write again. Nothing else means dead.
+
+    own: the process died of its own doing (SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, an exit, or SIGKILL while the cgroup's
+    oom_kill count rose). cause: "SIGSEGV", "exit code 3", "SIGKILL (out of memory)", ... seen: its last stamp. stack: its dump, if any.
+    boot: not empty if it could not start: the traceback.
+    """
+
+    worker: int
+    own: bool
+    cause: str
+    seen: Seen
+    stack: str
+    boot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Finish: nothing new is made; what was announced stays valid."""
+
+
+Event = Attach | Detach | Told | Grown | NotGrown | WorkerReady | WorkerDone | Look | WorkerDied | Drain

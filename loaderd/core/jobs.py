@@ -1,0 +1,124 @@
+"""What a worker is asked to do and what it answers: the contract between the scheduler and whatever runs jobs.
+
+A job is idempotent: it may run again, in any worker, and writes the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from loaderd_wire.errors import BadSample
+
+
+class Kind(IntEnum):
+    FILL = 0  # make rows [first, last) and write them into the slot
+    BATCH = 1  # a collated stream: make all rows, collate, write; first = 0, last = rows
+    TRIAL = 2  # make rows [first, last) and throw them away: who is it that kills a collated batch?
+    COMPACT = 3  # "skip": move the surviving rows up over `lost`, in order
+
+
+class Stage(IntEnum):
+    """What a worker is doing, as stamped on the scoreboard. The stages of SINGLE tell of one row, the others of the whole job."""
+
+    IDLE = 0
+    OPEN = 1
+    READ = 2
+    DECODE = 3
+    TRANSFORM = 4
+    WRITE = 5
+    FETCH_MANY = 6
+    COLLATE = 7
+    COMPACT = 8
+
+
+SINGLE = frozenset({Stage.READ, Stage.DECODE, Stage.TRANSFORM, Stage.WRITE})
+
+ROW_BITS, STAGE_BITS = 20, 4
+
+
+def stamp(job: int, row: int, stage: int) -> int:
+    """The scoreboard word: job in the upper 40 bits, row in 20, stage in 4. 0 is an idle worker."""
+    return (job << (ROW_BITS + STAGE_BITS)) | (row << STAGE_BITS) | stage
+
+
+def unstamp(word: int) -> tuple[int, int, Stage]:
+    """(job, row, stage) of a scoreboard word; a word that no worker of ours writes reads as idle."""
+    stage = word & ((1 << STAGE_BITS) - 1)
+    if stage > Stage.COMPACT:
+        return 0, 0, Stage.IDLE
+    return word >> (ROW_BITS + STAGE_BITS), (word >> STAGE_BITS) & ((1 << ROW_BITS) - 1), Stage(stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """Row `row` must not be made from its own sample nor from its first `tries - 1` substitutes ("replace" only)."""
+
+    row: int
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Rows [first, last) of the batch that is positions [start, start + rows) (modulo the epoch's length) of (seed, epoch).
+
+    job counts from 1, below 2**40.
+    """
+
+    job: int
+    kind: int
+    stream: str
+    segment: int
+    slot: int
+    seed: int
+    epoch: int
+    start: int
+    rows: int
+    first: int
+    last: int
+    condemned: tuple[Condemned, ...] = ()
+    lost: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A bad sample at a row of the batch. `lost`: the row is not in the slot (no substitute was found or asked for)."""
+
+    row: int
+    lost: bool
+    sample: BadSample
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A condemned row was made from the sample `index` after all."""
+
+    row: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A worker's answer to a job.
+
+    offset, size: the job's chunk in the slot's tail (size 0: none). read_s ... write_s: seconds by stage, together about the job's
+    time. needs_tail, needs_body: > 0 if nothing was delivered because the slot is too small: bytes a row of tail, bytes of body.
+    changed: not empty if the data is no longer what the stream was opened with; the rows are not to be used.
+    """
+
+    job: int
+    bad: tuple[BadRow, ...]
+    replaced: tuple[Replaced, ...]
+    offset: int
+    size: int
+    read_s: float
+    decode_s: float
+    transform_s: float
+    write_s: float
+    needs_tail: int = 0
+    needs_body: int = 0
+    changed: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return self.read_s + self.decode_s + self.transform_s + self.write_s

@@ -1,0 +1,53 @@
+"""How a stream is to be read: plain values that the config makes and that travel to the workers as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transform: a built-in `op` with its parameters in `args`, or a user's `call` ("pkg.module:function") with its args."""
+
+    op: str | None
+    call: str | None
+    args: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
+
+    shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are stored. nonfinite: "allow" or "error".
+    """
+
+    name: str
+    lmdb: str | None = None
+    dataset: str | None = None
+    dataset_args: dict[str, Any] = field(default_factory=dict[str, Any])
+    layout: str = "auto"
+    layout_args: dict[str, Any] = field(default_factory=dict[str, Any])
+    decode: bool = True
+    mode: str = "rgb"
+    split: str = "0%:100%"
+    split_by: str = "random"
+    batch_size: int = 1
+    shuffle: int = 0
+    seed: int = 0
+    drop_last: bool = False
+    on_error: str = "raise"
+    max_errors: float = 0.0
+    nonfinite: str = "allow"
+    collate: str = "stack"
+    transforms: tuple[Step, ...] = ()
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> StreamPlan:
+        values = json.loads(text)
+        values["transforms"] = tuple(Step(**step) for step in values["transforms"])
+        return cls(**values)
