@@ -22,7 +22,8 @@ def default_socket(config: str, env: Mapping[str, str], uid: int) -> str:
     if not config.startswith("/"):
         raise ValueError(f"{config!r} is not an absolute path")
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.splitext(posixpath.basename(config))[0])[:32] or "config"
-    return posixpath.join(run_folder(env, uid), f"{stem}-{hashlib.sha256(config.encode()).hexdigest()[:8]}.sock")
+    digest = hashlib.sha256(config.encode(errors="surrogateescape")).hexdigest()
+    return posixpath.join(run_folder(env, uid), f"{stem}-{digest[:8]}.sock")
 
 
 def too_long(socket: str) -> str | None:
@@ -34,3 +35,40 @@ def too_long(socket: str) -> str | None:
         f"socket path {socket!r} is too long: with {MESSAGES!r} it has {size} bytes, a unix socket takes {MAX_SOCKET_BYTES}; "
         "set [daemon] socket to a shorter path"
     )
+
+
+def expand(text: str, folder: str, env: Mapping[str, str]) -> str:
+    """A path as a config means it: ${NAME} and a leading ~ put in, relative to `folder` (absolute, the config's own), made absolute.
+
+    Raises ValueError for an unset name, ~user, an empty path, and what no file can be called.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(f"${{{name}}} is not the name of an environment variable")
+        if not env.get(name):
+            raise ValueError(f"environment variable {name} is not set")
+        return env[name]
+
+    path = text
+    if path == "~" or path.startswith("~/"):
+        path = "${HOME}" + path[1:]
+    elif path.startswith("~"):
+        raise ValueError("only ~ and ~/ stand for a home folder, not ~user")
+    path = re.sub(r"\$\{([^}]*)\}", value, path)
+    if not path or "\0" in path:
+        raise ValueError("an empty path" if not path else "a path with a NUL character")
+    return posixpath.normpath(posixpath.join(folder, path))
+
+
+def config_socket(given: str | None, config: str, env: Mapping[str, str], uid: int) -> str:
+    """The socket of a config: its [daemon] socket (`given`) or the default. `config`: absolute, symlinks resolved. Raises ValueError."""
+    path = default_socket(config, env, uid) if given is None else expand(given, posixpath.dirname(config), env)
+    try:
+        problem = too_long(path)
+    except UnicodeEncodeError:
+        raise ValueError(f"socket path {path!r} is not UTF-8") from None
+    if problem:
+        raise ValueError(problem)
+    return path
