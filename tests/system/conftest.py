@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from system.site import Site, digest, take
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of two epochs of the default site, 100 samples, when nothing goes wrong."""
+    site = Site(tmp_path_factory.mktemp("calm"))
+    try:
+        loader = site.write().serve().loader()
+        return digest(take(loader) + take(loader))
+    finally:
+        site.close()

@@ -1,0 +1,384 @@
+"""The failure table, each row for real. The stream that the trainer sees is compared with the undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from loaderd_client import DaemonGone, LoaderdError, Refused, SampleError, StallError, StreamChanged, StreamFailed
+from system.site import Site, alive, digest, indices, plain, pulls, take, until
+
+
+def test_a_worker_killed_from_outside_costs_nothing(site: Site, undisturbed: str) -> None:
+    loader = site.write(pause=0.002).serve().loader()
+    got = []
+    for epoch in range(2):
+        for batch in loader:
+            got.append(plain(batch))
+            if len(got) in (2, 5, 9, 15, 21):
+                site.kill(site.workers()[epoch])
+    assert digest(got) == undisturbed
+
+
+def test_one_row_whose_worker_is_killed_five_times_is_delivered(site: Site, undisturbed: str) -> None:
+    fault = """
+    def fault(index):
+        if index == 42 and any(once(f"kill{i}") for i in range(5)):
+            open(os.path.join(os.path.dirname(__file__), "here"), "w").write(str(os.getpid()))
+            threading.Event().wait()
+    """
+    loader = site.write(fault=fault).serve().loader()
+    here = site.folder / "here"
+    got = []
+    killed = 0
+    batches = pulls(loader)
+
+    while killed < 5:
+        if here.exists() and here.read_text():
+            pid = int(here.read_text())
+            here.unlink()
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+        elif len(got) < 3:
+            got.append(plain(next(batches)))
+    got += [plain(next(batches)) for _ in range(26 - len(got))]
+    assert digest(got) == undisturbed
+
+
+def test_a_template_killed_takes_no_batch_with_it(site: Site, undisturbed: str) -> None:
+    loader = site.write(pause=0.002).serve().loader()
+    site.workers()
+    first = site.template()
+    got = take(loader, 1)
+    loader.set_epoch(0)
+    got = []
+    for batch in loader:
+        got.append(plain(batch))
+        if len(got) == 3:
+            site.kill(first)
+    got += take(loader)
+    assert digest(got) == undisturbed
+    assert site.template() != first
+
+
+@pytest.mark.parametrize(
+    "crash",
+    ["ctypes.string_at(0)", "os._exit(0)", "os.abort()", "os.kill(os.getpid(), signal.SIGSEGV)"],
+)
+def test_a_sample_that_crashes_its_worker_once_is_delivered(site: Site, undisturbed: str, crash: str) -> None:
+    fault = f"""
+    def fault(index):
+        if index == 42 and once("crash"):
+            {crash}
+    """
+    loader = site.write(fault=fault).serve().loader()
+    assert digest(take(loader) + take(loader)) == undisturbed
+
+
+POISON = """
+def fault(index):
+    if index == 42:
+        {what}
+"""
+BAD = {
+    "raises": ("1 / 0", "ZeroDivisionError"),
+    "exits": ("sys.exit(3)", "SystemExit"),
+    "crashes": ("ctypes.string_at(0)", "SIGSEGV"),
+    "hangs": ("threading.Event().wait()", "Timeout"),
+    "hangs in C with the GIL": ("ctypes.PyDLL(None).pause()", "Timeout"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_sample_is_named_and_the_rest_of_the_epoch_delivered(site: Site, what: str) -> None:
+    code, name = BAD[what]
+    loader = site.write(fault=POISON.format(what=code), timeout=1.0).serve().loader(drop_last=False)
+    got, errors = [], []
+    batches = iter(loader)
+    while True:
+        try:
+            got.append(plain(next(batches)))
+        except SampleError as error:
+            errors.append(error)
+        except StopIteration:
+            break
+    assert len(errors) == 1
+    assert (errors[0].index, errors[0].key) == (42, "42")
+    assert name in str(errors[0])
+    assert len(got) == 12
+    assert 42 not in indices(got)
+    quarantined = (site.folder / "d.sock.bad.jsonl").read_text()
+    assert '"42"' in quarantined
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_sample_is_skipped(site: Site, what: str) -> None:
+    code, _ = BAD[what]
+    loader = site.write(fault=POISON.format(what=code), timeout=1.0, stream='on_error = "skip"').serve().loader()
+    got = take(loader)
+    assert sorted(indices(got)) == [i for i in range(100) if i != 42]
+    assert len(got) == 13
+    for batch in got:
+        assert batch["y"].tolist() == batch["indices"]
+        assert batch["t"] == [f"s{i}" for i in batch["indices"]]
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_sample_is_replaced_by_the_same_one_each_time(site: Site, what: str) -> None:
+    code, _ = BAD[what]
+    site.write(fault=POISON.format(what=code), timeout=1.0, stream='on_error = "replace"').serve()
+    loader = site.loader()
+    substitutes = []
+    for _ in range(2):
+        loader.set_epoch(0)
+        got = []
+        for batch in loader:
+            got.append(plain(batch))
+            substitutes += [e.substitute for e in batch.errors if e.index == 42]
+        assert len(indices(got)) == 100
+        assert 42 not in indices(got)
+        for batch in got:
+            assert batch["y"].tolist() == batch["indices"]
+    assert len(substitutes) == 2
+    assert len(set(substitutes)) == 1
+
+
+def test_too_many_bad_samples_end_the_run(site: Site) -> None:
+    fault = """
+    def fault(index):
+        if index % 4 == 0:
+            raise ValueError("odd")
+    """
+    loader = site.write(fault=fault, stream='on_error = "skip"\nmax_errors = 10').serve().loader()
+    with pytest.raises(StreamFailed, match="10"):
+        take(loader)
+
+
+def test_a_worker_that_leaks_is_replaced(site: Site, undisturbed: str) -> None:
+    fault = """
+    hoard = []
+    def fault(index):
+        hoard.append(np.ones(2 << 20, np.uint8))
+    """
+    loader = site.write(fault=fault, pool='worker_memory = "150MB"').serve().loader()
+    before = set(site.workers())
+    got = take(loader) + take(loader)
+    assert digest(got) == undisturbed
+    batches = pulls(loader)
+    until("another worker", lambda: next(batches) and not before & set(site.workers()))
+
+
+@pytest.mark.parametrize(
+    ("where", "code"),
+    [("import", "import no_such_module"), ("import", "1 / 0"), ("init", "def init(worker_id):\n    raise OSError('no scratch disk')\n")],
+)
+def test_user_code_that_cannot_boot_ends_serve_with_its_traceback(site: Site, where: str, code: str) -> None:
+    site.write(fault=code, pool='init = "mine:init"' if where == "init" else "").serve(wait=False)
+    assert site.process.wait(60) == 3
+    assert "Traceback" in site.text()
+    assert ("no scratch disk" in site.text()) == (where == "init")
+
+
+def test_workers_that_all_keep_dying_fail_the_stream_with_the_cause(site: Site) -> None:
+    fault = """
+    def fault(index):
+        if not once("first") and not once("second"):
+            os._exit(7)
+    """
+    loader = site.write(fault=fault).serve().loader(timeout_s=50)
+    with pytest.raises((StreamFailed, SampleError), match="exit"):
+        take(loader)
+
+
+TRAINER = """
+import sys, os
+from loaderd_client import Loader
+loader = Loader({socket!r}, stream="train", output="numpy")
+batches = iter(loader)
+held = [next(batches), next(batches)]
+{then}
+"""
+
+
+def trainer(site: Site, then: str) -> subprocess.Popen[str]:
+    code = TRAINER.format(socket=str(site.socket), then=then)
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_trainer_killed_mid_lease_ends_its_session_and_nobody_elses(site: Site, undisturbed: str, forks: bool) -> None:
+    fork = "if os.fork() == 0:\n    import time; time.sleep(3600)\n" if forks else ""
+    site.write().serve()
+    loader = site.loader()
+    got = take(loader)
+    other = trainer(site, fork + "print('holding', flush=True)\nimport signal; signal.pause()")
+    try:
+        assert other.stdout.readline() == "holding\n"
+        kids = [p for p in _tree(other.pid) if p != other.pid]
+        assert len(site.status()["sessions"]) == 2
+        other.kill()
+        until("the session's end", lambda: len(site.status()["sessions"]) == 1)
+        assert digest(got + take(loader)) == undisturbed
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+        for kid in kids:
+            os.kill(kid, signal.SIGKILL)
+
+
+def _tree(pid: int) -> list[int]:
+    from system.site import children
+
+    return [pid, *[p for c in children(pid) for p in _tree(c)]]
+
+
+def test_a_stopped_trainer_keeps_its_leases_and_harms_nobody(site: Site, undisturbed: str) -> None:
+    site.write().serve()
+    then = "print('holding', flush=True)\nsys.stdin = None\nrest = list(batches)\nprint(len(rest), held[0]['y'].tolist() == held[0].indices.tolist(), flush=True)"
+    other = trainer(site, then)
+    try:
+        assert other.stdout.readline() == "holding\n"
+        other.send_signal(signal.SIGSTOP)
+        loader = site.loader()
+        assert digest(take(loader) + take(loader)) == undisturbed
+        assert len(site.status()["sessions"]) == 2
+        other.send_signal(signal.SIGCONT)
+        assert other.stdout.readline() == "11 True\n"
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+
+
+@pytest.mark.parametrize("at", [1, 6, 12, 13])
+def test_a_daemon_killed_costs_a_reconnect(site: Site, undisturbed: str, at: int) -> None:
+    loader = site.write().serve().loader()
+    got, held = [], []
+    for _ in range(2):
+        for batch in loader:
+            held.append((batch, plain(batch)))
+            got.append(held[-1][1])
+            if len(got) == at:
+                site.kill()
+                site.serve()
+    assert digest(got) == undisturbed
+    assert digest(plain(b) for b, _ in held) == undisturbed
+
+
+def test_a_daemon_that_never_comes_back_is_named(site: Site) -> None:
+    loader = site.write().serve().loader(reconnect_s=1)
+    batches = iter(loader)
+    next(batches)
+    site.kill()
+    with pytest.raises(DaemonGone, match="d.sock"):
+        take(batches)
+
+
+def test_a_successor_with_another_config_is_refused_by_name(site: Site) -> None:
+    loader = site.write().serve().loader()
+    batches = iter(loader)
+    next(batches)
+    site.kill()
+    site.config.write_text(site.config.read_text().replace("seed = 7", "seed = 8"))
+    site.serve()
+    with pytest.raises(StreamChanged, match="seed"):
+        take(batches)
+
+
+def test_a_stopped_daemon_is_named_and_goes_on_when_it_wakes(site: Site, undisturbed: str) -> None:
+    loader = site.write().serve().loader(timeout_s=3, stall_warning_s=1)
+    got = take(loader)
+    site.kill(sig=signal.SIGSTOP)
+    batches = iter(loader)
+    try:
+        with pytest.raises(StallError, match="not answer"):
+            for batch in batches:
+                got.append(plain(batch))
+    finally:
+        site.kill(sig=signal.SIGCONT)
+    got += take(batches)
+    assert digest(got) == undisturbed
+
+
+def test_a_pause_of_the_whole_pod_kills_nobody(site: Site, undisturbed: str) -> None:
+    loader = site.write(pause=0.01, timeout=0.5).serve().loader()
+    got = []
+    before = set(site.workers())
+    for batch in loader:
+        got.append(plain(batch))
+        if len(got) == 2:
+            family = [site.pid, site.template(), *site.workers()]
+            for pid in family:
+                os.kill(pid, signal.SIGSTOP)
+            subprocess.run(["sleep", "1.5"], check=True)  # the pause itself: three times the deadline
+            for pid in reversed(family):
+                os.kill(pid, signal.SIGCONT)
+    got += take(loader)
+    assert digest(got) == undisturbed
+    assert before == set(site.workers())
+
+
+def test_a_stopped_worker_is_not_taken_for_a_hung_one(site: Site, undisturbed: str) -> None:
+    loader = site.write(pause=0.01, timeout=0.5).serve().loader(stall_warning_s=1)
+    got = take(loader)
+    batches = iter(loader)
+    victim = site.workers()[0]
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        subprocess.run(["sleep", "1.5"], check=True)
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    got += take(batches)
+    assert digest(got) == undisturbed
+    assert alive(victim)
+
+
+def test_a_session_that_does_not_fit_is_refused_with_the_numbers(site: Site) -> None:
+    site.write(daemon='memory = "1MB"').serve()
+    with pytest.raises(Refused, match=r"memory.*\d"):
+        len(site.loader(batch_size=64, prefetch=60))
+    assert len(site.loader()) == 13
+
+
+def test_a_drained_daemon_leaves_with_0_and_its_leases_stay_valid(site: Site) -> None:
+    loader = site.write().serve().loader(reconnect_s=1)
+    batches = iter(loader)
+    held = next(batches)
+    before = plain(held)
+    assert site.cli("drain", str(site.socket)).returncode == 0
+    assert site.process.wait(10) == 0
+    with pytest.raises(DaemonGone, match="drained"):
+        take(batches)
+    assert digest([plain(held)]) == digest([before])
+
+
+def test_a_drained_daemon_with_a_successor_is_only_a_pause(site: Site, undisturbed: str) -> None:
+    loader = site.write().serve().loader()
+    got = take(loader, 0)
+    for _ in range(2):
+        for batch in loader:
+            got.append(plain(batch))
+            if len(got) == 9:
+                site.process.send_signal(signal.SIGTERM)
+                assert site.process.wait(15) == 0
+                site.serve()
+    assert digest(got) == undisturbed
+
+
+def test_two_daemons_on_one_socket_are_one_too_many(site: Site) -> None:
+    site.write().serve()
+    second = site.cli("serve", str(site.config))
+    assert second.returncode == 3
+    assert "already running" in second.stderr
+    assert str(site.pid) in second.stderr
+    assert len(site.loader()) == 13
+
+
+def test_errors_share_one_base() -> None:
+    for cls in (DaemonGone, Refused, SampleError, StallError, StreamChanged, StreamFailed):
+        assert issubclass(cls, LoaderdError)
