@@ -1,0 +1,203 @@
+"""The order of an epoch: a pure function from positions to dataset indices, in memory that does not grow with the dataset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaderd.core.digest import FIRST, SECOND, STRIDE, Purpose, absorb, below, digest
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+SORTED = 256  # up to so many elements a permutation is a table, sorted by hash; above, it is computed
+ROUNDS = 6
+TABLE_BLOCKS = 1024  # blocks whose tables are made at once
+REMEMBERED = 8  # permutations whose keys are kept, a process: a few sessions, each at the end of an epoch
+MAX_SUBSTITUTES = 16
+
+_END = re.compile(r"\s*(?:(\d+(?:\.\d*)?|\.\d+)\s*%|(\d+))?\s*")
+
+
+def _word(n: int) -> Words:
+    """A constant for array arithmetic. An array without dimensions costs a third less a numpy call than a scalar."""
+    return np.array(n, np.uint64)
+
+
+_30, _27, _31, _32 = map(_word, (30, 27, 31, 32))
+_FIRST, _SECOND, _STRIDE = map(_word, (FIRST, SECOND, STRIDE))
+
+
+def split_bounds(text: str, total: int) -> tuple[int, int]:
+    """The half-open range that "LOW:HIGH" means of `total` samples; an end is "12.5%" (floors, exact), "1000", or left out.
+
+    Raises ValueError that names the text: not of that form, beyond the end, or empty.
+    """
+    parts = text.split(":")
+    if len(parts) != 2:
+        raise ValueError(f"split {text!r} is not LOW:HIGH, as in '0%:95%' or '0:1000'")
+    low, high = (_split_end(part, default, text, total) for part, default in zip(parts, (0, total), strict=True))
+    if low >= high:
+        raise ValueError(f"split {text!r} of {total} samples is empty: it is [{low}, {high})")
+    return low, high
+
+
+def _split_end(part: str, default: int, text: str, total: int) -> int:
+    match = _END.fullmatch(part)
+    if match is None:
+        raise ValueError(f"split {text!r}: {part!r} is neither a percentage nor a count")
+    percent, count = match.groups()
+    if percent is None and count is None:
+        return default
+    end = int(count) if percent is None else Fraction(percent) * total // 100
+    if end > total:
+        raise ValueError(f"split {text!r}: {part!r} is beyond the end of {total} samples")
+    return int(end)
+
+
+class Order:
+    """The order of a stream: position -> dataset index, for every (seed, epoch).
+
+    total: samples in the dataset. split, split_by: which of them ("random": a slice of one fixed pseudo-random order of all samples;
+    "stored": of the stored order; all of them are always the stored order). shuffle: 0 none, 1 full permutation, N >= 2: blocks of
+    N are permuted, and the samples inside each; the short last block moves as one. Raises ValueError for what makes no sense.
+    """
+
+    def __init__(self, total: int, split: str = "0%:100%", split_by: str = "random", shuffle: int = 0) -> None:
+        if total < 1:
+            raise ValueError(f"a dataset of {total} samples has no order")
+        if split_by not in ("random", "stored"):
+            raise ValueError(f"split_by must be 'random' or 'stored', not {split_by!r}")
+        if shuffle < 0:
+            raise ValueError(f"shuffle must be 0, 1 or a block of samples, not {shuffle}")
+        self._low, high = split_bounds(split, total)
+        self.samples = high - self._low
+        self._scattered = split_by == "random" and self.samples < total
+        self._total = total
+        self._shuffle = shuffle
+
+    def indices(self, seed: int, epoch: int, positions: Ints) -> Ints:
+        """Dataset indices of these positions (any int64, taken modulo `samples`) of the epoch; a new array of the same length."""
+        places = np.remainder(positions, self.samples).astype(np.uint64)
+        if self._shuffle == 1:
+            places = _permutation(digest(Purpose.EPOCH, seed, epoch), self.samples)(places)
+        elif self._shuffle > 1:
+            places = self._in_blocks(digest(Purpose.EPOCH, seed, epoch), places)
+        return self._of_split(places)
+
+    def substitute(self, seed: int, epoch: int, position: int, tries: int) -> int:
+        """on_error = "replace": the dataset index for try 1, 2, ... 16 at `position`; never the position's own, where there is another."""
+        if not 1 <= tries <= MAX_SUBSTITUTES:
+            raise ValueError(f"there are substitutes 1 to {MAX_SUBSTITUTES}, not {tries}")
+        position %= self.samples
+        ahead = 1 + below(digest(Purpose.SUBSTITUTE, seed, epoch, position, tries), max(1, self.samples - 1))
+        return int(self.indices(seed, epoch, np.array([position + ahead], np.int64))[0])
+
+    def _of_split(self, places: Words) -> Ints:
+        places += np.uint64(self._low)
+        if self._scattered:
+            places = _permutation(digest(Purpose.SPLIT), self._total)(places)
+        return places.astype(np.int64)
+
+    def _in_blocks(self, key: int, places: Words) -> Words:
+        """Full blocks are permuted among themselves; the short one, if any, stands before the block at a drawn place."""
+        size = self._shuffle
+        full, short = divmod(self.samples, size)
+        short_at = below(digest(Purpose.SHORT_BLOCK, key), full + 1) * size  # where the short block begins
+        behind = places >= np.uint64(short_at + short)
+        in_short = (places >= np.uint64(short_at)) & ~behind
+        places[behind] -= np.uint64(short)
+        block, offset = np.divmod(places, np.uint64(size))
+        out = np.empty_like(places)
+        if full:
+            chosen = ~in_short
+            moved = _permutation(key, full)(block[chosen])
+            out[chosen] = moved * np.uint64(size) + _inside(key, moved, offset[chosen], size)
+        if in_short.any():
+            offset = places[in_short] - np.uint64(short_at)
+            out[in_short] = np.uint64(full * size) + _inside(key, np.full_like(offset, full), offset, short)
+        return out
+
+
+def _inside(key: int, blocks: Words, offsets: Words, size: int) -> Words:
+    """Each offset, permuted in [0, size) by the permutation of its own block."""
+    out = np.empty_like(offsets)
+    names = np.unique(blocks)
+    which = np.searchsorted(names, blocks)
+    inside = digest(Purpose.INSIDE_BLOCK, key)
+    if size > SORTED:
+        for i, name in enumerate(names.tolist()):
+            rows = which == i
+            out[rows] = _permutation(absorb(inside, name), size)(offsets[rows])
+        return out
+    for first in range(0, len(names), TABLE_BLOCKS):
+        rows = (which >= first) & (which < first + TABLE_BLOCKS)
+        keys = _mix((names[first : first + TABLE_BLOCKS] ^ np.uint64(inside)) + _STRIDE)
+        out[rows] = _tables(keys, size)[which[rows] - first, offsets[rows].astype(np.int64)]
+    return out
+
+
+def _mix(words: Words) -> Words:
+    """`digest.mix` of an array."""
+    words = (words ^ (words >> _30)) * _FIRST
+    words = (words ^ (words >> _27)) * _SECOND
+    return words ^ (words >> _31)
+
+
+def _tables(keys: Words, n: int) -> Words:
+    """One permutation of [0, n) a key, as uint64[len(keys), n]: the numbers sorted by their hash. Equal hashes keep their order."""
+    hashes = _mix((keys[:, None] ^ np.arange(n, dtype=np.uint64)) + _STRIDE)
+    return np.argsort(hashes, axis=1, kind="stable").astype(np.uint64)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _permutation(key: int, n: int) -> Callable[[Words], Words]:
+    """The keyed bijection of [0, n): a function from uint64 arrays to new uint64 arrays, elementwise."""
+    if n <= SORTED:
+        table = _tables(np.array([key], np.uint64), n)[0]
+        return lambda words: table[words.astype(np.int64)]
+    return _Walk(key, n)
+
+
+class _Walk:
+    """A bijection of [0, n) that needs no table: a Feistel network on [0, a) x [0, b), a * b just over n, walked until below n.
+
+    A word is x * b + y; the rounds add to x a hash of y (modulo a) and to y a hash of x (modulo b) in turn. a and b are near the
+    square root of n, so a * b exceeds n by less than a and one element in sqrt(n) at most has to walk on. n < 2**62.
+    """
+
+    def __init__(self, key: int, n: int) -> None:
+        a = isqrt(n - 1) + 1
+        self._n, self._a, self._b = _word(n), _word(a), _word(-(-n // a))
+        self._keys = [_word(digest(Purpose.ROUND, key, i)) for i in range(ROUNDS)]
+
+    def __call__(self, words: Words) -> Words:
+        words = self._once(words)
+        beyond = np.flatnonzero(words >= self._n)
+        while len(beyond):
+            words[beyond] = self._once(words[beyond])
+            beyond = beyond[words[beyond] >= self._n]
+        return words
+
+    def _once(self, words: Words) -> Words:
+        x = words // self._b
+        y = words - x * self._b
+        left, right = self._a, self._b
+        for key in self._keys:
+            h = y + key
+            h *= _FIRST
+            h ^= h >> _32
+            h *= _SECOND
+            h >>= _32
+            h *= left
+            h >>= _32
+            x += h
+            x, y = y, np.minimum(x, x - left)  # modulo `left`: x < 2 * left, and below it the difference wraps to something huge
+            left, right = right, left
+        return x * self._b + y  # an even number of rounds: x and y are back in their places
