@@ -1,0 +1,192 @@
+"""A config file, read once at the door: TOML in, frozen values out, or one ConfigError with every fault that it has."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loaderd.data.plan import Step, StreamPlan
+from loaderd.kinds import join, show
+from loaderd.schema import CONFIG, DAEMON, WORKERS
+from loaderd_wire import paths
+from loaderd_wire.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MAX_BYTES = 1 << 20  # of a config file
+MAX_FAULTS = 50  # that are listed
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """socket, quarantine: absolute paths. memory: bytes, None for half of what is free. metrics: "host:port" or None.
+
+    allow_uids: other users that may attach; allow_unmapped: uids that a user namespace doesn't map, too.
+    """
+
+    socket: str
+    memory: int | None
+    metrics: str | None
+    allow_uids: tuple[int, ...]
+    allow_unmapped: bool
+    drain_s: float
+    exit_when_idle_s: float
+    quarantine: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersConfig:
+    """num_workers: None for as many as the cgroup and the affinity give. worker_memory: bytes, None for no limit."""
+
+    num_workers: int | None
+    sample_timeout_s: float
+    worker_memory: int | None
+    start_method: str
+    init: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """path: absolute, symlinks resolved. folder: the one it lies in. default_socket: nobody named the socket, the rule did."""
+
+    path: str
+    folder: str
+    default_socket: bool
+    daemon: DaemonConfig
+    workers: WorkersConfig
+    streams: tuple[StreamPlan, ...]
+
+
+class Faults:
+    """Collects what is wrong; `where` is a path such as streams.train.transforms[1].size."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, where: str, text: str) -> None:
+        self.lines.append(f"{where}: {text}" if where else text)
+
+
+def load(path: str, env: Mapping[str, str], uid: int) -> Config:
+    """The config in a file. Raises ConfigError and nothing else; its text names the file and every fault."""
+    real = os.path.realpath(path)
+    return parse(_read(path, real), real, env, uid)
+
+
+def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
+    """The config in `text`, which came from `path` (absolute). Raises ConfigError and nothing else."""
+    faults = Faults()
+    values = CONFIG.read(_toml(text, path), faults.add)
+    folder = os.path.dirname(path)
+    given = values["daemon"] or DAEMON.read({}, faults.add)
+    daemon = _daemon(given, path, env, uid, faults)
+    workers = _workers(values["workers"] or WORKERS.read({}, faults.add))
+    streams = tuple(_stream(name, table, folder, env, faults) for name, table in (values["streams"] or {}).items())
+    if faults.lines:
+        raise ConfigError(_all(path, faults.lines))
+    return Config(path, folder, given["socket"] is None, daemon, workers, streams)
+
+
+def _read(path: str, real: str) -> str:
+    try:
+        with open(real, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # a pipe would wait for a writer
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(f"{path}: not a regular file; name a config file (TOML)")
+            data = file.read(MAX_BYTES + 1)
+    except ValueError:
+        raise ConfigError(f"{path!r} is not a file's name") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; name a config file (TOML)") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes; is that a config file?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8: byte {data[error.start]:#04x}") from None
+
+
+def _toml(text: str, path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError as error:
+        what = str(error)
+        match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", what)
+        line = int(match[1]) if match and match[1] else text.count("\n") + (not text.endswith("\n"))
+        what = what[: match.start()] if match else what
+        raise ConfigError(f"{path}:{line}: not TOML: {what}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not a config: too many arrays and tables in each other") from None
+    except ValueError as error:  # numbers of thousands of digits
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _daemon(values: Mapping[str, Any], path: str, env: Mapping[str, str], uid: int, faults: Faults) -> DaemonConfig:
+    given = values["socket"]
+    socket = ""
+    if given is None or (isinstance(given, str) and given):
+        try:
+            socket = paths.config_socket(given, path, env, uid)
+        except ValueError as error:
+            faults.add("daemon.socket", str(error) if given is None or len(given) > 60 else f"{show(given)}: {error}")
+    quarantine = (
+        socket + paths.BAD if values["quarantine"] is None else _path(values, "quarantine", "daemon", os.path.dirname(path), env, faults)
+    )
+    uids = values["allow_uids"]
+    return DaemonConfig(
+        socket=socket,
+        memory=values["memory"],
+        metrics=values["metrics"],
+        allow_uids=tuple(uid for uid in uids if isinstance(uid, int)),
+        allow_unmapped="unmapped" in uids,
+        drain_s=values["drain_s"],
+        exit_when_idle_s=values["exit_when_idle_s"],
+        quarantine=quarantine,
+    )
+
+
+def _workers(values: Mapping[str, Any]) -> WorkersConfig:
+    number = values["num_workers"]
+    return WorkersConfig(**{**values, "num_workers": None if number == "auto" else number})
+
+
+def _stream(name: str, values: Mapping[str, Any], folder: str, env: Mapping[str, str], faults: Faults) -> StreamPlan:
+    shuffle = values["shuffle"]
+    given = dict(values)
+    given["lmdb"] = _path(values, "lmdb", join("streams", name), folder, env, faults)
+    given["shuffle"] = shuffle["block"] if isinstance(shuffle, dict) else int(shuffle is True)
+    given["max_errors"] = float(values["max_errors"]) if isinstance(values["max_errors"], (int, float)) else 0.0
+    given["transforms"] = tuple(Step(*step) for step in values["transforms"])
+    return StreamPlan(name=name, **given)
+
+
+def _path(values: Mapping[str, Any], key: str, where: str, folder: str, env: Mapping[str, str], faults: Faults) -> Any:
+    """The path under `key`, absolute. What is not even text has been reported already."""
+    given = values[key]
+    if not isinstance(given, str) or not given:
+        return given
+    try:
+        return paths.expand(given, folder, env)
+    except ValueError as error:
+        faults.add(f"{where}.{key}", f"{show(given)}: {error}")
+        return given
+
+
+def _all(path: str, lines: list[str]) -> str:
+    """One line for one fault, else a heading and a line each."""
+    if len(lines) == 1:
+        return f"{path}: {lines[0]}"
+    listed = [f"  {line}" for line in lines[:MAX_FAULTS]]
+    if len(lines) > MAX_FAULTS:
+        listed.append(f"  and {len(lines) - MAX_FAULTS} more")
+    return "\n".join([f"{path}: {len(lines)} faults", *listed])

@@ -1,0 +1,308 @@
+"""Kinds of config values: each reads a TOML value and describes itself as JSON schema, so that the two cannot differ.
+
+`read(value, say)` gives the value as the config keeps it. A fault goes to `say(where, text)`, where `where` is a path below the value
+("" is the value itself); then what is returned means nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import date, time
+from typing import Any, Protocol
+
+Say = Callable[[str, str], None]
+
+UNITS = {"": 1, "B": 1}
+UNITS |= {f"{letter}{end}": 1000 ** (n + 1) for n, letter in enumerate("KMGT") for end in ("", "B")}
+UNITS |= {f"{letter}iB": 1024 ** (n + 1) for n, letter in enumerate("KMGT")}
+SIZE = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?) *({'|'.join(sorted(filter(None, UNITS), key=len, reverse=True))})?")
+NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+MAX_INT = 1 << 62
+MAX_DEPTH = 16  # of tables in tables, in arguments for user code
+
+
+class Kind(Protocol):
+    def read(self, value: Any, say: Say) -> Any: ...
+
+    def schema(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a table. later: a word that a later version will know; it has no kind."""
+
+    kind: Kind | None
+    text: str = ""
+    default: Any = None
+    required: bool = False
+
+    @property
+    def later(self) -> bool:
+        return self.kind is None
+
+
+LATER = Key(None)
+
+
+def show(value: Any) -> str:
+    """A value as TOML has it, cut to a line."""
+    text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
+    text = text.encode("unicode_escape").decode() if isinstance(value, str) else text
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def near(word: str, known: Collection[str]) -> str:
+    """ "; did you mean 'shuffle'?" or ""."""
+    found = difflib.get_close_matches(word, known, 1, 0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+@dataclass(frozen=True)
+class Flag:
+    def read(self, value: Any, say: Say) -> Any:
+        if type(value) is not bool:
+            say("", f"{show(value)} is not true or false")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Whole:
+    low: int = 0
+    high: int = MAX_INT
+
+    def read(self, value: Any, say: Say) -> Any:
+        if type(value) is not int or not self.low <= value <= self.high:
+            say("", f"{show(value)} is not a whole number from {self.low} to {self.high}")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A duration in seconds; `zero` says whether 0 is one."""
+
+    zero: bool = True
+    most: float = 1e9
+
+    def read(self, value: Any, say: Say) -> Any:
+        if type(value) not in (int, float) or not 0 <= value <= self.most or (value == 0 and not self.zero):
+            say("", f"{show(value)} is not a number of seconds {'from' if self.zero else 'above'} 0")
+            return 0.0
+        return float(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "minimum" if self.zero else "exclusiveMinimum": 0, "maximum": self.most}
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes: a whole number, or text such as "64MiB" (1024s) or "64MB" (1000s)."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        if type(value) is int and 0 < value <= MAX_INT:
+            return value
+        match = SIZE.fullmatch(value) if isinstance(value, str) else None
+        if match:
+            size = int(float(match[1]) * UNITS[match[2] or ""])
+            if size > 0:
+                return size
+        say("", f'{show(value)} is not a size: a whole number of bytes above 0, or text such as "64MiB" or "64MB"')
+        return 0
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_INT}, {"type": "string", "pattern": f"^{SIZE.pattern}$"}]}
+
+
+@dataclass(frozen=True)
+class Choice:
+    words: tuple[str, ...]
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, str) or value not in self.words:
+            hint = near(value, self.words) if isinstance(value, str) else ""
+            say("", f"{show(value)} is not one of {', '.join(map(repr, self.words))}{hint}")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.words)}
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text that matches `pattern`; `what` names it in a fault; `test` may find what no pattern can ("" if it is fine)."""
+
+    pattern: str
+    what: str
+    test: Callable[[str], str] = lambda text: ""
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+            say("", f"{show(value)} is not {self.what}")
+        elif problem := self.test(value):
+            say("", f"{show(value)}: {problem}")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": f"^(?:{self.pattern})$"}
+
+
+def entry(what: str) -> Text:
+    """ "pkg.module:name" of something in the user's code."""
+    return Text(rf"{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", f'the name of {what}: "pkg.module:name"')
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path as written; `config.py` expands it, since only it knows the file and the environment."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, str) or not value:
+            say("", f"{show(value)} is not a path")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1}
+
+
+@dataclass(frozen=True)
+class Either:
+    """The first kind that takes the value; `what` names them all."""
+
+    kinds: tuple[Kind, ...]
+    what: str
+
+    def read(self, value: Any, say: Say) -> Any:
+        for kind in self.kinds:
+            faults: list[str] = []
+            read = kind.read(value, lambda where, text, faults=faults: faults.append(text))
+            if not faults:
+                return read
+        say("", f"{show(value)} is not {self.what}")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [kind.schema() for kind in self.kinds]}
+
+
+@dataclass(frozen=True)
+class Fraction:
+    """A number above 0 and below 1."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        if type(value) is not float or not 0 < value < 1:
+            say("", f"{show(value)} is not a number between 0 and 1")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+
+
+@dataclass(frozen=True)
+class Many:
+    """An array of one kind, as a tuple."""
+
+    kind: Kind
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, list):
+            say("", f"{show(value)} is not an array")
+            return ()
+        return tuple(
+            self.kind.read(item, lambda where, text, n=n: say(f"[{n}]{'.' if where and where[0] != '[' else ''}{where}", text))
+            for n, item in enumerate(value)
+        )
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.kind.schema()}
+
+
+@dataclass(frozen=True)
+class Args:
+    """A table of arguments for the user's code: text, numbers, true and false, arrays and tables of them."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, dict):
+            say("", f"{show(value)} is not a table")
+            return {}
+        self._check(value, "", say, 0)
+        return value
+
+    def _check(self, value: Any, where: str, say: Say, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            say(where, f"more than {MAX_DEPTH} tables and arrays in each other")
+        elif isinstance(value, dict):
+            for name, item in value.items():
+                self._check(item, join(where, name), say, depth + 1)
+        elif isinstance(value, list):
+            for n, item in enumerate(value):
+                self._check(item, f"{where}[{n}]", say, depth + 1)
+        elif isinstance(value, (date, time)):
+            say(where, f"{value} is a date or time, which arguments cannot be: write it as text")
+        elif type(value) is int and not -MAX_INT <= value <= MAX_INT:
+            say(where, f"{show(value)} is not within 62 bits")
+        elif type(value) is float and not math.isfinite(value):
+            say(where, f"{show(value)} is not a finite number")
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+def join(where: str, name: str) -> str:
+    """The path of a key below `where`, written as TOML would."""
+    word = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else show(name)
+    return f"{where}.{word}" if where else word
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with known keys, as a dict with every default in place. `rule` says what is wrong between keys; `conditions` is its schema."""
+
+    keys: Mapping[str, Key]
+    rule: Callable[[Mapping[str, Any], Say], None] = lambda given, say: None
+    conditions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def read(self, value: Any, say: Say) -> Any:
+        read = {name: copy.copy(key.default) for name, key in self.keys.items() if not key.later}
+        if not isinstance(value, dict):
+            say("", f"{show(value)} is not a table")
+            return read
+        known = [name for name, key in self.keys.items() if not key.later]
+        for name, item in value.items():
+            key = self.keys.get(name)
+            if key is None:
+                say(join("", name), f"{show(item)}: unknown key{near(name, known) or '; there are ' + ', '.join(known)}")
+            elif key.kind is None:
+                say(name, f"{show(item)}: not in this version")
+            else:
+                read[name] = key.kind.read(item, lambda where, text, name=name: say(below(name, where), text))
+        for name, key in self.keys.items():
+            if key.required and name not in value:
+                say(name, f"is missing: {key.text[:1].lower()}{key.text[1:].rstrip('.')}" if key.text else "is missing")
+        self.rule(value, say)
+        return read
+
+    def schema(self) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        for name, key in self.keys.items():
+            if key.kind is not None:
+                properties[name] = key.kind.schema() | ({"description": key.text} if key.text else {})
+                if key.default is not None:
+                    properties[name]["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
+        required = [name for name, key in self.keys.items() if key.required]
+        shape: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        return shape | ({"required": required} if required else {}) | dict(self.conditions)
+
+
+def below(name: str, where: str) -> str:
+    """Path `where` seen from the table that holds key `name`."""
+    return join("", name) + ("" if not where else where if where[0] == "[" else f".{where}")

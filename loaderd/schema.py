@@ -1,0 +1,247 @@
+"""Every word of a config, once: the parser reads by this table, and `loaderd schema` prints it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction as Exact
+from typing import Any
+
+from loaderd.data import ops_table
+from loaderd.kinds import (
+    LATER,
+    NAME,
+    Args,
+    Choice,
+    Either,
+    Flag,
+    Fraction,
+    Key,
+    Many,
+    Path,
+    Say,
+    Seconds,
+    Size,
+    Table,
+    Text,
+    Whole,
+    entry,
+    join,
+    near,
+    show,
+)
+
+MAX_BATCH = 1 << 20  # rows; as many as a scoreboard stamp can count
+STREAM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+
+
+def _port(text: str) -> str:
+    return "" if 0 < int(text.rpartition(":")[2]) < 65536 else "a port is from 1 to 65535"
+
+
+def _split(text: str) -> str:
+    low, high = (Exact(part.rstrip("%")) for part in text.split(":"))
+    if "%" in text and high > 100:
+        return "ends beyond 100%"
+    return "" if low < high else "is empty: it ends where it begins, or before"
+
+
+DAEMON = Table(
+    {
+        "socket": Key(Path(), "Where trainers attach; everything else of the daemon lies beside it. Default: made from the config's path."),
+        "memory": Key(Size(), "Ceiling for all shared memory together. Default: half of what the cgroup or the machine has free."),
+        "metrics": Key(
+            Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port), "Where Prometheus may ask. Default: off."
+        ),
+        "allow_uids": Key(
+            Many(Either((Whole(0, (1 << 32) - 2), Choice(("unmapped",))), 'a uid, or "unmapped"')),
+            'Other users that may attach; "unmapped" are uids that a user namespace doesn\'t map.',
+            (),
+        ),
+        "drain_s": Key(Seconds(), "How long a drain may take.", 10.0),
+        "exit_when_idle_s": Key(Seconds(), "Leave once the last trainer has been gone for so long; 0: never.", 0.0),
+        "quarantine": Key(Path(), "Where bad samples are written down. Default: the socket's path with .bad.jsonl."),
+        "engine": LATER,
+        "cache": LATER,
+        "nodes": LATER,
+    }
+)
+
+WORKERS = Table(
+    {
+        "num_workers": Key(
+            Either((Choice(("auto",)), Whole(1, 1024)), '"auto" or a whole number from 1 to 1024'), "Worker processes.", "auto"
+        ),
+        "sample_timeout_s": Key(Seconds(zero=False), "A sample that takes longer is bad, and its worker is killed.", 30.0),
+        "worker_memory": Key(Size(), "A worker whose own (anonymous) memory grows beyond this is replaced. Default: no limit."),
+        "start_method": Key(Choice(("forkserver", "spawn")), "Forked from a clean template of ours, or each started afresh.", "forkserver"),
+        "init": Key(entry("a function"), "Called with worker_id in each worker before any data."),
+        "engine": LATER,
+        "address": LATER,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One transform: a table with a built-in `op` and its parameters, or with `call` and `args`. Read as (op, call, args)."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        nothing = (None, None, dict[str, Any]())
+        if not isinstance(value, dict):
+            say("", f"{show(value)} is not a table")
+            return nothing
+        if ("op" in value) == ("call" in value):
+            say("", "needs either op (a built-in) or call (a function of yours)")
+            return nothing
+        if "call" in value:
+            read = CALL.read(value, say)
+            return None, read["call"], read["args"]
+        op = value["op"]
+        if not isinstance(op, str) or op not in ops_table.OPS:
+            known = list(ops_table.OPS)
+            hint = near(op, known) if isinstance(op, str) else ""
+            say("op", f"{show(op)} is not a built-in{hint or '; there are ' + ', '.join(known)}")
+            return nothing
+        args = {name: item for name, item in value.items() if name != "op"}
+        for problem in ops_table.problems(op, args):
+            say(join("", problem.name), self._line(op, args, problem))
+        return op, None, args
+
+    def _line(self, op: str, args: Mapping[str, Any], problem: ops_table.Problem) -> str:
+        if problem.what == "missing":
+            return f"is missing: {op} takes {problem.expected}"
+        if problem.what == "unknown":
+            known = list(ops_table.OPS[op].params)
+            return f"{show(args[problem.name])}: {op} has no such parameter{near(problem.name, known) or '; it has ' + ', '.join(known)}"
+        return f"{show(args[problem.name])} is not {problem.expected}"
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [*[ops_table.schema(name) for name in ops_table.OPS], CALL.schema()]}
+
+
+CALL = Table(
+    {
+        "call": Key(entry("a function"), "def f(sample: dict, rng, **args) -> dict", required=True),
+        "args": Key(Args(), "Keyword arguments of the function.", {}),
+    }
+)
+
+
+def _stream_rule(given: Mapping[str, Any], say: Say) -> None:
+    if "lmdb" in given and "dataset" in given:
+        say("", "has both lmdb and dataset: leave one out")
+    if "lmdb" not in given and "dataset" not in given:
+        say("", 'needs lmdb = "path" or dataset = "pkg.module:Class"')
+    for name, other in (("dataset_args", "dataset"), ("layout", "lmdb"), ("layout_args", "lmdb")):
+        if name in given and other not in given:
+            say(name, f"{show(given[name])}: goes with {other}, which is not set")
+    if "layout_args" in given and ":" not in str(given.get("layout")):
+        say("layout_args", f'{show(given["layout_args"])}: goes with layout = "pkg.module:Class"')
+
+
+STREAM = Table(
+    {
+        "lmdb": Key(Path(), "The database."),
+        "dataset": Key(entry("a class"), "A map-style dataset instead of a database: __len__ and __getitem__."),
+        "dataset_args": Key(Args(), "Keyword arguments of the dataset's class.", {}),
+        "layout": Key(
+            Text(rf"[a-z0-9_-]+|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", '"auto", the name of a layout, or a class: "pkg.module:Class"'),
+            "How samples lie in the database.",
+            "auto",
+        ),
+        "layout_args": Key(Args(), "Keyword arguments of the layout's class.", {}),
+        "decode": Key(Flag(), "false delivers images as they are stored.", True),
+        "mode": Key(Choice(("rgb", "gray")), "Channels of decoded images: 3 or 1.", "rgb"),
+        "split": Key(
+            Text(
+                r"[0-9]{1,3}(?:\.[0-9]{1,9})?%:[0-9]{1,3}(?:\.[0-9]{1,9})?%|[0-9]{1,15}:[0-9]{1,15}",
+                'a part such as "0%:95%" or "0:50000"',
+                _split,
+            ),
+            "The part of the samples that this stream has.",
+            "0%:100%",
+        ),
+        "split_by": Key(Choice(("random", "stored")), "What is split: a fixed random order of all samples, or the stored order.", "random"),
+        "batch_size": Key(Whole(1, MAX_BATCH), "Rows of a batch, per rank; a trainer may ask for another.", 1),
+        "shuffle": Key(
+            Either((Flag(), Table({"block": Key(Whole(1, 1 << 40), "Samples of a block.", required=True)})), "true, false or {block = N}"),
+            "A new order each epoch: of all samples, or of blocks and inside them.",
+            False,
+        ),
+        "seed": Key(Whole(), "Of the order and of all randomness.", 0),
+        "drop_last": Key(Flag(), "Whole batches only.", False),
+        "on_error": Key(Choice(("raise", "skip", "replace")), "What a bad sample does.", "raise"),
+        "max_errors": Key(
+            Either((Whole(1), Fraction()), "a count of 1 or more, nor a fraction between 0 and 1"),
+            "So many bad samples, or so large a fraction of the samples, end the run. Default: no limit.",
+        ),
+        "nonfinite": Key(Choice(("allow", "error")), "Whether NaN and infinity make a sample bad.", "allow"),
+        "collate": Key(
+            Text(rf"stack|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", '"stack" or the name of a function: "pkg.module:name"'),
+            "How samples become a batch.",
+            "stack",
+        ),
+        "transforms": Key(Many(Transform()), "What is done to each sample, in order.", ()),
+        "weights": LATER,
+        "weight": LATER,
+        "allow_pickle": LATER,
+        "cache": LATER,
+        "engine": LATER,
+        "mix": LATER,
+        "columns": LATER,
+        "key_format": LATER,
+        "index_file": LATER,
+        "sampler": LATER,
+    },
+    _stream_rule,
+    {
+        "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}],
+        "dependentRequired": {"dataset_args": ["dataset"], "layout": ["lmdb"], "layout_args": ["lmdb", "layout"]},
+    },
+)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams by name, at least one."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, dict):
+            say("", f"{show(value)} is not a table: write [streams.train]")
+            return {}
+        if not value:
+            say("", 'is empty: add [streams.train] with lmdb = "path" or dataset = "pkg.module:Class"')
+        for name in value:
+            if not re.fullmatch(STREAM_NAME, name):
+                say(join("", name), "is not a stream's name: letters, digits, '_', '-' and '.', at most 64")
+        return {
+            name: STREAM.read(table, lambda where, text, name=name: say(f"{join('', name)}{'.' if where else ''}{where}", text))
+            for name, table in value.items()
+        }
+
+    def schema(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": {"pattern": f"^{STREAM_NAME}$"},
+            "additionalProperties": STREAM.schema(),
+        }
+
+
+CONFIG = Table(
+    {
+        "daemon": Key(DAEMON, "The process that serves."),
+        "workers": Key(WORKERS, "The processes that make samples."),
+        "streams": Key(Streams(), "What is served: [streams.NAME] tables.", required=True),
+        "engine": LATER,
+        "mixtures": LATER,
+        "cache": LATER,
+    }
+)
+
+
+def document() -> dict[str, Any]:
+    """The JSON schema of a config."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "loaderd config", **CONFIG.schema()}
