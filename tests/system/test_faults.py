@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from system.site import Site, alive, digest, indices, plain, pulls, take, until
 
 from loaderd_client import DaemonGone, LoaderdError, Refused, SampleError, StallError, StreamChanged, StreamFailed
-from system.site import Site, alive, digest, indices, plain, pulls, take, until
 
 
 def test_a_worker_killed_from_outside_costs_nothing(site: Site, undisturbed: str) -> None:

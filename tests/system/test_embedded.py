@@ -1,0 +1,171 @@
+"""Loader("config.toml"): a daemon that comes with its first user and goes with its last."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from system.site import Site, alive, digest, plain, take, until
+
+from loaderd_client import ConfigError, LoaderdError
+
+TRAINER = """
+import sys
+sys.path[:0] = [{tests!r}]
+from loaderd_client import Loader
+from system.site import digest, take
+loader = Loader({config!r}, stream="train", output="numpy")
+print(digest(take(loader) + take(loader)), flush=True)
+{then}
+loader.close()
+"""
+
+
+def trainer(site: Site, then: str = "") -> subprocess.Popen[str]:
+    code = TRAINER.format(tests=str(Path(__file__).parents[1]), config=str(site.config), then=then)
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+
+def daemons(site: Site) -> list[int]:
+    """Pids of living daemons of this site."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"serve" in words and str(site.config).encode() in words and alive(int(entry.name)):
+                found.append(int(entry.name))
+    return found
+
+
+def gone(site: Site) -> None:
+    until("the embedded daemon's end", lambda: not daemons(site))
+    left = {p.name for p in site.folder.iterdir() if p.name.startswith("d.sock")}
+    assert left <= {"d.sock.lock"}, left
+
+
+def test_the_first_loader_starts_it_and_the_last_one_ends_it(site: Site, undisturbed: str) -> None:
+    site.write()
+    loader = site.loader(source=site.config)
+    assert daemons(site) == []  # construction alone starts nothing
+    assert digest(take(loader) + take(loader)) == undisturbed
+    assert len(daemons(site)) == 1
+    loader.close()
+    gone(site)
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_eight_loaders_at_once_share_one_daemon(site: Site, undisturbed: str, attempt: int) -> None:
+    site.write()
+    trainers = [trainer(site) for _ in range(8)]
+    results = [t.communicate(timeout=110) for t in trainers]
+    assert [r[0].strip() for r in results] == [undisturbed] * 8, [r[1] for r in results]
+    gone(site)
+
+
+def test_a_last_out_that_meets_a_first_in(site: Site, undisturbed: str) -> None:
+    site.write()
+    for _ in range(6):
+        loader = site.loader(source=site.config)
+        assert digest(take(loader) + take(loader)) == undisturbed
+        loader.close()
+        loader = site.loader(source=site.config)
+        assert len(loader) == 13
+        loader.close()
+    gone(site)
+
+
+def test_the_starter_killed_leaves_the_daemon_to_the_others(site: Site, undisturbed: str) -> None:
+    site.write()
+    first = trainer(site, "sys.stdin.readline()")
+    try:
+        assert first.stdout.readline().strip() == undisturbed
+        loader = site.loader(source=site.config)
+        got = take(loader)
+        first.kill()
+        first.wait()
+        got += take(loader)
+        assert digest(got) == undisturbed
+    finally:
+        first.kill()
+        first.communicate()
+    loader.close()
+    gone(site)
+
+
+def test_a_starter_killed_alone_takes_the_daemon_with_it(site: Site, undisturbed: str) -> None:
+    site.write()
+    first = trainer(site, "sys.stdin.readline()")
+    try:
+        assert first.stdout.readline().strip() == undisturbed
+        assert len(daemons(site)) == 1
+    finally:
+        first.kill()
+        first.communicate()
+    gone(site)
+
+
+def test_an_embedded_daemon_killed_under_two_users_is_started_again(site: Site, undisturbed: str) -> None:
+    site.write()
+    one, two = site.loader(source=site.config), site.loader(source=site.config)
+    batches = iter(two)
+    got = [plain(next(batches))]
+    others = []
+    for batch in one:
+        others.append(plain(batch))
+        if len(others) == 5:
+            os.kill(daemons(site)[0], signal.SIGKILL)
+    got += take(batches)
+    assert len(daemons(site)) == 1
+    assert digest(got + take(two)) == undisturbed
+    assert digest(others + take(one)) == undisturbed
+    one.close()
+    two.close()
+    gone(site)
+
+
+def test_a_config_that_cannot_be_served_is_raised_by_the_loader(site: Site) -> None:
+    site.write()
+    site.config.write_text(site.config.read_text().replace("batch_size", "batchsize"))
+    with pytest.raises(LoaderdError, match="batch_size"):
+        len(site.loader(source=site.config))
+    assert daemons(site) == []
+
+
+def test_user_code_that_cannot_boot_is_raised_by_the_loader(site: Site) -> None:
+    site.write(fault="import no_such_module")
+    with pytest.raises(LoaderdError, match="no_such_module"):
+        len(site.loader(source=site.config))
+    until("its end", lambda: not daemons(site))
+
+
+def test_another_configs_daemon_on_the_socket_is_not_taken_for_ours(site: Site) -> None:
+    site.write().serve()
+    other = site.folder / "other.toml"
+    other.write_text(site.config.read_text())
+    with pytest.raises(ConfigError, match=r"other\.toml[\s\S]*config\.toml|config\.toml[\s\S]*other\.toml"):
+        len(site.loader(source=other))
+
+
+def test_ctrl_c_goes_to_the_trainer_alone_and_leaves_nothing(site: Site) -> None:
+    site.write(pause=0.05)
+    code = TRAINER.format(tests=str(Path(__file__).parents[1]), config=str(site.config), then="")
+    code = code.replace(
+        "print(digest(take(loader) + take(loader)), flush=True)", "next(iter(loader)); print('going', flush=True); take(loader)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout.readline() == "going\n"
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert err.strip().endswith("KeyboardInterrupt")
+    assert len(err.splitlines()) < 30
+    gone(site)
