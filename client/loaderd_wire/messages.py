@@ -115,10 +115,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Slot i of `segment` has been given back up to and including generation generations[i]."""
+    """Slot i of `segment` has been given back up to and including generation generations[i], and handed to the trainer up to taken[i].
+
+    taken[i] >= generations[i]. It is what keeps a batch that the trainer may have written into from being served again after a seek.
+    """
 
     segment: int
     generations: tuple[int, ...]
+    taken: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

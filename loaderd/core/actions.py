@@ -90,6 +90,13 @@ class StreamBroken:
 
 
 @dataclass(frozen=True, slots=True)
+class CannotBoot:
+    """A worker could not start before any ever did: the daemon must not say "ready". text: why, with the traceback."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """A line for the log. level: "info", "warning" or "error"."""
 
@@ -97,4 +104,4 @@ class Note:
     text: str
 
 
-Action = Start | Send | Dump | Kill | Retire | Tell | Grow | Drop | Quarantine | StreamBroken | Note
+Action = Start | Send | Dump | Kill | Retire | Tell | Grow | Drop | Quarantine | StreamBroken | CannotBoot | Note
