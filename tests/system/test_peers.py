@@ -122,7 +122,7 @@ def test_forged_messages_on_zeromq_change_nothing(site: Site, undisturbed: str) 
                 dealer.send(os.urandom(200))
                 dealer.send_multipart([b"a", b"b", b"c"])
                 for session in range(4):
-                    released = (Released(1, (1 << 40,) * 6), Released(2, (1 << 40,) * 6))
+                    released = (Released(1, (1 << 40,) * 6, (1 << 40,) * 6), Released(2, (1 << 40,) * 6, (1 << 40,) * 6))
                     forged = Progress(session, os.urandom(16), 1 << 40, 1 << 30, 0, 0, 0, 0, 0, True, True, True, released)
                     dealer.send(codec.WIRE.encode(forged))
         assert digest(got) == undisturbed

@@ -1,0 +1,68 @@
+"""The two documents about the house say what is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from pathlib import Path
+
+from loaderd_wire import messages
+from loaderd_wire.errors import BadSample
+from loaderd_wire.slots import Chunk, FieldSpec
+
+ROOT = Path(__file__).parents[1]
+HOUSE = (ROOT / "loaderd" / "README.md").read_text()
+PROTOCOL = (ROOT / "client" / "PROTOCOL.md").read_text()
+
+
+def test_every_message_has_its_section_and_names_all_its_fields() -> None:
+    sections = dict(re.findall(r"^### (\w+) \(code \d+\).*\n((?:(?!^#).*\n)*)", PROTOCOL, re.M))
+    kinds = {cls.__name__: cls for cls in typing.get_args(messages.Message)}
+    assert sections.keys() == kinds.keys()
+    for name, cls in kinds.items():
+        missing = [
+            f.name
+            for f in dataclasses.fields(cls)
+            if f.name not in ("session", "protocol", *_segment(name)) and f"`{f.name}`" not in sections[name]
+        ]
+        assert not missing, f"{name}: {missing}"
+
+
+def _segment(name: str) -> tuple[str, ...]:
+    return (
+        ("segment", "slots", "slot_bytes", "tail_row_bytes", "body_bytes")
+        if name == "Segment"
+        else ("batch_size", "seed", "drop_last")
+        if name == "Welcome"
+        else ()
+    )
+
+
+def test_the_codes_in_the_document_are_those_of_the_codec() -> None:
+    from loaderd_wire.codec import WIRE
+
+    written = {name: int(code) for name, code in re.findall(r"^### (\w+) \(code (\d+)\)", PROTOCOL, re.M)}
+    assert written == {cls.__name__: code for cls, code in WIRE._code_of.items()}
+
+
+def test_the_parts_in_the_document_have_all_their_fields() -> None:
+    for cls in (FieldSpec, Chunk, BadSample, messages.Released):
+        line = re.search(rf"^- \*\*{cls.__name__}\*\*: (.*(?:\n  .*)*)", PROTOCOL, re.M)
+        assert line, cls.__name__
+        for field in dataclasses.fields(cls):
+            if cls is not messages.Released or field.name != "generations":
+                assert field.name.rstrip("s") in line[1], f"{cls.__name__}.{field.name}"
+
+
+def test_every_file_that_a_document_names_exists() -> None:
+    roots = [ROOT / "loaderd", ROOT / "client", ROOT / "client" / "loaderd_client", ROOT]
+    for document in (HOUSE, PROTOCOL):
+        for name in set(re.findall(r"`([\w/.]+\.(?:py|md)|[\w/]+/)`", document)):
+            assert any((root / name).exists() for root in roots), name
+
+
+def test_every_folder_and_core_file_of_the_house_is_in_the_document() -> None:
+    for folder in (ROOT / "loaderd").iterdir():
+        if folder.is_dir() and not folder.name.startswith("_"):
+            assert f"`{folder.name}/`" in HOUSE, folder.name
