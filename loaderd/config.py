@@ -85,23 +85,27 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
     """The config in `text`, which came from `path` (absolute). Raises ConfigError and nothing else."""
     faults = Faults()
     values = CONFIG.read(_toml(text, path), faults.add)
-    folder = os.path.dirname(path)
-    given = values["daemon"] or DAEMON.read({}, faults.add)
-    daemon = _daemon(given, path, env, uid, faults)
-    workers = _workers(values["workers"] or WORKERS.read({}, faults.add))
-    streams = tuple(_stream(name, table, folder, env, faults) for name, table in (values["streams"] or {}).items())
+    values = {"daemon": DAEMON.read({}, faults.add), "workers": WORKERS.read({}, faults.add)} | {k: v for k, v in values.items() if v is not None}
+    daemon, folder = values["daemon"], os.path.dirname(path)
+    default_socket = daemon["socket"] is None
+    daemon["socket"] = _socket(daemon["socket"], path, env, uid, faults)
+    daemon["quarantine"] = _path("daemon.quarantine", daemon["quarantine"], folder, env, faults) or f"{daemon['socket']}{paths.BAD}"
+    for name, stream in values.get("streams", {}).items():
+        stream["lmdb"] = _path(join("streams", name) + ".lmdb", stream["lmdb"], folder, env, faults)
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
-    return Config(path, folder, given["socket"] is None, daemon, workers, streams)
+    streams = tuple(_stream(name, table) for name, table in values["streams"].items())
+    return Config(path, folder, default_socket, _daemon(daemon), _workers(values["workers"]), streams)
 
 
 def _read(path: str, real: str) -> str:
     try:
-        with open(real, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # a pipe would wait for a writer
+        # a pipe would wait for a writer, and without buffering it is not asked to seek
+        with open(real, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{path}: not a regular file; name a config file (TOML)")
-            data = file.read(MAX_BYTES + 1)
-    except ValueError:
+            data = file.read(MAX_BYTES + 1) or b""
+    except (ValueError, UnicodeError):
         raise ConfigError(f"{path!r} is not a file's name") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; name a config file (TOML)") from None
@@ -131,28 +135,32 @@ def _toml(text: str, path: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def _daemon(values: Mapping[str, Any], path: str, env: Mapping[str, str], uid: int, faults: Faults) -> DaemonConfig:
-    given = values["socket"]
-    socket = ""
-    if given is None or (isinstance(given, str) and given):
-        try:
-            socket = paths.config_socket(given, path, env, uid)
-        except ValueError as error:
-            faults.add("daemon.socket", str(error) if given is None or len(given) > 60 else f"{show(given)}: {error}")
-    quarantine = (
-        socket + paths.BAD if values["quarantine"] is None else _path(values, "quarantine", "daemon", os.path.dirname(path), env, faults)
-    )
+def _socket(given: Any, path: str, env: Mapping[str, str], uid: int, faults: Faults) -> str | None:
+    """The socket's path. None if there is a fault, found here or before."""
+    if given is not None and (not isinstance(given, str) or not given):
+        return None
+    try:
+        return paths.config_socket(given, path, env, uid)
+    except ValueError as error:
+        faults.add("daemon.socket", str(error) if given is None or len(given) > 60 else f"{show(given)}: {error}")
+        return None
+
+
+def _path(where: str, given: Any, folder: str, env: Mapping[str, str], faults: Faults) -> str | None:
+    """The path, absolute; None if there is none, or one that is not even text, which has been reported already."""
+    if not isinstance(given, str) or not given:
+        return None
+    try:
+        return paths.expand(given, folder, env)
+    except ValueError as error:
+        faults.add(where, f"{show(given)}: {error}")
+        return None
+
+
+def _daemon(values: Mapping[str, Any]) -> DaemonConfig:
     uids = values["allow_uids"]
-    return DaemonConfig(
-        socket=socket,
-        memory=values["memory"],
-        metrics=values["metrics"],
-        allow_uids=tuple(uid for uid in uids if isinstance(uid, int)),
-        allow_unmapped="unmapped" in uids,
-        drain_s=values["drain_s"],
-        exit_when_idle_s=values["exit_when_idle_s"],
-        quarantine=quarantine,
-    )
+    numbers = tuple(uid for uid in uids if uid != "unmapped")
+    return DaemonConfig(**{**values, "allow_uids": numbers, "allow_unmapped": "unmapped" in uids})
 
 
 def _workers(values: Mapping[str, Any]) -> WorkersConfig:
@@ -160,26 +168,11 @@ def _workers(values: Mapping[str, Any]) -> WorkersConfig:
     return WorkersConfig(**{**values, "num_workers": None if number == "auto" else number})
 
 
-def _stream(name: str, values: Mapping[str, Any], folder: str, env: Mapping[str, str], faults: Faults) -> StreamPlan:
+def _stream(name: str, values: Mapping[str, Any]) -> StreamPlan:
     shuffle = values["shuffle"]
-    given = dict(values)
-    given["lmdb"] = _path(values, "lmdb", join("streams", name), folder, env, faults)
-    given["shuffle"] = shuffle["block"] if isinstance(shuffle, dict) else int(shuffle is True)
-    given["max_errors"] = float(values["max_errors"]) if isinstance(values["max_errors"], (int, float)) else 0.0
-    given["transforms"] = tuple(Step(*step) for step in values["transforms"])
-    return StreamPlan(name=name, **given)
-
-
-def _path(values: Mapping[str, Any], key: str, where: str, folder: str, env: Mapping[str, str], faults: Faults) -> Any:
-    """The path under `key`, absolute. What is not even text has been reported already."""
-    given = values[key]
-    if not isinstance(given, str) or not given:
-        return given
-    try:
-        return paths.expand(given, folder, env)
-    except ValueError as error:
-        faults.add(f"{where}.{key}", f"{show(given)}: {error}")
-        return given
+    steps = tuple(Step(*step) for step in values["transforms"])
+    blocks = shuffle["block"] if isinstance(shuffle, dict) else int(shuffle)
+    return StreamPlan(name=name, **{**values, "shuffle": blocks, "max_errors": float(values["max_errors"] or 0), "transforms": steps})
 
 
 def _all(path: str, lines: list[str]) -> str:

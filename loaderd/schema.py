@@ -40,11 +40,18 @@ def _port(text: str) -> str:
     return "" if 0 < int(text.rpartition(":")[2]) < 65536 else "a port is from 1 to 65535"
 
 
+SPLIT_END = r" *(?:(?:[0-9]{1,3}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}) *%|[0-9]{1,15})? *"
+
+
 def _split(text: str) -> str:
-    low, high = (Exact(part.rstrip("%")) for part in text.split(":"))
-    if "%" in text and high > 100:
+    """What is wrong with a split whatever the number of samples is."""
+    low, high = (part.strip() for part in text.split(":"))
+    percents = [Exact(end.rstrip("% ")) for end in (low or "0%", high or "100%") if end.endswith("%")]
+    if any(percent > 100 for percent in percents):
         return "ends beyond 100%"
-    return "" if low < high else "is empty: it ends where it begins, or before"
+    counts = [int(end) for end in (low, high) if end.isdigit()]
+    empty = any(len(ends) == 2 and ends[0] >= ends[1] for ends in (percents, counts))
+    return "is empty: it ends where it begins, or before" if empty else ""
 
 
 DAEMON = Table(
@@ -156,7 +163,7 @@ STREAM = Table(
         "mode": Key(Choice(("rgb", "gray")), "Channels of decoded images: 3 or 1.", "rgb"),
         "split": Key(
             Text(
-                r"[0-9]{1,3}(?:\.[0-9]{1,9})?%:[0-9]{1,3}(?:\.[0-9]{1,9})?%|[0-9]{1,15}:[0-9]{1,15}",
+                f"{SPLIT_END}:{SPLIT_END}",
                 'a part such as "0%:95%" or "0:50000"',
                 _split,
             ),
