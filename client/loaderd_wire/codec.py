@@ -80,7 +80,8 @@ class Codec:
         """The bytes of a message. Raises ProtocolError when it would be larger than MAX_MESSAGE."""
         names = self._names[type(message)]
         body = [self._code_of[type(message)], *[getattr(message, name) for name in names]]
-        data: bytes = msgpack.packb(body, default=self._plain)
+        # A path or a user's message may hold lone surrogates (surrogateescape); they arrive spelled out, never as an error.
+        data: bytes = msgpack.packb(body, default=self._plain, unicode_errors="backslashreplace")
         if len(data) > MAX_MESSAGE:
             raise ProtocolError(f"{type(message).__name__} of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
         return data
@@ -145,7 +146,11 @@ class Codec:
 
 
 def _show(value: Any) -> str:
-    return f"{type(value).__name__} {value!r:.60}"
+    """What arrived, in few characters and little time, whatever it is: the repr of a thousand nested arrays would overflow the stack."""
+    if isinstance(value, (list, tuple, dict)):
+        return f"{type(value).__name__} of {len(value)}"  # pyright: ignore[reportUnknownArgumentType] - anything may be in it
+    shown = value[:40] if isinstance(value, (str, bytes)) else value
+    return f"{type(value).__name__} {shown!r:.60}"
 
 
 WIRE = Codec(
