@@ -77,7 +77,10 @@ class Faults:
 
 def load(path: str, env: Mapping[str, str], uid: int) -> Config:
     """The config in a file. Raises ConfigError and nothing else; its text names the file and every fault."""
-    real = os.path.realpath(path)
+    try:
+        real = os.path.realpath(path)
+    except (OSError, ValueError) as error:  # a NUL in the name; a relative name in a folder that is gone
+        raise ConfigError(f"{path!r} is not a file's name: {error}") from None
     return parse(_read(path, real), real, env, uid)
 
 
@@ -85,7 +88,9 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
     """The config in `text`, which came from `path` (absolute). Raises ConfigError and nothing else."""
     faults = Faults()
     values = CONFIG.read(_toml(text, path), faults.add)
-    values = {"daemon": DAEMON.read({}, faults.add), "workers": WORKERS.read({}, faults.add)} | {k: v for k, v in values.items() if v is not None}
+    values = {"daemon": DAEMON.read({}, faults.add), "workers": WORKERS.read({}, faults.add)} | {
+        k: v for k, v in values.items() if v is not None
+    }
     daemon, folder = values["daemon"], os.path.dirname(path)
     default_socket = daemon["socket"] is None
     daemon["socket"] = _socket(daemon["socket"], path, env, uid, faults)
@@ -100,17 +105,16 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
 
 def _read(path: str, real: str) -> str:
     try:
-        # a pipe would wait for a writer, and without buffering it is not asked to seek
-        with open(real, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{path}: not a regular file; name a config file (TOML)")
-            data = file.read(MAX_BYTES + 1) or b""
-    except (ValueError, UnicodeError):
-        raise ConfigError(f"{path!r} is not a file's name") from None
+        # without O_NONBLOCK a pipe would wait for a writer
+        with open(real, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            data = file.read(MAX_BYTES + 1) if regular else b""
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; name a config file (TOML)") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
+    if not regular:
+        raise ConfigError(f"{path}: not a regular file; name a config file (TOML)")
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes; is that a config file?")
     try:
