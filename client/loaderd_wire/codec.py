@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-import msgpack
+import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 from loaderd_wire import messages as m
 from loaderd_wire.errors import BadSample, ProtocolError
@@ -26,6 +26,9 @@ MAX_INT = 1 << 62
 LENGTH = struct.Struct("<I")
 
 Check = Callable[[Any], Any]
+
+_packb: Callable[..., bytes] = msgpack.packb  # pyright: ignore - untyped
+_unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
 
 
 def _whole(value: Any) -> int:
@@ -49,19 +52,22 @@ def _of(kind: type[Any]) -> Check:
     return check
 
 
-def _many(item: Check) -> Check:
-    def check(value: Any) -> tuple[Any, ...]:
-        if type(value) is not list:
-            raise ProtocolError(f"expected an array, not {_show(value)}")
-        return tuple(map(item, value))
+def _array(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise ProtocolError(f"expected an array, not {_show(value)}")
+    return typing.cast("list[Any]", value)
 
-    return check
+
+def _many(item: Check) -> Check:
+    return lambda value: tuple(map(item, _array(value)))
 
 
 def _table(value: Any) -> dict[str, str]:
-    if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
+    whole = type(value) is dict
+    table = typing.cast("dict[Any, Any]", value)
+    if not whole or not all(type(k) is str and type(v) is str for k, v in table.items()):
         raise ProtocolError(f"expected a map of strings, not {_show(value)}")
-    return value
+    return table
 
 
 def _maybe(item: Check) -> Check:
@@ -81,7 +87,7 @@ class Codec:
         names = self._names[type(message)]
         body = [self._code_of[type(message)], *[getattr(message, name) for name in names]]
         # A path or a user's message may hold lone surrogates (surrogateescape); they arrive spelled out, never as an error.
-        data: bytes = msgpack.packb(body, default=self._plain, unicode_errors="backslashreplace")
+        data = _packb(body, default=self._plain, unicode_errors="backslashreplace")
         if len(data) > MAX_MESSAGE:
             raise ProtocolError(f"{type(message).__name__} of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
         return data
@@ -91,7 +97,7 @@ class Codec:
         if len(data) > MAX_MESSAGE:
             raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
         try:
-            body = msgpack.unpackb(
+            body = _unpackb(
                 data,
                 max_str_len=MAX_TEXT,
                 max_bin_len=MAX_TEXT,
@@ -99,18 +105,17 @@ class Codec:
                 max_map_len=MAX_ITEMS,
                 max_ext_len=0,
             )
-        except Exception as error:  # msgpack raises many kinds: ValueError, UnicodeDecodeError, StackError, TypeError
+        except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
             raise ProtocolError(f"not a message: {type(error).__name__}: {error}") from None
-        if type(body) is not list or not body:
-            raise ProtocolError(f"not a message: {_show(body)}")
-        code = body.pop(0)
+        code, *body = _array(body) or [None]
         check = self._checks.get(code) if type(code) is int else None
         if check is None:
             raise ProtocolError(f"unknown message code {_show(code)}")
         return check(body)
 
     def _plain(self, value: Any) -> Any:
-        names = self._names.get(type(value))
+        kind: type[Any] = type(value)
+        names = self._names.get(kind)
         if names is None:
             raise TypeError(f"{value!r} cannot be sent")
         return [getattr(value, name) for name in names]
@@ -120,9 +125,10 @@ class Codec:
         checks = [self._check_for(hints[f.name]) for f in fields(cls)]
 
         def check(value: Any) -> Any:
-            if type(value) is not list or len(value) != len(checks):
-                raise ProtocolError(f"expected the {len(checks)} fields of {cls.__name__}, not {_show(value)}")
-            return cls(*[c(v) for c, v in zip(checks, value, strict=True)])
+            values = _array(value)
+            if len(values) != len(checks):
+                raise ProtocolError(f"expected the {len(checks)} fields of {cls.__name__}, not {len(values)}")
+            return cls(*[c(v) for c, v in zip(checks, values, strict=True)])
 
         return check
 
@@ -147,10 +153,10 @@ class Codec:
 
 def _show(value: Any) -> str:
     """What arrived, in few characters and little time, whatever it is: the repr of a thousand nested arrays would overflow the stack."""
-    if isinstance(value, (list, tuple, dict)):
-        return f"{type(value).__name__} of {len(value)}"  # pyright: ignore[reportUnknownArgumentType] - anything may be in it
-    shown = value[:40] if isinstance(value, (str, bytes)) else value
-    return f"{type(value).__name__} {shown!r:.60}"
+    kind = type(value).__name__
+    if kind in ("str", "bytes"):
+        return f"{kind} {value[:40]!r}"
+    return f"{kind} {value!r}" if kind in ("int", "float", "bool", "NoneType") else kind
 
 
 WIRE = Codec(
