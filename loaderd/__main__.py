@@ -1,0 +1,47 @@
+"""`loaderd COMMAND ...`: reads the command line, hands over to the command's own file in `cli/`, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from loaderd import __version__
+from loaderd.cli.arguments import parser
+from loaderd.cli.failure import EXTRA, FAULT, NO_START, USAGE, CommandError, missing
+from loaderd_wire.errors import ConfigError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser(__version__).parse_args(argv)
+    try:
+        return importlib.import_module(f"loaderd.cli.{args.command}").run(args)
+    except (CommandError, ConfigError) as error:
+        return _say(error, error.code if isinstance(error, CommandError) else USAGE, args.debug)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        return _say(missing(error.name), NO_START, args.debug)
+    except BrokenPipeError:  # whoever read our output has seen enough; keep the interpreter from flushing into it once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # the rim: nothing that gets here was foreseen
+        return _say(error, FAULT, args.debug)
+
+
+def _say(error: Exception, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, (CommandError, ConfigError)):
+        sys.stderr.write("".join(f"loaderd: {line}\n" for line in str(error).split("\n")))
+    else:
+        sys.stderr.write(f"loaderd: {type(error).__name__}: {error}\nloaderd: this is a fault of loaderd itself; --debug shows where\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""How a command ends: exit codes, and the error that carries one."""
+
+from __future__ import annotations
+
+import importlib.util
+
+FINE, FAULTS, USAGE, NO_START, FAULT = 0, 1, 2, 3, 4
+
+# What the extra brings, by the name it is imported under.
+EXTRA = {"lmdb": "lmdb", "simplejpeg": "simplejpeg", "cv2": "opencv-python-headless", "PIL": "pillow", "tomli": "tomli"}
+
+
+class CommandError(Exception):
+    """One to three lines for the user, with the setting to change, and the exit code."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def need(*modules: str) -> None:
+    """Raises CommandError that names the extra, if one of these modules of it is not installed. Imports nothing."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise missing(module)
+
+
+def missing(module: str) -> CommandError:
+    return CommandError(f"{EXTRA[module]} is not installed: pip install 'loaderd[daemon]'", NO_START)

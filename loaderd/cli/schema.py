@@ -1,0 +1,13 @@
+"""`loaderd schema`: the config's JSON schema on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from loaderd.schema import document
+
+
+def run(args: argparse.Namespace) -> int:
+    print(json.dumps(document(), indent=2))
+    return 0

@@ -1,0 +1,60 @@
+"""`loaderd serve`: the config becomes plain settings, and the daemon runs with them until it drains."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from loaderd.cli.failure import CommandError, need
+from loaderd_wire.errors import ConfigError
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        need("lmdb", "simplejpeg", "cv2", "PIL")
+        from loaderd import config
+
+        settings, plans = prepared(config.load(args.config, os.environ, os.getuid()), args)
+    except (ConfigError, CommandError, ModuleNotFoundError) as error:
+        _tell(args.ready_fd, str(error))
+        raise
+    from loaderd.daemon import Daemon
+
+    return Daemon(settings, plans).run()
+
+
+def prepared(config, args: argparse.Namespace):  # the types would cost their imports
+    """(DaemonSettings, tuple[StreamPlan, ...]) of a Config and the command line of `serve`."""
+    from loaderd.settings import DaemonSettings
+
+    daemon, workers = config.daemon, config.workers
+    settings = DaemonSettings(
+        socket=daemon.socket,
+        quarantine=daemon.quarantine,
+        config_path=config.path,
+        folder=config.folder,
+        default_socket=config.default_socket,
+        memory=daemon.memory,
+        metrics=daemon.metrics,
+        allow_uids=daemon.allow_uids,
+        allow_unmapped=daemon.allow_unmapped,
+        drain_s=daemon.drain_s,
+        exit_when_idle_s=daemon.exit_when_idle_s,
+        num_workers=workers.num_workers,
+        sample_timeout_s=workers.sample_timeout_s,
+        worker_memory=workers.worker_memory,
+        start_method=workers.start_method,
+        init=workers.init,
+        embedded=args.embedded,
+        ready_fd=args.ready_fd,
+        log_format=args.log_format,
+        log_level=args.log_level,
+    )
+    return settings, config.streams
+
+
+def _tell(ready_fd: int | None, text: str) -> None:
+    """Whoever waits on the pipe of an embedded daemon gets the error's lines."""
+    if ready_fd is not None:
+        with open(ready_fd, "w", encoding="utf-8", errors="backslashreplace") as pipe:
+            pipe.write(text)
