@@ -1,0 +1,84 @@
+"""The README's blocks run, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text()
+
+
+def block(language: str) -> str:
+    found = re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.S | re.M)
+    assert len(found) == 1
+    return found[0]
+
+
+def loaderd(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "loaderd", *args], cwd=folder, capture_output=True, text=True, timeout=100)
+
+
+def commands() -> list[list[str]]:
+    """The indented `loaderd ...` lines, without their comments."""
+    return [line.split("#")[0].split() for line in re.findall(r"^    (loaderd .*)$", TEXT, re.M)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """photos/ in class folders, the README's config, and the function that it calls."""
+    folder = tmp_path_factory.mktemp("readme")
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (folder / "photos" / name).mkdir(parents=True)
+        for i in range(60):
+            Image.fromarray(rng.integers(0, 256, (40, 48, 3), np.uint8)).save(folder / "photos" / name / f"{i}.jpg")
+    (folder / "config.toml").write_text(block("toml"))
+    (folder / "augment.py").write_text("def train(sample, rng, strength):\n    return sample\n")
+    return folder
+
+
+def test_the_commands_work_in_their_order(site: Path) -> None:
+    shown = commands()
+    assert [c[1] for c in shown] == ["pack", "check", "serve", "status", "preview"]
+    for command in shown:
+        if command[1] not in ("serve", "status"):
+            done = loaderd(site, *command[1:])
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+    assert Image.open(site / "batch.png").size > (100, 100)
+
+
+def test_the_training_loop_trains(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (site / "train.lmdb").exists():
+        assert loaderd(site, "pack", "imagefolder", "photos", "train.lmdb").returncode == 0
+    monkeypatch.chdir(site)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 2))
+    world = {"model": model, "criterion": torch.nn.CrossEntropyLoss(), "optimizer": torch.optim.SGD(model.parameters(), 0.01)}
+    before = [p.detach().clone() for p in model.parameters()]
+    exec(compile(block("python"), "README.md", "exec"), world)
+    world["loader"].close()
+    assert world["loss"].isfinite()
+    assert any((a != b).any() for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_every_argument_and_file_that_it_names_exists() -> None:
+    import inspect
+
+    from loaderd_client import Loader
+
+    known = set(inspect.signature(Loader).parameters)
+    for name in re.findall(r"Loader\((?:\"config.toml\", )?(\w+)=", TEXT):
+        assert name in known, name
+    for name in re.findall(r"`((?:loaderd|client|deploy|tests)/[\w/.]*|CHANGELOG\.md)`", TEXT):
+        assert (ROOT / name).exists(), name
+
+
+def test_no_placeholder_is_left() -> None:
+    assert "@@" not in TEXT
