@@ -114,8 +114,7 @@ class Codec:
         return check(body)
 
     def _plain(self, value: Any) -> Any:
-        kind: type[Any] = type(value)
-        names = self._names.get(kind)
+        names = self._names.get(typing.cast("type[Any]", type(value)))
         if names is None:
             raise TypeError(f"{value!r} cannot be sent")
         return [getattr(value, name) for name in names]
