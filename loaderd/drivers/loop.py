@@ -78,13 +78,14 @@ class Loop:
         """Seconds, counted up, in which this process did not run although it should have."""
         return self.clock.lost_s
 
-    def watch(self, fd: int, callback: Callback, *, write: bool = False) -> None:
-        """Call `callback` whenever fd is readable, hung up or in error, with write=True also whenever it is writable.
+    def watch(self, fd: int, callback: Callback, *, read: bool = True, write: bool = False) -> None:
+        """Call `callback` whenever fd is readable, hung up or in error, with write=True also whenever it is writable
+        (with read=False only then).
 
         Level-triggered. A second call for the same fd replaces the first. The callback must bear being called for nothing.
         `unwatch` before fd is closed. Raises PermissionError for a regular file (which is always ready).
         """
-        mask = select.EPOLLIN | (select.EPOLLOUT if write else 0)
+        mask = (select.EPOLLIN if read else 0) | (select.EPOLLOUT if write else 0)
         if fd in self._watched:
             self._epoll.modify(fd, mask)
         else:

@@ -1,0 +1,86 @@
+"""Who may attach: the rule about uids, and the two ways in which a unix socket tells about its peer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass
+
+SO_PEERPIDFD = 77  # Linux 6.5; not in Python's socket module before 3.14
+UCRED = struct.Struct("iII")  # struct ucred: pid, uid, gid
+OVERFLOW_UID = 65534  # what the kernel shows for a uid that our user namespace doesn't map
+EVERYBODY = 4294967295  # uids that the initial user namespace maps
+
+
+@dataclass(frozen=True, slots=True)
+class Cred:
+    """pid: 0 where the peer's PID namespace isn't ours."""
+
+    pid: int
+    uid: int
+
+
+def peer_cred(sock: socket.socket) -> Cred:
+    """Who made the connection, by the kernel's word."""
+    pid, uid, _ = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
+    return Cred(pid, uid)
+
+
+def peer_pidfd(sock: socket.socket) -> int:
+    """A descriptor that polls readable when the peer's process is dead; -1 where the kernel can't tell. The caller closes it."""
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError:
+        return -1
+
+
+def maps_everybody(uid_map: str) -> bool:
+    """Whether a user namespace with this /proc/self/uid_map maps every uid there is, so that 65534 can only be its real owner."""
+    return sum(int(line.split()[2]) for line in uid_map.splitlines() if line.strip()) >= EVERYBODY
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """own: our uid, which may always attach, as may root. all_mapped: see `maps_everybody`."""
+
+    own: int
+    allow_uids: tuple[int, ...] = ()
+    allow_unmapped: bool = False
+    all_mapped: bool = True
+
+    @classmethod
+    def here(cls, allow_uids: tuple[int, ...], allow_unmapped: bool) -> Gate:
+        """The gate of this process."""
+        try:
+            with open("/proc/self/uid_map") as file:
+                mapped = maps_everybody(file.read())
+        except OSError:
+            mapped = True  # a kernel without user namespaces
+        return cls(os.geteuid(), allow_uids, allow_unmapped, mapped)
+
+    @property
+    def open(self) -> bool:
+        """Whether anybody but ourselves and root is let in."""
+        return bool(self.allow_uids) or self.allow_unmapped
+
+    @property
+    def mode(self) -> int:
+        """Mode of the socket files: the kernel keeps others out, or lets all come here to be told."""
+        return 0o666 if self.open else 0o600
+
+    @property
+    def uids(self) -> tuple[int, ...]:
+        """Every uid that may attach, as the kernel shows it."""
+        known = {self.own, 0, *self.allow_uids}
+        if not self.all_mapped:
+            known.discard(OVERFLOW_UID)
+        return tuple(sorted(known | ({OVERFLOW_UID} if self.allow_unmapped else set())))
+
+    def refusal(self, uid: int) -> str:
+        """Why this uid may not attach, "" if it may."""
+        if uid in self.uids:
+            return ""
+        if uid == OVERFLOW_UID and not self.all_mapped:
+            return 'your uid is unmapped in the daemon\'s user namespace, so nobody knows who you are; [daemon] allow_uids = ["unmapped"] admits all such'
+        return f"uid {uid} may not attach to a daemon of uid {self.own}; add it to [daemon] allow_uids"

@@ -1,0 +1,189 @@
+"""ZeroMQ, the daemon's side: Progress comes in, descriptors go out, through a bounded outbox per session."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections import deque
+from collections.abc import Callable
+
+import zmq
+
+from loaderd.drivers.loop import Loop
+from loaderd.drivers.rarely import Rarely
+from loaderd_wire.codec import WIRE
+from loaderd_wire.errors import ProtocolError
+from loaderd_wire.messages import Batch, Failure, Progress, Pulse
+
+MAX_IN = 1 << 20  # bytes of a Progress
+MAX_OUT = 256  # messages that may wait for one session; what is dropped beyond is announced anew when the client asks
+HIGH_WATER = 128  # messages in ZeroMQ's own queue, a peer
+RECEIVES = 64  # in one turn
+HANDSHAKE_MS = 2000
+
+Log = Callable[[str, str], object]
+
+
+class _Route:
+    """Where a session's messages go. peer: its present routing id, None before its first Progress and after it was lost."""
+
+    __slots__ = ("outbox", "peer", "token")
+
+    def __init__(self, token: bytes) -> None:
+        self.token = token
+        self.peer: bytes | None = None
+        self.outbox: deque[bytes] = deque()
+
+
+class Messages:
+    """The ROUTER at `path`. on_progress(session, progress): well-formed, and with the token of that session.
+
+    uids: who may connect at all, by the kernel's word. mode: of the socket's file.
+    """
+
+    def __init__(
+        self, loop: Loop, path: str, *, mode: int, uids: tuple[int, ...], on_progress: Callable[[int, Progress], object], log: Log
+    ) -> None:
+        self._loop = loop
+        self._on_progress = on_progress
+        self._log = log
+        self._routes: dict[int, _Route] = {}
+        self._blocked: dict[int, None] = {}
+        self._rarely = Rarely()
+        self.garbage = 0
+        self.path = path
+        self._context = zmq.Context(io_threads=1)
+        self._socket = self._context.socket(zmq.ROUTER)
+        try:
+            self._open(mode, uids)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self._fd: int = self._socket.getsockopt(zmq.FD)
+        # The descriptor is edge-triggered: it only wakes the loop, `_pump` then asks before each sleep what there is.
+        loop.watch(self._fd, _nothing)
+        loop.before_sleep(self._pump)
+
+    def _open(self, mode: int, uids: tuple[int, ...]) -> None:
+        router = self._socket
+        router.setsockopt(zmq.LINGER, 0)
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # else what can't be sent is dropped in silence
+        router.setsockopt(zmq.MAXMSGSIZE, MAX_IN)
+        router.setsockopt(zmq.SNDHWM, HIGH_WATER)
+        router.setsockopt(zmq.RCVHWM, HIGH_WATER)
+        router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        for uid in uids:
+            router.setsockopt(zmq.IPC_FILTER_UID, uid)
+        old = os.umask(0o177)
+        try:
+            router.bind(f"ipc://{self.path}")
+        finally:
+            os.umask(old)
+        os.chmod(self.path, mode)
+
+    def admit(self, session: int, token: bytes) -> None:
+        """From now on a Progress with this token is this session's."""
+        self._routes[session] = _Route(token)
+
+    def forget(self, session: int) -> None:
+        """Nothing more to or from it. Idempotent."""
+        self._routes.pop(session, None)
+        self._blocked.pop(session, None)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anything waits in an outbox."""
+        return bool(self._blocked)
+
+    def send(self, session: int, message: Batch | Pulse | Failure) -> None:
+        """Send it, or keep it while the peer's queue is full. Lost without a route: the client will ask for it again."""
+        route = self._routes.get(session)
+        if route is None or route.peer is None:
+            return
+        try:
+            data = WIRE.encode(message)
+        except ProtocolError as error:
+            self._log("error", f"session {session}: {error}")
+            data = WIRE.encode(Failure(session, "StreamFailed", f"the daemon could not say it: {error}"))
+        out = not route.outbox and self._put(route, data)
+        if not out and route.peer is not None and len(route.outbox) < MAX_OUT:
+            route.outbox.append(data)
+            self._blocked[session] = None
+
+    def close(self) -> None:
+        """Stop listening; the socket's file is gone when this returns."""
+        if not self._socket.closed:
+            self._loop.unwatch(self._fd)
+            self._context.destroy(linger=0)
+
+    # -- inside
+
+    def _pump(self) -> bool:
+        """Take in what has arrived, and what could not be sent before, try again. True if there may be more."""
+        if self._socket.closed:
+            return False
+        for session in tuple(self._blocked):
+            self._flush(session)
+        for _ in range(RECEIVES):
+            # A send may have swallowed the edge, so the socket is asked each time.
+            if not self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                return False
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return False
+            self._receive(frames)
+            if self._socket.closed:
+                return False
+        return True
+
+    def _receive(self, frames: list[bytes]) -> None:
+        peer = frames[0]
+        try:
+            if len(frames) != 2:
+                raise ProtocolError(f"{len(frames) - 1} frames")
+            progress = WIRE.decode(frames[1])
+            if not isinstance(progress, Progress):
+                raise ProtocolError(f"{type(progress).__name__} is not a client's to say here")
+            route = self._routes.get(progress.session)
+            if route is None:
+                return  # a session that has just ended: its client will see the EOF
+            if not hmac.compare_digest(route.token, progress.token):
+                raise ProtocolError(f"a wrong token for session {progress.session}")
+        except ProtocolError as error:
+            self.garbage += 1
+            more = self._rarely.ask(peer, self._loop.now_s())
+            if more is not None:
+                self._log("warning", f"messages socket: ignored from peer {peer.hex()}: {error}{more}")
+            return
+        if route.peer != peer:
+            # The client's new socket: what waits was meant for the old one, and will be asked for again.
+            route.peer = peer
+            route.outbox.clear()
+        self._on_progress(progress.session, progress)
+
+    def _flush(self, session: int) -> None:
+        route = self._routes[session]
+        while route.outbox and self._put(route, route.outbox[0]):
+            route.outbox.popleft()
+        if not route.outbox:
+            del self._blocked[session]
+
+    def _put(self, route: _Route, data: bytes) -> bool:
+        """True if it is out of our hands; False if the peer's queue is full or (then `route.peer` is None) the peer is gone."""
+        assert route.peer is not None
+        try:
+            self._socket.send_multipart((route.peer, data), zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            route.peer = None
+            route.outbox.clear()
+            return False
+        return True
+
+
+def _nothing() -> None:
+    pass
