@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # the rim: nothing that gets here was foreseen
+    except Exception as error:  # noqa: BLE001 - the rim: nothing that gets here was foreseen
         return _say(error, FAULT, args.debug)
 
 
@@ -37,7 +37,7 @@ def _say(error: Exception, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, (CommandError, ConfigError)):
-        sys.stderr.write("".join(f"loaderd: {line}\n" for line in str(error).split("\n")))
+        sys.stderr.write(f"loaderd: {error}\n")
     else:
         sys.stderr.write(f"loaderd: {type(error).__name__}: {error}\nloaderd: this is a fault of loaderd itself; --debug shows where\n")
     return code

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from loaderd.cli.failure import CommandError, need
 from loaderd_wire.errors import ConfigError
+
+
+if TYPE_CHECKING:
+    from loaderd.config import Config
+    from loaderd.data.plan import StreamPlan
+    from loaderd.settings import DaemonSettings
 
 
 def run(args: argparse.Namespace) -> int:
@@ -23,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     return Daemon(settings, plans).run()
 
 
-def prepared(config, args: argparse.Namespace):  # the types would cost their imports
-    """(DaemonSettings, tuple[StreamPlan, ...]) of a Config and the command line of `serve`."""
+def prepared(config: Config, args: argparse.Namespace) -> tuple[DaemonSettings, tuple[StreamPlan, ...]]:
+    """What the daemon is told, from the config and the command line."""
     from loaderd.settings import DaemonSettings
 
     daemon, workers = config.daemon, config.workers

@@ -1,0 +1,152 @@
+"""What every test may ask for, and the promise that a skip has only one cause: a kernel facility that this machine lacks."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+
+def _userns() -> str:
+    """Why a process here cannot have namespaces of its own (user, mount, PID, IPC, network, UTS), or ""."""
+    try:
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--ipc", "--net", "--uts", "--fork", "true"],
+            capture_output=True,
+            timeout=20,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no user namespaces: {error}"
+    return "" if done.returncode == 0 else f"no user namespaces: {done.stderr.decode(errors='replace').strip()}"
+
+
+def _second_uid() -> str:
+    """Why nothing here can run as another user, or ""."""
+    return "" if os.geteuid() == 0 else "only root can start a process under a second uid"
+
+
+def _pidfd() -> str:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        return f"no pidfd_open: {error}"
+    return ""
+
+
+FACILITIES: dict[str, Callable[[], str]] = {"userns": _userns, "second_uid": _second_uid, "pidfd": _pidfd}
+LACKS: dict[str, str] = {}
+RUN_FOLDER = pytest.StashKey[str]()
+GUARDED = (
+    "system",
+    "worker",
+    "drivers",
+)  # folders whose tests start processes and open sockets: each is followed by a search for leftovers
+SKIPPED: list[tuple[str, str]] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"needs(facility): skipped where the machine lacks it; one of {', '.join(FACILITIES)}")
+    # default sockets of the tests lie in a folder of their own, so that two runs on a machine see nothing of each other
+    config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="loaderd-tests-")
+    os.environ["XDG_RUNTIME_DIR"] = config.stash[RUN_FOLDER]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash.get(RUN_FOLDER, ""), ignore_errors=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        for facility in mark.args:
+            if facility not in LACKS:
+                LACKS[facility] = FACILITIES[facility]()
+            if LACKS[facility]:
+                if os.environ.get("LOADERD_REQUIRE") == "all":
+                    pytest.fail(f"LOADERD_REQUIRE=all, and this machine lacks {facility}: {LACKS[facility]}", pytrace=False)
+                SKIPPED.append((item.nodeid, LACKS[facility]))
+                pytest.skip(LACKS[facility])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and not any(item.nodeid == name for name, _ in SKIPPED):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped without @pytest.mark.needs: {report.longrepr}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if SKIPPED:
+        terminalreporter.section("skipped: this machine lacks a facility")
+        for name, reason in SKIPPED:
+            terminalreporter.line(f"{name}: {reason}")
+
+
+class Leaks:
+    """What of ours has come since this was made: child processes, memfds, sockets, pidfds, pipes, files in the default folder."""
+
+    def __init__(self) -> None:
+        self.fds, self.children, self.files = _fds(), _children(), _files()
+
+    def found(self) -> list[str]:
+        left = [f"child process {child}" for child in _children() - self.children]
+        left += [f"fd {fd} -> {target}" for fd, target in _fds().items() if self.fds.get(fd) != target and target.startswith(OURS)]
+        left += [f"file {path}" for path in _files() - self.files]
+        return left
+
+
+# Regular files belong to pytest's own capture and logs, eventfds to the ZeroMQ context, which lives as long as the process.
+OURS = ("/memfd:", "socket:", "anon_inode:[pidfd]", "pidfd:", "pipe:")
+
+
+def _children() -> set[str]:
+    pids = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    return {f"{pid} ({_command(pid)})" for pid in pids}
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:100]
+    except OSError:
+        return "gone"
+
+
+def _fds() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:  # the listing's own
+            continue
+    return found
+
+
+def _files() -> set[str]:
+    """Files in the default folder but the lock files, which the next start sweeps."""
+    folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "loaderd"
+    return {str(path) for path in folder.iterdir() if path.suffix != ".lock"} if folder.is_dir() else set()
+
+
+@pytest.fixture(autouse=True)
+def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves something of ours behind. What is on its way out has ten seconds."""
+    if Path(request.node.path).parent.name not in GUARDED:
+        yield
+        return
+    leaks = Leaks()
+    yield
+    end = time.monotonic() + 10
+    while left := leaks.found():
+        gc.collect()
+        if time.monotonic() > end:
+            pytest.fail("left behind: " + "; ".join(left), pytrace=False)
+        select.select([], [], [], 0.02)
