@@ -7,6 +7,7 @@ beyond t get the epoch's first positions again, so that no rank is ever without 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -75,3 +76,11 @@ def after(shape: Shape, cursor: Cursor) -> Cursor:
 def settle(shape: Shape, cursor: Cursor) -> Cursor:
     """The cursor itself, or, where its epoch has no step left, the start of the next epoch."""
     return cursor if steps_left(shape, cursor.position) else Cursor(cursor.epoch + 1, 0, 0)
+
+
+def steps(shape: Shape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
+    """The batches of a plan from `cursor` on, for ever, over the ends of epochs. Raises ValueError where an epoch has no step."""
+    while True:
+        cursor = settle(shape, cursor)
+        yield cursor, slice_at(shape, cursor)
+        cursor = after(shape, cursor)
