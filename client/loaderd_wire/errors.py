@@ -79,8 +79,7 @@ class SampleError(LoaderdError):
 
 
 CLASSES: dict[str, type[LoaderdError]] = {
-    cls.__name__: cls
-    for cls in (ConfigError, Refused, StreamFailed, StallError, DaemonGone, StreamChanged, ProtocolError, SampleError)
+    cls.__name__: cls for cls in (ConfigError, Refused, StreamFailed, StallError, DaemonGone, StreamChanged, ProtocolError, SampleError)
 }
 
 

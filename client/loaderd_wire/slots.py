@@ -74,7 +74,7 @@ class SlotLayout:
 
 def itemsize(dtype: str) -> int:
     """Bytes of one element of a numpy dtype string such as "<f4" or "|u1". Raises ValueError for anything but plain numbers."""
-    if len(dtype) < 3 or dtype[0] not in "<|" or dtype[1] not in "biufc" or not dtype[2:].isdigit():
+    if len(dtype) < 3 or dtype[0] not in "<|" or dtype[1] not in "biufc" or not (dtype.isascii() and dtype[2:].isdigit()):
         raise ValueError(f"dtype {dtype!r} is not a plain little-endian number")
     size = int(dtype[2:])
     if size not in (1, 2, 4, 8, 16):
