@@ -1,0 +1,131 @@
+"""Which rows are whose: ranks part an epoch exactly, the tail is even, resume in any shape repeats and loses nothing."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at, steps_left
+
+
+def shape_of(samples: int, batch_size: int, world_size: int = 1, rank: int = 0, drop_last: bool = False) -> Shape:
+    return Shape(samples, batch_size, rank, world_size, drop_last)
+
+
+def epoch_of(shape: Shape, origin: int = 0) -> list[list[int]]:
+    """Positions of each step of one rank, from `origin` to the end of the epoch."""
+    cursor, steps = Cursor(0, origin, 0), []
+    while steps_left(shape, cursor.position):
+        piece = slice_at(shape, cursor)
+        steps.append([p % shape.samples for p in range(piece.start, piece.start + piece.rows)])
+        cursor = after(shape, cursor)
+    assert cursor.step == len(steps)
+    return steps
+
+
+def ranks_of(samples: int, batch_size: int, world_size: int, drop_last: bool, origin: int = 0) -> list[list[list[int]]]:
+    return [epoch_of(shape_of(samples, batch_size, world_size, rank, drop_last), origin) for rank in range(world_size)]
+
+
+def by_the_book(samples: int, batch_size: int, world_size: int, rank: int, drop_last: bool, origin: int) -> list[list[int]]:
+    """The rule of the surface, word by word."""
+    steps, at, block = [], origin, world_size * batch_size
+    while samples - at >= block:
+        steps.append(list(range(at + rank * batch_size, at + (rank + 1) * batch_size)))
+        at += block
+    t = samples - at
+    if t and not drop_last:
+        if t >= world_size:
+            steps.append(list(range(at + rank * t // world_size, at + (rank + 1) * t // world_size)))
+        else:
+            rows = list(range(at, samples)) + [p % samples for p in range(world_size - t)]
+            steps.append([rows[rank]])
+    return steps
+
+
+shapes = st.tuples(st.integers(1, 60), st.integers(1, 9), st.integers(1, 7), st.booleans())
+
+
+@given(shapes, st.integers(0, 60))
+def test_each_step_is_what_the_rule_says(shape: tuple[int, int, int, bool], origin: int) -> None:
+    samples, batch_size, world_size, drop_last = shape
+    origin = min(origin, samples)
+    for rank in range(world_size):
+        steps = epoch_of(shape_of(samples, batch_size, world_size, rank, drop_last), origin)
+        assert steps == by_the_book(samples, batch_size, world_size, rank, drop_last, origin)
+
+
+@given(shapes)
+def test_ranks_part_an_epoch_and_repeat_only_what_a_short_tail_must(shape: tuple[int, int, int, bool]) -> None:
+    samples, batch_size, world_size, drop_last = shape
+    ranks = ranks_of(samples, batch_size, world_size, drop_last)
+    assert len({len(steps) for steps in ranks}) == 1, "ranks are out of step"
+    assert all(step for steps in ranks for step in steps), "a batch is empty"
+    rows = [p for steps in ranks for step in steps for p in step]
+    t = samples % (world_size * batch_size)
+    if drop_last:
+        assert sorted(rows) == list(range(samples - t))
+    else:
+        repeated = world_size - t if 0 < t < world_size else 0
+        assert sorted(rows) == sorted([*range(samples), *[p % samples for p in range(repeated)]])
+        assert len(rows) - samples == repeated
+
+
+@given(shapes)
+def test_a_tail_is_shared_so_that_no_two_ranks_differ_by_more_than_a_row(shape: tuple[int, int, int, bool]) -> None:
+    samples, batch_size, world_size, _ = shape
+    sizes = {len(steps[-1]) for steps in ranks_of(samples, batch_size, world_size, drop_last=False)}
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= batch_size
+
+
+@given(shapes, st.integers(1, 9), st.integers(1, 7), st.integers(0, 20))
+def test_a_resume_in_another_shape_goes_on_where_the_first_one_stopped(
+    shape: tuple[int, int, int, bool], batch_size: int, world_size: int, steps: int
+) -> None:
+    samples, old_batch, old_world, drop_last = shape
+    steps = min(steps, samples // (old_batch * old_world))
+    first = [p for rank in ranks_of(samples, old_batch, old_world, drop_last) for step in rank[:steps] for p in step]
+    origin = steps * old_batch * old_world
+    second = [p for rank in ranks_of(samples, batch_size, world_size, False, origin) for step in rank for p in step]
+    tail = (samples - origin) % (batch_size * world_size)
+    repeated = world_size - tail if 0 < tail < world_size else 0
+    assert sorted(first + second) == sorted([*range(samples), *[p % samples for p in range(repeated)]])
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_every_rank_agrees_on_every_cursor(drop_last: bool) -> None:
+    for samples, batch_size, world_size in itertools.product(range(1, 30), (1, 2, 5), (1, 2, 3)):
+        walks = []
+        for rank in range(world_size):
+            shape, cursor, walk = shape_of(samples, batch_size, world_size, rank, drop_last), Cursor(3, 0, 0), []
+            while steps_left(shape, cursor.position):
+                cursor = after(shape, cursor)
+                walk.append(cursor)
+            walks.append(walk)
+        assert all(walk == walks[0] for walk in walks)
+        if walks[0]:
+            assert walks[0][-1] == Cursor(3, samples, len(walks[0])), "the end of an epoch is not at its length"
+
+
+def test_a_cursor_settles_into_the_next_epoch_only_when_nothing_is_left() -> None:
+    shape = shape_of(10, 4, drop_last=True)
+    assert settle(shape, Cursor(2, 4, 1)) == Cursor(2, 4, 1)
+    assert settle(shape, Cursor(2, 8, 2)) == Cursor(3, 0, 0)
+    assert settle(shape, Cursor(2, 10, 2)) == Cursor(3, 0, 0)
+    assert settle(shape_of(10, 4), Cursor(2, 8, 2)) == Cursor(2, 8, 2)
+
+
+def test_a_step_beyond_the_end_is_refused() -> None:
+    for shape, position in ((shape_of(10, 4), 10), (shape_of(10, 4, drop_last=True), 8), (shape_of(3, 4, drop_last=True), 0)):
+        with pytest.raises(ValueError, match="no step"):
+            slice_at(shape, Cursor(0, position, 0))
+
+
+@pytest.mark.parametrize("shape", [(0, 1, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1), (1, 1, -1, 1), (1, 1, 0, 0)])
+def test_an_impossible_shape_is_refused(shape: tuple[int, int, int, int]) -> None:
+    with pytest.raises(ValueError, match="impossible shape"):
+        Shape(*shape, False)
