@@ -1,0 +1,35 @@
+# make demo   sets everything up in .venv and trains a small network through loaderd, killing things on the way
+# make test   sets everything up and runs what CI runs: format, lint, types, floors, tests
+# make bench  figures beside torch's DataLoader
+#
+# VENV=folder      where to install (default .venv)
+# PYTHON=python3   which Python, 3.10 to 3.14
+# TORCH=...        a Python whose torch to use, or what pip is to install ("torch==2.13.0", a wheel's path)
+
+VENV ?= .venv
+PYTHON ?= python3
+TORCH ?=
+BIN := $(VENV)/bin
+
+.PHONY: demo test bench clean
+.DELETE_ON_ERROR:
+
+$(VENV)/.ready: pyproject.toml deploy/constraints.txt .ci/venv
+	@VENV='$(VENV)' PYTHON='$(PYTHON)' TORCH='$(TORCH)' bash .ci/venv
+	@touch $@
+
+demo: $(VENV)/.ready
+	@$(BIN)/python deploy/demo/run.py
+
+test: $(VENV)/.ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.ready
+	@$(BIN)/python tests/bench/handoff.py
+
+clean:
+	rm -rf $(VENV) build loaderd.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
