@@ -1,0 +1,70 @@
+"""What can go wrong with data: a source that cannot be opened, and one sample that cannot be made."""
+
+from __future__ import annotations
+
+import os
+import traceback as tb
+from types import TracebackType
+
+HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+MAX_MESSAGE = 2_000  # characters
+MAX_TRACEBACK = 16_000
+
+
+class SourceError(Exception):
+    """The data cannot be opened or is not what was said. str() names path and reason in one to three lines.
+
+    traceback: of user code that failed while it was imported or built; else "".
+    """
+
+    def __init__(self, text: str, traceback: str = "") -> None:
+        super().__init__(text)
+        self.traceback = traceback
+
+
+class SampleFault(Exception):
+    """One sample could not be made. stage: "read", "decode", "transform", "collate" or "check"; error: a class name.
+
+    traceback: frames outside loaderd, as text; "" where only loaderd's own code was at work.
+    """
+
+    def __init__(self, stage: str, error: str, message: str, traceback: str = "") -> None:
+        super().__init__(stage, error, message, traceback)
+        self.stage = stage
+        self.error = error
+        self.message = message
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.error}: {self.message}"
+
+    @classmethod
+    def of(cls, stage: str, error: BaseException) -> SampleFault:
+        """The fault that this exception means in this stage."""
+        return cls(stage, type(error).__name__, _cut(_text(error), MAX_MESSAGE), user_traceback(error))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error) or "(no message)"
+    except Exception as second:  # noqa: BLE001 - a user's exception class may fail in its own __str__
+        return f"(its message cannot be shown: {type(second).__name__})"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 40] + f" ... ({len(text) - most + 40} characters more)"
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(HOME):
+        trace = trace.tb_next
+    return trace
+
+
+def user_traceback(error: BaseException) -> str:
+    """The error as Python prints it, from the first frame that is not loaderd's; "" if there is none."""
+    first = _users(error.__traceback__)
+    if first is None and error.__cause__ is None and error.__context__ is None:
+        return ""
+    text = "".join(tb.format_exception(type(error), error, first, limit=50))
+    return text if len(text) <= MAX_TRACEBACK else text[:4_000] + "\n...\n" + text[-(MAX_TRACEBACK - 4_010) :]

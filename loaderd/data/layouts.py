@@ -1,0 +1,208 @@
+"""From an index to keys and from values to a sample: loaderd's own layout, and a user's class for any other LMDB."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from loaderd.data import own
+from loaderd.data.faults import SourceError
+from loaderd.data.lmdb_store import Store, show_key
+from loaderd.data.plan import StreamPlan
+from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
+from loaderd.data.userland import build, count_of
+
+NAMES = ("auto", "loaderd")  # what `layout` may say in this version, besides "pkg.module:Class"
+SAMPLED = 64  # keys that an identity looks at
+
+
+class Layout(Protocol):
+    """What a user's class for an LMDB of any make looks like. It is built once a worker as Class(get, **layout_args).
+
+    get(key: bytes, db: str | None = None) -> memoryview | None reads a value (of a named database): a read-only view that is valid for
+    as long as the database is open.
+    """
+
+    def __len__(self) -> int:
+        """Number of samples; the same at every start."""
+        ...
+
+    def keys(self, index: int) -> list[bytes]:
+        """The keys of sample `index` in [0, len); the first one is the sample's name."""
+        ...
+
+    def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
+        """The fields of the sample from the values of its keys: arrays, numbers, str, bytes; stored images as their bytes."""
+        ...
+
+
+EXAMPLE = """
+    # mylayout.py, beside the config; then: layout = "mylayout:MyLayout"
+    class MyLayout:
+        def __init__(self, get, **layout_args):
+            self.get = get                                # get(key: bytes) -> memoryview | None
+
+        def __len__(self):
+            return {entries}                              # how many samples there are
+
+        def keys(self, index):
+            return [{key}]                                # the key or keys of one sample
+
+        def parse(self, index, values):                   # values: one memoryview a key
+            return {{"image": values[0]}}                 # JPEG, PNG, ... bytes are decoded later"""
+
+MAGIC = (
+    (b"\xff\xd8\xff", "JPEG"), (b"\x89PNG", "PNG"), (b"RIFF", "RIFF (WebP or WAV)"), (b"\x1f\x8b", "gzip"), (b"x\x01", "zlib"),
+    (b"x\x9c", "zlib"), (b"x\xda", "zlib"), (b"\x04\x22\x4d\x18", "lz4"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip or npz"),
+    (b"\x93NUMPY", "npy"), (b"GIF8", "GIF"), (b"{", "JSON?"), (b"[", "JSON?"),
+)  # fmt: skip
+
+
+def guess(value: bytes | memoryview) -> str:
+    """What a value looks like from its first bytes: "JPEG", "pickle", "text", ...; "" if nothing is known."""
+    head = bytes(value[:32])
+    if head[:1] == b"\x80" and len(head) > 2 and 2 <= head[1] <= 5 and bytes(value[-1:]) == b".":
+        return "pickle"
+    for magic, name in MAGIC:
+        if head.startswith(magic):
+            return name
+    if not head or head.isdigit():
+        return "digits" if head else "nothing"
+    if head[0] & 0xF0 == 0x80 or head[0] in (0xDE, 0xDF):
+        return "msgpack map?"
+    if head[0] & 0xF0 == 0x90 or head[0] in (0xDC, 0xDD):
+        return "msgpack array?"
+    if head[0] == 8:
+        return "protobuf?"
+    return "text" if all(32 <= byte < 127 or byte in (9, 10, 13) for byte in head) else ""
+
+
+def describe_entry(store: Store, key: bytes, value: memoryview) -> str:
+    """One key for people: name, size, looks."""
+    if store.is_database(key, value):
+        return f"{show_key(key)} (a named database)"
+    looks = guess(value)
+    return f"{show_key(key)} ({len(value)} bytes{', ' + looks if looks else ''}: {bytes(value[:8]).hex(' ')})"
+
+
+def unknown(store: Store) -> str:
+    """What an LMDB that no layout knows looks like, and how to read it all the same."""
+    first = [item for item, _ in zip(store.items(), range(3), strict=False)]
+    last = [item for item, _ in zip(store.items(backward=True), range(2), strict=False)]
+    if not first:
+        return f"{store.path}: the database is empty (0 entries)"
+    key = first[0][0]
+    shown = "str(index).encode()" if key.isdigit() and key in (b"0", b"1") else f'b"%0{len(key)}d" % index' if key.isdigit() else f"{key!r}"
+    return (
+        f"{store.path}: not in loaderd's own layout, and no other is recognised in this version. It has {store.entries} entries; "
+        f"first keys: {'; '.join(describe_entry(store, *item) for item in first)}; "
+        f"last keys: {'; '.join(describe_entry(store, *item) for item in reversed(last))}.\n"
+        "Pack it anew with `loaderd pack`, or say how it is laid out with a class of your own:"
+        + EXAMPLE.format(entries=store.entries, key=shown)
+    )
+
+
+class OwnLayout:
+    """A database that `loaderd pack` wrote."""
+
+    name = "loaderd"
+
+    def __init__(self, store: Store, meta: own.Meta) -> None:
+        self._store = store
+        self.total = meta.count
+        self.identity = f"loaderd:{meta.count}:{meta.identity}"
+        self.form = meta.form
+        self.classes = meta.classes
+        self.stored_names = meta.named
+        self.user_code = False
+
+    def _value(self, index: int) -> memoryview:
+        value = self._store.get(own.sample_key(index))
+        if value is None:
+            raise BadValue(f"{self._store.path} has no sample {index}: the database is damaged")
+        return value
+
+    def read(self, index: int, mode: str) -> Sample:
+        return own.unpack_sample(self._value(index))
+
+    def key(self, index: int) -> str:
+        name = own.read_head(self._value(index))[0] if self.stored_names else b""
+        return show_key(name) if name else str(index)
+
+
+class UserLayout:
+    """A database read through a user's `Layout` class."""
+
+    form = "dict"
+    stored_names = True
+    user_code = True
+
+    def __init__(self, store: Store, plan: StreamPlan) -> None:
+        self._store = store
+        self.name = plan.layout
+        self._inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
+        self.total = count_of(self._inner, plan.layout, "layout")
+        classes = getattr(self._inner, "classes", ())
+        self.classes = tuple(classes) if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes) else ()
+        self.identity = f"{plan.layout}:{self.total}:{self._fingerprint()}"
+
+    def _fingerprint(self) -> str:
+        """A hash over entries, and over keys and value sizes of samples spread over the database; never of path or time."""
+        digest = hashlib.sha256(f"{self._store.entries} {self.total}".encode())
+        count = min(SAMPLED, self.total)
+        for at in range(count):
+            index = at * (self.total - 1) // max(1, count - 1)
+            try:
+                for key in self._keys(index):
+                    value = self._store.get(key)
+                    digest.update(b"%d %b %d;" % (len(key), key, -1 if value is None else len(value)))
+            except BadValue as error:
+                raise SourceError(f"{self.name}: keys({index}): {error}") from None
+        return digest.hexdigest()[:32]
+
+    def _keys(self, index: int) -> list[bytes]:
+        keys = self._inner.keys(index)
+        if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, bytes) for key in keys):
+            raise BadValue(f"{self.name}.keys({index}) returned {keys!r:.80}: expected a list of bytes, at least one")
+        return list(keys)
+
+    def read(self, index: int, mode: str) -> Sample:
+        keys = self._keys(index)
+        values = [self._store.get(key) for key in keys]
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                raise BadValue(f"{self._store.path} has no key {show_key(key)!r}")
+        parsed = self._inner.parse(index, values)  # type: ignore[arg-type] # no None is left
+        if not isinstance(parsed, Mapping):
+            raise BadValue(f"{self.name}.parse() returned {type(parsed).__name__}: expected a dict of fields")
+        sample, _ = flatten(parsed, mode)
+        for name, value in sample.items():
+            if isinstance(value, (bytes, memoryview)) and is_image_file(value):
+                sample.encoded.add(name)
+        return sample
+
+    def key(self, index: int) -> str:
+        return show_key(self._keys(index)[0])
+
+
+def choose(store: Store, plan: StreamPlan) -> OwnLayout | UserLayout:
+    """The layout to read this database with. Raises SourceError; for an unknown one it tells what was seen and how to go on."""
+    if ":" in plan.layout:
+        return UserLayout(store, plan)
+    if plan.layout not in NAMES:
+        raise SourceError(f'layout = "{plan.layout}": not in this version; there are {", ".join(NAMES)} and "package.module:Class"')
+    record = store.get(own.META_KEY)
+    if not own.is_meta(record):
+        if store.get(own.PART_KEY) is not None:
+            raise SourceError(f"{store.path}: is a `loaderd pack` that was not finished: run the same pack again, it goes on where it was")
+        raise SourceError(unknown(store))
+    try:
+        meta = own.unpack_meta(record)
+    except own.Damaged as error:
+        raise SourceError(f"{store.path}: {error}") from None
+    if meta.count < 1:
+        raise SourceError(f"{store.path}: holds no samples")
+    if store.get(own.sample_key(meta.count - 1)) is None or store.get(own.sample_key(meta.count)) is not None:
+        raise SourceError(f"{store.path}: its metadata says {meta.count} samples, but they are not the ones that it has")
+    return OwnLayout(store, meta)

@@ -1,0 +1,272 @@
+"""LMDB files, read-only: the only file that imports lmdb for reading and writing. One handle a process and path.
+
+A database is constant while it is open: `lock=False` has no claim to its snapshot, so whoever reads asks `changed()` around its work.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import lmdb
+
+from loaderd.data.faults import SourceError
+
+MAGIC, VERSION = 0xBEEFC0DE, 1
+META = struct.Struct("=16x II QQ 48s IHH QQQQQ QQ")  # page header, magic, version, address, map size, free db, main db, last page, txn id
+PSIZE = struct.Struct("=I")
+NAMED_DBS = 64
+HEAD_BYTES = 512
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "beegfs", "gpfs", "9p", "afs", "virtiofs", "wekafs"}
+WRONG = (  # what else people put where a database should be
+    (b"version https://git-lfs", "is a Git LFS pointer, not the data: run `git lfs pull`"),
+    (b"\x1f\x8b", "is gzip-compressed: unpack it first"),
+    (b"PK\x03\x04", "is a zip archive: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "is zstd-compressed: unpack it first"),
+    (b"PAR1", "is a Parquet file, not an LMDB"),
+    (b"SQLite format 3", "is an SQLite database, not an LMDB"),
+    (b"\x89HDF", "is an HDF5 file, not an LMDB"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What tells one state of a database file from another. needs: bytes that its pages take."""
+
+    device: int
+    inode: int
+    size: int
+    last_txnid: int
+    entries: int
+    needs: int
+
+
+def data_file(path: str) -> str:
+    """The file that holds the pages: `path` itself, or data.mdb in it. Raises SourceError where there is none that can be read."""
+    file = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
+    if not os.path.exists(file):
+        if file == path:
+            link = f" (a link to {os.readlink(path)})" if os.path.islink(path) else ""
+            raise SourceError(f"{path}: there is no such file or folder{link}")
+        inside = sorted(os.listdir(path))
+        seen = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "") if inside else "nothing"
+        raise SourceError(f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}")
+    if not os.path.isfile(file):
+        raise SourceError(f"{file}: is neither a file nor a folder with an LMDB")
+    return file
+
+
+def _wrong(head: bytes) -> str:
+    for magic, text in WRONG:
+        if head.startswith(magic):
+            return text
+    if head[257:262] == b"ustar":
+        return "is a tar archive: unpack it first"
+    start = head.lstrip()[:15].lower()
+    if start.startswith((b"<!doctype html", b"<html", b"<?xml")):
+        return "is a web page (an error page saved by a download?), not an LMDB"
+    if not head.strip(b"\0"):
+        return "has only zeros where its first page should be: the copy or download is not complete"
+    return f"is not an LMDB: it begins with {head[:16].hex(' ')}"
+
+
+def _meta(page: bytes, file: str) -> tuple[int, int, int, int]:
+    """(transaction, last page, entries, page size) of a meta page."""
+    if len(page) < META.size:
+        raise SourceError(f"{file}: is cut short: it has no whole meta page")
+    _, _, _, _, free, *main, last_page, txnid = (*META.unpack_from(page),)
+    return txnid, last_page, main[6], PSIZE.unpack_from(free)[0]
+
+
+def read_facts(fd: int, file: str) -> Facts:
+    """The state of an open database file, from its own meta pages and nothing else. Raises SourceError if it is none, or cut short."""
+    stat = os.fstat(fd)
+    if stat.st_size == 0:
+        raise SourceError(f"{file}: is empty (0 bytes)")
+    head = os.pread(fd, HEAD_BYTES, 0)
+    magic, version = struct.unpack_from("=II", head.ljust(24, b"\0"), 16)
+    if magic != MAGIC:
+        if struct.pack("=I", magic)[::-1] == struct.pack("=I", MAGIC):
+            raise SourceError(f"{file}: was written on a machine of the other byte order; copy it with `mdb_dump` and `mdb_load`")
+        raise SourceError(f"{file}: {_wrong(head)}")
+    if version & 0xFFFF != VERSION:
+        raise SourceError(f"{file}: has LMDB data version {version}, this library reads {VERSION}")
+    first = _meta(head, file)
+    psize = first[3]
+    if psize < 512 or psize > 65_536 or psize & (psize - 1):
+        raise SourceError(f"{file}: its meta page says pages of {psize} bytes: it is damaged")
+    second = os.pread(fd, HEAD_BYTES, psize)
+    if len(second) < META.size:
+        raise SourceError(f"{file}: is cut short: it needs {2 * psize} bytes, has {stat.st_size}")
+    newest = max(first, _meta(second, file)) if struct.unpack_from("=I", second, 16)[0] == MAGIC else first
+    txnid, last_page, entries, _ = newest
+    needs = (last_page + 1) * psize
+    if stat.st_size < needs:
+        raise SourceError(f"{file}: is cut short: it needs {needs} bytes, has {stat.st_size}; copy or download it again")
+    return Facts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, needs)
+
+
+def _mount_type(path: str, mountinfo: str) -> str:
+    """The filesystem type that `path` lies on, from the text of /proc/self/mountinfo; "" if it isn't told."""
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        parts = left.split(" ")
+        if len(parts) < 5 or not right:
+            continue
+        point = parts[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split(" ", 1)[0]
+    return kind
+
+
+def on_network(path: str, mountinfo: str | None = None) -> bool:
+    """True if the file lies on a network filesystem, where reading ahead pays."""
+    if mountinfo is None:
+        try:
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+                mountinfo = file.read()
+        except OSError:
+            return False
+    kind = _mount_type(os.path.realpath(path), mountinfo)
+    return kind in NETWORK or (kind.startswith("fuse.") and kind not in ("fuse.lxcfs", "fuse.fuse-overlayfs"))
+
+
+def open_file(path: str) -> tuple[int, str]:
+    """A read-only descriptor of the data file of `path`, and the file's name. Raises SourceError."""
+    file = data_file(path)
+    try:
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC), file
+    except OSError as error:
+        raise SourceError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+class Store:
+    """One open database. Made by `open_store`; values are views into the file, valid until `close()`."""
+
+    def __init__(self, path: str, fd: int, file: str) -> None:
+        self.path = path
+        self.file = file
+        self.pid = os.getpid()
+        self.users = 0
+        self._fd = fd
+        self.facts = read_facts(fd, file)
+        self.network = on_network(file)
+        try:
+            self._env = lmdb.open(
+                file, subdir=False, readonly=True, lock=False, create=False, max_dbs=NAMED_DBS, readahead=self.network, max_readers=1
+            )
+            self._txn = self._env.begin(buffers=True)
+        except (lmdb.Error, OSError) as error:
+            raise SourceError(f"{file}: LMDB cannot open it: {error}") from None
+        self._named: dict[bytes, object] = {}
+
+    @property
+    def entries(self) -> int:
+        """Keys of the root database, metadata and named databases included."""
+        return self.facts.entries
+
+    def get(self, key: bytes, db: str | bytes | None = None) -> memoryview | None:
+        """The value of `key` as a read-only view, or None. Raises SourceError for a damaged page or a named database that isn't there."""
+        if self.pid != os.getpid():
+            raise SourceError(f"{self.file}: was opened in process {self.pid}, used in {os.getpid()}")
+        try:
+            return self._txn.get(key) if db is None else self._txn.get(key, db=self._sub(db))
+        except lmdb.BadValsizeError:
+            return None
+        except lmdb.Error as error:
+            raise SourceError(f"{self.file}: cannot read key {show_key(key)}: {error}") from None
+
+    def _sub(self, name: str | bytes) -> object:
+        raw = name.encode() if isinstance(name, str) else name
+        if raw not in self._named:
+            try:
+                self._named[raw] = self._env.open_db(raw, txn=self._txn, create=False)
+            except lmdb.Error as error:
+                raise SourceError(f"{self.file}: has no named database {show_key(raw)}: {error}") from None
+        return self._named[raw]
+
+    def is_database(self, key: bytes, value: memoryview) -> bool:
+        """True if the root's entry `key` is not a value but a named database."""
+        if len(value) != 48:
+            return False
+        try:
+            self._sub(key)
+        except SourceError:
+            return False
+        return True
+
+    def items(self, *, backward: bool = False, start: bytes | None = None) -> Iterator[tuple[bytes, memoryview]]:
+        """(key, value) of the root in byte order, from `start` on, or from the end backward. Raises SourceError for a damaged page."""
+        try:
+            with self._txn.cursor() as cursor:
+                if start is not None and not cursor.set_range(start):
+                    return
+                for key, value in cursor.iterprev() if backward else cursor.iternext():
+                    yield bytes(key), value
+        except lmdb.Error as error:
+            raise SourceError(f"{self.file}: cannot be read through: {error}") from None
+
+    def changed(self) -> str:
+        """ "" while the file is what was opened; else what changed, with path, old and new. A few microseconds."""
+        try:
+            stat = os.stat(self.file)
+            if (stat.st_dev, stat.st_ino) != (self.facts.device, self.facts.inode):
+                return f"{self.file}: another file lies there now (inode {self.facts.inode} -> {stat.st_ino})"
+            now = read_facts(self._fd, self.file)
+        except OSError as error:
+            return f"{self.file}: is gone ({error.strerror}); it had inode {self.facts.inode}"
+        except SourceError as error:
+            return f"{error} (it had {self.facts.size} bytes when it was opened)"
+        if now == self.facts:
+            return ""
+        words = [
+            f"{f.name} {getattr(self.facts, f.name)} -> {getattr(now, f.name)}"
+            for f in fields(Facts)
+            if f.name != "needs" and getattr(self.facts, f.name) != getattr(now, f.name)
+        ]
+        return f"{self.file}: was written to: {', '.join(words)}"
+
+    def close(self) -> None:
+        """Give up one use; the last one unmaps the file. Views from `get` must not be touched after that."""
+        self.users -= 1
+        if self.users > 0:
+            return
+        _open.pop((self.facts.device, self.facts.inode), None)
+        if self.pid == os.getpid():
+            self._txn.abort()
+            self._env.close()
+            os.close(self._fd)
+
+
+_open: dict[tuple[int, int], Store] = {}
+
+
+def open_store(path: str) -> Store:
+    """The database at `path`, opened once a process whoever asks; each must `close()` it. Raises SourceError, naming path and reason."""
+    fd, file = open_file(path)
+    stat = os.fstat(fd)
+    store = _open.get((stat.st_dev, stat.st_ino))
+    if store is not None and store.pid == os.getpid():
+        os.close(fd)
+    else:
+        try:
+            store = Store(path, fd, file)
+        except BaseException:
+            os.close(fd)
+            raise
+        _open[(stat.st_dev, stat.st_ino)] = store
+    store.users += 1
+    return store
+
+
+def show_key(key: bytes) -> str:
+    """A key for people: as text if it is printable UTF-8, else as hex."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return key.hex()
+    return text if text.isprintable() else key.hex()

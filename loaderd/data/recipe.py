@@ -1,0 +1,309 @@
+"""How a sample is made: read, decode, transform, check. The same (seed, epoch, index) gives the same bytes, in any worker, at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loaderd.core.draws import Draws
+from loaderd.core.jobs import Stage
+from loaderd.data.collate import Batch, batch_of
+from loaderd.data.faults import SampleFault, SourceError
+from loaderd.data.images import decode
+from loaderd.data.ops import FLAT, OpError, Run, checked, make_op
+from loaderd.data.ops_table import resolved
+from loaderd.data.plan import Step, StreamPlan
+from loaderd.data.sample import BadValue, Sample, flatten
+from loaderd.data.shape import batch_specs, check_fit, specs_of
+from loaderd.data.source import Source
+from loaderd.data.userland import find
+from loaderd_wire.slots import FieldSpec
+
+Note = Callable[[Stage], None]
+NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", Stage.TRANSFORM: "transform", Stage.COLLATE: "collate"}
+ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrupt is nobody's fault
+
+
+class _Making:
+    """One sample in the making: what it is, and which stage it is in."""
+
+    __slots__ = ("_note", "_rng", "draws", "sample", "stage")
+
+    def __init__(self, draws: Draws, note: Note) -> None:
+        self.draws = draws
+        self.sample = Sample()
+        self._note = note
+        self._rng: np.random.Generator | None = None
+        self.stage = Stage.READ
+
+    def enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self._note(stage)
+
+    def fault(self, error: BaseException) -> SampleFault:
+        return error if isinstance(error, SampleFault) else SampleFault.of(NAMES[self.stage], error)
+
+    def rng(self) -> np.random.Generator:
+        """The sample's own generator, one for all of its callables."""
+        if self._rng is None:
+            self._rng = np.random.Generator(np.random.PCG64(self.draws.key()))
+        return self._rng
+
+    def decode(self, name: str, mode: str) -> None:
+        """Turn a stored image into pixels, in the stage of that name."""
+        before = self.stage
+        self.enter(Stage.DECODE)
+        self.sample[name] = decode(self.sample[name], mode)
+        self.sample.encoded.discard(name)
+        self.sample.images.add(name)
+        self.sample.fresh.add(name)
+        if before is not Stage.READ:
+            self.enter(before)
+
+
+class Recipe:
+    """A stream's plan ready to run on an open source. Raises SourceError for user code that cannot be imported and wrong arguments.
+
+    collated: `collate` makes the batch, not the slot. form: "dict" or "tuple"; known for certain after the first sample (or batch).
+    user_code: somebody else's code runs, which may draw from global generators: whoever calls seeds them, for every sample.
+    """
+
+    def __init__(self, plan: StreamPlan, source: Source) -> None:
+        self._plan = plan
+        self._source = source
+        self._steps = [self._step(step, number) for number, step in enumerate(plan.transforms)]
+        self.collated = plan.collate != "stack"
+        self._collate = find(plan.collate, "collate") if self.collated else None
+        self.user_code = source.user_code or self.collated or any(step.call for step in plan.transforms)
+        self._batch_form = ""
+        self._where = plan.lmdb or plan.dataset or ""
+        self._pictures: set[str] = set()
+
+    @property
+    def form(self) -> str:
+        return self._batch_form or self._source.form or "dict"
+
+    # -- building
+
+    def _step(self, step: Step, number: int) -> Callable[[_Making], None]:
+        if (step.op is None) == (step.call is None):
+            raise SourceError(f"transform {number}: set one of op and call")
+        if step.call is not None:
+            return self._call(step.call, dict(step.args))
+        assert step.op is not None
+        try:
+            if step.op == "decode":
+                values = resolved("decode", step.args)
+                return self._decoder(values["field"], values["mode"] or self._plan.mode)
+            run, field = make_op(step.op, step.args, number)
+        except ValueError as error:
+            raise SourceError(f"transform {number}: {error}") from None
+        return self._op(step.op, run, field)
+
+    def _decoder(self, field: str | None, mode: str) -> Callable[[_Making], None]:
+        def step(making: _Making) -> None:
+            name = field if field is not None else _sole_image(making.sample, "decode")
+            if _present(making.sample, name, "decode") in (bytes, memoryview):
+                making.decode(name, mode)
+            elif name not in making.sample.images:
+                raise OpError(f"decode cannot work on field {name!r}: it is not a stored image")
+
+        return step
+
+    def _op(self, op: str, run: Run, field: str | None) -> Callable[[_Making], None]:
+        def step(making: _Making) -> None:
+            sample = making.sample
+            name = field if field is not None else _sole_image(sample, op)
+            kind = _present(sample, name, op)
+            if kind in (bytes, memoryview):
+                making.decode(name, self._plan.mode)
+            elif kind is str:
+                raise OpError(f"{op} cannot work on field {name!r}: it is text")
+            if name in sample.planar:
+                if op not in FLAT:
+                    raise OpError(f"{op} cannot work on field {name!r} after to_chw: put to_chw last")
+                turned = run(checked(sample[name].transpose(1, 2, 0), op, name), making.draws)
+                result = np.ascontiguousarray(turned.transpose(2, 0, 1))
+            else:
+                result = run(checked(sample[name], op, name), making.draws)
+            if result is not sample[name]:
+                sample[name] = result
+                sample.fresh.discard(name)  # it may be a view of what was there
+            if op == "to_chw":
+                sample.images.discard(name)
+                sample.planar.add(name)
+            elif name not in sample.planar:
+                sample.images.add(name)
+
+        return step
+
+    def _call(self, name: str, args: dict[str, Any]) -> Callable[[_Making], None]:
+        function = find(name, "call")
+
+        def step(making: _Making) -> None:
+            if self._plan.decode:
+                self._decode_all(making)
+            given = _own(making.sample)
+            returned = function(given, making.rng(), **args)
+            if not isinstance(returned, dict):
+                raise BadValue(f"{name} returned {_kind(returned)}: a transform returns a dict of fields")
+            making.sample = self._returned(returned, making.sample)
+
+        return step
+
+    def _returned(self, returned: dict[str, Any], before: Sample) -> Sample:
+        """What a call returned, as a sample. A field stays a picture, or a stored image, while it looks like one."""
+        sample, _ = flatten(returned, self._plan.mode)
+        for name, value in sample.items():
+            if isinstance(value, np.ndarray):
+                if name in before.images and value.ndim == 3 and value.shape[2] in (1, 3, 4) and not _looks_planar(value, before[name]):
+                    sample.images.add(name)
+                elif name in before.planar and value.ndim == 3:
+                    sample.planar.add(name)
+            elif name in before.encoded and not isinstance(value, str):
+                sample.encoded.add(name)
+        return sample
+
+    # -- running
+
+    def make(self, index: int, seed: int, epoch: int, note: Note) -> Sample:
+        """Sample `index` as it goes into a batch. note: told each stage before it begins. Raises SampleFault.
+
+        Arrays may be views into the database, valid until the source is closed; values are arrays, str and bytes.
+        """
+        making = _Making(Draws(seed, epoch, index), note)
+        try:
+            making.enter(Stage.READ)
+            making.sample = self._source.read(index)
+            return self._finish(making)
+        except ANYTHING as error:
+            raise making.fault(error) from None
+
+    def make_many(
+        self, indices: Sequence[int], seed: int, epoch: int, note: Note, at: Callable[[int], None] = lambda row: None
+    ) -> list[Sample | SampleFault]:
+        """The samples of these indices through `__getitems__`, or the fault of each; only where source.many.
+
+        note(FETCH_MANY) comes before the fetch of all; at(row) before each row's own stages. Raises SampleFault where the fetch as a
+        whole failed: then `make` each by itself to find the culprit.
+        """
+        fetching = _Making(Draws(seed, epoch, indices[0]), note)
+        try:
+            fetching.enter(Stage.FETCH_MANY)
+            values = self._source.fetch(indices)
+        except ANYTHING as error:
+            raise fetching.fault(error) from None
+        made: list[Sample | SampleFault] = []
+        for row, (index, value) in enumerate(zip(indices, values, strict=True)):
+            making = _Making(Draws(seed, epoch, index), note)
+            at(row)
+            try:
+                    making.sample = self._source.take(value)
+                made.append(self._finish(making))
+            except ANYTHING as error:
+                made.append(making.fault(error))
+        return made
+
+    def _finish(self, making: _Making) -> Sample:
+        if self._steps:
+            if self._plan.decode and not self._takes_bytes():
+                self._decode_all(making)
+            making.enter(Stage.TRANSFORM)
+            for step in self._steps:
+                step(making)
+        if self._plan.decode:
+            self._decode_all(making)
+        sample = making.sample
+        for name, value in sample.items():
+            if isinstance(value, (memoryview, bytearray)):
+                sample[name] = bytes(value)
+            elif self._plan.nonfinite == "error" and isinstance(value, np.ndarray) and value.dtype.kind in "fc":
+                _finite(name, value)
+        self._pictures |= sample.images
+        return sample
+
+    def _takes_bytes(self) -> bool:
+        """True if a transform decodes with a mode of its own, so that the stream's must not come first."""
+        return any(step.op == "decode" for step in self._plan.transforms)
+
+    def _decode_all(self, making: _Making) -> None:
+        for name in [name for name in making.sample if name in making.sample.encoded]:
+            making.decode(name, self._plan.mode)
+
+    # -- checking
+
+    def specs(self, sample: Sample) -> tuple[FieldSpec, ...]:
+        """The fields that this sample fixes for its stream. Raises SampleFault ("check")."""
+        return specs_of(sample, self.collated)
+
+    def fit(self, sample: Sample, specs: tuple[FieldSpec, ...]) -> None:
+        """Raises SampleFault ("check") if the sample's fields, dtypes or (unless a collate function is used) shapes are not these."""
+        check_fit(sample, specs, self.collated, self._where)
+
+    # -- collating
+
+    def collate(self, samples: Sequence[Sample], seed: int, epoch: int, position: int) -> Batch:
+        """The batch that the stream's collate function makes; only where `collated`. position: of the batch's first row in the epoch.
+
+        Field -> numpy array, list of str or list of bytes, all the caller's own. Raises SampleFault ("collate").
+        """
+        assert self._collate is not None
+        key = Draws(seed, epoch, position).key()
+        try:
+            rng = np.random.Generator(np.random.PCG64([key, 1]))  # not the generator of the sample that has this index
+            batch, form = batch_of(self._collate([_own(sample) for sample in samples], rng), self._plan.mode)
+            if self._batch_form and form != self._batch_form:
+                raise BadValue(f"collate returned a {form}, before it was a {self._batch_form}")
+        except ANYTHING as error:
+            raise SampleFault.of("collate", error) from None
+        self._batch_form = form
+        return batch
+
+    def batch_specs(self, batch: Batch) -> tuple[FieldSpec, ...]:
+        """The fields of a collated batch, with the row shapes that this one has."""
+        return batch_specs(batch, self._pictures)
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _present(sample: Sample, name: str, op: str) -> type:
+    if name not in sample:
+        raise OpError(f"{op}: the sample has no field {name!r}; it has {', '.join(map(repr, sample))}")
+    return type(sample[name])
+
+
+def _sole_image(sample: Sample, op: str) -> str:
+    found = [name for name in sample if name in sample.images or name in sample.encoded or name in sample.planar]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise OpError(f"{op}: the sample has no image; say field = one of {', '.join(map(repr, sample))}")
+    raise OpError(f"{op}: the sample has {len(found)} images, {', '.join(map(repr, found))}: say which with field")
+
+
+def _looks_planar(value: np.ndarray, before: np.ndarray) -> bool:
+    """True if a picture came back with its channels first."""
+    return value.shape[0] == before.shape[2] and value.shape[2] != before.shape[2]
+
+
+def _own(sample: Sample) -> dict[str, Any]:
+    """The sample for user code: a plain dict whose arrays are writable and nobody else's."""
+    return {
+        name: (value if name in sample.fresh else np.array(value, order="C")) if isinstance(value, np.ndarray)
+        else bytes(value) if isinstance(value, memoryview)
+        else value
+        for name, value in sample.items()
+    }  # fmt: skip
+
+
+def _finite(name: str, value: np.ndarray) -> None:
+    good = np.isfinite(value)
+    if not good.all():
+        first = tuple(int(n) for n in np.argwhere(~good)[0]) if value.ndim else ()
+        raise SampleFault(
+            "check", "NonFinite", f"field {name!r} has {int(np.count_nonzero(~good))} values that are not finite, the first at {first}"
+        )

@@ -1,0 +1,146 @@
+"""A sample, and how whatever a user's code hands back becomes one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+MAX_DEPTH = 16
+MAX_FIELDS = 256
+RESERVED = ("__index__", "__key__")
+IMAGE_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
+
+
+class BadValue(ValueError):
+    """A value that cannot be a field; the text names the field."""
+
+
+class Sample(dict[str, Any]):
+    """Field -> numpy array, str or bytes. Arrays may be read-only views, valid as long as the source is open, unless in `fresh`.
+
+    encoded: fields that hold the bytes of a stored image. images: fields that are pictures, height x width x channels. planar: pictures
+    that `to_chw` has turned. fresh: arrays that are nobody else's and writable.
+    """
+
+    __slots__ = ("encoded", "fresh", "images", "planar")
+
+    def __init__(self, *args: Any, encoded: tuple[str, ...] = (), images: tuple[str, ...] = ()) -> None:
+        super().__init__(*args)
+        self.encoded = set(encoded)
+        self.images = set(images)
+        self.planar: set[str] = set()
+        self.fresh: set[str] = set()
+
+
+def is_image_file(data: bytes | memoryview) -> bool:
+    """True if these bytes begin like a stored image (JPEG, PNG, WebP, GIF, TIFF)."""
+    head = bytes(data[:12])
+    return head.startswith(IMAGE_MAGIC) or (head[:4] == b"RIFF" and head[8:] == b"WEBP")
+
+
+def plain_array(value: np.ndarray, name: str) -> np.ndarray:
+    """The array with a dtype that a slot can hold: numbers, little-endian. Raises BadValue naming field and dtype."""
+    dtype = value.dtype
+    if dtype.kind not in "biufc" or dtype.itemsize > 16 or dtype.char in "gG":
+        hint = {
+            "O": "make it numbers, or lists of the same length",
+            "M": "use .astype('int64')",
+            "m": "use .astype('int64')",
+            "U": "return a str",
+            "S": "return bytes",
+            "V": "return its parts as fields of their own" if dtype.names else "use a number type",
+        }.get(dtype.kind, "use float64 or complex128")
+        raise BadValue(f"field {name!r} is an array of dtype {dtype}, which a batch cannot hold: {hint}")
+    return value.astype(dtype.newbyteorder("<")) if dtype.str[0] == ">" else np.asarray(value)
+
+
+def _tensor(value: Any, name: str) -> np.ndarray:
+    try:
+        return plain_array(value.detach().cpu().resolve_conj().resolve_neg().numpy(), name)
+    except (TypeError, RuntimeError) as error:
+        raise BadValue(f"field {name!r} is a tensor of {value.dtype} that numpy cannot hold: {error}") from None
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+def _is_picture(value: Any) -> bool:
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(value, module.Image)
+
+
+def _number(value: Any, name: str) -> np.ndarray:
+    dtype = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[
+        next(kind for kind in (bool, int, float, complex) if isinstance(value, kind))
+    ]
+    try:
+        return np.array(value, dtype)
+    except OverflowError:
+        raise BadValue(f"field {name!r} is {value!r:.40}, which does not fit int64") from None
+
+
+def leaf(value: Any, name: str, mode: str, sample: Sample) -> None:
+    """Put one value that is no container into the sample. Raises BadValue naming the field."""
+    if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes)):
+        sample[name] = plain_array(np.asarray(value), name)
+    elif isinstance(value, (bool, int, float, complex)):
+        sample[name] = _number(value, name)
+    elif isinstance(value, str):
+        sample[name] = str(value)
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        sample[name] = value if isinstance(value, memoryview) else bytes(value)
+    elif _is_tensor(value):
+        sample[name] = _tensor(value, name)
+    elif _is_picture(value):
+        from loaderd.data.images import from_pillow
+
+        sample[name] = from_pillow(value, mode)
+        sample.images.add(name)
+        sample.fresh.add(name)
+    elif value is None:
+        raise BadValue(f"field {name!r} is None")
+    else:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        raise BadValue(f"field {name!r} is a {kind}, which a batch cannot hold: return arrays, tensors, numbers, str or bytes")
+
+
+def _walk(value: Any, name: str, depth: int, mode: str, sample: Sample) -> None:
+    if isinstance(value, Mapping):
+        parts = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, (tuple, list)):
+        if len(value) > MAX_FIELDS:
+            raise BadValue(f"field {name!r} is a {type(value).__name__} of {len(value)} values: make it an array")
+        parts = [(str(at), item) for at, item in enumerate(value)]
+    else:
+        if name in sample:
+            raise BadValue(f"two fields are called {name!r}")
+        if name in RESERVED:
+            raise BadValue(f"a field must not be called {name!r}: that name is loaderd's own")
+        if len(sample) >= MAX_FIELDS:
+            raise BadValue(f"the sample has more than {MAX_FIELDS} fields")
+        leaf(value, name, mode, sample)
+        return
+    if depth >= MAX_DEPTH:
+        raise BadValue(f"field {name!r} is nested more than {MAX_DEPTH} deep")
+    for part, item in parts:
+        _walk(item, f"{name}.{part}" if depth else part, depth + 1, mode, sample)
+
+
+def flatten(value: Any, mode: str) -> tuple[Sample, str]:
+    """Whatever a dataset returned, as (sample, form): a mapping is a "dict"; a tuple, list or single value a "tuple" with fields "0", "1", ...
+
+    Nested fields are called "a.b". Raises BadValue naming the field.
+    """
+    sample = Sample()
+    form = "dict" if isinstance(value, Mapping) else "tuple"
+    if value is None:
+        raise BadValue("the sample is None")
+    _walk(value if isinstance(value, (Mapping, tuple, list)) else (value,), "", 0, mode, sample)
+    if not sample:
+        raise BadValue(f"the sample has no fields: it is an empty {type(value).__name__}")
+    return sample, form

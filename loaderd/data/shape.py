@@ -1,0 +1,73 @@
+"""What a stream's samples look like: the fields that the first good one fixes, and whether a later one fits them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from loaderd.data.faults import SampleFault
+from loaderd.data.sample import Sample
+from loaderd_wire.slots import FieldSpec
+
+
+def _fault(text: str) -> SampleFault:
+    return SampleFault("check", "BadValue", text)
+
+
+def specs_of(sample: Sample, collated: bool) -> tuple[FieldSpec, ...]:
+    """The sample's fields in their order. Raises SampleFault ("check") for an array without elements, unless a collate function is used."""
+    specs: list[FieldSpec] = []
+    for name, value in sample.items():
+        if isinstance(value, np.ndarray):
+            if value.size == 0 and not collated:
+                raise _fault(f"field {name!r} has no elements (shape {value.shape}): leave it out, or use a collate function")
+            specs.append(FieldSpec(name, value.dtype.str, value.shape, image=name in sample.images))
+        else:
+            specs.append(FieldSpec(name, "", (), "text" if isinstance(value, str) else "bytes"))
+    return tuple(specs)
+
+
+def _words(spec: FieldSpec, shapes: bool) -> str:
+    if spec.kind != "array":
+        return spec.kind
+    return f"{np.dtype(spec.dtype)} of shape {spec.shape}" if shapes else str(np.dtype(spec.dtype))
+
+
+def check_fit(sample: Sample, specs: tuple[FieldSpec, ...], collated: bool, where: str) -> None:
+    """Raises SampleFault ("check") naming the first field that differs, both sides of it, and `where` the data is."""
+    found = {spec.name: spec for spec in specs_of(sample, collated)}
+    wanted = {spec.name: spec for spec in specs}
+    missing, extra = [n for n in wanted if n not in found], [n for n in found if n not in wanted]
+    if missing or extra:
+        lost = f"has no field {', '.join(map(repr, missing))}" if missing else ""
+        more = f"has a field {', '.join(map(repr, extra))} more" if extra else ""
+        raise _fault(f"{where}: the sample {' and '.join(filter(None, (lost, more)))} than the stream's first one")
+    for name, spec in wanted.items():
+        other = found[name]
+        same = other.kind == spec.kind and other.dtype == spec.dtype and (collated or other.shape == spec.shape)
+        if not same:
+            hint = "" if collated or other.dtype != spec.dtype or other.kind != spec.kind else _hint(spec)
+            raise _fault(
+                f"{where}: field {name!r} is {_words(other, not collated)}, in the stream's first sample it is "
+                f"{_words(spec, not collated)}{hint}"
+            )
+
+
+def _hint(spec: FieldSpec) -> str:
+    if spec.image:
+        return "; bring all to one size (resize with [height, width], or a crop), or use a collate function"
+    return "; pad it to one shape, or use a collate function"
+
+
+def batch_specs(batch: Mapping[str, Any], images: frozenset[str] | set[str]) -> tuple[FieldSpec, ...]:
+    """The fields of a collated batch: dtype and shape of one row as this batch has them; others may have other shapes."""
+    specs: list[FieldSpec] = []
+    for name, value in batch.items():
+        if isinstance(value, np.ndarray):
+            picture = name in images and value.ndim == 4 and value.shape[3] in (1, 3, 4) and value.dtype in (np.uint8, np.float32)
+            specs.append(FieldSpec(name, value.dtype.str, value.shape[1:], image=picture))
+        else:
+            specs.append(FieldSpec(name, "", (), "bytes" if value and isinstance(value[0], bytes) else "text"))
+    return tuple(specs)

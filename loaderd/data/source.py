@@ -1,0 +1,104 @@
+"""Where a stream's samples come from, opened: an LMDB with its layout, or a user's dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from loaderd.data.dataset import DatasetSource
+from loaderd.data.faults import SourceError
+from loaderd.data.layouts import OwnLayout, UserLayout, choose
+from loaderd.data.lmdb_store import Store, open_store
+from loaderd.data.plan import StreamPlan
+from loaderd.data.sample import Sample
+
+
+class Source:
+    """The samples of one stream. Open it after the fork, in the process that reads; `close()` it, or use it as a context manager.
+
+    total: number of samples. identity: names the content, never path or time. layout: "loaderd", or the user's class. keys: "index" if a
+    sample's name is its index, "stored" if it has one of its own. classes: names of the labels, () if unknown. warnings: lines to show.
+    many: `read_many` is there. user_code: somebody else's code reads or parses. form: "dict" or "tuple"; "" for a dataset until a first
+    sample was read. Raises SourceError, naming path and reason.
+    """
+
+    def __init__(self, plan: StreamPlan) -> None:
+        if (plan.lmdb is None) == (plan.dataset is None):
+            raise SourceError(f"stream {plan.name}: set one of lmdb and dataset")
+        self.plan = plan
+        self.warnings: tuple[str, ...] = ()
+        self._store: Store | None = None
+        self._reader: OwnLayout | UserLayout | DatasetSource
+        if plan.lmdb is None:
+            self._reader = DatasetSource(plan)
+        else:
+            self._store = open_store(plan.lmdb)
+            try:
+                self._reader = choose(self._store, plan)
+            except BaseException:
+                self._store.close()
+                raise
+            if self._store.network:
+                self.warnings = (
+                    f"{plan.lmdb} lies on a network filesystem: pages are read ahead, and a hang there can only be waited for",
+                )
+        self.total = self._reader.total
+        self.identity = self._reader.identity
+        self.layout = self._reader.name
+        self.keys = "stored" if self._reader.stored_names else "index"
+        self.classes = self._reader.classes
+        self.user_code = self._reader.user_code
+        self.many = isinstance(self._reader, DatasetSource) and self._reader.many
+
+    @property
+    def form(self) -> str:
+        return self._reader.form
+
+    @property
+    def dataset(self) -> Any:
+        """The user's dataset object, or None for an LMDB."""
+        return self._reader.inner if isinstance(self._reader, DatasetSource) else None
+
+    def key(self, index: int) -> str:
+        """The sample's name: what `pack` stored, else the LMDB key as text or hex, else the index. May raise what reading raises."""
+        self._check(index)
+        return self._reader.key(index)
+
+    def read(self, index: int) -> Sample:
+        """Sample `index` as stored: views are valid while this is open. Raises whatever the data or the user's code raises."""
+        self._check(index)
+        return self._reader.read(index, self.plan.mode)
+
+    def fetch(self, indices: Sequence[int]) -> list[Any]:
+        """The dataset's own values for these indices at once (only where `many`); each becomes a sample by `take`."""
+        assert isinstance(self._reader, DatasetSource)
+        for index in indices:
+            self._check(index)
+        return self._reader.fetch(indices)
+
+    def take(self, value: Any) -> Sample:
+        assert isinstance(self._reader, DatasetSource)
+        return self._reader.take(value, self.plan.mode)
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.total:
+            raise IndexError(f"sample {index} of {self.total}")
+
+    def changed(self) -> str:
+        """ "" while the data is what was opened; else what changed, old and new, with the path. Always "" for a dataset."""
+        return self._store.changed() if self._store is not None else ""
+
+    def close(self) -> None:
+        """Let it go; nothing that `read` returned may be touched after that. Idempotent."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+        elif isinstance(self._reader, DatasetSource):
+            self._reader.close()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
