@@ -64,7 +64,8 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
 def user_traceback(error: BaseException) -> str:
     """The error as Python prints it, from the first frame that is not loaderd's; "" if there is none."""
     first = _users(error.__traceback__)
-    if first is None and error.__cause__ is None and error.__context__ is None:
+    hidden = error.__suppress_context__ or error.__context__ is None
+    if first is None and error.__cause__ is None and hidden:
         return ""
     text = "".join(tb.format_exception(type(error), error, first, limit=50))
     return text if len(text) <= MAX_TRACEBACK else text[:4_000] + "\n...\n" + text[-(MAX_TRACEBACK - 4_010) :]

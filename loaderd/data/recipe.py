@@ -200,7 +200,7 @@ class Recipe:
             making = _Making(Draws(seed, epoch, index), note)
             at(row)
             try:
-                    making.sample = self._source.take(value)
+                making.sample = self._source.take(value)
                 made.append(self._finish(making))
             except ANYTHING as error:
                 made.append(making.fault(error))
