@@ -77,11 +77,27 @@ class Faults:
 
 def load(path: str, env: Mapping[str, str], uid: int) -> Config:
     """The config in a file. Raises ConfigError and nothing else; its text names the file and every fault."""
+    real = _real(path)
+    return parse(_read(path, real), real, env, uid)
+
+
+def socket_of(path: str, env: Mapping[str, str], uid: int) -> str:
+    """The socket that the daemon of this config file has, whatever else the file says. Raises ConfigError."""
+    real = _real(path)
+    daemon = _toml(_read(path, real), real).get("daemon", {})
+    faults = Faults()
+    given = daemon.get("socket") if isinstance(daemon, dict) else None
+    socket = _socket(given, real, env, uid, faults)
+    if socket is None:
+        raise ConfigError(_all(real, faults.lines or [f"daemon.socket: {show(given)} is not a path"]))
+    return socket
+
+
+def _real(path: str) -> str:
     try:
-        real = os.path.realpath(path)
+        return os.path.realpath(path)
     except (OSError, ValueError) as error:  # a NUL in the name; a relative name in a folder that is gone
         raise ConfigError(f"{path!r} is not a file's name: {error}") from None
-    return parse(_read(path, real), real, env, uid)
 
 
 def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from loaderd.cli.failure import CommandError, need
 from loaderd_wire.errors import ConfigError
 
-
 if TYPE_CHECKING:
     from loaderd.config import Config
     from loaderd.data.plan import StreamPlan
