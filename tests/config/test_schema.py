@@ -1,0 +1,193 @@
+"""The JSON schema says what the parser does: both come from one table, and here they are held against each other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loaderd import schema
+from loaderd.config import parse, tomllib
+from loaderd.data.ops_table import OPS
+from loaderd.kinds import Key, Table
+from loaderd_wire.errors import ConfigError
+
+DOCUMENT = schema.document()
+CHECK = jsonschema.Draft202012Validator(DOCUMENT)
+
+
+def parses(text: str) -> bool:
+    try:
+        parse(text, "/x.toml", {"HOME": "/home/ada", "DATA": "/data"}, 0)
+    except ConfigError:
+        return False
+    return True
+
+
+def fits(text: str) -> bool:
+    return CHECK.is_valid(tomllib.loads(text))
+
+
+def test_the_schema_is_a_schema_and_plain_json() -> None:
+    CHECK.check_schema(DOCUMENT)
+    assert json.loads(json.dumps(DOCUMENT)) == DOCUMENT
+
+
+def with_stream(line: str) -> str:
+    return f'[streams.train]\nlmdb = "x"\n{line}\n'
+
+
+GOOD = [
+    "",
+    'split = "0%:95%"',
+    'split = "12.5%:"',
+    'split = "100:200"',
+    'split_by = "stored"',
+    "batch_size = 8",
+    "shuffle = true",
+    "shuffle = {block = 4096}",
+    "seed = 1",
+    "drop_last = true",
+    'on_error = "skip"',
+    "max_errors = 10",
+    "max_errors = 0.1",
+    'nonfinite = "error"',
+    'collate = "a.b:c"',
+    'layout = "loaderd"',
+    'layout = "a.b:C"\nlayout_args = {x = [1, {y = "z"}]}',
+    'decode = false\nmode = "gray"',
+    'transforms = [{op = "decode"}, {op = "resize", size = [3, 4]}, {op = "normalize", mean = [0.5], std = 1}, {call = "a:b", args = {}}]',
+    'transforms = [{op = "random_resized_crop", size = 8, scale = [0.5, 1], field = "image"}, {op = "hflip", p = 1}, {op = "to_chw"}]',
+    '[streams.val]\ndataset = "a:B"\ndataset_args = {root = "${DATA}"}',
+    '[daemon]\nsocket = "~/x"\nmemory = "1.5GiB"\nmetrics = "[::1]:9"\nallow_uids = [5, "unmapped"]\ndrain_s = 0\nexit_when_idle_s = 0.5\nquarantine = "q"',
+    '[workers]\nnum_workers = 4\nsample_timeout_s = 1\nworker_memory = 1000\nstart_method = "spawn"\ninit = "a:b"',
+    '[workers]\nnum_workers = "auto"',
+]
+
+BAD = [
+    "shufle = true",
+    'batch_size = "8"',
+    "batch_size = 0",
+    "batch_size = 2000000",
+    "seed = -1",
+    "drop_last = 1",
+    'on_error = "retry"',
+    "max_errors = 0",
+    "max_errors = 1.5",
+    'split = "half"',
+    'split = "0:1:2"',
+    "shuffle = {block = 0}",
+    "shuffle = {}",
+    "shuffle = {block = 4, blok = 4}",
+    'collate = "pad"',
+    'layout = "a b"',
+    "layout_args = {a = 1}",
+    "dataset_args = {a = 1}",
+    'dataset = "a:B"',
+    "allow_pickle = true",
+    "weights = 1",
+    "transforms = 1",
+    "transforms = [1]",
+    "transforms = [{}]",
+    'transforms = [{op = "warp"}]',
+    'transforms = [{op = "resize"}]',
+    'transforms = [{op = "resize", size = 0}]',
+    'transforms = [{op = "hflip", p = 2}]',
+    'transforms = [{op = "hflip", q = 1}]',
+    'transforms = [{op = "hflip", call = "a:b"}]',
+    'transforms = [{call = "a"}]',
+    'transforms = [{call = "a:b", args = 1}]',
+    "[streams.val]",
+    '[streams.val]\nlmdb = ""',
+    '[streams."a b"]\nlmdb = "x"',
+    '[daemon]\nmemory = "lots"',
+    "[daemon]\nmemory = 0",
+    '[daemon]\nmetrics = "9470"',
+    '[daemon]\nallow_uids = ["root"]',
+    "[daemon]\nallow_uids = 5",
+    "[daemon]\ndrain_s = -1",
+    '[daemon]\nengine = "ray"',
+    "[daemon]\nport = 1",
+    "[workers]\nnum_workers = 0",
+    '[workers]\nnum_workers = "many"',
+    "[workers]\nsample_timeout_s = 0",
+    '[workers]\nstart_method = "fork"',
+    '[workers]\ninit = "f"',
+    "[[workers]]",
+    "[engine]",
+]
+
+
+@pytest.mark.parametrize("line", GOOD)
+def test_what_the_parser_takes_fits_the_schema(line: str) -> None:
+    assert parses(with_stream(line))
+    assert fits(with_stream(line))
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_what_the_parser_refuses_does_not_fit_the_schema(line: str) -> None:
+    assert not parses(with_stream(line))
+    assert not fits(with_stream(line))
+
+
+@pytest.mark.parametrize("text", ["", "[streams]", "streams = 1"])
+def test_a_config_without_streams_does_not_fit_the_schema(text: str) -> None:
+    assert not parses(text)
+    assert not fits(text)
+
+
+VALUES = st.sampled_from(
+    [
+        "true",
+        "1",
+        "0",
+        "-1",
+        "0.5",
+        "2.5",
+        '"x"',
+        '"a:b"',
+        '"0%:5%"',
+        '"64MiB"',
+        '"raise"',
+        '"stack"',
+        "[]",
+        "{}",
+        "{block = 2}",
+        '[{op = "hflip"}]',
+        '["unmapped"]',
+    ]
+)
+
+
+def lines(table: Table) -> st.SearchStrategy[str]:
+    names = st.sampled_from([*table.keys, "unknown"])
+    return st.dictionaries(names, VALUES, max_size=3).map(lambda given: "".join(f"{name} = {value}\n" for name, value in given.items()))
+
+
+@settings(max_examples=400, deadline=None)
+@given(lines(schema.DAEMON), lines(schema.WORKERS), lines(schema.STREAM))
+def test_parser_and_schema_agree_on_whatever_is_written_with_the_known_words(daemon: str, workers: str, stream: str) -> None:
+    text = f"[daemon]\n{daemon}[workers]\n{workers}[streams.s]\n{stream}"
+    assert parses(text) == fits(text), text
+
+
+def tables(table: Table, shape: dict[str, Any]) -> list[tuple[str, Key, dict[str, Any]]]:
+    return [(name, key, shape["properties"][name]) for name, key in table.keys.items() if not key.later]
+
+
+@pytest.mark.parametrize("name", ["DAEMON", "WORKERS", "STREAM"])
+def test_every_key_has_its_default_and_a_text_for_the_editor(name: str) -> None:
+    table = getattr(schema, name)
+    for word, key, shape in tables(table, table.schema()):
+        assert shape["description"], word
+        if key.default is not None:
+            assert shape["default"] == (list(key.default) if isinstance(key.default, tuple) else key.default), word
+
+
+def test_every_built_in_is_offered_to_the_editor() -> None:
+    items = DOCUMENT["properties"]["streams"]["additionalProperties"]["properties"]["transforms"]["items"]["oneOf"]
+    assert {item["properties"]["op"]["const"] for item in items if "op" in item["properties"]} == set(OPS)
