@@ -1,0 +1,376 @@
+"""The daemon: what it is made of, how it starts, what is done about each action, how it ends."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from loaderd import report
+from loaderd.admission import Stream, check_protocol
+from loaderd.conductor import Conductor
+from loaderd.core.events import Drain, Event, Told
+from loaderd.core.order import Order
+from loaderd.core.scheduler import Scheduler, StreamRules
+from loaderd.data.plan import StreamPlan
+from loaderd.drivers import budget, descriptors, systemd
+from loaderd.drivers.control import Control, Peer
+from loaderd.drivers.gate import Gate
+from loaderd.drivers.lockfile import CannotServe, LockFile, prepare_folder
+from loaderd.drivers.logs import Log, Quarantine, stderr_sink
+from loaderd.drivers.loop import Loop, Timer
+from loaderd.drivers.memfd import Segments
+from loaderd.drivers.metrics import PROMETHEUS, Metrics, Page, parse_address
+from loaderd.drivers.orders import OpenFault, StreamFacts
+from loaderd.drivers.sockets import Messages
+from loaderd.reception import Reception
+from loaderd.settings import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, DaemonSettings
+from loaderd_wire import paths
+from loaderd_wire.errors import LoaderdError
+from loaderd_wire.messages import Ask, Hello, Report
+
+EMBEDDED_FIRST_S = 30.0  # an embedded daemon that nobody has come to
+EMBEDDED_LAST_S = 2.0  # after its last control socket closed
+STARTER_BYTES = 32 << 10  # a pipe takes more at once, so nobody waits for its reader
+STARTING, SERVING, DRAINING = "starting", "ready", "draining"
+
+
+class Daemon:
+    """Serves these streams until it drains. make_pool: what runs the jobs, as `LocalPool`. root: where proc and cgroups are found."""
+
+    def __init__(
+        self,
+        settings: DaemonSettings,
+        plans: tuple[StreamPlan, ...],
+        *,
+        make_pool: Callable[..., Any],
+        env: Mapping[str, str] = os.environ,
+        root: str = "/",
+        stderr: int = 2,
+    ) -> None:
+        self._settings = settings
+        self._plans = plans
+        self._make_pool = make_pool
+        self._env = env
+        self._root = root
+        self._stderr = stderr
+        self._state = STARTING
+        self._code = EXIT_DRAINED
+        self._ready_fd = settings.ready_fd
+        self._streams: dict[str, Stream] = {}
+        self._faults: list[str] = []
+        self._idle_timer: Timer | None = None
+        self._workers = settings.num_workers or budget.own_cpu_count()
+        self._conductor: Conductor | None = None
+
+    def run(self) -> int:
+        """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
+        if self._ready_fd is not None:
+            os.set_inheritable(self._ready_fd, False)
+        with Loop(on_slow=lambda text: self._log("warning", text)) as self._loop:
+            self._log = Log(stderr_sink(self._loop, self._stderr), form=self._settings.log_format, level=self._settings.log_level)
+            try:
+                with ExitStack() as stack:
+                    self._open(stack)
+                    self._loop.run()
+            except CannotServe as error:
+                self._cannot_serve(str(error))
+            except Exception:  # noqa: BLE001  the rim: a fault of ours is reported and ends the process
+                self._log("error", "the daemon has failed:\n" + traceback.format_exc())
+                self._code = EXIT_FAULT
+            finally:
+                self._tell_starter("")
+                self._log.close()
+        return self._code
+
+    # -- start
+
+    def _open(self, stack: ExitStack) -> None:
+        """Bind at once, so that clients can be told to wait; then have every stream opened. Raises CannotServe."""
+        s, loop = self._settings, self._loop
+        too_long = paths.too_long(s.socket)
+        if too_long:
+            raise CannotServe(too_long)
+        gate = Gate.here(s.allow_uids, s.allow_unmapped)
+        prepare_folder(s.socket, uid=gate.own, default=s.default_socket, others=gate.open)
+        limit = descriptors.raise_limit()
+        stack.enter_context(LockFile(s.socket))
+        if s.embedded:
+            stack.callback(self._remove_log)
+        self._quarantine = Quarantine(s.quarantine)
+        stack.callback(self._quarantine.close)
+        self._segments = Segments(loop)
+        stack.callback(self._segments.close)
+        self._reception = Reception(
+            loop,
+            self._segments,
+            config_path=s.config_path,
+            life=f"{os.getpid()}-{os.urandom(4).hex()}",
+            memory=s.memory if s.memory is not None else budget.free_bytes(self._root) // 2,
+            most=descriptors.sessions_that_fit(limit, descriptors.in_use() + 4 * self._workers),
+            step=self.step,
+            emptied=self._no_sessions,
+            log=self._log,
+            rooms=lambda: budget.rooms(self._root),
+        )
+        try:
+            self._listen(stack, gate)
+        except OSError as error:
+            raise CannotServe(f"{s.socket}: {error.strerror or error}; set another [daemon] socket") from None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.on_signal(number, functools.partial(self._signalled, number))
+        self._pool = self._make_pool(
+            loop,
+            self._plans,
+            num_workers=self._workers,
+            start_method=s.start_method,
+            init=s.init,
+            folder=s.folder,
+            emit=self.step,
+            log=self._log,
+        )
+        stack.callback(self._pool.close)
+        self._reception.pool = self._pool
+        self._open_streams()
+
+    def _listen(self, stack: ExitStack, gate: Gate) -> None:
+        s, loop, reception = self._settings, self._loop, self._reception
+        self._control = Control(loop, s.socket, gate=gate, on_message=self._first_words, on_end=self._gone, log=self._log)
+        stack.callback(self._control.close)
+        self._messages = Messages(
+            loop,
+            s.socket + paths.MESSAGES,
+            mode=gate.mode,
+            uids=gate.uids if gate.open else (),
+            on_progress=lambda session, progress: self.step(Told(session, progress)),
+            log=self._log,
+        )
+        stack.callback(self._messages.close)
+        reception.control, reception.messages = self._control, self._messages
+        if s.metrics:
+            pages = {"/metrics": self._metrics_page, "/healthz": self._health_page, "/readyz": self._ready_page}
+            try:
+                stack.callback(Metrics(loop, parse_address(s.metrics), pages).close)
+            except (OSError, ValueError) as error:
+                raise CannotServe(f"metrics = {s.metrics!r}: {error}; set another [daemon] metrics") from None
+
+    def _open_streams(self) -> None:
+        self._unopened = {plan.name for plan in self._plans}
+        self._reception.progress = "opening " + ", ".join(f"stream {plan.name!r}" for plan in self._plans)
+        for plan in self._plans:
+            self._pool.open(plan.name, functools.partial(self._opened, plan))
+
+    def _opened(self, plan: StreamPlan, found: StreamFacts | OpenFault) -> None:
+        self._unopened.discard(plan.name)
+        if isinstance(found, OpenFault):
+            self._faults.append(f"stream {plan.name!r}: {found.text}" + (f"\n{found.traceback}" if found.traceback else ""))
+        else:
+            try:
+                order = Order(found.total, plan.split, plan.split_by, plan.shuffle)
+            except ValueError as error:
+                self._faults.append(f"stream {plan.name!r}: {error}")
+            else:
+                self._streams[plan.name] = Stream(plan, found, order)
+                for text in found.warnings:
+                    self._log("warning", f"stream {plan.name!r}: {text}")
+        if not self._unopened:
+            if self._faults:
+                self._cannot_serve("\n".join(self._faults))
+            else:
+                self._begin()
+
+    def _begin(self) -> None:
+        s = self._settings
+        self._reception.progress = "starting workers"
+        # As the config has them: the order in which they were opened is chance.
+        self._streams = {plan.name: self._streams[plan.name] for plan in self._plans}
+        scheduler = Scheduler(
+            tuple(StreamRules(name, x.plan.on_error, x.facts.collated, x.order.samples) for name, x in self._streams.items()),
+            workers=self._workers,
+            sample_timeout_s=s.sample_timeout_s,
+            worker_memory=s.worker_memory or 0,
+            index_of=self._index_of,
+        )
+        self._conductor = Conductor(
+            self._loop,
+            scheduler,
+            self._pool,
+            self._reception,
+            self._messages,
+            self._quarantine,
+            log=self._log,
+            first_worker=self._serve,
+            cannot_boot=self._cannot_serve,
+        )
+        self._conductor.begin()
+
+    def _serve(self) -> None:
+        self._state = SERVING
+        s = self._settings
+        streams = report.stream_counts((name, stream.order.samples) for name, stream in self._streams.items())
+        facts = {"socket": s.socket, "workers": self._workers} if s.log_format == "json" else {}
+        self._log.say("info", f"ready: {s.socket}; streams {streams}; {self._workers} workers", facts)
+        self._tell_starter("ready")
+        systemd.notify("READY=1", self._env)
+        self._reception.open(self._streams)
+        if s.embedded:
+            self._leave_when_alone(EMBEDDED_FIRST_S)
+
+    # -- events
+
+    def step(self, event: Event) -> None:
+        """Something has happened. Before there is a scheduler nothing can."""
+        if self._conductor is not None:
+            self._conductor.step(event)
+
+    def _index_of(self, stream: str, seed: int, epoch: int, position: int) -> int:
+        order = self._streams[stream].order
+        return int(order.indices(seed, epoch, np.array([position % order.samples], np.int64))[0])
+
+    # -- clients
+
+    def _first_words(self, peer: Peer, message: Hello | Ask) -> None:
+        if self._state == DRAINING:
+            self._control.drop(peer)  # it sees EOF before an answer, and looks for a successor
+        elif isinstance(message, Hello):
+            self._reception.hello(peer, message)
+        else:
+            self._asked(peer, message)
+
+    def _asked(self, peer: Peer, ask: Ask) -> None:
+        try:
+            check_protocol(ask.protocol)
+        except LoaderdError as error:
+            self._control.reject(peer, type(error).__name__, str(error))
+            return
+        if ask.what == "status":
+            self._control.send(peer, Report(report.to_json(self.picture())))
+            self._control.finish(peer)
+        elif ask.what == "drain":
+            self._control.send(peer, Report(report.to_json({"state": DRAINING, "pid": os.getpid(), "drain_s": self._settings.drain_s})))
+            self._drain(f"asked to by {peer}")
+        else:
+            self._control.reject(peer, "ProtocolError", f"nobody knows what {ask.what!r} is; ask for status or drain")
+
+    def _gone(self, peer: Peer) -> None:
+        self._reception.gone(peer)
+        if self._settings.embedded and not self._control.peers and self._state == SERVING:
+            self._leave_when_alone(EMBEDDED_LAST_S)
+
+    def _no_sessions(self) -> None:
+        if self._settings.exit_when_idle_s > 0 and self._state == SERVING:
+            self._arm_idle(self._settings.exit_when_idle_s, self._idle)
+
+    def _idle(self) -> None:
+        if not self._reception.guests:
+            self._drain(f"no trainer for {self._settings.exit_when_idle_s:g} s")
+
+    def _leave_when_alone(self, delay_s: float) -> None:
+        self._arm_idle(delay_s, self._alone)
+
+    def _alone(self) -> None:
+        if not self._control.peers:
+            self._drain("the last user has gone")
+
+    def _arm_idle(self, delay_s: float, then: Callable[[], None]) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = self._loop.later(delay_s, then)
+
+    # -- what it looks like
+
+    def picture(self) -> dict[str, Any]:
+        """The state as plain data, for `status`."""
+        s, segments = self._settings, self._segments
+        inside = self._conductor.scheduler.picture() if self._conductor is not None else {}
+        return {
+            "state": self._state,
+            "doing": self._reception.progress if self._state == STARTING else "",
+            "failed": self._reception.all_broken,
+            "pid": os.getpid(),
+            "version": _version(),
+            "socket": s.socket,
+            "config": s.config_path,
+            "turns": self._loop.turns,
+            "lost_s": round(self._loop.lost_s, 3),
+            **report.merged(inside, self._reception.picture(), self._streams, self._pool.picture()),
+            "memory": {"limit": self._reception.memory, "segments": segments.live_bytes},
+            "quarantine": {"path": s.quarantine, "count": self._quarantine.count, "tail": list(self._quarantine.tail)},
+            "garbage": self._messages.garbage,
+            "errors": list(self._log.errors),
+        }
+
+    def _metrics_page(self) -> Page:
+        return Page(200, report.prometheus(report.numbers(self.picture())), PROMETHEUS)
+
+    def _health_page(self) -> Page:
+        return Page(503, "every stream has failed\n") if self._reception.all_broken else Page(200, "ok\n")
+
+    def _ready_page(self) -> Page:
+        ready = self._state == SERVING and not self._reception.all_broken
+        return Page(200 if ready else 503, f"{'failed' if self._reception.all_broken else self._state}\n")
+
+    # -- end
+
+    def _signalled(self, number: int) -> None:
+        if self._state == DRAINING:
+            self._loop.stop()
+        else:
+            self._drain(signal.Signals(number).name)
+
+    def _drain(self, why: str) -> None:
+        """Start nothing new, tell everybody, leave as soon as nothing is being made, within drain_s at the latest."""
+        if self._state == DRAINING:
+            return
+        started, self._state = self._state, DRAINING
+        self._log("info", f"draining: {why}")
+        systemd.notify("STOPPING=1", self._env)
+        self._control.stop_listening()
+        self._reception.close("drained")
+        if started == STARTING:
+            self._loop.stop()
+            return
+        self._loop.later(self._settings.drain_s, self._loop.stop)
+        self._loop.before_sleep(self._leave_if_done)
+        self.step(Drain())
+
+    def _leave_if_done(self) -> bool:
+        done = self._conductor is None or (self._conductor.idle and not self._messages.waiting)
+        if done:
+            self._loop.stop()
+        return done
+
+    def _cannot_serve(self, why: str) -> None:
+        """Before "ready": the process ends with the reason."""
+        self._log("error", why)
+        self._tell_starter(why)
+        self._code = EXIT_NO_START
+        self._loop.stop()
+
+    def _tell_starter(self, text: str) -> None:
+        """Once: "ready", the lines that say why not, or "" where there is nothing to say."""
+        fd, self._ready_fd = self._ready_fd, None
+        if fd is not None:
+            with suppress(OSError):  # whoever started us may be gone
+                os.write(fd, text.encode("utf-8", "backslashreplace")[:STARTER_BYTES])
+            os.close(fd)
+
+    def _remove_log(self) -> None:
+        if self._code == EXIT_DRAINED:
+            with suppress(FileNotFoundError):
+                os.unlink(self._settings.socket + paths.LOG)
+
+
+@functools.cache
+def _version() -> str:
+    try:
+        return version("loaderd")
+    except PackageNotFoundError:
+        return "unknown"

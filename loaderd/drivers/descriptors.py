@@ -1,0 +1,30 @@
+"""File descriptors: how many this process may have, and so how many sessions it can hold."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+A_SESSION = 8  # control socket, its process, two segments and their copies on the way out, ZeroMQ's connection, one to spare
+RESERVE = 128  # for connections without a hello, the log, the quarantine, and whatever a library opens for a moment
+MOST = 1 << 20
+
+
+def raise_limit() -> int:
+    """Raise RLIMIT_NOFILE to the hard limit; returns what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return MOST if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def in_use() -> int:
+    """Descriptors that this process has open."""
+    return len(os.listdir("/proc/self/fd")) - 1
+
+
+def sessions_that_fit(limit: int, taken: int) -> int:
+    """Sessions that can be held when `taken` of `limit` descriptors serve other ends."""
+    return max(0, (limit - taken - RESERVE) // A_SESSION)

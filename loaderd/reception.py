@@ -1,0 +1,299 @@
+"""Clients as they come and go: from a Hello to a session with memory and a token, larger segments, and the end of it all."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loaderd.admission import Admitted, Stream, admit, sized
+from loaderd.core.actions import Drop, Grow, StreamBroken
+from loaderd.core.events import Attach, Detach, Event, Grown, NotGrown
+from loaderd.drivers import budget
+from loaderd.drivers.control import Control, Peer
+from loaderd.drivers.loop import Loop, Timer
+from loaderd.drivers.memfd import Segments
+from loaderd.drivers.sockets import Messages
+from loaderd_wire.errors import ConfigError, LoaderdError, Refused, from_name
+from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
+from loaderd_wire.slots import FieldSpec
+
+STARTING_S = 1.0  # between two Starting messages
+LONG_RESERVATION = 256 << 20  # bytes; a client that waits for more is told what for
+
+Log = Callable[..., object]
+
+
+class Mapper(Protocol):
+    """What is needed of the pool."""
+
+    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None: ...
+
+    def drop_segment(self, segment: int, done: Callable[[], object]) -> None: ...
+
+
+@dataclass(slots=True)
+class Guest:
+    """A session, from the moment its memory is being reserved. attached: the scheduler knows of it."""
+
+    session: int
+    peer: Peer
+    hello: Hello
+    admitted: Admitted
+    attached: bool = False
+    growing: int = 0
+
+
+class Reception:
+    """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
+
+    memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
+    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        segments: Segments,
+        *,
+        config_path: str,
+        life: str,
+        memory: int,
+        most: int,
+        step: Callable[[Event], object],
+        emptied: Callable[[], object],
+        log: Log,
+        rooms: Callable[[], list[budget.Room]] = budget.rooms,
+    ) -> None:
+        self._loop = loop
+        self._segments = segments
+        self._config_path = config_path
+        self._life = life
+        self._step = step
+        self._emptied = emptied
+        self._log = log
+        self._rooms = rooms
+        self.memory = memory
+        self.most = most
+        self.guests: dict[int, Guest] = {}
+        self.broken: dict[str, tuple[str, str]] = {}
+        self.progress = "starting"
+        self._parked: dict[Peer, Hello] = {}
+        self._parked_timer: Timer | None = None
+        self._streams: Mapping[str, Stream] | None = None
+        # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds nobody.
+        self._sessions = secrets.randbits(40) << 8
+        self._last_segment = 0
+        self.control: Control
+        self.messages: Messages
+        self.pool: Mapper
+
+    def open(self, streams: Mapping[str, Stream]) -> None:
+        """From now on clients are admitted, first of all those that have waited."""
+        self._streams = streams
+        parked, self._parked = self._parked, {}
+        self._wait_no_more()
+        for peer, hello in parked.items():
+            self.hello(peer, hello)
+
+    def close(self, reason: str) -> None:
+        """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
+        for peer in tuple(self._parked):
+            self.control.drop(peer)
+        for guest in tuple(self.guests.values()):
+            if guest.attached:
+                self.control.send(guest.peer, Bye(reason))
+            else:
+                self.control.drop(guest.peer)
+
+    # -- what clients do
+
+    def hello(self, peer: Peer, hello: Hello) -> None:
+        if self._streams is None:
+            self._parked[peer] = hello
+            self.control.send(peer, Starting(self.progress))
+            if self._parked_timer is None:
+                self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
+            return
+        try:
+            admitted = self._admit(hello)
+        except LoaderdError as error:
+            self._log("warning", f"client ({peer}) refused: {error}")
+            self.control.reject(peer, type(error).__name__, str(error))
+            return
+        self._sessions += 1
+        guest = Guest(self._sessions, peer, hello, admitted)
+        peer.session = guest.session
+        self.guests[guest.session] = guest
+        if admitted.bytes > LONG_RESERVATION:
+            self.control.send(peer, Starting(f"reserving {budget.size(admitted.bytes)} of shared memory"))
+        self._segments.reserve(guest.session, admitted.segment, lambda fd, error: self._reserved(guest, fd, error))
+
+    def gone(self, peer: Peer) -> None:
+        """The peer's connection has ended."""
+        self._parked.pop(peer, None)
+        if not self._parked:
+            self._wait_no_more()
+        guest = self.guests.pop(peer.session, None) if peer.session is not None else None
+        if guest is None:
+            return
+        self.messages.forget(guest.session)
+        if guest.growing:
+            self._segments.free(guest.growing)
+        if guest.attached:
+            self._log("info", f"session {guest.session} ({peer}) has ended")
+            self._step(Detach(guest.session))
+        else:
+            self._segments.free(guest.admitted.segment.segment)
+        if not self.guests:
+            self._emptied()
+
+    # -- what the scheduler wants
+
+    def grow(self, action: Grow) -> None:
+        guest = self.guests.get(action.session)
+        if guest is None or self._streams is None:
+            return  # its Detach is on the way
+        stream, admitted = self._streams[guest.hello.stream], guest.admitted
+        self._last_segment += 1
+        segment = sized(
+            stream,
+            admitted.fields,
+            admitted.shape.batch_size,
+            action.slots,
+            self._last_segment,
+            tail_row_bytes=action.tail_row_bytes,
+            body_bytes=action.body_bytes,
+        )
+        why = self._shortage(f"a larger segment for stream {guest.hello.stream!r}", segment, 0)
+        if why:
+            self._step(NotGrown(guest.session, why))
+            return
+        guest.growing = segment.segment
+        self._segments.reserve(guest.session, segment, lambda fd, error: self._grown(guest, segment, fd, error))
+
+    def drop(self, action: Drop) -> None:
+        segment = action.segment
+        self.pool.drop_segment(segment, lambda: self._segments.free(segment))
+
+    def stream_broken(self, action: StreamBroken) -> None:
+        self.broken[action.stream] = (action.error, action.text)
+        self._log("error", f"stream {action.stream!r} has ended: {action.error}: {action.text}")
+
+    @property
+    def all_broken(self) -> bool:
+        return self._streams is not None and len(self.broken) == len(self._streams)
+
+    def picture(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "session": guest.session,
+                "stream": guest.hello.stream,
+                "uid": guest.peer.cred.uid,
+                "pid": guest.peer.cred.pid,
+                "rank": guest.admitted.shape.rank,
+                "world_size": guest.admitted.shape.world_size,
+                "batch_size": guest.admitted.shape.batch_size,
+                "prefetch": guest.admitted.prefetch,
+                "bytes": guest.admitted.bytes,
+                "attached": guest.attached,
+            }
+            for guest in self.guests.values()
+        ]
+
+    # -- inside
+
+    def _admit(self, hello: Hello) -> Admitted:
+        """Raises LoaderdError."""
+        assert self._streams is not None
+        self._last_segment += 1
+        try:
+            admitted = admit(hello, self._streams, self._config_path, self._last_segment)
+        except (ValueError, OverflowError) as error:
+            raise error if isinstance(error, LoaderdError) else ConfigError(f"stream {hello.stream!r}: {error}") from None
+        if hello.stream in self.broken:
+            raise from_name(*self.broken[hello.stream])
+        if len(self.guests) >= self.most:
+            raise Refused(f"{len(self.guests)} sessions are all that RLIMIT_NOFILE leaves room for; raise the hard limit (ulimit -Hn)")
+        # A client that comes back to a successor still pins memory of the old one with the batch in its hands: had it to wait
+        # until that fits into the ceiling beside the new segment, it would wait for itself. The system's own limits still count.
+        held = 0 if hello.order else hello.held_bytes
+        why = self._shortage(f"stream {hello.stream!r}", admitted.segment, held)
+        if why:
+            raise Refused(why)
+        return admitted
+
+    def _shortage(self, what: str, segment: Segment, held: int) -> str | None:
+        return budget.shortage(
+            f"{what} ({segment.slots} slots of {segment.slot_bytes} bytes)",
+            segment.slots * segment.slot_bytes,
+            memory=self.memory,
+            live=self._segments.live_bytes,
+            held=held,
+            unfilled=self._segments.unfilled_bytes,
+            rooms=self._rooms(),
+        )
+
+    def _reserved(self, guest: Guest, fd: int, error: OSError | None) -> None:
+        admitted, peer, hello = guest.admitted, guest.peer, guest.hello
+        if error is not None:
+            self.guests.pop(guest.session, None)
+            peer.session = None
+            why = f"{budget.size(admitted.bytes)} of shared memory for stream {hello.stream!r} could not be reserved: {error.strerror}"
+            self._log("error", why)
+            self.control.reject(peer, "Refused", why)
+            return
+        assert self._streams is not None
+        stream, token = self._streams[hello.stream], secrets.token_bytes(16)
+        guest.attached = True
+        self.messages.admit(guest.session, token)
+        self.pool.add_segment(admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd)
+        self._step(Attach(guest.session, hello.stream, admitted.shape, admitted.seed, admitted.prefetch, token, admitted.segment))
+        welcome = Welcome(
+            session=guest.session,
+            token=token,
+            daemon=self._life,
+            samples=admitted.shape.samples,
+            batch_size=admitted.shape.batch_size,
+            seed=admitted.seed,
+            drop_last=admitted.shape.drop_last,
+            specs=admitted.fields,
+            form=stream.facts.form,
+            collated=stream.facts.collated,
+            keys=stream.facts.keys,
+            segment=admitted.segment,
+            order=admitted.order,
+            content=admitted.content,
+            classes=stream.facts.classes,
+            on_error=stream.plan.on_error,
+            max_errors=stream.plan.max_errors,
+        )
+        shape = admitted.shape
+        self._log(
+            "info",
+            f"session {guest.session} ({peer}): stream {hello.stream!r}, batch_size {shape.batch_size}, "
+            f"rank {shape.rank} of {shape.world_size}, {admitted.segment.slots} slots, {budget.size(admitted.bytes)}",
+        )
+        self.control.send(peer, welcome, (fd,))
+
+    def _grown(self, guest: Guest, segment: Segment, fd: int, error: OSError | None) -> None:
+        guest.growing = 0
+        if error is not None:
+            self._step(
+                NotGrown(guest.session, f"{budget.size(segment.slots * segment.slot_bytes)} could not be reserved: {error.strerror}")
+            )
+            return
+        self.pool.add_segment(segment, guest.hello.stream, guest.admitted.fields, guest.admitted.shape.batch_size, fd)
+        self.control.send(guest.peer, segment, (fd,))
+        self._step(Grown(guest.session, segment))
+
+    def _still_starting(self) -> None:
+        self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
+        for peer in tuple(self._parked):
+            self.control.send(peer, Starting(self.progress))
+
+    def _wait_no_more(self) -> None:
+        if self._parked_timer is not None:
+            self._parked_timer.cancel()
+            self._parked_timer = None
