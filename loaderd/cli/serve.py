@@ -25,8 +25,9 @@ def run(args: argparse.Namespace) -> int:
         _tell(args.ready_fd, str(error))
         raise
     from loaderd.daemon import Daemon
+    from loaderd.engines.local import LocalPool
 
-    return Daemon(settings, plans).run()
+    return Daemon(settings, plans, make_pool=LocalPool).run()
 
 
 def prepared(config: Config, args: argparse.Namespace) -> tuple[DaemonSettings, tuple[StreamPlan, ...]]:
