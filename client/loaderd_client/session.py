@@ -1,1 +1,287 @@
 """The client's half of the protocol, pure: which batch comes next, what the daemon must be told, which slots are free."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from loaderd_wire.errors import ProtocolError
+from loaderd_wire.messages import Batch, Progress, Released, Segment
+from loaderd_wire.slices import Cursor, Shape, Slice, after, settle, steps
+
+AHEAD = 64  # numbers of segments that may be named before they have come
+
+
+class _Slots:
+    """What the client has done with the slots of one segment: per slot the last generation given back, and the last one lent out."""
+
+    __slots__ = ("added", "mention", "released", "retired", "taken")
+
+    def __init__(self, slots: int) -> None:
+        self.released = [0] * slots
+        self.taken = [0] * slots
+        self.added = False  # its memory is here
+        self.retired = False  # nothing in it is wanted any more, now or later
+        self.mention = False  # the daemon seems not to know what was given back
+
+    @property
+    def leased(self) -> int:
+        return sum(out > back for out, back in zip(self.taken, self.released, strict=True))
+
+    def drop(self, slot: int, generation: int) -> None:
+        """Given back without having been read."""
+        self.released[slot] = max(self.released[slot], generation)
+        self.taken[slot] = max(self.taken[slot], generation)
+
+
+@dataclass(slots=True)
+class _Item:
+    """Batch k of the plan. adopted: its descriptor was announced under an older plan."""
+
+    k: int
+    cursor: Cursor
+    slice: Slice
+    batch: Batch | None = None
+    adopted: bool = False
+
+
+class ClientSession:
+    """One session from its Welcome to its end. Pure: the loader passes in what arrives and sends what `progress` returns.
+
+    The plan is the endless row of batches from `cursor`. After a seek, descriptors of batches that are among the first `prefetch`
+    of the new plan are kept, whenever they arrive; all others are released unseen. The daemon keeps by the same rule, and where
+    the two differ nothing worse comes of it than a batch made twice.
+    """
+
+    def __init__(self, session: int, token: bytes, shape: Shape, prefetch: int, segment: Segment, cursor: Cursor) -> None:
+        if segment.slots < prefetch + 2:
+            raise ProtocolError(f"a segment of {segment.slots} slots is too small for prefetch = {prefetch}")
+        self.session = session
+        self.token = token
+        self.shape = shape
+        self.prefetch = prefetch
+        self.dirty = True
+        self.plan = 0
+        self._slots_each = segment.slots
+        self._segments: dict[int, _Slots] = {}
+        self._current = segment.segment
+        self._seq = 0
+        self._items: deque[_Item] = deque()
+        self._begin(cursor)
+        self.add_segment(segment)
+
+    @property
+    def cursor(self) -> Cursor:
+        """Of the next batch to take; behind the last batch of an epoch it stands at that epoch's end."""
+        return self._cursor
+
+    @property
+    def missing_segment(self) -> int | None:
+        """The segment that the next batch lies in and that has not come yet; None if it is not that which `take` waits for."""
+        batch = self._items[0].batch
+        return batch.segment if batch and not self._segments[batch.segment].added else None
+
+    @property
+    def gap(self) -> bool:
+        """A later descriptor is here but not the next one: perhaps one was lost, and `progress(again=True)` is due."""
+        return self._items[0].batch is None and any(item.batch and not item.adopted for item in self._items)
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """Segments that must stay mapped: the current one and those in which something is lent out or waits to be taken."""
+        return tuple(number for number, slots in self._segments.items() if slots.added and not slots.retired)
+
+    def known(self, segment: int) -> bool:
+        """Its memory has come, and has not been retired."""
+        slots = self._segments.get(segment)
+        return slots is not None and slots.added and not slots.retired
+
+    def seek(self, cursor: Cursor) -> None:
+        """The next batch is the one at `cursor`: a new plan, unless the present one goes on exactly there."""
+        if settle(self.shape, cursor) == settle(self.shape, self._cursor):
+            self._cursor = cursor
+            return
+        here = [item.batch for item in self._items if item.batch]
+        self._begin(cursor)
+        for batch in here:
+            self._adopt(batch)
+        self._tidy()
+
+    def take(self) -> Batch | None:
+        """The next batch, if it and its segment are here. From then on its slot is leased, until `release`."""
+        item = self._items[0]
+        batch = item.batch
+        if batch is None or not self._segments[batch.segment].added:
+            return None
+        self._segments[batch.segment].taken[batch.slot] = batch.generation
+        self._items.popleft()
+        self._cursor = after(self.shape, item.cursor)
+        self._extend()
+        self.dirty = True
+        return batch
+
+    def receive(self, batch: Batch) -> None:
+        """A descriptor: new, repeated, late, of an older plan, of another session. Raises ProtocolError for one that no daemon sends."""
+        if batch.session != self.session:
+            return
+        slots = self._slots_of(batch)
+        if not 1 <= batch.plan <= self.plan:
+            raise ProtocolError(f"batch {batch.k} of plan {batch.plan}, while plans up to {self.plan} were asked for")
+        if batch.generation <= slots.taken[batch.slot]:
+            if batch.generation <= slots.released[batch.slot]:
+                slots.mention = self.dirty = True
+            return
+        if slots.taken[batch.slot] > slots.released[batch.slot] or self._clashes(batch):
+            raise ProtocolError(
+                f"generation {batch.generation} of segment {batch.segment} slot {batch.slot} came before the one in use was given back"
+            )
+        if batch.plan == self.plan:
+            self._accept(batch)
+        else:
+            self._adopt(batch)
+        self._tidy()
+
+    def add_segment(self, segment: Segment) -> None:
+        """Its memory is here. The newest one is the current one."""
+        slots = self._segments.get(segment.segment)
+        if slots and slots.added:
+            return
+        if segment.segment < self._current or segment.slots != self._slots_each:
+            raise ProtocolError(f"{segment} came after segment {self._current} of {self._slots_each} slots")
+        if slots is None:
+            slots = self._segments[segment.segment] = _Slots(segment.slots)
+        slots.added = True
+        self._current = segment.segment
+        self._tidy()
+
+    def release(self, segment: int, slot: int, generation: int) -> None:
+        """The lease is over. Saying so again does nothing. Raises ValueError for what was never lent."""
+        slots = self._segments.get(segment)
+        if slots is None or not 0 <= slot < len(slots.taken) or generation > slots.taken[slot]:
+            raise ValueError(f"generation {generation} of segment {segment} slot {slot} was never lent")
+        if generation > slots.released[slot]:
+            slots.released[slot] = generation
+            self.dirty = True
+            self._tidy()
+
+    def free_slots(self) -> int:
+        """Slots of the current segment that the trainer does not hold."""
+        slots = self._segments[self._current]
+        return len(slots.taken) - slots.leased
+
+    def progress(self, *, again: bool = False, ping: bool = False, waiting: bool = False) -> Progress:
+        """All that the daemon must know, now; it makes up for any that was lost before it."""
+        self._seq += 1
+        self.dirty = False
+        have = taken = self._items[0].k
+        for item in self._items:
+            if item.batch is None:
+                break
+            have += 1
+        released: list[Released] = []
+        for number, slots in self._segments.items():
+            if not slots.retired or slots.mention:
+                slots.mention = False
+                released.append(Released(number, tuple(slots.released), tuple(slots.taken)))
+        start = self._start
+        return Progress(
+            self.session,
+            self.token,
+            self._seq,
+            self.plan,
+            start.epoch,
+            start.position,
+            start.step,
+            taken,
+            have,
+            again,
+            ping,
+            waiting,
+            tuple(released),
+        )
+
+    # how
+
+    def _begin(self, cursor: Cursor) -> None:
+        self.plan += 1
+        self._start = self._cursor = cursor
+        self._steps: Iterator[tuple[Cursor, Slice]] = steps(self.shape, cursor)
+        self._count = 0
+        self._items.clear()
+        self._extend()
+        self.dirty = True
+
+    def _extend(self) -> None:
+        while len(self._items) < self.prefetch:
+            cursor, cut = next(self._steps)
+            self._items.append(_Item(self._count, cursor, cut))
+            self._count += 1
+
+    def _slots_of(self, batch: Batch) -> _Slots:
+        """The record of the batch's segment, which may not have come yet. Raises ProtocolError for one that can't be."""
+        slots = self._segments.get(batch.segment)
+        if slots is None and self._current < batch.segment <= self._current + AHEAD:
+            slots = self._segments[batch.segment] = _Slots(self._slots_each)
+        if slots is None or batch.slot >= len(slots.taken) or batch.generation < 1:
+            raise ProtocolError(f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be")
+        return slots
+
+    def _clashes(self, batch: Batch) -> bool:
+        """Another generation of its slot waits to be taken."""
+        for item in self._items:
+            other = item.batch
+            if other and (other.segment, other.slot) == (batch.segment, batch.slot):
+                return other.generation != batch.generation
+        return False
+
+    def _accept(self, batch: Batch) -> None:
+        """A descriptor of the present plan."""
+        taken = self._items[0].k
+        if batch.k >= taken + self.prefetch:
+            raise ProtocolError(f"batch {batch.k} was announced with {taken} taken and prefetch = {self.prefetch}")
+        if batch.k < taken:
+            return self._drop(batch)
+        item = self._items[batch.k - taken]
+        if (batch.epoch, batch.start, batch.rows) != (item.slice.epoch, item.slice.start, item.slice.rows):
+            raise ProtocolError(f"batch {batch.k} of plan {batch.plan} should be {item.slice}, not {batch}")
+        self._put(item, batch, adopted=False)
+
+    def _adopt(self, batch: Batch) -> None:
+        """A descriptor of an older plan: kept if its slice is one of the first of this one and nothing is there yet."""
+        if any(item.batch and _same(item.batch, batch) for item in self._items):
+            return
+        cut = Slice(batch.epoch, batch.start, batch.rows)
+        for item in self._items:
+            if item.k < self.prefetch and item.slice == cut and item.batch is None:
+                return self._put(item, batch, adopted=True)
+        self._drop(batch)
+
+    def _put(self, item: _Item, batch: Batch, adopted: bool) -> None:
+        if self._segments[batch.segment].retired:
+            return self._drop(batch)
+        if item.batch and not _same(item.batch, batch):
+            self._drop(item.batch)
+        for other in self._items:  # kept under another number until now
+            if other is not item and other.batch and _same(other.batch, batch):
+                other.batch = None
+        item.batch, item.adopted = batch, adopted
+
+    def _drop(self, batch: Batch) -> None:
+        slots = self._segments[batch.segment]
+        slots.drop(batch.slot, batch.generation)
+        slots.mention = slots.retired
+        self.dirty = True
+
+    def _tidy(self) -> None:
+        """An old segment in which nothing is outstanding is done with: whatever is announced in it later is given back unseen."""
+        if len(self._segments) == 1:
+            return
+        wanted = {item.batch.segment for item in self._items if item.batch}
+        for number, slots in self._segments.items():
+            if number < self._current and not slots.retired and number not in wanted and not slots.leased:
+                slots.retired = slots.mention = True
+
+
+def _same(a: Batch, b: Batch) -> bool:
+    return (a.segment, a.slot, a.generation) == (b.segment, b.slot, b.generation)

@@ -1,0 +1,86 @@
+"""What must hold after every event, whatever happened: the invariants of scheduler, sessions, slots and workers together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loaderd.core import story
+from loaderd.core.jobs import Kind
+from loaderd.core.ring import State
+
+if TYPE_CHECKING:
+    from loaderd.core.scheduler import Scheduler
+    from loaderd.core.sessions import Session
+
+
+def check(core: Scheduler) -> None:
+    """Raises AssertionError naming what is wrong."""
+    core.pool.invariants()
+    _jobs(core)
+    for session in (*core.sessions.values(), *core.leaving.values()):
+        _session(core, session)
+    for session in core.sessions.values():
+        _progress(core, session)
+    assert len(core.queue) <= 4 * len(core.sessions) + 65, f"the queue has {len(core.queue)} entries for {len(core.sessions)} sessions"
+    assert all(s.gone and s.rings for s in core.leaving.values()), "a session that has left is still remembered"
+
+
+def _jobs(core: Scheduler) -> None:
+    held = {job: w.worker for w in core.pool.workers.values() for job in w.jobs}
+    assert held == {n: r.worker for n, r in core.jobs.items()}, "jobs and workers disagree"
+    written: dict[tuple[int, int, int, int], int] = {}
+    for number, running in core.jobs.items():
+        job, session = running.job, running.session
+        ring = session.rings[job.segment]
+        assert number in ring.writers[job.slot], f"job {number} isn't known to slot {job.slot}"
+        assert running.wanted == (number in running.draft.running), f"job {number}: does its batch want it?"
+        if running.wanted:
+            place = running.draft.place
+            assert place is not None, f"job {number} writes for a batch without a slot"
+            assert (place.segment, place.slot) == (job.segment, job.slot), f"job {number} writes where its batch is not"
+            assert ring.state[job.slot] is State.FILLING, f"job {number} writes a slot that is {ring.state[job.slot].value}"
+        else:
+            assert ring.state[job.slot] is State.ENDING, f"forsaken job {number} writes a slot that is {ring.state[job.slot].value}"
+        for row in range(job.first, job.last) if job.kind is not Kind.TRIAL else ():
+            other = written.setdefault((session.session, job.segment, job.slot, row), number)
+            assert other == number, f"jobs {other} and {number} both write row {row} of slot {job.slot}"
+
+
+def _session(core: Scheduler, s: Session) -> None:
+    name = f"session {s.session}"
+    for number, ring in s.rings.items():
+        ring.invariants()
+        for slot, state in enumerate(ring.state):
+            given = s.given.get((number, slot))
+            assert (given is not None) == (state in (State.ANNOUNCED, State.LEASED)), f"{name} slot {slot} is {state.value}: given? {given}"
+            if given:
+                assert given.message.generation == ring.generation[slot], f"{name} slot {slot} was told with another generation"
+            assert all(job in core.jobs for job in ring.writers[slot]), f"{name} slot {slot} has writers that are no jobs"
+    assert len(s.items) <= s.prefetch, f"{name} has {len(s.items)} batches ahead, prefetch is {s.prefetch}"
+    assert [item.k for item in s.items] == list(range(s.taken, s.taken + len(s.items))), f"{name}: its window has gaps"
+    told = [item.announced for item in s.items]
+    assert told == sorted(told, reverse=True), f"{name}: a batch was announced before an earlier one: {told}"
+    places = [(p.segment, p.slot) for item in s.items if (p := item.draft.place)]
+    assert len(places) == len(set(places)), f"{name}: two batches have one slot: {places}"
+    for item in s.items:
+        place = item.draft.place
+        if place:
+            state = s.rings_state(place)
+            wanted = (State.READY, State.ANNOUNCED) if item.draft.whole else (State.FILLING,)
+            assert state in wanted, f"{name} batch {item.k} is in a slot that is {state}, whole: {item.draft.whole}"
+
+
+def _progress(core: Scheduler, s: Session) -> None:
+    """A session that wants a batch has a job, work in the queue, or a reason with a name."""
+    if not s.items or s.ended:
+        return
+    draft = s.items[0].draft
+    if draft.whole:
+        assert s.items[0].announced, f"session {s.session}: batch {s.items[0].k} is whole and untold"
+    elif draft.place is None:
+        reason = story.no_slot(s)
+        assert s.growing or s.rings[s.current].free == 0, f"session {s.session} leaves a slot free: {reason}"
+    else:
+        assert draft.running or draft.has_work, f"session {s.session}: nobody works at batch {s.items[0].k}"
+        if draft.has_work and core.pool.idle and not core.draining:
+            raise AssertionError(f"session {s.session}: work at batch {s.items[0].k} and an idle worker")

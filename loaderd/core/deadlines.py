@@ -1,0 +1,59 @@
+"""Who has not moved for too long: from looks at the scoreboard to a dump, a kill, a quarantine."""
+
+from __future__ import annotations
+
+from loaderd.core.actions import Action, Dump, Kill
+from loaderd.core.events import Seen
+from loaderd.core.pool import Life, Pool, Worker
+
+DUMP_S = 0.2  # between the dump of a worker's stacks and its kill
+LOOK_S, LOOK_MIN_S = 0.25, 0.02
+
+
+class Deadlines:
+    """By the scheduler's own clock: time in which a worker was stopped, or the loop did not run, counts for nothing."""
+
+    def __init__(self, sample_timeout_s: float, kill_s: float) -> None:
+        if sample_timeout_s <= 0 or kill_s <= 0:
+            raise ValueError(f"sample_timeout_s {sample_timeout_s} and kill_s {kill_s} must be above 0")
+        self.sample_timeout_s = sample_timeout_s
+        self.kill_s = kill_s
+        self.every_s = max(LOOK_MIN_S, min(LOOK_S, sample_timeout_s / 8))
+
+    def look(self, pool: Pool, seen: tuple[Seen, ...], now_s: float) -> tuple[list[Action], list[Worker]]:
+        """(dumps and kills, workers that outlived their kill and are now to be given up). A worker that is gone is passed over."""
+        actions: list[Action] = []
+        stuck: list[Worker] = []
+        for one in seen:
+            w = pool.workers.get(one.worker)
+            if w is None or w.life is Life.STARTING or w.life is Life.STUCK:
+                continue
+            moved = one.word != w.word
+            passed = 0.0 if one.paused else now_s - w.looked_s
+            w.word, w.key, w.paused, w.looked_s = one.word, one.key, one.paused, now_s
+            if w.killed_s is not None:
+                w.quiet_s += passed
+                if w.quiet_s >= self.kill_s:
+                    stuck.append(w)
+            elif moved or not w.jobs:
+                w.quiet_s, w.suspect, w.dumped_s = 0.0, False, None
+            else:
+                w.quiet_s += passed
+                actions += self._judge(pool, w, now_s)
+        return actions, stuck
+
+    def _judge(self, pool: Pool, w: Worker, now_s: float) -> list[Action]:
+        if w.quiet_s <= self.sample_timeout_s or w.paused:
+            return []
+        if not w.suspect:
+            w.suspect = True  # the next look decides: what was seen may be old
+            return []
+        if w.dumped_s is None:
+            w.dumped_s = now_s
+            return [Dump(w.worker)]
+        if now_s - w.dumped_s < DUMP_S:
+            return []
+        pool.killed(w.worker, now_s)
+        w.quiet_s = 0.0
+        _, row, stage = w.stamp
+        return [Kill(w.worker, f"row {row} has been in {stage.name.lower()} for over {self.sample_timeout_s:g} s")]

@@ -1,0 +1,235 @@
+"""One batch from its claim to its descriptor: which rows are still to be made, by whom, and what came of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from loaderd.core.blame import Blame
+from loaderd.core.jobs import BadRow, Condemned, Done, Job, Kind
+from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Batch
+from loaderd_wire.slices import Slice
+from loaderd_wire.slots import Chunk
+
+TRACEBACKS = 16  # bad samples of one descriptor that keep their traceback
+TEXT_BYTES = 8 << 10  # of one traceback or message in a descriptor
+BAD_BYTES = 1 << 20  # of all bad samples in a descriptor, roughly; far below codec.MAX_MESSAGE
+BAD_SAMPLES = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A claimed slot."""
+
+    segment: int
+    slot: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Work of one kind on rows [first, last). A piece of one row is run as it is: alone."""
+
+    kind: Kind
+    first: int
+    last: int
+
+
+class Draft:
+    """A batch being made, or made. `place` is None while it has no slot.
+
+    `attempt` counts its starts: what a job of an earlier attempt brings is dropped. `blame` outlives a restart, all else doesn't.
+    """
+
+    __slots__ = (
+        "attempt",
+        "blame",
+        "chunks",
+        "collated",
+        "compacted",
+        "found",
+        "needs_body",
+        "needs_tail",
+        "on_error",
+        "place",
+        "running",
+        "seed",
+        "slice",
+        "stream",
+        "todo",
+    )
+
+    def __init__(self, stream: str, on_error: str, collated: bool, seed: int, cut: Slice) -> None:
+        self.stream = stream
+        self.on_error = on_error
+        self.collated = collated
+        self.seed = seed
+        self.slice = cut
+        self.blame = Blame()
+        self.attempt = 0
+        self.place: Place | None = None
+        self.todo: deque[Piece] = deque()
+        self.running: dict[int, Piece] = {}
+        self.chunks: list[Chunk] = []
+        self.found: dict[int, BadRow] = {}
+        self.needs_tail = self.needs_body = 0
+        self.compacted = False
+
+    def begin(self, place: Place | None) -> None:
+        """Start over, in this slot; with None it waits for one."""
+        self.attempt += 1
+        self.place = place
+        self.running.clear()
+        self.chunks.clear()
+        self.found.clear()
+        self.compacted = False
+        self.todo.clear()
+        if place is None:
+            return
+        if self.collated:
+            self.todo.append(Piece(Kind.BATCH, 0, self.slice.rows))
+        else:
+            edges = [-1, *sorted(self.blame.lost), self.slice.rows]
+            for before, behind in pairwise(edges):
+                if before + 1 < behind:
+                    self.todo.append(Piece(Kind.FILL, before + 1, behind))
+        self._next_stage()
+
+    @property
+    def has_work(self) -> bool:
+        """A piece can be handed out now. A collated batch waits for the trials of its rows."""
+        return bool(self.todo) and not (self.todo[0].kind is Kind.BATCH and self.running)
+
+    @property
+    def whole(self) -> bool:
+        return self.place is not None and not self.todo and not self.running
+
+    def hand_out(self, job: int, parts: int) -> Job:
+        """The next job, a `parts`-th of the batch or what is left; the caller sends it. has_work must be true."""
+        assert self.place is not None, "a draft without a slot has no work"
+        piece = self.todo.popleft()
+        if piece.kind is Kind.FILL and piece.last - piece.first > 1:
+            size = max(1, -(-self.slice.rows // parts))
+            if piece.first + size < piece.last:
+                self.todo.appendleft(Piece(Kind.FILL, piece.first + size, piece.last))
+                piece = Piece(Kind.FILL, piece.first, piece.first + size)
+        self.running[job] = piece
+        condemned = tuple(Condemned(row, tries) for row, tries in sorted(self.blame.tries.items()) if piece.first <= row < piece.last)
+        lost = self.lost if piece.kind is Kind.COMPACT else tuple(sorted(self.blame.lost)) if piece.kind is Kind.BATCH else ()
+        cut = self.slice
+        return Job(
+            job,
+            piece.kind,
+            self.stream,
+            self.place.segment,
+            self.place.slot,
+            self.seed,
+            cut.epoch,
+            cut.start,
+            cut.rows,
+            piece.first,
+            piece.last,
+            condemned,
+            lost,
+        )
+
+    def redo(self, pieces: Iterable[Piece]) -> None:
+        """These come before all that is left."""
+        self.todo.extendleft(reversed(list(pieces)))
+        self._next_stage()
+
+    def absorb(self, job: int, done: Done) -> None:
+        """What a job of the present attempt brought."""
+        piece = self.running.pop(job)
+        if piece.kind in (Kind.FILL, Kind.BATCH):
+            if done.size:
+                self.chunks.append(Chunk(piece.first, piece.last, done.offset, done.size))
+            for bad in done.bad:
+                self.found[bad.row] = bad
+            for put in done.replaced:
+                self.blame.replaced(put.row, put.index)
+        elif piece.kind is Kind.COMPACT:
+            self.compacted = True
+            if done.size:
+                self.chunks = [Chunk(0, self.slice.rows, done.offset, done.size)]
+        self._next_stage()
+
+    def _next_stage(self) -> None:
+        """When the last piece is in: `skip` moves the rows up that stand behind a lost one."""
+        if self.todo or self.running or self.place is None or self.collated or self.compacted or self.on_error != "skip":
+            return
+        lost = self.lost
+        if lost and len(lost) < self.slice.rows and lost[0] < self.slice.rows - len(lost):
+            self.todo.append(Piece(Kind.COMPACT, 0, self.slice.rows))
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Rows that are not in the slot, in order."""
+        return tuple(sorted({row for row, bad in self.found.items() if bad.lost} | self.blame.lost))
+
+    @property
+    def bad(self) -> tuple[BadSample, ...]:
+        """Its bad samples by row; a conviction tells more than what the worker found later."""
+        samples = {row: bad.sample for row, bad in self.found.items()} | self.blame.convicted
+        return tuple(samples[row] for row in sorted(samples))
+
+    @property
+    def failed(self) -> bool:
+        """There is no batch in the slot, only reasons."""
+        if self.blame.collate is not None or any(bad.sample.stage == "collate" for bad in self.found.values()):
+            return True
+        if self.on_error == "raise":
+            return bool(self.found or self.blame.convicted)
+        lost = len(self.lost)
+        return lost == self.slice.rows if self.on_error == "skip" else lost > 0
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Row ranges that are not in yet, in order."""
+        return sorted({(p.first, p.last) for p in (*self.todo, *self.running.values())})
+
+    def descriptor(self, session: int, plan: int, k: int) -> Batch:
+        """The message that announces it. Chunks of a batch with lost rows count the rows that are left."""
+        assert self.place is not None, "a draft without a slot can't be announced"
+        place, cut, failed, lost = self.place, self.slice, self.failed, self.lost
+        bad = self.bad if self.blame.collate is None else (self.blame.collate, *self.bad)
+        chunks = () if failed else tuple(_renumber(c, lost) for c in sorted(self.chunks, key=lambda c: c.first))
+        return Batch(
+            session,
+            plan,
+            k,
+            cut.epoch,
+            cut.start,
+            cut.rows,
+            place.segment,
+            place.slot,
+            place.generation,
+            0 if failed else cut.rows - len(lost),
+            failed,
+            tuple(c for c in chunks if c.first < c.last),
+            cap(bad),
+        )
+
+
+def _renumber(chunk: Chunk, lost: tuple[int, ...]) -> Chunk:
+    if not lost:
+        return chunk
+    first = chunk.first - sum(row < chunk.first for row in lost)
+    return Chunk(first, chunk.last - sum(row < chunk.last for row in lost), chunk.offset, chunk.size)
+
+
+def cap(bad: Iterable[BadSample]) -> tuple[BadSample, ...]:
+    """As many as fit a message: the first ones with traceback, all texts cut."""
+    kept: list[BadSample] = []
+    room = BAD_BYTES
+    for i, sample in enumerate(bad):
+        traceback = sample.traceback[-TEXT_BYTES:] if i < TRACEBACKS else ""
+        limit = TEXT_BYTES if i < TRACEBACKS else 200
+        short = replace(sample, key=sample.key[:1024], error=sample.error[:200], message=sample.message[:limit], traceback=traceback)
+        room -= 4 * (len(short.key) + len(short.error) + len(short.message) + len(traceback)) + 100
+        if room < 0 or i >= BAD_SAMPLES:
+            break
+        kept.append(short)
+    return tuple(kept)

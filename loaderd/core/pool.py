@@ -1,0 +1,166 @@
+"""The workers: who lives, who is free for a job, who is to be started, how often they die."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from loaderd.core.actions import Retire, Start
+from loaderd.core.jobs import Stage, unstamp
+
+QUEUE = 2  # jobs that a worker may have: one that runs, one that hides the hand-over
+BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
+
+
+class Life(Enum):
+    STARTING = "starting"
+    UP = "up"
+    RETIRING = "retiring"  # gets no more jobs; ends when it has none
+    KILLED = "killed"
+    STUCK = "stuck"  # not dead kill_s after its Kill: replaced, its slots in quarantine
+
+
+@dataclass(slots=True)
+class Worker:
+    """A process that is not known to be dead. `jobs`: sent to it and not answered, the first one runs.
+
+    word, key: its stamp as last seen. quiet_s: how long that has not changed while it had a job and was not stopped. The marks
+    `suspect`, `dumped_s`, `killed_s` are the steps towards its end.
+    """
+
+    worker: int
+    seat: int
+    life: Life = Life.STARTING
+    jobs: list[int] = field(default_factory=list[int])
+    word: int = 0
+    key: str = ""
+    quiet_s: float = 0.0
+    looked_s: float = 0.0
+    paused: bool = False
+    suspect: bool = False
+    dumped_s: float | None = None
+    killed_s: float | None = None
+
+    @property
+    def stamp(self) -> tuple[int, int, Stage]:
+        return unstamp(self.word)
+
+
+class Pool:
+    """`seats` workers at a time. Numbers of workers count from 1 and never come again.
+
+    A seat's first death is made good at once; while it goes on dying without a job done in between, it waits longer each time.
+    """
+
+    def __init__(self, seats: int) -> None:
+        if seats < 1:
+            raise ValueError(f"a pool needs a worker, not {seats}")
+        self.seats = seats
+        self.workers: dict[int, Worker] = {}
+        self.ever_ready = False
+        self._deaths = [0] * seats
+        self._count = 0
+        self._idle: dict[int, None] = {}  # UP without a job, in order of becoming so
+        self._single: dict[int, None] = {}  # UP with room for one more
+
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
+    @property
+    def up(self) -> int:
+        return sum(w.life is Life.UP for w in self.workers.values())
+
+    def begin(self) -> list[Start]:
+        return [self._start(seat, 0.0) for seat in range(self.seats)]
+
+    def ready(self, worker: int) -> None:
+        w = self._known(worker, "WorkerReady")
+        if w.life is Life.STARTING:
+            w.life = Life.UP
+            self.ever_ready = True
+            self._sort(w)
+
+    def pick(self, *, second: bool) -> int | None:
+        """A worker for a job: an idle one, else, if a second place is good enough, one that has a single job."""
+        if self._idle:
+            return next(iter(self._idle))
+        return next(iter(self._single), None) if second else None
+
+    def give(self, worker: int, job: int, now_s: float) -> None:
+        w = self.workers[worker]
+        if not w.jobs:
+            w.quiet_s, w.looked_s, w.suspect, w.dumped_s = 0.0, now_s, False, None
+        w.jobs.append(job)
+        self._sort(w)
+
+    def answered(self, worker: int, job: int) -> Retire | None:
+        """A job is done; a worker that is to leave goes when it has none."""
+        w = self._known(worker, f"WorkerDone of job {job}")
+        if job not in w.jobs:
+            raise ValueError(f"worker {worker} ({w.life.value}) answers job {job}, it has {w.jobs}")
+        w.jobs.remove(job)
+        if w.seat >= 0:
+            self._deaths[w.seat] = 0
+        self._sort(w)
+        return Retire(worker) if w.life is Life.RETIRING and not w.jobs else None
+
+    def retire(self, worker: int) -> Retire | None:
+        """It shall be replaced: at once if it is idle."""
+        w = self.workers[worker]
+        if w.life is not Life.UP:
+            return None
+        w.life = Life.RETIRING
+        self._sort(w)
+        return None if w.jobs else Retire(worker)
+
+    def killed(self, worker: int, now_s: float) -> None:
+        w = self.workers[worker]
+        w.life, w.killed_s = Life.KILLED, now_s
+        self._sort(w)
+
+    def stuck(self, worker: int) -> Start:
+        """It does not die: another takes its seat."""
+        w = self.workers[worker]
+        w.life, seat, w.seat = Life.STUCK, w.seat, -1
+        return self._start(seat, 0.0)
+
+    def died(self, worker: int) -> tuple[Worker, Start | None]:
+        """It is no more; its successor, unless that is there already."""
+        w = self._known(worker, "WorkerDied")
+        del self.workers[worker]
+        self._idle.pop(worker, None)
+        self._single.pop(worker, None)
+        if w.seat < 0:
+            return w, None
+        if w.life is Life.RETIRING and not w.jobs:
+            return w, self._start(w.seat, 0.0)
+        self._deaths[w.seat] += 1
+        deaths = self._deaths[w.seat]
+        return w, self._start(w.seat, 0.0 if deaths == 1 else min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(deaths - 2, 10)))
+
+    def _start(self, seat: int, delay_s: float) -> Start:
+        self._count += 1
+        self.workers[self._count] = Worker(self._count, seat)
+        return Start(self._count, delay_s)
+
+    def _known(self, worker: int, what: str) -> Worker:
+        w = self.workers.get(worker)
+        if w is None:
+            raise ValueError(f"{what} of worker {worker}, which is none of {sorted(self.workers)}")
+        return w
+
+    def _sort(self, w: Worker) -> None:
+        self._idle.pop(w.worker, None)
+        self._single.pop(w.worker, None)
+        if w.life is Life.UP and len(w.jobs) < QUEUE:
+            (self._single if w.jobs else self._idle)[w.worker] = None
+
+    def invariants(self) -> None:
+        seats = sorted(w.seat for w in self.workers.values() if w.seat >= 0)
+        assert seats == list(range(self.seats)), f"seats {seats} of {self.seats}"
+        for w in self.workers.values():
+            assert len(w.jobs) <= QUEUE, f"worker {w.worker} has jobs {w.jobs}"
+            assert not w.jobs or w.life is not Life.STARTING, f"worker {w.worker} is starting with jobs {w.jobs}"
+            assert (w.worker in self._idle) == (w.life is Life.UP and not w.jobs), f"worker {w.worker} is {w.life.value}: idle?"
+            assert (w.worker in self._single) == (w.life is Life.UP and len(w.jobs) == 1), f"worker {w.worker}: room?"

@@ -1,0 +1,55 @@
+"""Whose turn it is: sessions with work to hand out, the one with the fewest batches ahead of its trainer first."""
+
+from __future__ import annotations
+
+import heapq
+
+from loaderd.core.sessions import Session
+
+
+class Queue:
+    """A heap whose entries grow stale when a session changes; a stale one is passed over. Each step is O(log n)."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, int, int]] = []  # (batches ahead, turn, session, version)
+        self._sessions: dict[int, Session] = {}
+        self._turns: dict[int, int] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, session: Session) -> None:
+        """To be called whenever a session's work, or what is ahead of it, may have changed."""
+        session.version += 1
+        if session.gone:
+            self._sessions.pop(session.session, None)
+            self._turns.pop(session.session, None)
+            return
+        self._sessions[session.session] = session
+        item = session.first_work()
+        if item is not None:
+            entry = (item.k - session.taken, self._turns.get(session.session, 0), session.session, session.version)
+            heapq.heappush(self._heap, entry)
+        if len(self._heap) > 4 * len(self._sessions) + 64:
+            self._heap = [entry for entry in self._heap if self._fresh(entry)]
+            heapq.heapify(self._heap)
+
+    def peek(self) -> Session | None:
+        """The session to serve next; None if there is nothing to hand out."""
+        while self._heap:
+            entry = self._heap[0]
+            if self._fresh(entry):
+                return self._sessions[entry[2]]
+            heapq.heappop(self._heap)
+        return None
+
+    def served(self, session: Session) -> None:
+        """It got a job: among equals it is the last now."""
+        self._count += 1
+        self._turns[session.session] = self._count
+        self.put(session)
+
+    def _fresh(self, entry: tuple[int, int, int, int]) -> bool:
+        session = self._sessions.get(entry[2])
+        return session is not None and session.version == entry[3]

@@ -1,0 +1,108 @@
+"""The slots of one segment: who may write or read each of them, as a table of moves."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from loaderd_wire.messages import Segment
+
+
+class State(Enum):
+    FREE = "free"
+    FILLING = "filling"  # given to a batch; jobs may write it
+    READY = "ready"  # the batch is whole, the client does not know of it
+    ANNOUNCED = "announced"  # the client may read it
+    LEASED = "leased"  # the trainer has got it, and may write it
+    ENDING = "ending"  # nobody wants what is in it, but a job may still write it
+
+
+class Verb(Enum):
+    CLAIM = "claim"
+    FINISH = "finish"
+    ANNOUNCE = "announce"
+    LEASE = "lease"
+    RELEASE = "release"
+    ABANDON = "abandon"
+    SETTLE = "settle"  # its last job has ended
+
+
+MOVES: dict[tuple[State, Verb], State] = {
+    (State.FREE, Verb.CLAIM): State.FILLING,
+    (State.FILLING, Verb.FINISH): State.READY,
+    (State.FILLING, Verb.ABANDON): State.ENDING,
+    (State.READY, Verb.ANNOUNCE): State.ANNOUNCED,
+    (State.READY, Verb.ABANDON): State.ENDING,
+    (State.ANNOUNCED, Verb.LEASE): State.LEASED,
+    (State.ANNOUNCED, Verb.RELEASE): State.FREE,
+    (State.LEASED, Verb.RELEASE): State.FREE,
+    (State.ENDING, Verb.SETTLE): State.FREE,
+}
+
+
+class Ring:
+    """States, generations and writers of a segment's slots.
+
+    A slot's generation counts its claims from 1 and never falls. `writers[slot]` holds the jobs that write it, from Send until the
+    worker has answered or is dead. A slot with a writer is FILLING or ENDING, never anything else.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.state = [State.FREE] * segment.slots
+        self.generation = [0] * segment.slots
+        self.writers: list[set[int]] = [set() for _ in range(segment.slots)]
+        self._free = list(range(segment.slots - 1, -1, -1))
+
+    @property
+    def free(self) -> int:
+        """Slots that may be claimed."""
+        return len(self._free)
+
+    @property
+    def idle(self) -> bool:
+        """No slot is claimed, announced, leased or being written: the segment may be dropped."""
+        return len(self._free) == len(self.state)
+
+    def count(self, state: State) -> int:
+        return self.state.count(state)
+
+    def move(self, slot: int, verb: Verb) -> None:
+        """Raises ValueError for a move that the table doesn't have, or for one under a job's hands."""
+        before = self.state[slot]
+        to = MOVES.get((before, verb))
+        if to is None or (self.writers[slot] and to not in (State.FILLING, State.ENDING)):
+            raise ValueError(
+                f"segment {self.segment.segment} slot {slot} is {before.value} with jobs {sorted(self.writers[slot])}: cannot {verb.value}"
+            )
+        self.state[slot] = to
+        if to is State.FREE:
+            self._free.append(slot)
+
+    def claim(self) -> tuple[int, int] | None:
+        """(slot, generation) of a slot that is FILLING from now on; None if none is FREE. The last one freed comes first: its pages are warm."""
+        if not self._free:
+            return None
+        slot = self._free.pop()
+        self.move(slot, Verb.CLAIM)
+        self.generation[slot] += 1
+        return slot, self.generation[slot]
+
+    def abandon(self, slot: int) -> None:
+        """Nobody wants a FILLING or READY slot any longer: FREE at once, or when its last job has ended."""
+        self.move(slot, Verb.ABANDON)
+        if not self.writers[slot]:
+            self.move(slot, Verb.SETTLE)
+
+    def wrote(self, slot: int, job: int) -> None:
+        """The job has ended: it writes no more."""
+        self.writers[slot].discard(job)
+        if self.state[slot] is State.ENDING and not self.writers[slot]:
+            self.move(slot, Verb.SETTLE)
+
+    def invariants(self) -> None:
+        name = f"segment {self.segment.segment}"
+        assert sorted(self._free) == [i for i, s in enumerate(self.state) if s is State.FREE], f"{name}: the free list is wrong"
+        for slot, jobs in enumerate(self.writers):
+            busy = self.state[slot] in (State.FILLING, State.ENDING)
+            assert busy or not jobs, f"{name} slot {slot} is {self.state[slot].value} with jobs {sorted(jobs)}"
+            assert self.state[slot] is not State.ENDING or jobs, f"{name} slot {slot} is ending without a job"

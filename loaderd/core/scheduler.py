@@ -1,0 +1,415 @@
+"""Events in, actions out: which worker makes which rows of which batch, and what a session is told.
+
+Pure: no clock, no socket, no process. Every decision that the daemon takes about batches, workers and faults is taken here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from loaderd.core import checks, story
+from loaderd.core.actions import Action, CannotBoot, Drop, Grow, Note, Quarantine, Send, StreamBroken, Tell
+from loaderd.core.blame import Death, again
+from loaderd.core.deadlines import Deadlines
+from loaderd.core.drafts import Draft, Piece
+from loaderd.core.events import (
+    Attach,
+    Detach,
+    Drain,
+    Event,
+    Grown,
+    Look,
+    NotGrown,
+    Told,
+    WorkerDied,
+    WorkerDone,
+    WorkerReady,
+)
+from loaderd.core.jobs import Done, Job, Kind, Stage, unstamp
+from loaderd.core.pool import Pool, Worker
+from loaderd.core.queue import Queue
+from loaderd.core.sessions import Session
+from loaderd.core.streams import Stream, StreamRules
+from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Failure, Pulse
+
+NOTE_S = 1.0  # between two notes about one session
+HEADROOM = 5 / 4  # of a larger segment over what was asked for
+
+__all__ = ["Running", "Scheduler", "StreamRules"]
+
+
+@dataclass(slots=True)
+class Running:
+    """A job in a worker's hands. Its result counts only while `attempt` is the draft's."""
+
+    job: Job
+    worker: int
+    session: Session
+    draft: Draft
+    attempt: int
+
+    @property
+    def wanted(self) -> bool:
+        return self.draft.attempt == self.attempt
+
+
+class Scheduler:
+    """One event at a time, in the order of their happening; `now_s` never falls.
+
+    `begin` first: it returns the workers to start. index_of(stream, seed, epoch, position) is the dataset's index at a position.
+    A step costs O(log n) in sessions and workers. Raises ValueError on an event that cannot happen, naming what stands against it.
+    """
+
+    def __init__(
+        self,
+        streams: tuple[StreamRules, ...],
+        *,
+        workers: int,
+        sample_timeout_s: float,
+        index_of: Callable[[str, int, int, int], int],
+        kill_s: float = 5.0,
+        worker_memory: int = 0,
+    ) -> None:
+        self.streams = {rules.name: Stream(rules) for rules in streams}
+        self.sessions: dict[int, Session] = {}
+        self.leaving: dict[int, Session] = {}  # detached, with jobs that still run
+        self.jobs: dict[int, Running] = {}
+        self.pool = Pool(workers)
+        self.deadlines = Deadlines(sample_timeout_s, kill_s)
+        self.queue = Queue()
+        self.draining = False
+        self.turns = 0
+        self.worker_memory = worker_memory
+        self.breaker = max(10, 5 * workers)
+        self.index_of = index_of
+        self._looked_s: float | None = None
+        self._job_count = 0
+        self._now_s = 0.0
+        self._out: list[Action] = []
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            Attach: self._attach,
+            Detach: self._detach,
+            Told: self._told,
+            Grown: self._grown,
+            NotGrown: self._not_grown,
+            WorkerReady: self._ready,
+            WorkerDone: self._done,
+            WorkerDied: self._died,
+            Look: self._look,
+            Drain: self._drain,
+        }
+
+    def begin(self, now_s: float) -> list[Action]:
+        """Once, before the first event: the workers to start."""
+        self._now_s = now_s
+        return list(self.pool.begin())
+
+    def step(self, event: Event, now_s: float) -> list[Action]:
+        """What is to be done about an event, in order."""
+        self.turns += 1
+        self._now_s = now_s
+        self._out = []
+        self._handlers[type(event)](event)
+        self._dispatch()
+        return self._out
+
+    def next_look_s(self, now_s: float) -> float | None:
+        """When (on the clock of now_s) the next Look is due; None while no worker is busy."""
+        if not self.jobs or all(w.seat < 0 for w in self.pool.workers.values() if w.jobs):
+            self._looked_s = None
+            return None
+        if self._looked_s is None:
+            self._looked_s = now_s
+        return max(now_s, self._looked_s + self.deadlines.every_s)
+
+    def picture(self) -> dict[str, Any]:
+        """The state as plain data for `status`."""
+        return story.picture(self, self._now_s)
+
+    # sessions
+
+    def _attach(self, e: Attach) -> None:
+        stream = self.streams.get(e.stream)
+        if stream is None or e.session in self.sessions or e.session in self.leaving:
+            raise ValueError(
+                f"session {e.session} of stream {e.stream!r} can't attach: streams {sorted(self.streams)}, sessions {sorted(self.sessions)}"
+            )
+        session = Session(e, stream.rules.on_error, stream.rules.collated)
+        self.sessions[e.session] = session
+        stream.sessions.add(e.session)
+        if stream.broken:
+            self._fail(session, *stream.broken)
+
+    def _detach(self, e: Detach) -> None:
+        session = self.sessions.pop(e.session, None)
+        if session is None:
+            raise ValueError(f"session {e.session} can't detach: there are {sorted(self.sessions)}")
+        self.streams[session.stream].sessions.discard(e.session)
+        session.leave()
+        self.leaving[e.session] = session
+        self._refresh(session)
+
+    def _told(self, e: Told) -> None:
+        session, p = self.sessions.get(e.session), e.progress
+        if session is None or (p.token == session.token and p.seq <= session.seq):
+            return
+        fault = session.fault_in(p)
+        if fault:
+            return self._note(session, fault)
+        session.seq = p.seq
+        session.waiting = p.waiting
+        faults = [session.advance(p.taken)] if p.plan == session.plan else []
+        faults += [session.give_back(released) for released in p.released]
+        for fault in filter(None, faults):
+            self._note(session, fault)
+        if p.plan > session.plan:
+            session.seek(p)
+        session.settle()
+        told = session.anew(p.have, self._now_s) if p.again and p.plan == session.plan else []
+        told += session.reminders({r.segment for r in p.released}, self._now_s)
+        self._out += [Tell(session.session, message) for message in told]
+        self._refresh(session)
+        if p.ping:
+            self._dispatch()
+            line, detail = story.story(self, session, self._now_s)
+            self._out.append(Tell(session.session, Pulse(session.session, p.seq, self.turns, session.made, line, detail)))
+
+    def _grown(self, e: Grown) -> None:
+        session = self.sessions.get(e.session)
+        if session is None:
+            self._out.append(Drop(e.session, e.segment.segment))
+            return
+        session.grown(e.segment)
+        self._refresh(session)
+
+    def _not_grown(self, e: NotGrown) -> None:
+        session = self.sessions.get(e.session)
+        if session is not None:
+            session.growing = False
+            self._fail(session, "StreamFailed", e.text)
+            self._refresh(session)
+
+    def _drain(self, _: Drain) -> None:
+        self.draining = True
+        for session in self.sessions.values():
+            session.end("the daemon drains")
+            self._refresh(session)
+
+    # workers
+
+    def _ready(self, e: WorkerReady) -> None:
+        self.pool.ready(e.worker)
+
+    def _done(self, e: WorkerDone) -> None:
+        done = e.done
+        retire = self.pool.answered(e.worker, done.job)
+        running = self._end_job(done.job)
+        stream = self.streams[running.job.stream]
+        if done.changed:
+            self._break(stream, "StreamChanged", done.changed)
+        elif done.needs_tail or done.needs_body:
+            if running.wanted:
+                self._outgrown(running, done)
+        else:
+            self._finished(stream, running, done)
+        self._refresh(running.session)
+        if retire:
+            self._out.append(retire)
+
+    def _finished(self, stream: Stream, running: Running, done: Done) -> None:
+        job, draft = running.job, running.draft
+        if job.kind is not Kind.COMPACT:
+            stream.deaths = 0
+        if job.kind is Kind.FILL:
+            stream.measured(job.last - job.first, done.seconds)
+        if not running.wanted:
+            return
+        if job.kind in (Kind.FILL, Kind.BATCH):
+            self._out += [Quarantine(job.stream, job.epoch, bad.sample) for bad in done.bad if bad.row not in draft.blame.convicted]
+        draft.absorb(done.job, done)
+        running.session.finish(draft)
+
+    def _outgrown(self, running: Running, done: Done) -> None:
+        session, draft = running.session, running.draft
+        had = session.rings[running.job.segment].segment
+        if done.needs_tail:
+            draft.needs_tail = max(done.needs_tail, had.tail_row_bytes + 1)
+        if done.needs_body:
+            draft.needs_body = max(done.needs_body, had.body_bytes + 1)
+        session.restart(draft)
+        has = session.rings[session.current].segment
+        fits = draft.needs_tail <= has.tail_row_bytes and draft.needs_body <= has.body_bytes
+        if not fits and not session.growing:
+            session.growing = True
+            tail = max(has.tail_row_bytes, int(draft.needs_tail * HEADROOM + 7) & ~7)
+            body = max(has.body_bytes, int(draft.needs_body * HEADROOM))
+            self._out.append(Grow(session.session, session.prefetch + 2, tail, body))
+
+    def _look(self, e: Look) -> None:
+        self._looked_s = self._now_s
+        actions, stuck = self.deadlines.look(self.pool, e.seen, self._now_s)
+        self._out += actions
+        for w in stuck:
+            self._out.append(Note("error", f"worker {w.worker} does not die: its slots are in quarantine until it does"))
+            self._out.append(self.pool.stuck(w.worker))
+            for number in w.jobs:
+                running = self.jobs[number]
+                if running.wanted:
+                    running.session.restart(running.draft)
+                    self._refresh(running.session)
+        for one in e.seen if self.worker_memory else ():
+            if one.anon_bytes > self.worker_memory and one.worker in self.pool.workers:
+                before = self.pool.workers[one.worker].life
+                retire = self.pool.retire(one.worker)
+                if self.pool.workers[one.worker].life is not before:
+                    text = f"worker {one.worker} has {one.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: replaced"
+                    self._out.append(Note("warning", text))
+                self._out += [retire] if retire else []
+
+    def _died(self, e: WorkerDied) -> None:
+        w, start = self.pool.died(e.worker)
+        if start:
+            self._out.append(start)
+        if e.boot:
+            self._out.append(Note("error", f"worker {e.worker} could not start: {e.cause}\n{e.boot}"))
+            if not self.pool.ever_ready:
+                self._out.append(CannotBoot(e.boot))
+        number, row, stage = unstamp(e.seen.word)
+        hung = w.killed_s is not None and e.seen.word == w.word
+        death = Death(row, stage, e.own and w.killed_s is None, hung, e.cause)
+        touched: dict[int, Session] = {}
+        at: Running | None = None
+        for job in w.jobs:
+            running = self._end_job(job)
+            touched[id(running.session)] = running.session
+            at = running if at is None or job == number else at
+            if not running.wanted:
+                continue
+            piece = running.draft.running.pop(job)
+            if job == number and stage is not Stage.IDLE:
+                self._judge(running, piece, death, e)
+            else:
+                running.draft.redo([piece])
+            running.session.finish(running.draft)
+        for session in touched.values():
+            self._refresh(session)
+        self._count_death(e, at)
+
+    def _judge(self, running: Running, piece: Piece, death: Death, e: WorkerDied) -> None:
+        """A death whose stamp lies in this job: what is run again, and who is convicted."""
+        draft, job = running.draft, running.job
+        verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
+        pieces = again(piece.kind, piece.first, piece.last, death)
+        if verdict.collate:
+            draft.blame.collate = self._bad_sample(job, job.first, Stage.COLLATE, death, e)
+            self._out.append(Quarantine(job.stream, job.epoch, draft.blame.collate))
+            draft.todo.clear()
+            return
+        if verdict.row is not None:
+            row = verdict.row
+            sample = self._bad_sample(job, row, death.stage, death, e)
+            draft.blame.convict(row, sample, draft.on_error)
+            self._out.append(Quarantine(job.stream, job.epoch, sample))
+            if draft.collated:
+                pieces = [(Kind.BATCH, 0, job.rows)] if piece.kind is Kind.BATCH else []
+                if len(draft.blame.lost) == job.rows:
+                    pieces = []
+                    draft.todo.clear()
+            elif row in draft.blame.lost:
+                pieces = [p for p in pieces if p[1:] != (row, row + 1)]
+        draft.redo(Piece(*p) for p in pieces)
+
+    def _bad_sample(self, job: Job, row: int, stage: Stage, death: Death, e: WorkerDied) -> BadSample:
+        position = (job.start + row) % self.streams[job.stream].rules.samples
+        index = self.index_of(job.stream, job.seed, job.epoch, position)
+        key = e.seen.key if row == death.row and e.seen.key else str(index)
+        name = {Stage.FETCH_MANY: "read"}.get(stage, stage.name.lower())
+        if death.hung:
+            text = f"took longer than sample_timeout_s = {self.deadlines.sample_timeout_s:g} s"
+            return BadSample(index, key, position, name, "Timeout", text, e.stack)
+        return BadSample(index, key, position, name, "WorkerDied", f"it killed its worker each time: {e.cause}", e.stack)
+
+    def _count_death(self, e: WorkerDied, at: Running | None) -> None:
+        """The breaker: deaths that pile up while no row of the stream is finished end the stream."""
+        streams = [self.streams[at.job.stream]] if at else [s for s in self.streams.values() if s.sessions] if e.boot else []
+        for stream in streams:
+            stream.deaths += 1
+            stream.last_death = e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else "")
+            stream.last_stack = e.boot or e.stack
+            if stream.deaths >= self.breaker:
+                text = f"{stream.deaths} workers died and no sample of stream {stream.rules.name!r} was finished in between; "
+                text += f"the last: {stream.last_death}" + (f"\n{stream.last_stack}" if stream.last_stack else "")
+                self._break(stream, "StreamFailed", text)
+
+    # what events have in common
+
+    def _end_job(self, number: int) -> Running:
+        running = self.jobs.pop(number)
+        running.session.rings[running.job.segment].wrote(running.job.slot, number)
+        return running
+
+    def _break(self, stream: Stream, error: str, text: str) -> None:
+        if stream.broken:
+            return
+        stream.broken = (error, text)
+        self._out.append(StreamBroken(stream.rules.name, error, text))
+        for number in sorted(stream.sessions):
+            self._fail(self.sessions[number], error, text)
+            self._refresh(self.sessions[number])
+
+    def _fail(self, session: Session, error: str, text: str) -> None:
+        session.end(text)
+        self._out.append(Tell(session.session, Failure(session.session, error, text[: 64 << 10])))
+
+    def _note(self, session: Session, fault: str) -> None:
+        if session.note_s is not None and self._now_s - session.note_s < NOTE_S:
+            session.notes_left_out += 1
+            return
+        more = f" ({session.notes_left_out} more like it left out)" if session.notes_left_out else ""
+        session.note_s, session.notes_left_out = self._now_s, 0
+        self._out.append(Note("warning", f"session {session.session} told of {fault}: ignored{more}"))
+
+    def _refresh(self, session: Session) -> None:
+        """After anything that touched a session: claim, announce, drop, and its place in the queue."""
+        if not self.draining:
+            session.fill()
+        self._out += [Tell(session.session, message) for message in session.announce(self._now_s)] if not session.ended else []
+        self._out += [Drop(session.session, segment) for segment in session.spent()]
+        if session.gone and not session.rings:
+            self.leaving.pop(session.session, None)
+        self.queue.put(session)
+
+    def _dispatch(self) -> None:
+        """Hand out pieces: the session with the fewest batches ahead first, idle workers first."""
+        while not self.draining:
+            session = self.queue.peek()
+            item = session.first_work() if session else None
+            if session is None or item is None:
+                return
+            urgent = item.k == session.taken
+            worker = self.pool.pick(second=not urgent)
+            if worker is None:
+                return
+            self._job_count += 1
+            stream = self.streams[session.stream]
+            job = item.draft.hand_out(self._job_count, stream.parts(item.draft.slice.rows, self.pool.seats, urgent))
+            self.jobs[job.job] = Running(job, worker, session, item.draft, item.draft.attempt)
+            session.rings[job.segment].writers[job.slot].add(job.job)
+            self.pool.give(worker, job.job, self._now_s)
+            self._out.append(Send(worker, job))
+            self.queue.served(session)
+
+    def waits_for(self, session: Session) -> Worker | None:
+        """The living worker at the batch that the session is to get next; the one that is quiet longest."""
+        if not session.items:
+            return None
+        numbers = session.items[0].draft.running
+        at = [self.pool.workers[self.jobs[n].worker] for n in numbers]
+        return max(at, key=lambda w: w.quiet_s, default=None)
+
+    def invariants(self) -> None:
+        """Raises AssertionError where the state contradicts itself; the tests ask after every event."""
+        checks.check(self)

@@ -1,0 +1,330 @@
+"""One client's plan, window and slots: what it is to get next, what it holds, what it has told."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from loaderd.core.drafts import Draft, Place
+from loaderd.core.events import Attach
+from loaderd.core.ring import Ring, State, Verb
+from loaderd_wire.messages import Batch, Progress, Released, Segment
+from loaderd_wire.slices import Cursor, Slice, steps, steps_left
+
+REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
+
+
+@dataclass(slots=True)
+class Item:
+    """Batch k of the plan. `announced`: the client has been told of it once in this plan, be it made again since."""
+
+    k: int
+    cursor: Cursor
+    draft: Draft
+    announced: bool = False
+
+
+@dataclass(slots=True)
+class Given:
+    """A slot that the client was told of and has not given back."""
+
+    draft: Draft
+    message: Batch
+    told_s: float
+
+
+class Session:
+    """Pure bookkeeping; the scheduler drives it. `items` are batches [taken, taken + prefetch) of the plan, in order.
+
+    `given` has every ANNOUNCED and LEASED slot by (segment, slot). `current` is the segment that new claims go to.
+    """
+
+    def __init__(self, event: Attach, on_error: str, collated: bool) -> None:
+        if steps_left(event.shape, 0) < 1 or event.prefetch < 1 or event.segment.slots < event.prefetch + 2:
+            raise ValueError(f"session {event.session} can't be served: {event}")
+        self.session = event.session
+        self.stream = event.stream
+        self.shape = event.shape
+        self.seed = event.seed
+        self.prefetch = event.prefetch
+        self.token = event.token
+        self.on_error = on_error
+        self.collated = collated
+        self.rings = {event.segment.segment: Ring(event.segment)}
+        self.current = event.segment.segment
+        self.growing = False
+        self.ended = ""  # why nothing more is made for it
+        self.gone = False
+        self.seq = self.plan = self.taken = self.made = 0
+        self.waiting = False
+        self.items: deque[Item] = deque()
+        self.given: dict[tuple[int, int], Given] = {}
+        self._steps: Iterator[tuple[Cursor, Slice]] | None = None
+        self.version = 0  # of its entry in the scheduler's queue
+        self.note_s: float | None = None
+        self.notes_left_out = 0
+
+    # what the client tells
+
+    def fault_in(self, p: Progress) -> str:
+        """Why nothing in this Progress can be believed, or ""."""
+        if p.token != self.token:
+            return "a wrong token"
+        if p.plan < 1:
+            return f"plan {p.plan}"
+        if p.position > self.shape.samples:
+            return f"position {p.position} of {self.shape.samples}"
+        if p.plan > self.plan and p.taken > self.prefetch:
+            return f"{p.taken} batches taken of plan {p.plan}, of which none was announced"
+        return ""
+
+    @property
+    def announced(self) -> int:
+        """Batches of the plan that were announced, without a gap."""
+        count = self.taken
+        for item in self.items:
+            if not item.announced:
+                break
+            count += 1
+        return count
+
+    def give_back(self, told: Released) -> str:
+        """Take note of what the client has given back or handed out. Returns what is wrong with it, or ""; then nothing was changed."""
+        ring = self.rings.get(told.segment)
+        if ring is None:
+            return "" if told.segment <= self.current else f"segment {told.segment}, which it hasn't got"
+        if not len(told.generations) == len(told.taken) == len(ring.state):
+            return f"{len(told.generations)} slots of segment {told.segment}, which has {len(ring.state)}"
+        for slot, (back, out) in enumerate(zip(told.generations, told.taken, strict=True)):
+            out_there = ring.generation[slot] - (ring.state[slot] in (State.FILLING, State.READY, State.ENDING))
+            if max(back, out) > out_there:
+                return f"generation {max(back, out)} of segment {told.segment} slot {slot}, of which {out_there} were given out"
+        for slot, (back, out) in enumerate(zip(told.generations, told.taken, strict=True)):
+            if (told.segment, slot) not in self.given:
+                continue
+            if max(back, out) >= ring.generation[slot] and ring.state[slot] is State.ANNOUNCED:
+                ring.move(slot, Verb.LEASE)
+            if back >= ring.generation[slot]:
+                ring.move(slot, Verb.RELEASE)
+                del self.given[told.segment, slot]
+        return ""
+
+    def seek(self, p: Progress) -> None:
+        """A new plan; batches made, announced or being made whose slice is one of its first `prefetch` are kept under new numbers.
+
+        The client keeps descriptors by the same rule. Of two with one slice that which the client may know goes first.
+        """
+        stock = {given.draft.slice: given.draft for key, given in self.given.items() if self._state(key) is State.ANNOUNCED}
+        for made in (True, False):
+            for item in self.items:
+                if item.draft.place and not self._is_given(item.draft) and item.draft.whole is made:
+                    stock.setdefault(item.draft.slice, item.draft)
+        old = [item.draft for item in self.items]
+        self.plan, self.taken = p.plan, p.taken
+        self.items.clear()
+        self._steps = steps(self.shape, Cursor(p.epoch, p.position, p.step))
+        kept: set[int] = set()
+        for _ in range(p.taken):
+            _, cut = next(self._steps)
+            draft = stock.pop(cut, None)
+            if draft and self._is_given(draft):
+                self._lease(draft)
+        while len(self.items) < self.prefetch:
+            cursor, cut = next(self._steps)
+            k = self.taken + len(self.items)
+            draft = stock.get(cut) if k < self.prefetch else None
+            if draft:
+                kept.add(id(draft))
+            self.items.append(Item(k, cursor, draft or self._draft(cut)))
+        for draft in old:
+            if id(draft) not in kept:
+                self._forsake(draft)
+
+    def advance(self, taken: int) -> str:
+        """The trainer has got the batches before `taken`; the window moves on. Returns what is wrong with that, or ""."""
+        if taken > self.announced:
+            return f"{taken} batches taken of plan {self.plan}, of which {self.announced} were announced"
+        if taken < self.taken:
+            return f"{taken} batches taken of plan {self.plan} after {self.taken}"
+        while self.taken < taken:
+            draft = self.items.popleft().draft
+            if self._is_given(draft):
+                self._lease(draft)
+            else:
+                self._forsake(draft)  # it was made again, but the client had it after all
+            self.taken += 1
+        return ""
+
+    def settle(self) -> None:
+        """Items whose slot was given back, or lent to the trainer under another number, are to be made again."""
+        for item in self.items:
+            place = item.draft.place
+            state = self.rings_state(place) if place and item.draft.whole else State.FILLING
+            if state is State.LEASED:
+                item.draft, blame = self._draft(item.draft.slice), item.draft.blame
+                item.draft.blame = blame
+            elif state in (State.FREE, None):
+                item.draft.begin(None)
+
+    # what the scheduler does
+
+    def fill(self) -> None:
+        """Claim slots for the batches of the window that have none, in order."""
+        if self.gone or self.ended or not self.plan:
+            return
+        assert self._steps is not None
+        while len(self.items) < self.prefetch:
+            cursor, cut = next(self._steps)
+            self.items.append(Item(self.taken + len(self.items), cursor, self._draft(cut)))
+        ring = self.rings[self.current]
+        for item in self.items:
+            draft = item.draft
+            if draft.place is not None or not self._fits(draft, ring.segment):
+                continue
+            if not ring.free:
+                self._take_back(item.k)
+            claimed = ring.claim()
+            if claimed is None:
+                break
+            draft.begin(Place(self.current, *claimed))
+            self.finish(draft)
+
+    def finish(self, draft: Draft) -> None:
+        """All its rows are in: READY."""
+        if draft.whole and draft.place and self.rings_state(draft.place) is State.FILLING:
+            self.rings[draft.place.segment].move(draft.place.slot, Verb.FINISH)
+            self.made += 1
+
+    def announce(self, now_s: float) -> list[Batch]:
+        """Descriptors of the batches that are READY, in order."""
+        messages: list[Batch] = []
+        for item in self.items:
+            place = item.draft.place
+            if place and item.draft.whole:
+                state = self.rings_state(place)
+                if state is State.READY:
+                    self.rings[place.segment].move(place.slot, Verb.ANNOUNCE)
+                    state = State.ANNOUNCED
+                    self.given[place.segment, place.slot] = Given(item.draft, item.draft.descriptor(self.session, self.plan, item.k), now_s)
+                    messages.append(self.given[place.segment, place.slot].message)
+                elif state is State.ANNOUNCED and not item.announced:  # kept over a seek: known by its old number
+                    given = self.given[place.segment, place.slot]
+                    given.message, given.told_s = item.draft.descriptor(self.session, self.plan, item.k), now_s
+                    messages.append(given.message)
+                item.announced = item.announced or state is State.ANNOUNCED
+            if not item.announced:
+                break
+        return messages
+
+    def anew(self, have: int, now_s: float) -> list[Batch]:
+        """Descriptors from `have` on, again; and those of former plans that wait for their release."""
+        again: list[Batch] = []
+        for given in self.given.values():
+            place = given.draft.place
+            assert place is not None
+            current = given.message.plan == self.plan and given.message.k >= self.taken
+            if self.rings_state(place) is State.ANNOUNCED and (not current or given.message.k >= have):
+                given.told_s = now_s
+                again.append(given.message)
+        return sorted(again, key=lambda m: (m.plan, m.k))
+
+    def reminders(self, mentioned: set[int], now_s: float) -> list[Batch]:
+        """Descriptors of slots that only the client can free and perhaps does not know to hold: of a former plan, or in a segment that
+        it no longer mentions. A message about them was lost."""
+        again: list[Batch] = []
+        for (segment, _), given in self.given.items():
+            place = given.draft.place
+            if place is None or now_s - given.told_s < REMIND_S:
+                continue
+            orphan = self.rings_state(place) is State.ANNOUNCED and (given.message.plan != self.plan or given.message.k < self.taken)
+            if orphan or (segment != self.current and segment not in mentioned):
+                given.told_s = now_s
+                again.append(given.message)
+        return again
+
+    def restart(self, draft: Draft) -> None:
+        """Make it anew in another slot; the old one becomes FREE when its last job has ended."""
+        place = draft.place
+        draft.begin(None)
+        if place is not None:
+            self.rings[place.segment].abandon(place.slot)
+
+    def grown(self, segment: Segment) -> None:
+        if segment.segment <= self.current or segment.slots < self.prefetch + 2:
+            raise ValueError(f"session {self.session} has segment {self.current}: can't go on in {segment}")
+        self.rings[segment.segment] = Ring(segment)
+        self.current = segment.segment
+        self.growing = False
+
+    def end(self, why: str) -> None:
+        """Nothing more is made; what was announced stays valid."""
+        self.ended = self.ended or why
+        for item in self.items:
+            if not self._is_given(item.draft):
+                self._forsake(item.draft)
+
+    def leave(self) -> None:
+        """The client is gone: every slot goes back, those with a job on them when it has ended."""
+        self.gone = True
+        self.end("gone")
+        self.items.clear()
+        for segment, slot in self.given:
+            self.rings[segment].move(slot, Verb.RELEASE)
+        self.given.clear()
+
+    def spent(self) -> list[int]:
+        """Segments that nothing uses any longer; they are forgotten."""
+        done = [number for number, ring in self.rings.items() if ring.idle and (self.gone or number != self.current)]
+        for number in done:
+            del self.rings[number]
+        return done
+
+    def first_work(self) -> Item | None:
+        """The first batch of the window that has a piece to hand out."""
+        return next((item for item in self.items if item.draft.has_work), None)
+
+    def rings_state(self, place: Place) -> State | None:
+        """The state of a slot while this place still is its use; None once the slot serves another batch, or its segment is dropped."""
+        ring = self.rings.get(place.segment)
+        return ring.state[place.slot] if ring and ring.generation[place.slot] == place.generation else None
+
+    # how
+
+    def _draft(self, cut: Slice) -> Draft:
+        return Draft(self.stream, self.on_error, self.collated, self.seed, cut)
+
+    def _fits(self, draft: Draft, segment: Segment) -> bool:
+        return draft.needs_tail <= segment.tail_row_bytes and draft.needs_body <= segment.body_bytes
+
+    def _state(self, key: tuple[int, int]) -> State:
+        return self.rings[key[0]].state[key[1]]
+
+    def _is_given(self, draft: Draft) -> bool:
+        place = draft.place
+        given = self.given.get((place.segment, place.slot)) if place else None
+        return given is not None and given.draft is draft
+
+    def _lease(self, draft: Draft) -> None:
+        place = draft.place
+        if place and self.rings_state(place) is State.ANNOUNCED:
+            self.rings[place.segment].move(place.slot, Verb.LEASE)
+
+    def _forsake(self, draft: Draft) -> None:
+        """No item wants it. What the client knows of stays as it is until it gives it back."""
+        if draft.place and not self._is_given(draft):
+            if self.rings_state(draft.place) in (State.FILLING, State.READY):
+                self.restart(draft)
+            else:
+                draft.begin(None)
+
+    def _take_back(self, k: int) -> None:
+        """The batch k has no slot: a later one that is not announced gives up its own, the last one first."""
+        for item in reversed(self.items):
+            place = item.draft.place
+            if item.k <= k:
+                return
+            if not place or place.segment != self.current or self.rings[self.current].writers[place.slot]:
+                continue
+            if self.rings_state(place) in (State.FILLING, State.READY):
+                return self.restart(item.draft)

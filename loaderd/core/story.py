@@ -1,0 +1,175 @@
+"""What a waiting trainer waits for, in one line; and the whole state as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loaderd.core.jobs import Stage
+from loaderd.core.pool import Life, Worker
+from loaderd.core.ring import State
+from loaderd.core.sessions import Item, Session
+
+if TYPE_CHECKING:
+    from loaderd.core.scheduler import Scheduler
+
+DOING = {
+    Stage.OPEN: "opening the dataset",
+    Stage.READ: "reading",
+    Stage.DECODE: "decoding",
+    Stage.TRANSFORM: "transforming",
+    Stage.WRITE: "writing",
+    Stage.FETCH_MANY: "reading",
+    Stage.COLLATE: "collating",
+    Stage.COMPACT: "closing gaps",
+}
+
+
+def story(core: Scheduler, session: Session, now_s: float) -> tuple[str, str]:
+    """(one line, the same with all that is known of the workers): what the next batch waits for; ("", "") if it waits for nothing."""
+    line = _line(core, session, now_s)
+    if not line:
+        return "", ""
+    stream = core.streams[session.stream]
+    lines = [line, *(_worker_line(w, now_s) for w in core.pool.workers.values() if w.jobs)]
+    if stream.last_death:
+        lines.append(f"the last worker that died at stream {session.stream}: {stream.last_death}")
+        lines += [stream.last_stack] if stream.last_stack else []
+    return line, "\n".join(lines)
+
+
+def _line(core: Scheduler, session: Session, now_s: float) -> str:
+    if session.ended:
+        return session.ended
+    if not session.items:
+        return "" if session.plan else "the daemon knows no plan of this client yet"
+    item = session.items[0]
+    draft = item.draft
+    if draft.whole:
+        return ""
+    batch = f"batch {item.k} (epoch {item.cursor.epoch}, step {item.cursor.step})"
+    if draft.place is None:
+        return f"{batch} has no slot: {no_slot(session)}"
+    rows = _ranges(draft.missing())
+    w = core.waits_for(session)
+    if w is not None:
+        return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}"
+    return f"{batch} waits for rows {rows}: {_no_worker(core, session, item)}"
+
+
+def no_slot(session: Session) -> str:
+    """Why a batch of this session has no slot yet."""
+    if session.growing:
+        return "waiting for a larger segment"
+    ring = session.rings[session.current]
+    slots = len(ring.state)
+    leased = ring.count(State.LEASED)
+    if leased == slots:
+        return f"all slots are in the trainer's hands ({leased} of {slots})"
+    parts = [f"{ring.count(s)} {s.value}" for s in State if ring.count(s)]
+    return f"of {slots} slots {', '.join(parts)}"
+
+
+def _no_worker(core: Scheduler, session: Session, item: Item) -> str:
+    pool = core.pool
+    if pool.up == 0:
+        stuck = sum(w.life is Life.STUCK for w in pool.workers.values())
+        more = f" ({stuck} do not die)" if stuck else ""
+        last = core.streams[session.stream].last_death
+        return f"workers are starting{more}" + (f"; the last death: {last}" if last else "")
+    own = sum(core.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
+    busy = len(core.jobs)
+    if own < busy:
+        return f"workers are busy with other sessions' batches ({busy - own} of {busy} jobs)"
+    return f"all {pool.up} workers are busy with this session's other rows" if busy else "no worker is free"
+
+
+def _worker_line(w: Worker, now_s: float) -> str:
+    name = f"worker {w.worker}"
+    if w.paused:
+        return f"{name} is stopped"
+    number, row, stage = w.stamp
+    if w.life is Life.KILLED:
+        return f"{name} was killed and does not end"
+    if w.life is Life.STUCK:
+        return f"{name} does not die: its slot is in quarantine"
+    if number not in w.jobs or stage is Stage.IDLE:
+        return f"{name} has just begun" if w.life is Life.UP else f"{name} is {w.life.value}"
+    seconds = w.quiet_s + max(0.0, now_s - w.looked_s)
+    if stage in (Stage.OPEN, Stage.COLLATE, Stage.COMPACT, Stage.FETCH_MANY):
+        return f"{name} has been {DOING[stage]} for {seconds:.1f} s"
+    return f"{name} has been {DOING[stage]} row {row}, sample {w.key or '?'}, for {seconds:.1f} s"
+
+
+def _ranges(rows: list[tuple[int, int]]) -> str:
+    merged: list[list[int]] = []
+    for first, last in rows:
+        if merged and first <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], last)
+        else:
+            merged.append([first, last])
+    text = ", ".join(f"{first}" if last - first == 1 else f"{first}-{last - 1}" for first, last in merged[:8])
+    return text + (", ..." if len(merged) > 8 else "")
+
+
+def picture(core: Scheduler, now_s: float) -> dict[str, Any]:
+    """Streams, sessions, workers: JSON-able."""
+    return {
+        "draining": core.draining,
+        "turns": core.turns,
+        "jobs": len(core.jobs),
+        "streams": {name: _stream(core, name) for name in core.streams},
+        "sessions": [_session(core, s, now_s) for s in core.sessions.values()],
+        "workers": [_worker(core, w, now_s) for w in core.pool.workers.values()],
+    }
+
+
+def _stream(core: Scheduler, name: str) -> dict[str, Any]:
+    stream = core.streams[name]
+    return {
+        "samples": stream.rules.samples,
+        "on_error": stream.rules.on_error,
+        "sessions": sorted(stream.sessions),
+        "row_s": stream.row_s,
+        "deaths": stream.deaths,
+        "last_death": stream.last_death,
+        "failed": f"{stream.broken[0]}: {stream.broken[1]}" if stream.broken else "",
+    }
+
+
+def _session(core: Scheduler, s: Session, now_s: float) -> dict[str, Any]:
+    first = s.items[0].cursor if s.items else None
+    slots = {state.value: sum(ring.count(state) for ring in s.rings.values()) for state in State}
+    return {
+        "session": s.session,
+        "stream": s.stream,
+        "rank": s.shape.rank,
+        "world_size": s.shape.world_size,
+        "batch_size": s.shape.batch_size,
+        "prefetch": s.prefetch,
+        "plan": s.plan,
+        "taken": s.taken,
+        "made": s.made,
+        "announced": s.announced,
+        "waiting": s.waiting,
+        "epoch": first.epoch if first else None,
+        "position": first.position if first else None,
+        "step": first.step if first else None,
+        "slots": slots,
+        "segments": sorted(s.rings),
+        "story": _line(core, s, now_s),
+    }
+
+
+def _worker(core: Scheduler, w: Worker, now_s: float) -> dict[str, Any]:
+    number, row, stage = w.stamp
+    busy = number in w.jobs
+    return {
+        "worker": w.worker,
+        "state": "stopped" if w.paused else w.life.value,
+        "jobs": list(w.jobs),
+        "stream": core.jobs[w.jobs[0]].job.stream if w.jobs else None,
+        "row": row if busy else None,
+        "stage": stage.name.lower() if busy else None,
+        "key": w.key if busy else "",
+        "seconds": round(w.quiet_s + max(0.0, now_s - w.looked_s), 3) if busy else 0.0,
+    }

@@ -1,0 +1,50 @@
+"""What the scheduler knows of a stream: its rules, its pace, how often it killed a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+JOB_S = 0.02  # no job shorter than this, except for the batch that a trainer waits for
+PACE_WEIGHT = 0.2  # of the newest job in the moving average
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRules:
+    """on_error: "raise", "skip" or "replace". collated: a batch is one job. samples: of an epoch."""
+
+    name: str
+    on_error: str
+    collated: bool
+    samples: int
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("raise", "skip", "replace") or self.samples < 1:
+            raise ValueError(f"impossible rules {self}")
+
+
+@dataclass(slots=True)
+class Stream:
+    """row_s: seconds of one row, a moving average; None until measured. deaths: of workers at it since a row was last finished.
+
+    broken: why it serves nobody any longer, (class of errors, text). last_death: cause and sample of the last one; last_stack with it.
+    """
+
+    rules: StreamRules
+    sessions: set[int] = field(default_factory=set[int])
+    row_s: float | None = None
+    deaths: int = 0
+    last_death: str = ""
+    last_stack: str = ""
+    broken: tuple[str, str] | None = None
+
+    def parts(self, rows: int, workers: int, urgent: bool) -> int:
+        """Into how many jobs a batch of so many rows is cut."""
+        if self.rules.collated:
+            return 1
+        if urgent or self.row_s is None:
+            return workers
+        return max(1, min(workers, int(rows * self.row_s / JOB_S)))
+
+    def measured(self, rows: int, seconds: float) -> None:
+        each = seconds / rows
+        self.row_s = each if self.row_s is None else (1 - PACE_WEIGHT) * self.row_s + PACE_WEIGHT * each
