@@ -5,9 +5,10 @@ A database is constant while it is open: `lock=False` has no claim to its snapsh
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 
 import lmdb
@@ -19,6 +20,7 @@ META = struct.Struct("=16x II QQ 48s IHH QQQQQ QQ")  # page header, magic, versi
 PSIZE = struct.Struct("=I")
 NAMED_DBS = 64
 HEAD_BYTES = 512
+MAP_STEP = 64 << 20
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "beegfs", "gpfs", "9p", "afs", "virtiofs", "wekafs"}
 WRONG = (  # what else people put where a database should be
     (b"version https://git-lfs", "is a Git LFS pointer, not the data: run `git lfs pull`"),
@@ -270,3 +272,56 @@ def show_key(key: bytes) -> str:
     except UnicodeDecodeError:
         return key.hex()
     return text if text.isprintable() else key.hex()
+
+
+class WriteFault(Exception):
+    """A write that failed; str() says why. full: there is no room left (disk, quota, file size limit)."""
+
+    def __init__(self, text: str, full: bool) -> None:
+        super().__init__(text)
+        self.full = full
+
+
+class Writer:
+    """A database file being written by this process alone (the caller sees to that). Its map grows as needed."""
+
+    def __init__(self, file: str) -> None:
+        """Opens or makes `file`. Raises WriteFault."""
+        self.file = file
+        size = max(MAP_STEP, 2 * os.path.getsize(file)) if os.path.exists(file) else MAP_STEP
+        try:
+            self._env = lmdb.open(file, subdir=False, lock=False, map_size=size, max_readers=1)
+        except (lmdb.Error, OSError) as error:
+            raise self._fault(error) from None
+
+    def get(self, key: bytes) -> bytes | None:
+        """A copy of the value as of the last `put`."""
+        with self._env.begin() as txn:
+            return txn.get(key)
+
+    def put(self, first: Iterable[tuple[bytes, bytes]], then: Iterable[tuple[bytes, bytes]], without: bytes | None = None) -> None:
+        """One transaction, on disk when this returns: `first` in any order, `then` behind all keys there are, `without` deleted.
+
+        Both may be gone through twice. Raises WriteFault; nothing of it is written then.
+        """
+        while True:
+            try:
+                with self._env.begin(write=True) as txn:
+                    for key, value in first:
+                        txn.put(key, value)
+                    for key, value in then:
+                        txn.put(key, value, append=True)
+                    if without is not None:
+                        txn.delete(without)
+                return
+            except lmdb.MapFullError:
+                self._env.set_mapsize(self._env.info()["map_size"] * 2)
+            except (lmdb.Error, OSError) as error:
+                raise self._fault(error) from None
+
+    def _fault(self, error: Exception) -> WriteFault:
+        text = str(error)
+        return WriteFault(f"{self.file}: {text}", any(os.strerror(code) in text for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
+
+    def close(self) -> None:
+        self._env.close()

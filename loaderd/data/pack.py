@@ -1,0 +1,250 @@
+"""Packing: samples from somewhere into a database of loaderd's own layout.
+
+The target appears whole or not at all: everything is written to `<target>.part` beside it and renamed at the end. After a kill -9 the
+same call goes on behind the last transaction; what comes out is the same, key by key and byte by byte, as without the kill.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import msgpack
+
+from loaderd.data import own
+from loaderd.data.faults import SampleFault, SourceError
+from loaderd.data.lmdb_store import WriteFault, Writer
+from loaderd.data.sample import Sample
+
+BATCH_BYTES = 16 << 20
+BATCH_SAMPLES = 2_000
+LISTED = 1_000  # bad samples that the report names; all are counted
+
+OnProgress = Callable[[int, int], None]  # (looked at, of how many)
+OnBad = Callable[[str, str], None]  # (name, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """What was packed. bad: (name, reason) of the first LISTED ones left out, bad_count of them in all.
+
+    resumed_at: samples looked at by an earlier run that was broken off; 0: none. restarted: there was one, of another source, and it was
+    thrown away. notes: further lines for the user.
+    """
+
+    path: str
+    samples: int
+    identity: str
+    bytes: int
+    classes: tuple[str, ...]
+    bad: tuple[tuple[str, str], ...]
+    bad_count: int
+    resumed_at: int
+    restarted: bool
+    notes: tuple[str, ...] = ()
+
+
+class Samples(Protocol):
+    """What is to be packed. fingerprint: of the source; a broken-off pack of another one is not gone on with."""
+
+    total: int
+    fingerprint: str
+    kind: str
+    named: bool
+    classes: tuple[str, ...]
+
+    @property
+    def form(self) -> str:
+        """ "dict" or "tuple"; asked for after each sample."""
+        ...
+
+    def each(self, start: int) -> Iterator[tuple[bytes, Callable[[], Sample]]]:
+        """From number `start` on: a name, and what makes the sample or raises SampleFault."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a pack has come, as kept in the unfinished database. chain: hash over all values so far."""
+
+    fingerprint: str
+    seen: int = 0
+    count: int = 0
+    chain: bytes = b""
+    bad_count: int = 0
+    bad: tuple[tuple[str, str], ...] = ()
+    form: str = "dict"
+    fields: tuple[tuple[str, int, str, tuple[int, ...]], ...] = field(default=())
+
+    def to_bytes(self) -> bytes:
+        return msgpack.packb(
+            [self.fingerprint, self.seen, self.count, self.chain, self.bad_count, self.bad, self.form, self.fields],
+            unicode_errors="backslashreplace",
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> State | None:
+        """The state, or None if it is none of this version's."""
+        try:
+            fingerprint, seen, count, chain, bad_count, bad, form, fields = msgpack.unpackb(data, use_list=False)
+        except Exception:  # noqa: BLE001 - msgpack raises many kinds; whatever it is, it cannot be gone on with
+            return None
+        return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields)
+
+    def with_sample(self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]) -> State:
+        chain = hashlib.blake2b(self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16).digest()
+        return replace(self, seen=self.seen + 1, count=self.count + 1, chain=chain, form=form, fields=self.fields or described())
+
+    def with_bad(self, name: str, reason: str) -> State:
+        listed = self.bad if len(self.bad) >= LISTED else (*self.bad, (name, reason))
+        return replace(self, seen=self.seen + 1, bad_count=self.bad_count + 1, bad=listed)
+
+
+@contextmanager
+def _claimed(target: str) -> Iterator[str]:
+    """The name of the part file, which nobody else packs into until this ends. Raises SourceError if the target is there or claimed."""
+    part = target + ".part"
+    while True:
+        if os.path.lexists(target):
+            raise SourceError(f"{target}: is there already; remove it, or choose another name")
+        try:
+            fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise SourceError(f"{part}: cannot be written: {error.strerror}") from None
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SourceError(f"{target}: another process is packing into it right now") from None
+            if not os.path.exists(part) or os.stat(part).st_ino != os.fstat(fd).st_ino:
+                continue  # its former owner has finished in the meantime
+            yield part
+            return
+        finally:
+            os.close(fd)
+
+
+def _finished(part: str, target: str) -> int:
+    """Put the part in the target's place, for good. Its size in bytes."""
+    with open(part, "rb") as file:
+        os.fsync(file.fileno())
+        size = os.fstat(file.fileno()).st_size
+    os.rename(part, target)
+    fd = os.open(os.path.dirname(target) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return size
+
+
+class _Run:
+    """One pack at work: what is read but not yet written, and how far it has come."""
+
+    def __init__(self, samples: Samples, writer: Writer, on_progress: OnProgress, on_bad: OnBad) -> None:
+        self._samples = samples
+        self._writer = writer
+        self._on_progress = on_progress
+        self._on_bad = on_bad
+        self._batch: list[tuple[bytes, bytes]] = []
+        self._bytes = 0
+        kept = writer.get(own.PART_KEY)
+        self.state = (State.from_bytes(kept) if kept else None) or State("")
+        self.fresh = self.state.fingerprint != samples.fingerprint
+        if self.fresh:
+            self.state = State(samples.fingerprint)
+        self.resumed_at = self.state.seen
+
+    def go(self) -> None:
+        self._on_progress(self.state.seen, self._samples.total)
+        for name, make in self._samples.each(self.state.seen):
+            self._take(name, make)
+            self._on_progress(self.state.seen, self._samples.total)
+            if self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_SAMPLES:
+                self._flush()
+        self._flush()
+
+    def _take(self, name: bytes, make: Callable[[], Sample]) -> None:
+        try:
+            sample = make()
+            value = own.pack_sample(sample, name if self._samples.named else b"")
+        except (SampleFault, ValueError) as error:
+            shown = name.decode("utf-8", "backslashreplace")
+            reason = error.message if isinstance(error, SampleFault) else str(error)
+            self.state = self.state.with_bad(shown, reason)
+            self._on_bad(shown, reason)
+            return
+        self._batch.append((own.sample_key(self.state.count), value))
+        self._bytes += len(value)
+        self.state = self.state.with_sample(value, self._samples.form, lambda: _described(sample))
+
+    def _flush(self) -> None:
+        self._writer.put([(own.PART_KEY, self.state.to_bytes())], self._batch)
+        self._batch, self._bytes = [], 0
+
+    def finish(self) -> own.Meta:
+        """Write the metadata record, which makes it a database. Raises SourceError if there is not one good sample."""
+        state, samples = self.state, self._samples
+        if state.count == 0:
+            name, reason = state.bad[0] if state.bad else ("", "there are none")
+            raise SourceError(f"not one of {samples.total} samples can be read; the first, {name}: {reason}")
+        meta = own.Meta(state.count, state.chain.hex(), state.form, samples.kind, samples.named, samples.classes, state.fields)
+        self._writer.put([(own.META_KEY, own.pack_meta(meta))], [], without=own.PART_KEY)
+        return meta
+
+
+def _described(sample: Sample) -> tuple[tuple[str, int, str, tuple[int, ...]], ...]:
+    parts = [own.part_of(name, value, sample)[0] for name, value in sample.items()]
+    return tuple((part.name, int(part.kind), part.dtype, part.shape) for part in parts)
+
+
+def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad, notes: tuple[str, ...] = ()) -> PackReport:
+    """Pack all of them into `target`, a file that must not exist. Raises SourceError in one line; what was done is kept for the next call."""
+    with _claimed(target) as part:
+        empty = os.path.getsize(part) == 0
+        try:
+            run, writer, restarted = _opened(samples, part, empty, on_progress, on_bad)
+            try:
+                run.go()
+                meta = run.finish()
+            finally:
+                writer.close()
+            size = _finished(part, target)
+        except WriteFault as error:
+            if error.full:
+                raise SourceError(
+                    f"{target}: no room left on the disk; make some and run it again, it goes on where it was ({error})"
+                ) from None
+            raise SourceError(f"{target}: cannot be written: {error}") from None
+        except SourceError as error:
+            os.unlink(part)
+            raise SourceError(f"{target}: {error}") from None
+        state = run.state
+        return PackReport(
+            target, meta.count, meta.identity, size, meta.classes, state.bad, state.bad_count, run.resumed_at, restarted, notes
+        )  # fmt: skip
+
+
+def _opened(samples: Samples, part: str, empty: bool, on_progress: OnProgress, on_bad: OnBad) -> tuple[_Run, Writer, bool]:
+    """(the run, its writer, whether an older part was thrown away)."""
+    restarted = False
+    while True:
+        try:
+            writer = Writer(part)
+        except WriteFault as error:
+            if error.full or empty or restarted:
+                raise
+            os.truncate(part, 0)  # whatever it was, it is not a database any longer
+            restarted = True
+            continue
+        run = _Run(samples, writer, on_progress, on_bad)
+        if empty or restarted or not run.fresh:
+            return run, writer, restarted
+        writer.close()
+        os.truncate(part, 0)
+        restarted = True
