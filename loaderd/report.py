@@ -47,10 +47,10 @@ def merged(
 ) -> dict[str, Any]:
     """Streams, sessions, workers: what the scheduler knows (`inside`, empty before it exists) beside what the others know of the same.
 
-    pool: what its picture says of each worker under "workers", a mapping by number, and of the whole under other names.
+    pool: what its picture says of each process under "workers" (a probe has no number), and of the whole under other names.
     """
     sessions = {entry["session"]: entry for entry in inside.get("sessions", ())}
-    processes = pool.get("workers", {})
+    processes = {entry["worker"]: {"pid": entry["pid"], "anon_bytes": entry["anon_bytes"]} for entry in pool.get("workers", ())}
     return {
         "jobs": inside.get("jobs", 0),
         "streams": {name: {**_stream(stream), **inside.get("streams", {}).get(name, {})} for name, stream in streams.items()},
