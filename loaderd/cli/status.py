@@ -15,7 +15,7 @@ from loaderd.cli import ask
 from loaderd.cli.failure import FAULT, FINE, NO_START, CommandError
 from loaderd_wire.messages import Rejected, Report, Starting
 
-SLOTS = {"leased": "▣", "ready": "■", "filling": "▨", "quarantined": "✗", "free": "□"}  # from the trainer's hands to nobody's
+SLOTS = {"leased": "▣", "announced": "■", "ready": "◧", "filling": "▨", "ending": "▧", "free": "□"}  # from the trainer's hands to nobody's
 COLOURS = {"ready": "32", "starting": "33", "draining": "33", "failed": "31", "dim": "2", "bold": "1"}
 BAR = 30
 SHOWN = 12  # of a long list
@@ -143,10 +143,10 @@ def _workers(workers: Any) -> Iterator[str]:
     for w in workers:
         pid = f"pid {w['pid']}" if w.get("pid") else ""
         if not w["jobs"]:
-            yield f"{w['worker']:>3}  {w['state']:<8}  {pid}"
+            yield f"{w['worker']:>3}  {'idle' if w['state'] == 'up' else w['state']:<8}  {pid}"
             continue
         key = f"  {w['key']!r}" if w.get("key") else ""
-        yield f"{w['worker']:>3}  {'busy' if w['state'] != 'stopped' else 'stopped':<8}  {pid}  {w['stream']}  {w['stage']}{key}  {w['seconds']:.1f} s"
+        yield f"{w['worker']:>3}  {'busy' if w['state'] == 'up' else w['state']:<8}  {pid}  {w['stream']}  {w['stage']}{key}  {w['seconds']:.1f} s"
 
 
 def _bad(quarantine: Mapping[str, Any]) -> Iterator[str]:

@@ -1,0 +1,128 @@
+"""`loaderd inspect`: what lies in a database."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from loaderd.cli.failure import FINE, NO_START, CommandError, need
+from loaderd.cli.status import field, size
+
+if TYPE_CHECKING:
+    from loaderd.data.lmdb_store import Store
+
+LOOKED = 1000  # entries whose keys and sizes are looked at
+SHOWN_CLASSES = 10
+
+
+def run(args: argparse.Namespace) -> int:
+    need("lmdb", "simplejpeg", "cv2", "PIL")
+    from loaderd.data.faults import SourceError
+    from loaderd.data.lmdb_store import open_store
+
+    try:
+        store = open_store(args.db)
+        try:
+            facts = _facts(store)
+        finally:
+            store.close()
+    except SourceError as error:
+        raise CommandError(str(error), NO_START) from error
+    print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts)))
+    return FINE
+
+
+def _facts(store: Store) -> dict[str, Any]:
+    """What is known of the database, as plain data. Raises SourceError."""
+    from loaderd.data import own
+    from loaderd.data.looks import guess, unknown
+
+    seen = list(islice(store.items(), LOOKED))
+    sizes = sorted(len(value) for _, value in seen)
+    facts: dict[str, Any] = {
+        "path": store.path,
+        "bytes": store.facts.size,
+        "entries": store.entries,
+        "keys": _patterns([key for key, _ in seen]),
+        "value_bytes": {"smallest": sizes[0], "median": sizes[len(sizes) // 2], "largest": sizes[-1], "of": len(sizes)} if sizes else None,
+        "network": store.network,
+    }
+    record = store.get(own.META_KEY)
+    if record is not None and own.is_meta(record):
+        return facts | _own(store)
+    part = " (a `loaderd pack` that was not finished: run it again)" if store.get(own.PART_KEY) is not None else ""
+    first = {key.decode("utf-8", "backslashreplace"): guess(value) for key, value in seen[:3]}
+    return facts | {"layout": f"unknown{part}", "first": first, "advice": unknown(store).partition("\n")[2]}
+
+
+def _own(store: Store) -> dict[str, Any]:
+    from loaderd.data.plan import StreamPlan
+    from loaderd.data.source import Source
+
+    with Source(StreamPlan("inspect", lmdb=store.path, decode=False)) as source:
+        return {
+            "layout": source.layout,
+            "samples": source.total,
+            "identity": source.identity,
+            "classes": list(source.classes),
+            "first": {"key": source.key(0), "fields": _fields(source.read(0))},
+        }
+
+
+def _fields(sample: Any) -> dict[str, str]:
+    """What the fields of a sample as stored are, in words; stored images are decoded to tell their size."""
+    from loaderd.data.images import codec_of, decode
+
+    words: dict[str, str] = {}
+    for name, value in sample.items():
+        if name in sample.encoded:
+            height, width, channels = decode(value, "rgb").shape
+            words[name] = f"{name} {codec_of(value)} image, {height} x {width} x {channels}, {size(len(value))}"
+        elif isinstance(value, (str, bytes, memoryview)):
+            words[name] = f"{name} {'text' if isinstance(value, str) else 'bytes'}, {len(value)} long"
+        else:
+            words[name] = field(name, value.dtype.str, value.shape, "array")
+    return words
+
+
+def _patterns(keys: list[bytes]) -> list[str]:
+    """The kinds of keys that there are, most frequent first: digits as #, other bytes that aren't text by their number."""
+    counts: dict[str, int] = {}
+    for key in keys:
+        counts[_pattern(key)] = counts.get(_pattern(key), 0) + 1
+    return [f"{pattern} ({count} of {len(keys)})" for pattern, count in sorted(counts.items(), key=lambda item: -item[1])[:5]]
+
+
+def _pattern(key: bytes) -> str:
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    return re.sub("[0-9]", "#", text) if text.isprintable() else f"{len(key)} raw bytes"
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    lines = [f"{facts['path']}", f"  layout   {facts['layout']}", f"  size     {size(facts['bytes'])}, {facts['entries']:,} entries"]
+    if "samples" in facts:
+        lines.append(f"  samples  {facts['samples']:,}")
+    if facts.get("classes"):
+        shown = ", ".join(facts["classes"][:SHOWN_CLASSES]) + (", ..." if len(facts["classes"]) > SHOWN_CLASSES else "")
+        lines.append(f"  classes  {len(facts['classes'])}: {shown}")
+    lines += [f"  {'keys' if not n else '':<7}  {pattern}" for n, pattern in enumerate(facts["keys"])]
+    values = facts["value_bytes"]
+    if values:
+        lines.append(
+            f"  values   {size(values['smallest'])} to {size(values['largest'])}, median {size(values['median'])} (of the first {values['of']:,})"
+        )
+    if "samples" in facts:
+        lines.append(f"  first    {facts['first']['key']!r}")
+        lines += [f"           {text}" for text in facts["first"]["fields"].values()]
+    else:
+        lines += [f"  first    {key!r}: {looks or 'unknown bytes'}" for key, looks in facts["first"].items()]
+        lines += ["", facts["advice"]]
+    if facts["network"]:
+        lines.append("  it lies on a network filesystem")
+    return lines

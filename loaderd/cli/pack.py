@@ -1,0 +1,61 @@
+"""`loaderd pack`: a folder of images or a dataset becomes one database."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from loaderd.cli.failure import FINE, NO_START, USAGE, CommandError, need
+from loaderd.cli.progress import Progress
+from loaderd.cli.status import size
+
+SHOWN_BAD = 20
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.kind != "dataset" and args.args:
+        raise CommandError(f"--args is for pack dataset; {args.kind} takes none", USAGE)
+    need("lmdb", "simplejpeg", "cv2", "PIL")
+    from loaderd.data import packers
+    from loaderd.data.faults import SourceError
+
+    with Progress("samples") as progress:
+        shown = 0
+
+        def bad(name: str, reason: str) -> None:
+            nonlocal shown
+            shown += 1
+            if shown <= SHOWN_BAD:
+                progress.say(f"loaderd: left out: {name}: {reason}")
+
+        try:
+            if args.kind == "imagefolder":
+                report = packers.pack_imagefolder(args.src, args.db, progress=progress, bad=bad)
+            else:
+                sys.path.insert(0, os.getcwd())
+                report = packers.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)
+        except SourceError as error:
+            raise CommandError(f"{error}\n{error.traceback}".strip(), NO_START) from error
+        except KeyboardInterrupt:
+            progress.say("loaderd: broken off; the same command goes on from here")
+            raise
+    _tell(report)
+    return FINE
+
+
+def _tell(report) -> None:  # a PackReport; its type would cost the imports
+    if report.restarted:
+        sys.stderr.write("loaderd: the source has changed since an earlier run was broken off: everything was packed anew\n")
+    elif report.resumed_at:
+        sys.stderr.write(f"loaderd: went on at sample {report.resumed_at:,}, where an earlier run was broken off\n")
+    for note in report.notes:
+        sys.stderr.write(f"loaderd: {note}\n")
+    if report.bad_count:
+        sys.stderr.write(
+            f"loaderd: {report.bad_count:,} bad {'sample was' if report.bad_count == 1 else 'samples were'} left out{'; the first of them:' if report.resumed_at else ''}\n"
+        )
+        if report.resumed_at:  # an earlier run's were not seen in this one
+            sys.stderr.write("".join(f"loaderd:   {name}: {reason}\n" for name, reason in report.bad[:SHOWN_BAD]))
+    classes = f", {len(report.classes)} classes" if report.classes else ""
+    print(f"{report.path}: {report.samples:,} samples{classes}, {size(report.bytes)}")
