@@ -98,7 +98,7 @@ class Loop:
             self._epoll.unregister(fd)
 
     def later(self, delay_s: float, callback: Callback) -> Timer:
-        """Call `callback` once, not before delay_s from now on the loop's clock."""
+        """Call `callback` once, in a later turn, not before delay_s from now on the loop's clock."""
         timer = Timer(self, self.clock.now_s + max(0.0, delay_s), callback)
         heapq.heappush(self._timers, (timer.at_s, next(self._serial), timer))
         return timer
@@ -197,7 +197,9 @@ class Loop:
                 yield entry[0]
 
     def _due(self, now_s: float):
-        while self._timers and self._timers[0][0] <= now_s:
+        # Whatever is set in this turn waits for the next, or a timer that sets itself anew without delay would never let go.
+        newest = next(self._serial)
+        while self._timers and self._timers[0][0] <= now_s and self._timers[0][1] < newest:
             timer = heapq.heappop(self._timers)[2]
             callback, timer.callback = timer.callback, None
             if callback is None:
