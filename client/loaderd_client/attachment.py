@@ -1,0 +1,194 @@
+"""One admitted session from its welcome to its end: its sockets, its memory, and where it stands."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from typing import Any
+
+from loaderd_client.arguments import Arguments
+from loaderd_client.batch import DictBatch, TupleBatch
+from loaderd_client.connection import Connection
+from loaderd_client.contents import Contents
+from loaderd_client.handshake import Admitted
+from loaderd_client.ranks import Rank
+from loaderd_client.session import ClientSession
+from loaderd_client.views import Lease, Slots
+from loaderd_client.waiting import Limits, Wait
+from loaderd_wire import messages as m
+from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, from_name
+from loaderd_wire.slices import Cursor, Shape, steps_left
+
+LOG = logging.getLogger("loaderd_client")
+
+
+class Ended(Exception):
+    """The daemon is gone; the text says how it went."""
+
+
+class Attachment:
+    """Not for two threads at once. returned: leases that have ended, appended by whatever thread dropped the last view."""
+
+    def __init__(self, admitted: Admitted, arguments: Arguments, rank: Rank, cursor: Cursor) -> None:
+        """Takes over what was admitted, also when it raises: ProtocolError for a welcome that makes no sense, ConfigError as Contents."""
+        self.returned: deque[Lease] = deque()
+        self.welcome = welcome = admitted.welcome
+        self._name = f"stream {arguments.stream!r}"
+        self._ended = self._farewell = ""
+        self._failure: m.Failure | None = None
+        self._pulse: m.Pulse | None = None
+        try:
+            self.shape = _shape(welcome, rank, arguments.stream)
+            self._contents = Contents(welcome, arguments.fields, arguments.as_tuple, arguments.output)
+            slots = Slots(welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size)
+            self.session = ClientSession(welcome.session, welcome.token, self.shape, arguments.prefetch, welcome.segment, cursor)
+            self.connection = Connection(admitted.path, admitted.control, welcome.session)
+        except BaseException:
+            admitted.control.close()
+            raise
+        finally:
+            os.close(admitted.fd)
+        self._newest = slots
+        self._slots = {welcome.segment.segment: slots}
+
+    @property
+    def mappings(self) -> list[Any]:
+        return [s.mapping for s in self._slots.values()]
+
+    def take(self) -> m.Batch | None:
+        """The next batch if it is here; its slot is leased from now on."""
+        self.settle()
+        return self.session.take()
+
+    def settle(self) -> None:
+        """Hears of the leases that have ended."""
+        returned = self.returned
+        while returned:
+            self.session.release(*returned.popleft())
+        if len(self._slots) > 1:
+            live = self.session.live
+            self._slots = {number: slots for number, slots in self._slots.items() if number in live}
+
+    def release(self, batch: m.Batch) -> None:
+        self.session.release(batch.segment, batch.slot, batch.generation)
+
+    def read(self, batch: m.Batch, step: int, *, lend: bool) -> tuple[DictBatch | TupleBatch, Any, int]:
+        """As Contents.read."""
+        slots = self._slots.get(batch.segment)
+        if slots is None:
+            raise ProtocolError(f"a batch in segment {batch.segment}, which is not there")
+        return self._contents.read(slots, batch, step, lend=lend)
+
+    def tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False) -> None:
+        self.connection.send(self.session.progress(again=again, ping=ping, waiting=waiting))
+
+    def wait_for_batch(self, limits: Limits, where: str) -> m.Batch:
+        """Sleeps until the next batch is here and takes it.
+
+        Raises Ended, StallError after timeout_s, ProtocolError, and what the stream has failed with. Pings once a second, and says
+        then that whatever was announced may be announced again: a lost message costs a second, never a batch.
+        """
+        wait = Wait(time.monotonic(), limits)
+        self.tell(waiting=True)
+        while True:
+            self._listen(wait)
+            batch = self.take()
+            if batch is not None:
+                return batch
+            if self._failure is not None:
+                raise from_name(self._failure.error, self._failure.text)
+            if self._ended:
+                raise Ended(self._ended)
+            if wait.ping_due():
+                self.tell(again=True, ping=True, waiting=True)
+            elif self.session.dirty:
+                self.tell(waiting=True)
+            self._complain(wait, limits, where)
+            if self.connection.wait(wait.pause_s(limits.timeout_s)):
+                self._hear_control()
+            wait.turn(time.monotonic())
+
+    def close(self) -> None:
+        """The slots that the trainer still has views of stay mapped until the last one is gone."""
+        self._slots = {}
+        self.connection.close()
+
+    def held(self) -> tuple[int, int]:
+        """(slots that the trainer holds, all slots) of the newest segment."""
+        slots = self._newest.segment.slots
+        return slots - self.session.free_slots(), slots
+
+    def _listen(self, wait: Wait) -> None:
+        for message in self.connection.received():
+            wait.heard()
+            if isinstance(message, m.Batch):
+                self.session.receive(message)
+            elif isinstance(message, m.Pulse):
+                self._pulse = message
+            else:
+                self._failure = message
+
+    def _hear_control(self) -> None:
+        for message in self.connection.controlled():
+            if isinstance(message, m.Bye):
+                self._farewell = f"it drained: {message.reason}"
+            else:
+                self._add(message)
+        if self.connection.control.ended:
+            self._ended = self._farewell or "it went without a word"
+
+    def _add(self, segment: m.Segment) -> None:
+        fd = self.connection.control.take_fd()
+        try:
+            slots = Slots(segment, fd, self._contents.arrays, self.shape.batch_size)
+        finally:
+            os.close(fd)
+        if segment.segment in self._slots:
+            raise ProtocolError(f"segment {segment.segment} came twice")
+        self.session.add_segment(segment)
+        self._newest = slots
+        self._slots[segment.segment] = slots
+
+    def _complain(self, wait: Wait, limits: Limits, where: str) -> None:
+        over = wait.over(limits.timeout_s)
+        if not over and not wait.warning_due():
+            return
+        text = f"waiting {wait.waited_s:.0f} s for {where} of {self._name}: {self._story(wait)}"
+        if not over:
+            LOG.warning("loaderd: %s", text)
+            return
+        detail = self._pulse.detail if self._pulse is not None and not wait.silent else ""
+        raise StallError(text + (f"\n{detail}" if detail else ""))
+
+    def _story(self, wait: Wait) -> str:
+        held, slots = self.held()
+        if wait.silent:
+            last = f"; before that: {self._pulse.story}" if self._pulse is not None and self._pulse.story else ""
+            story = f"the daemon does not answer (for {wait.silence_s:.0f} s{last})"
+        elif self._farewell:
+            story = f"the daemon is leaving, {self._farewell}"
+        elif self._pulse is not None and self._pulse.story:
+            story = self._pulse.story
+        else:
+            story = "the daemon is there and does not say what the batch waits for"
+        return story + (f"; you hold {held} of {slots} slots" if held >= slots - 1 else "")
+
+
+def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> Shape:
+    try:
+        shape = Shape(welcome.samples, welcome.batch_size, rank.rank, rank.world_size, welcome.drop_last)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
+    if not steps_left(shape, 0):
+        raise ConfigError(
+            f"an epoch of stream {stream!r} has no whole step: {shape.samples} samples, world_size={shape.world_size}, "
+            f"batch_size={shape.batch_size}, drop_last=True; use drop_last=False or a smaller batch_size"
+        )
+    return shape
+
+
+def once_more(error: LoaderdError) -> LoaderdError:
+    """The same error, to be raised once more."""
+    return type(error)(str(error))

@@ -1,0 +1,82 @@
+"""A session's two sockets: the control socket, whose end is the session's, and the ZeroMQ DEALER for all that is said about batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+
+from loaderd_client import forks
+from loaderd_client.control import Control
+from loaderd_wire import messages as m
+from loaderd_wire.codec import MAX_MESSAGE, WIRE
+from loaderd_wire.errors import ProtocolError
+from loaderd_wire.paths import MESSAGES
+
+FROM_DAEMON = (m.Batch, m.Pulse, m.Failure)
+ON_CONTROL = (m.Segment, m.Bye)
+
+
+class Connection:
+    """Both sockets of an admitted session. Not for two threads at once. `close` leaves no thread, fd or message behind."""
+
+    def __init__(self, path: str, control: Control, session: int) -> None:
+        self.control = control
+        self._session = session
+        self._context = zmq.Context(io_threads=1)  # its own: closing it ends libzmq's threads and fds with this session
+        self._dealer = self._context.socket(zmq.DEALER)
+        self._dealer.setsockopt(zmq.LINGER, 0)
+        self._dealer.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
+        self._dealer.connect(f"ipc://{path}{MESSAGES}")
+        self._poller = zmq.Poller()
+        self._poller.register(self._dealer, zmq.POLLIN)
+        self._poller.register(control.fileno(), zmq.POLLIN)
+        self.lost = False  # in a forked child: another process's
+        forks.watch(self)
+
+    def send(self, progress: m.Progress) -> None:
+        """Never blocks. What cannot be sent is dropped: any later progress says the same and more."""
+        try:
+            self._dealer.send(WIRE.encode(progress), zmq.NOBLOCK)
+        except zmq.Again:
+            return
+
+    def received(self) -> list[Any]:
+        """Batches, pulses and failures of this session that are here now. Raises ProtocolError."""
+        messages: list[Any] = []
+        while True:
+            try:
+                data = self._dealer.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return messages
+            message = WIRE.decode(data)
+            if not isinstance(message, FROM_DAEMON):
+                raise ProtocolError(f"the daemon sent {type(message).__name__} on the messages socket")
+            if message.session == self._session:  # a predecessor's, still on their way, are nobody's
+                messages.append(message)
+
+    def controlled(self) -> list[Any]:
+        """Segments and farewells that are here now; then `control.ended` tells whether the daemon is gone. Raises ProtocolError."""
+        messages = self.control.receive()
+        for message in messages:
+            if not isinstance(message, ON_CONTROL):
+                raise ProtocolError(f"the daemon sent {type(message).__name__} to an admitted session")
+        return messages
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleeps until something arrives on either socket; True if it is the control socket."""
+        ready = dict(self._poller.poll(max(1, int(timeout_s * 1000))))
+        return self.control.fileno() in ready
+
+    def close(self) -> None:
+        if self.lost:
+            return
+        self.control.close()
+        self._dealer.close(0)
+        self._context.term()
+
+    def lose(self) -> None:
+        """In a forked child: the session is the parent's, and must end with it. libzmq's part cannot be closed here, only forgotten."""
+        self.lost = True
+        self.control.close()
+        forks.forget(self._dealer, self._context)

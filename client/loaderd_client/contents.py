@@ -1,0 +1,137 @@
+"""From a descriptor to what the user holds: fields as arrays or tensors, without a copy where that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from loaderd_client import chunks
+from loaderd_client.arguments import INDEX, KEY
+from loaderd_client.batch import DictBatch, TupleBatch, describe
+from loaderd_client.views import Array, Slot, Slots, array, indices
+from loaderd_wire.errors import ConfigError, ProtocolError
+from loaderd_wire.messages import Batch, Welcome
+from loaderd_wire.slots import FieldSpec, itemsize
+
+PRIVATE_BYTES = 64 << 10  # an array up to this size is copied: who collects labels pins nothing
+Show: TypeAlias = Callable[[Array], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One field of the batches. place: its place among the slot's arrays, None if it has none. show: an array as the user wants it."""
+
+    name: str
+    kind: str
+    place: int | None
+    show: Show
+
+
+class Contents:
+    """How the batches of one session are read. Raises ConfigError for a field that the stream lacks or torch does not know."""
+
+    def __init__(self, welcome: Welcome, fields: tuple[str, ...] | None, as_tuple: bool | None, output: str) -> None:
+        _check_specs(welcome)
+        self.arrays = () if welcome.collated else tuple(s for s in welcome.specs if s.kind == "array")
+        self._collated = welcome.collated
+        self._stored = welcome.keys == "stored"
+        self._tuple = welcome.form == "tuple" if as_tuple is None else as_tuple
+        self._to_user, self._to_picture = _shows(output)
+        specs = {s.name: s for s in welcome.specs}
+        names = tuple(specs) if fields is None else fields
+        missing = [n for n in names if n not in specs and n not in (INDEX, KEY)]
+        if missing:
+            raise ConfigError(f"fields={list(names)!r}: this stream has no {missing[0]!r}; it has {', '.join(map(repr, specs))}")
+        places = {s.name: i for i, s in enumerate(self.arrays)}
+        self._shown = tuple(self._shown_as(specs.get(n), n, places.get(n)) for n in names)
+        self._text = any(s.kind in ("text", "bytes") for s in self._shown)
+        if output == "torch":
+            from loaderd_client import tensors
+
+            for spec in self.arrays:
+                if spec.name in names:
+                    tensors.check_dtype(spec.name, np.dtype(spec.dtype))
+
+    def read(self, slots: Slots, batch: Batch, step: int, *, lend: bool) -> tuple[DictBatch | TupleBatch, Any, int]:
+        """(the batch, the slot if any part of it is a view and None if all is private, bytes of its arrays).
+
+        Without `lend` everything is copied. The slot is what `views.lend` takes; until then nothing ends with it.
+        """
+        rows = batch.filled
+        slot = slots.slot(batch)
+        own = indices(slot, rows)
+        parts = [slots.bytes_of(slot, c.offset, c.size) for c in batch.chunks if c.size]
+        maps = chunks.unpack(parts) if self._text or self._collated else []
+        make_keys = partial(chunks.keys, parts, rows) if self._stored else partial(_index_keys, own)
+        values: dict[str, Any] = {}
+        total, lent = 0, False
+        for field in self._shown:
+            if field.kind == "array":
+                view: Any = self._view(slots, slot, field, rows, maps)
+                if type(view) is list:
+                    values[field.name] = view
+                    continue
+                total += view.nbytes
+                if lend and view.nbytes > PRIVATE_BYTES:
+                    lent = True
+                else:
+                    view = view.copy()
+                values[field.name] = field.show(view)
+            elif field.kind == INDEX:
+                values[field.name] = field.show(own + 0)
+            elif field.kind == KEY:
+                values[field.name] = make_keys()
+            else:
+                values[field.name] = chunks.texts(maps, field.name, None if self._collated else rows)
+        made = TupleBatch(values.values()) if self._tuple else DictBatch(values)
+        describe(made, batch.epoch, step, rows, own, make_keys, batch.bad)
+        return made, slot if lent else None, total
+
+    def _view(self, slots: Slots, slot: Slot, field: Shown, rows: int, maps: list[dict[str, Any]]) -> Any:
+        """The field's array within the slot; in a collated batch, where any field may be either, perhaps a list of texts."""
+        if field.place is not None:
+            return array(slot, slots.fields[field.place], rows)
+        described = chunks.arrays(maps, field.name)
+        if described is None:
+            return chunks.texts(maps, field.name, None)
+        return slots.described(slot, *described)
+
+    def _shown_as(self, spec: FieldSpec | None, name: str, place: int | None) -> Shown:
+        if spec is None:
+            return Shown(name, name, None, self._to_user)
+        picture = spec.image and len(spec.shape) == 3 and not self._collated
+        return Shown(name, spec.kind, place, self._to_picture if picture else self._to_user)
+
+
+def _shows(output: str) -> tuple[Show, Show]:
+    if output == "numpy":
+        return _same, _same
+    from loaderd_client import tensors
+
+    return tensors.tensor, tensors.picture
+
+
+def _same(value: Array) -> Array:
+    return value
+
+
+def _index_keys(own: Array) -> list[str]:
+    return [str(i) for i in own.tolist()]
+
+
+def _check_specs(welcome: Welcome) -> None:
+    names = [s.name for s in welcome.specs]
+    if len(set(names)) != len(names):
+        raise ProtocolError(f"fields of the same name: {names}")
+    for spec in welcome.specs:
+        if spec.kind not in ("array", "text", "bytes"):
+            raise ProtocolError(f"field {spec.name!r} is of unknown kind {spec.kind!r}")
+        if spec.kind == "array" and not welcome.collated:
+            try:
+                itemsize(spec.dtype)
+            except ValueError as error:
+                raise ProtocolError(f"field {spec.name!r}: {error}") from None

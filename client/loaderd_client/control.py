@@ -1,0 +1,109 @@
+"""The unix socket on which a session is admitted and lives: framed messages, and file descriptors beside some of them."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import os
+import select
+import socket
+from collections import deque
+from typing import Any
+
+from loaderd_wire.codec import frame, unframe
+from loaderd_wire.errors import ProtocolError, Refused
+from loaderd_wire.messages import Message
+
+MAX_FDS = 8
+RECEIVE_BYTES = 64 << 10
+NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET)  # EAGAIN: the queue of connections is full
+
+
+class Control:
+    """A connected control socket. All its fds are closed on exec; after `close` nothing is left."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._buffer = bytearray()
+        self._fds: deque[int] = deque()
+        self.ended = False
+
+    @classmethod
+    def connect(cls, path: str) -> Control | None:
+        """None if nobody listens there now. Raises Refused where this user may not."""
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            connected.connect(path)
+        except OSError as error:
+            connected.close()
+            if error.errno in NOBODY:
+                return None
+            if error.errno in (errno.EACCES, errno.EPERM):
+                raise Refused(
+                    f"uid {os.geteuid()} may not connect to {path}: {error.strerror}; the daemon's [daemon] allow_uids must name it, "
+                    "and its folder must be passable"
+                ) from None
+            raise Refused(f"cannot connect to {path}: {error.strerror}") from None
+        except BaseException:
+            connected.close()
+            raise
+        return cls(connected)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Message) -> None:
+        """Sends it whole. A peer that is gone or does not read shows as the end of the socket."""
+        data = frame(message)
+        try:
+            while data:
+                data = data[self._socket.send(data, socket.MSG_NOSIGNAL) :]
+        except OSError:  # also a full buffer: a hello is far smaller than one
+            self.ended = True
+
+    def wait(self, timeout_s: float) -> bool:
+        """True once there is something to receive."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def receive(self) -> list[Any]:
+        """The messages that are here now; afterwards `ended` tells whether the peer is gone. Raises ProtocolError."""
+        while not self.ended:
+            try:
+                data, ancillary, flags, _ = self._socket.recvmsg(RECEIVE_BYTES, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.ended = True
+                break
+            for level, kind, content in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds = array.array("i")
+                    fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+                    self._fds.extend(fds)
+            if flags & socket.MSG_CTRUNC:
+                raise ProtocolError(
+                    "a file descriptor from the daemon did not arrive: is this process out of file descriptors (ulimit -n)?"
+                )
+            if not data:
+                self.ended = True
+            self._buffer += data
+        messages: list[Any] = []
+        while (message := unframe(self._buffer)) is not None:
+            messages.append(message)
+        return messages
+
+    def take_fd(self) -> int:
+        """The file descriptor that came beside the oldest message that has one; the caller closes it. Raises ProtocolError."""
+        if not self._fds:
+            raise ProtocolError("a segment came without its memory")
+        return self._fds.popleft()
+
+    def close(self) -> None:
+        self.ended = True
+        self._socket.close()
+        while self._fds:
+            with contextlib.suppress(OSError):
+                os.close(self._fds.popleft())

@@ -1,0 +1,93 @@
+"""How a Loader comes to its sessions: the first one settles what all later ones must be."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+from loaderd_client import ranks
+from loaderd_client.arguments import Arguments
+from loaderd_client.attachment import Attachment
+from loaderd_client.handshake import Handshake
+from loaderd_client.state import State, differences
+from loaderd_client.waiting import Limits
+from loaderd_wire import messages as m
+from loaderd_wire.errors import ConfigError, StreamChanged
+from loaderd_wire.slices import Cursor, Shape
+
+DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")  # of a Welcome, besides the fingerprints
+
+
+class Door:
+    """first: what the first session was welcomed with; None before. rank: as settled then."""
+
+    def __init__(self, arguments: Arguments, limits: Limits) -> None:
+        self._arguments = arguments
+        self._limits = limits
+        self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
+        self.first: m.Welcome | None = None
+        self.rank: ranks.Rank | None = None
+
+    def open(self, cursor: Cursor, loaded: State | None, lost: str) -> tuple[Attachment, list[str]]:
+        """(a session at the cursor, warnings about the loaded state). lost: why the last daemon is gone.
+
+        Raises what Handshake and Attachment raise, StreamChanged for a successor with another stream, and ConfigError: for ranks, for a
+        state that does not fit, and inside a worker of DataLoader.
+        """
+        if ranks.in_dataloader_worker():
+            raise ConfigError(
+                "a Loader inside a worker of torch's DataLoader would deliver everything once a worker; iterate over the Loader itself, "
+                "or use DataLoader(..., num_workers=0)"
+            )
+        rank = self.rank or ranks.settle(self._arguments.rank, self._arguments.world_size, os.environ)
+        admitted = Handshake(self._arguments.source, self._limits, lambda: self._hello(rank), lost).run()
+        line = Attachment(admitted, self._arguments, rank, cursor)
+        warnings: list[str] = []
+        try:
+            welcome = line.welcome
+            if self.first is not None:
+                self._compare(self.first, welcome)
+            if loaded is not None:
+                warnings = loaded.fits(welcome.order, welcome.content, welcome.samples)
+        except BaseException:
+            line.close()
+            raise
+        self.first, self.rank = self.first or line.welcome, rank
+        return line, warnings
+
+    def shut(self, line: Attachment) -> None:
+        """Ends the session, and remembers what memory of it may still be held."""
+        self._dead = [ref for ref in self._dead if ref() is not None]
+        self._dead += [weakref.ref(mapping) for mapping in line.mappings]
+        line.close()
+
+    def shape(self) -> Shape | None:
+        """How epochs are cut; None before the first session."""
+        first, rank = self.first, self.rank
+        return Shape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last) if first and rank else None
+
+    def _hello(self, rank: ranks.Rank) -> m.Hello:
+        """Once a session was had, what it used is no longer left to the stream's own settings."""
+        arguments, first = self._arguments, self.first
+        return m.Hello(
+            protocol=m.PROTOCOL,
+            stream=arguments.stream,
+            batch_size=first.batch_size if first else arguments.batch_size,
+            seed=first.seed if first else arguments.seed,
+            drop_last=first.drop_last if first else arguments.drop_last,
+            rank=rank.rank,
+            world_size=rank.world_size,
+            prefetch=arguments.prefetch,
+            fields=arguments.asked,
+            held_bytes=sum(len(mapping) for ref in self._dead if (mapping := ref()) is not None),
+            order=first.order if first else {},
+            content=first.content if first else {},
+            config=arguments.source.config,
+        )
+
+    def _compare(self, first: m.Welcome, welcome: m.Welcome) -> None:
+        old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))
+        differing = differences(first.order | first.content | old, welcome.order | welcome.content | new)
+        if differing:
+            raise StreamChanged(f"stream {self._arguments.stream!r} is not what it was: {differing}")

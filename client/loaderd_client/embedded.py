@@ -1,0 +1,137 @@
+"""Loader("config.toml"): start the daemon of a config where none is running.
+
+`python -m loaderd serve CONFIG --embedded --ready-fd N` says "ready" on the pipe N once it serves, or the lines of the error that it
+ends with. Eight ranks may do so at once: the daemon's file lock decides, and whoever is told "already running" just connects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import select
+import stat
+import subprocess
+import sys
+
+from loaderd_client.source import EXTRA
+from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailed
+from loaderd_wire.paths import LOG, run_folder
+
+READY = b"ready"
+TAKEN = b"already running"  # how the error of a daemon that did not get the lock begins
+EXIT_USAGE = 2
+PIPE_BYTES = 64 << 10
+MOST = 1 << 20  # bytes of error lines that are kept
+QUOTED_LINES = 20
+END_S = 10.0  # a daemon that has said why it ends, ends
+
+# Children that this process has started. They outlive Loaders on purpose, and are looked at now and then so that none stays a zombie.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+class Starting:
+    """A daemon on its way. Used as a context: the pipe is closed at the end, the daemon lives on."""
+
+    def __init__(self, config: str, socket: str) -> None:
+        """Raises ConfigError where the daemon's extra is not installed or the socket's folder cannot be made."""
+        reap()
+        if importlib.util.find_spec("loaderd") is None or importlib.util.find_spec("lmdb") is None:
+            raise ConfigError(f"{config}: no daemon is running, and starting one needs its extra: {EXTRA}")
+        self._log = socket + LOG
+        self._said = b""
+        self._log_begin = 0
+        read, write = os.pipe2(os.O_CLOEXEC)
+        self._pipe = read
+        try:
+            self._process = self._start(config, socket, write)
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+        _started.append(self._process)
+
+    def _start(self, config: str, socket: str, write: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "loaderd", "serve", config, "--embedded", "--ready-fd", str(write)]
+        try:
+            folder = os.path.dirname(socket)
+            if folder == run_folder(os.environ, os.getuid()):
+                _make_folder(folder)
+            log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise ConfigError(f"{config}: cannot write {error.filename}: {error.strerror}; set [daemon] socket to another folder") from None
+        try:
+            self._log_begin = os.fstat(log).st_size
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write,), start_new_session=True)
+        finally:
+            os.close(log)
+
+    def __enter__(self) -> Starting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._pipe)
+
+    def wait(self, timeout_s: float) -> bool:
+        """True once it serves, or has left because another one does. Raises the error that it ended with."""
+        poll = select.poll()
+        poll.register(self._pipe, select.POLLIN)
+        if not poll.poll(timeout_s * 1000):
+            return False
+        data = os.read(self._pipe, PIPE_BYTES)
+        self._said = (self._said + data)[:MOST]
+        if self._said.startswith(READY):
+            return True
+        if data:
+            return False
+        code = self._end()
+        if self._said.startswith(TAKEN) or (code == 0 and not self._said):
+            return True
+        raise self._error(code)
+
+    def _end(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        return self._process.returncode
+
+    def _error(self, code: int | None) -> LoaderdError:
+        text = self._said.decode(errors="replace").strip()
+        name, colon, rest = text.partition(": ")
+        if colon and name in CLASSES:
+            text, cls = rest, CLASSES[name]
+        else:
+            cls = ConfigError if code == EXIT_USAGE or EXTRA in text else StreamFailed
+        text = text or f"the embedded daemon ended with {_how(code)} before it was ready"
+        quoted = self._quote()
+        return cls(text + (f"\n{self._log} says:\n{quoted}" if quoted and quoted not in text else ""))
+
+    def _quote(self) -> str:
+        """The last lines that this start has added to the log."""
+        try:
+            with open(self._log, "rb") as log:
+                log.seek(max(self._log_begin, os.fstat(log.fileno()).st_size - PIPE_BYTES))
+                lines = log.read(PIPE_BYTES).decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-QUOTED_LINES:])
+
+
+def _make_folder(folder: str) -> None:
+    """The folder of default sockets, ours alone. Raises ConfigError where it is somebody else's, OSError where it cannot be made."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ConfigError(f"{folder} must be a folder of uid {os.getuid()} with mode 0700, or set [daemon] socket to another place")
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "its pipe closed"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def reap() -> None:
+    """Takes note of daemons of ours that have ended; never waits."""
+    _started[:] = [p for p in _started if p.poll() is None]

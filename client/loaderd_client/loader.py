@@ -1,0 +1,363 @@
+"""The Loader: what a training loop iterates over."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loaderd_client import ranks
+from loaderd_client.arguments import Arguments, check
+from loaderd_client.attachment import Attachment, Ended, once_more
+from loaderd_client.batch import DictBatch, TupleBatch
+from loaderd_client.door import Door
+from loaderd_client.faces import Batches, Dataset, Sampler
+from loaderd_client.failures import sample_error
+from loaderd_client.passes import Pass, Passes
+from loaderd_client.state import State
+from loaderd_client.stats import Stats
+from loaderd_client.tally import Tally
+from loaderd_client.views import lend
+from loaderd_client.waiting import Limits
+from loaderd_wire import messages as m
+from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, StreamFailed
+from loaderd_wire.slices import Cursor, steps_left
+
+LOG = logging.getLogger("loaderd_client")
+
+
+class Loader:
+    """Batches of one stream of a daemon, for one rank.
+
+    `source` is the daemon's socket, or its config file: then a daemon is started where none runs, and it leaves with its last user.
+    Arguments that are None take the stream's own setting. Nothing is connected before the first `len()`, `next()` or `state_dict()`.
+    Tensors belong to the caller: they may be kept and written to.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        stream: str | None = None,
+        *,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        drop_last: bool | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        prefetch: int = 4,
+        fields: Sequence[str] | None = None,
+        as_tuple: bool | None = None,
+        output: str = "torch",
+        timeout_s: float = 300,
+        reconnect_s: float = 60,
+        stall_warning_s: float = 10,
+        **others: Any,
+    ) -> None:
+        """Raises ConfigError for an argument that cannot be, and for DataLoader's, naming the setting to use instead."""
+        given = {
+            "batch_size": batch_size,
+            "seed": seed,
+            "drop_last": drop_last,
+            "rank": rank,
+            "world_size": world_size,
+            "prefetch": prefetch,
+            "fields": fields,
+            "as_tuple": as_tuple,
+            "output": output,
+            "timeout_s": timeout_s,
+            "reconnect_s": reconnect_s,
+            "stall_warning_s": stall_warning_s,
+        }
+        self._set_up(check(source, stream, others, given), None)
+
+    def _set_up(self, arguments: Arguments, state: State | None) -> None:
+        self._arguments = arguments
+        self._limits = Limits(arguments.timeout_s, arguments.reconnect_s, arguments.stall_warning_s)
+        self._loaded = state  # not yet compared with the stream's own facts
+        self._passes = Passes(state.cursor if state else Cursor(0, 0, 0))
+        self._tally = Tally(state.rows, state.bad) if state else Tally()
+        self._stats = Stats()
+        self._lock = threading.RLock()  # one caller at a time; again in a signal's handler, so that it may close
+        self._line: Attachment | None = None
+        self._door = Door(arguments, self._limits)
+        self._hand: m.Batch | None = None  # taken, and not yet made into what the user gets
+        self._ready: DictBatch | TupleBatch | LoaderdError | None = None  # made, and not yet handed out
+        self._fatal: LoaderdError | None = None
+        self._closed = False
+        self._warned = False
+        self._ending: weakref.finalize[..., Any] | None = None
+
+    # Iteration
+
+    def __iter__(self) -> Batches:
+        """A pass through the epoch. It takes its epoch and position at its first `next()`; an earlier iterator is ended."""
+        self._usable()
+        with self._lock:
+            if self._passes.running:
+                self._drop()
+            return Batches(self, self._next, self._passes.iterate())
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch of this rank."""
+        self._known()
+        shape = self._door.shape()
+        return steps_left(shape, 0) if shape else 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass, also one whose iterator exists but gave nothing yet, goes through this epoch; counting goes on from there."""
+        if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch.__index__() <= 1 << 62:
+            raise ConfigError(f"set_epoch({epoch!r}): use a whole number from 0 on")
+        with self._lock:
+            self._passes.set_epoch(epoch.__index__())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the trainer is, in JSON's types: batches already yielded. Costs nothing; fit to be called in a signal's handler."""
+        self._known()
+        return self._state().to_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on there: whoever asks next, an iterator that exists or a new one. Raises ConfigError naming what does not fit."""
+        state = State.from_dict(state_dict)
+        with self._lock:
+            first = self._door.first
+            if first is not None:
+                self._warn(state.fits(first.order, first.content, first.samples))
+            self._loaded = None if first else state
+            self._drop()
+            self._passes.load(state.cursor)
+            self._tally = Tally(state.rows, state.bad)
+            self._fatal = None
+
+    # What it is
+
+    @property
+    def batch_size(self) -> int:
+        return self._arguments.batch_size or self._known().batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        return self._known().drop_last if self._arguments.drop_last is None else self._arguments.drop_last
+
+    @property
+    def epoch(self) -> int:
+        """Of the running pass, or of the next one if none runs."""
+        return self._passes.epoch
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the labels, as the data's metadata has them; empty if it has none."""
+        return self._known().classes
+
+    @property
+    def dataset(self) -> Dataset:
+        return Dataset(self._known().samples)
+
+    @property
+    def sampler(self) -> Sampler:
+        """Where Lightning looks for `set_epoch`."""
+        return Sampler(self)
+
+    def stats(self) -> dict[str, int | float]:
+        """batches, waited_s, wait_fraction (of the time since the first next()), bytes, copied_batches."""
+        return self._stats.picture()
+
+    def close(self) -> None:
+        """Ends the session; tensors stay valid. Idempotent."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+            self._detach()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As its arguments and cursor; the copy connects for itself."""
+        return _restored, (type(self), self._arguments, self._state())
+
+    def __repr__(self) -> str:
+        source = self._arguments.source
+        return f"Loader({source.config or source.socket!r}, stream={self._arguments.stream!r})"
+
+    # How it works
+
+    def _next(self, number: int) -> Any:
+        """The next batch for iterator `number`. What was taken and not handed out, because a signal came between, is kept for the next call."""
+        self._usable()
+        with self._lock:
+            passes = self._passes
+            if number != passes.newest:
+                raise StopIteration
+            if self._fatal is not None:
+                raise once_more(self._fatal)
+            running = passes.running or self._begin()
+            if running.taken >= running.steps:
+                passes.finish()
+                raise StopIteration
+            if self._ready is None:
+                self._make(running)
+            made, self._ready = self._ready, None
+            running.taken += 1
+            if isinstance(made, LoaderdError):
+                raise made
+            self._stats.batches += 1
+            return made
+
+    def _begin(self) -> Pass:
+        self._stats.started()
+        line = self._attached()
+        if self._door.rank is not None:
+            ranks.still(self._door.rank)
+        running = self._passes.begin(line.shape)
+        if running.steps:
+            line.session.seek(running.origin)
+            line.tell(waiting=True)
+        return running
+
+    def _make(self, running: Pass) -> None:
+        line = self._line
+        batch = self._hand
+        if batch is None:
+            batch = line.take() if line is not None else None
+            if batch is None:
+                batch = self._wait(running)
+            self._hand = batch
+        line = self._attached()
+        made: DictBatch | TupleBatch | LoaderdError
+        slot, size, crowded = None, 0, False
+        if batch.failed or batch.filled == 0:
+            made = sample_error(batch, running.cursor, self._arguments.stream)
+        else:
+            crowded = line.session.free_slots() == 0
+            try:
+                made, slot, size = line.read(batch, running.origin.step + running.taken, lend=not crowded)
+            except ProtocolError:
+                self._detach()  # a new session gets that batch anew
+                raise
+        made = self._count(running, line, batch) or made
+        self._hand = None
+        if slot is None or isinstance(made, LoaderdError):
+            line.release(batch)
+        else:
+            lend(slot, (batch.segment, batch.slot, batch.generation), line.returned)
+        self._ready = made
+        self._stats.bytes += size
+        if crowded:
+            self._crowded(line)
+        line.tell()
+
+    def _wait(self, running: Pass) -> m.Batch:
+        """The next batch, whatever it takes: a daemon that went away is waited for, and the stream goes on where it was."""
+        began_s = time.monotonic()
+        cursor = running.cursor
+        where = f"step {cursor.step} of epoch {cursor.epoch}"
+        lost = ""
+        try:
+            while True:
+                line = self._attached(lost)
+                try:
+                    return line.wait_for_batch(self._limits, where)
+                except Ended as ended:
+                    lost = str(ended)
+                    LOG.warning("loaderd: the daemon is gone (%s); going on with its successor at %s", lost, where)
+                    self._detach()
+        except StallError:
+            raise  # the session lives, and the same iterator may go on
+        except LoaderdError:
+            self._detach()
+            raise
+        finally:
+            self._stats.waited_s += time.monotonic() - began_s
+
+    def _count(self, running: Pass, line: Attachment, batch: m.Batch) -> StreamFailed | None:
+        """The batch is taken: its rows count, and its bad ones may be too many."""
+        shape = line.shape
+        block = shape.world_size * shape.batch_size
+        rows = min(block, shape.samples - running.origin.position - running.taken * block)
+        self._tally.take(rows, batch.bad)
+        limit = line.welcome.max_errors
+        if not limit or not self._tally.bad:
+            return None
+        text = self._tally.verdict(limit, shape.world_size, epoch_ends=running.taken + 1 == running.steps)
+        if not text:
+            return None
+        self._fatal = StreamFailed(f"stream {self._arguments.stream!r}: {text}")
+        return self._fatal
+
+    def _crowded(self, line: Attachment) -> None:
+        self._stats.copied += 1
+        if not self._warned:
+            self._warned = True
+            held = line.held()[1] - 1
+            LOG.warning(
+                "loaderd: %d batches are held at once, so that further ones are copied, which is slower; drop batches that are no longer "
+                "needed, or give prefetch=%d",
+                held,
+                self._arguments.prefetch * 2,
+            )
+
+    def _drop(self) -> None:
+        """What was taken and not handed out is not wanted any longer."""
+        hand, self._hand, self._ready = self._hand, None, None
+        if hand is not None and self._line is not None:
+            self._line.release(hand)
+
+    # Sessions
+
+    def _attached(self, lost: str = "") -> Attachment:
+        """The session, a new one at the cursor if there is none. lost: why the last daemon is gone. Raises what Door.open raises."""
+        if self._line is not None:
+            return self._line
+        self._usable()
+        line, warnings = self._door.open(self._passes.cursor, self._loaded, lost)
+        self._line, self._loaded = line, None
+        self._ending = weakref.finalize(self, line.close)  # for who never closes; at exit the kernel does it
+        self._ending.atexit = False
+        self._warn(warnings)
+        return line
+
+    def _detach(self) -> None:
+        line, self._line, self._hand = self._line, None, None
+        if line is not None:
+            if self._ending is not None:
+                self._ending.detach()
+            self._door.shut(line)
+
+    def _known(self) -> m.Welcome:
+        """What the first session was welcomed with; connects if there was none."""
+        if self._door.first is None:
+            self._usable()
+            with self._lock:
+                return self._door.first or self._attached().welcome
+        return self._door.first
+
+    def _warn(self, warnings: list[str]) -> None:
+        for text in warnings:
+            LOG.warning("loaderd: stream %r: %s", self._arguments.stream, text)
+
+    def _state(self) -> State:
+        known = self._door.first or self._loaded
+        order, content = (known.order, known.content) if known else (None, None)
+        return State(self._passes.cursor, order, content, self._tally.rows, self._tally.bad)
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise LoaderdError(f"{self!r} is closed; make a new one")
+        if self._line is not None and self._line.connection.lost:
+            raise LoaderdError(
+                f"{self!r} belongs to another process and was copied into process {os.getpid()} by a fork; make a Loader here, or iterate "
+                "over it where it was made (with torch's DataLoader: num_workers=0)"
+            )
+
+
+def _restored(cls: type[Loader], arguments: Arguments, state: State) -> Loader:
+    loader = cls.__new__(cls)
+    loader._set_up(arguments, state)  # pyright: ignore[reportPrivateUsage] - this is how a Loader comes out of a pickle
+    return loader

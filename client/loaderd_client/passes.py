@@ -1,0 +1,78 @@
+"""Epochs as a user goes through them: where the next pass begins, and how far the present one is. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loaderd_wire.slices import Cursor, Shape, steps_left
+
+
+@dataclass(slots=True)
+class Pass:
+    """One way through an epoch, from `origin`: `steps` batches, of which `taken` have been yielded."""
+
+    shape: Shape
+    origin: Cursor
+    steps: int
+    taken: int = 0
+
+    @property
+    def cursor(self) -> Cursor:
+        """The next batch to yield; behind the last one its position is the epoch's length."""
+        if self.taken == 0:
+            return self.origin
+        position = self.origin.position + self.taken * self.shape.world_size * self.shape.batch_size
+        return Cursor(self.origin.epoch, self.shape.samples if self.taken == self.steps else position, self.origin.step + self.taken)
+
+
+class Passes:
+    """The order of passes. An iterator is known by the number that `iterate` gave it; only the newest one may go on.
+
+    start: where the next pass begins, when none is running. running: the pass whose first batch was asked for.
+    """
+
+    def __init__(self, start: Cursor) -> None:
+        self.start = start
+        self.running: Pass | None = None
+        self.newest = 0
+        self._pinned: int | None = None
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.running.cursor if self.running else self.start
+
+    @property
+    def epoch(self) -> int:
+        return self.running.origin.epoch if self.running else self.start.epoch
+
+    def iterate(self) -> int:
+        """iter(): the running pass is abandoned; an iterator that never asked for a batch used up nothing."""
+        if self.running:
+            self._leave(self.running)
+        self.newest += 1
+        return self.newest
+
+    def begin(self, shape: Shape) -> Pass:
+        self.running = Pass(shape, self.start, steps_left(shape, min(self.start.position, shape.samples)))
+        return self.running
+
+    def finish(self) -> None:
+        """The running pass is at its end: its iterator is used up for good."""
+        if self.running:
+            self._leave(self.running)
+        self.newest += 1
+
+    def set_epoch(self, epoch: int) -> None:
+        """Of the running pass it changes nothing, but the next one's epoch; a position loaded for that very epoch is kept."""
+        if self.running:
+            self._pinned = epoch
+        elif epoch != self.start.epoch:
+            self.start = Cursor(epoch, 0, 0)
+
+    def load(self, cursor: Cursor) -> None:
+        """Whoever asks next, the present iterator or a new one, goes on at the cursor."""
+        self.running, self._pinned, self.start = None, None, cursor
+
+    def _leave(self, ended: Pass) -> None:
+        epoch = ended.origin.epoch + 1 if self._pinned is None else self._pinned
+        self.running, self._pinned, self.start = None, None, Cursor(epoch, 0, 0)

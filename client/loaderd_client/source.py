@@ -1,0 +1,78 @@
+"""Where the daemon is to be found: a socket, or a config file whose socket follows from it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from loaderd_wire import paths
+from loaderd_wire.errors import ConfigError
+
+EXTRA = "pip install 'loaderd[daemon]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """socket: absolute path, "" if it follows from `config`. config: absolute path with symlinks resolved, or ""."""
+
+    socket: str
+    config: str
+
+    @classmethod
+    def of(cls, text: str) -> Source:
+        """What a user's path means. Raises ConfigError for a config that is not there and for a path no socket can have."""
+        path = os.path.abspath(text)
+        try:
+            kind = os.stat(path).st_mode
+        except (OSError, ValueError):
+            kind = 0
+        if path.endswith(".toml") or stat.S_ISREG(kind):
+            if not stat.S_ISREG(kind):
+                raise ConfigError(f"source={text!r}: there is no such config file")
+            return cls("", os.path.realpath(path))
+        if stat.S_ISDIR(kind):
+            raise ConfigError(f"source={text!r}: a folder; give the daemon's socket or its config file")
+        if "\0" in path:
+            raise ConfigError(f"source={text!r}: a path with a NUL character")
+        problem = paths.too_long(path)
+        if problem:
+            raise ConfigError(problem)
+        return cls(path, "")
+
+    def find(self) -> str:
+        """The socket's absolute path; of a config by its [daemon] socket or the default rule. Raises ConfigError."""
+        if self.socket:
+            return self.socket
+        try:
+            return paths.config_socket(_setting(self.config), self.config, os.environ, os.getuid())
+        except ValueError as error:
+            raise ConfigError(f"{self.config}: [daemon] socket: {error}") from None
+
+
+def _setting(config: str) -> str | None:
+    """[daemon] socket of a config. Whatever else is wrong with the file the daemon itself reports."""
+    toml = _toml()
+    try:
+        with open(config, "rb") as file:
+            tree = toml.load(file)
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{config} is not TOML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{config} cannot be read: {error.strerror}") from None
+    try:
+        given: Any = tree["daemon"]["socket"]
+    except (KeyError, TypeError):
+        return None
+    return given if isinstance(given, str) else None
+
+
+def _toml() -> Any:
+    for name in ("tomllib", "tomli"):
+        try:
+            return import_module(name)
+        except ModuleNotFoundError:
+            continue
+    raise ConfigError(f"a config file needs a TOML parser, which this Python lacks: {EXTRA}, or give the daemon's socket")

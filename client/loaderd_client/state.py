@@ -1,0 +1,108 @@
+"""What `state_dict()` says: a cursor, the fingerprints it belongs to, and the errors counted so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loaderd_wire.errors import ConfigError
+from loaderd_wire.slices import Cursor
+
+VERSION = 1
+MAX = 1 << 62
+NUMPY = str(np.__version__)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - its stubs leave it out
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """order, content: fingerprints as named facts; None as long as nobody knows them. rows, bad: as in Tally."""
+
+    cursor: Cursor
+    order: dict[str, str] | None = None
+    content: dict[str, str] | None = None
+    rows: int = 0
+    bad: int = 0
+    numpy: str = NUMPY
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain ints, strings and dicts; the same on every rank of a run whose ranks have met the same number of bad samples."""
+        return {
+            "version": VERSION,
+            "epoch": self.cursor.epoch,
+            "position": self.cursor.position,
+            "step": self.cursor.step,
+            "order": dict(self.order or {}),
+            "content": dict(self.content or {}),
+            "numpy": self.numpy,
+            "errors": {"rows": self.rows, "bad": self.bad},
+        }
+
+    @classmethod
+    def from_dict(cls, state: Any) -> State:
+        """Raises ConfigError naming the entry that cannot be."""
+        if not isinstance(state, Mapping):
+            raise ConfigError(f"a state is what state_dict() returned, not {type(state).__name__} {state!r:.60}")
+        known: Mapping[str, Any] = state  # pyright: ignore[reportUnknownVariableType] - each entry is checked below
+        version = known.get("version")
+        if version != VERSION:
+            raise ConfigError(f"state: version={version!r}, this loaderd reads version {VERSION}")
+        errors = known.get("errors")
+        if not isinstance(errors, Mapping):
+            raise ConfigError(f"state: errors={errors!r:.60} is not what state_dict() returned")
+        counted: Mapping[str, Any] = errors  # pyright: ignore[reportUnknownVariableType] - each entry is checked below
+        return cls(
+            Cursor(_whole(known, "epoch"), _whole(known, "position"), _whole(known, "step")),
+            _facts(known, "order"),
+            _facts(known, "content"),
+            _whole(counted, "rows"),
+            _whole(counted, "bad"),
+            _text(known, "numpy"),
+        )
+
+    def fits(self, order: Mapping[str, str], content: Mapping[str, str], samples: int) -> list[str]:
+        """Warnings about what differs from the stream's own facts. Raises ConfigError if the order does."""
+        differing = differences(self.order or {}, order) if self.order is not None else ""
+        if differing:
+            raise ConfigError(f"this state belongs to another order of samples: {differing}; load it into the stream that it came from")
+        if self.cursor.position > samples:
+            raise ConfigError(f"state: position={self.cursor.position} is beyond the epoch's {samples} samples")
+        warnings: list[str] = []
+        changed = differences(self.content or {}, content) if self.content is not None else ""
+        if changed:
+            warnings.append(f"the stream has changed since this state was saved: {changed}; going on at its place in the order")
+        if self.numpy != NUMPY:
+            warnings.append(f"this state was saved with numpy {self.numpy}, this is {NUMPY}: random numbers of user code may differ")
+        return warnings
+
+
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """What differs between two fingerprints: "seed was 0, is 1; split was ..."; "" if nothing does."""
+    names = [*old, *(n for n in new if n not in old)]
+    return "; ".join(f"{n} was {old.get(n, 'not set')}, is {new.get(n, 'not set')}" for n in names if old.get(n) != new.get(n))
+
+
+def _whole(known: Mapping[str, Any], name: str) -> int:
+    value = known.get(name)
+    if type(value) is not int or not 0 <= value <= MAX:
+        raise ConfigError(f"state: {name}={value!r:.60} is not a whole number")
+    return value
+
+
+def _text(known: Mapping[str, Any], name: str) -> str:
+    value = known.get(name)
+    if not isinstance(value, str):
+        raise ConfigError(f"state: {name}={value!r:.60} is not a text")
+    return value
+
+
+def _facts(known: Mapping[str, Any], name: str) -> dict[str, str] | None:
+    value = known.get(name)
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"state: {name}={value!r:.60} is not a dict of facts")
+    facts: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType] - checked in the next line
+    if not all(isinstance(k, str) and isinstance(v, str) for k, v in facts.items()):
+        raise ConfigError(f"state: {name} has entries that are not texts")
+    return facts or None

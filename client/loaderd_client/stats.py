@@ -1,0 +1,36 @@
+"""What a loader has done so far, in numbers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Stats:
+    """batches: yielded. waited_s: seconds inside next() in which no batch was ready. copied: batches copied out because too many are held.
+
+    bytes: of the arrays yielded.
+    """
+
+    batches: int = 0
+    waited_s: float = 0.0
+    bytes: int = 0
+    copied: int = 0
+    _since_s: float = 0.0
+
+    def started(self) -> None:
+        if not self._since_s:
+            self._since_s = time.monotonic()
+
+    def picture(self) -> dict[str, int | float]:
+        """wait_fraction: of the time since the first next()."""
+        elapsed_s = time.monotonic() - self._since_s if self._since_s else 0.0
+        fraction = min(1.0, self.waited_s / elapsed_s) if elapsed_s > 0 else 0.0
+        return {
+            "batches": self.batches,
+            "waited_s": self.waited_s,
+            "wait_fraction": fraction,
+            "bytes": self.bytes,
+            "copied_batches": self.copied,
+        }

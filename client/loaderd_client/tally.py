@@ -1,0 +1,40 @@
+"""Bad rows among the rows taken, and when there are too many of them. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from loaderd_wire.errors import BadSample
+
+JUDGED_FROM = 1000  # rows of this rank; before that a fraction says nothing
+LAST = 5
+
+
+class Tally:
+    """rows: taken by all ranks together, so that it is the same on each. bad: those that this rank met."""
+
+    def __init__(self, rows: int = 0, bad: int = 0) -> None:
+        self.rows = rows
+        self.bad = bad
+        self._last: deque[BadSample] = deque(maxlen=LAST)
+
+    def take(self, rows: int, bad: tuple[BadSample, ...]) -> None:
+        self.rows += rows
+        self.bad += len(bad)
+        self._last.extend(bad)
+
+    def verdict(self, max_errors: float, world_size: int, *, epoch_ends: bool) -> str:
+        """Why the run must end, naming the count and the last keys; "" if it need not. `max_errors` as in Welcome."""
+        if not max_errors or not self.bad:
+            return ""
+        rows = max(self.rows // world_size, self.bad)
+        if max_errors >= 1:
+            over, limit = self.bad > max_errors, f"{max_errors:.0f}"
+        else:
+            over = (rows >= JUDGED_FROM or epoch_ends) and self.bad > max_errors * rows
+            limit = f"{max_errors:g} of the rows taken"
+        if not over:
+            return ""
+        keys = ", ".join(repr(b.key) for b in self._last)
+        last = f"; the last: {keys} ({self._last[-1].error}: {self._last[-1].message})" if self._last else ""
+        return f"{self.bad} bad samples in {rows} rows, over max_errors = {limit}{last}"

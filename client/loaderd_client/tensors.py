@@ -1,0 +1,54 @@
+"""torch, and nothing but torch: imported only when tensors are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from loaderd_wire.errors import ConfigError
+
+
+def tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """The array's own memory as a tensor; the array lives as long as any view of the tensor."""
+    return torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType] - torch's stubs
+
+
+def picture(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """(n, h, w, c) memory as its (n, c, h, w) view: channels_last, no copy."""
+    return torch.from_numpy(array).permute(0, 3, 1, 2)  # pyright: ignore[reportUnknownMemberType] - torch's stubs
+
+
+def check_dtype(field: str, dtype: np.dtype[Any]) -> None:
+    """Raises ConfigError if this torch has no such dtype."""
+    try:
+        torch.from_numpy(np.empty(0, dtype))  # pyright: ignore[reportUnknownMemberType] - torch's stubs
+    except TypeError:
+        raise ConfigError(
+            f"output='torch': field {field!r} is {dtype}, which torch {torch.__version__} does not know; use output='numpy', or fields= without it"
+        ) from None
+
+
+def process_group() -> tuple[int, int] | None:
+    """(rank, world size) of the default process group, None if there is none."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return None
+
+
+def in_dataloader_worker() -> bool:
+    return torch.utils.data.get_worker_info() is not None
+
+
+def normalize(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+    """uint8 images (n, c, h, w) as (images / 255 - mean) / std, float32, on their own device and in their own memory format."""
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise ConfigError(f"normalize: images must be uint8 (n, c, h, w), not {images.dtype} {tuple(images.shape)}")
+    channels = images.shape[1]
+    if len(mean) != channels or len(std) != channels or not all(s > 0 for s in std):
+        raise ConfigError(f"normalize: mean={list(mean)!r} and std={list(std)!r} must have {channels} numbers each, those of std above 0")
+    scale = torch.tensor([1 / (255 * s) for s in std], dtype=torch.float32, device=images.device).view(1, -1, 1, 1)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32, device=images.device).view(1, -1, 1, 1)
+    return images.to(torch.float32).mul_(scale).add_(shift)

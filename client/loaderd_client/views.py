@@ -1,0 +1,135 @@
+"""Shared memory as numpy sees it: a segment mapped, its slots cut, and the lease that hangs on the last view of a slot."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from loaderd_wire.errors import ProtocolError
+from loaderd_wire.messages import Batch, Segment
+from loaderd_wire.slots import MAX_ROWS, FieldSpec, SlotLayout, itemsize, slot_layout
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Slot: TypeAlias = Any  # ctypes.Array[c_char], whose stubs hide that it exports its bytes
+Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation
+INDEX_TYPE = np.dtype("<i8")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayField:
+    """Where one field lies in every slot. items: elements of one row."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    items: int
+    row_bytes: int
+
+
+class Slots:
+    """One segment, mapped for reading and writing, as long as this object or any view of a slot lives.
+
+    `specs` are the fields of kind "array" in the order in which they lie (none in a collated stream), `rows` the most a batch has.
+    Raises ProtocolError if the memory is not what `segment` says: it is checked before it is mapped, for a file that could shrink
+    under us would kill the trainer with a bus error.
+    """
+
+    def __init__(self, segment: Segment, fd: int, specs: Sequence[FieldSpec], rows: int) -> None:
+        self.segment = segment
+        self.layout = _layout(segment, specs, rows)
+        self.fields = tuple(_field(s, o) for s, o in zip(self.layout.fields, self.layout.offsets, strict=True))
+        size = segment.slots * segment.slot_bytes
+        _check_memory(fd, size)
+        self.mapping = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._type = ctypes.c_char * segment.slot_bytes
+
+    def slot(self, batch: Batch) -> Slot:
+        """The slot's bytes as the object that its lease hangs on. It is no ndarray: numpy would cut it out of the chains of bases."""
+        if batch.slot >= self.segment.slots or batch.filled > self.layout.rows:
+            raise ProtocolError(f"a batch of {batch.filled} rows in slot {batch.slot}, of {self.segment.slots} for {self.layout.rows} rows")
+        return self._type.from_buffer(self.mapping, batch.slot * self.segment.slot_bytes)
+
+    def bytes_of(self, slot: Slot, offset: int, size: int) -> bytes:
+        """A copy of [offset, offset + size), which must lie in the slot's tail."""
+        if offset < self.layout.tail_offset or offset + size > self.segment.slot_bytes:
+            raise ProtocolError(f"bytes [{offset}, {offset + size}) are not in the tail, which begins at {self.layout.tail_offset}")
+        return bytes(memoryview(slot)[offset : offset + size])
+
+    def described(self, slot: Slot, dtype: str, shape: Sequence[int], offset: int) -> Array:
+        """An array of a collated batch, as its description in the tail says. Raises ProtocolError if it is not within the body."""
+        try:
+            size = itemsize(dtype)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
+        items = 1
+        for n in shape:
+            items *= n
+        begin, end = self.layout.body_offset, self.layout.body_offset + self.layout.body_bytes
+        if offset < begin or offset + items * size > end:
+            raise ProtocolError(f"array [{offset}, {offset + items * size}) is not within the body [{begin}, {end})")
+        flat: Any = np.frombuffer(slot, np.dtype(dtype), items, offset)
+        return flat.reshape(tuple(shape))
+
+
+def array(slot: Slot, field: ArrayField, rows: int) -> Array:
+    """The first `rows` rows of a field: a view that keeps the slot's lease."""
+    flat: Any = np.frombuffer(slot, field.dtype, rows * field.items, field.offset)
+    return flat.reshape((rows, *field.shape))
+
+
+def indices(slot: Slot, rows: int) -> Array:
+    """A private copy of the dataset indices of a batch: int64[rows]."""
+    flat: Any = np.frombuffer(slot, INDEX_TYPE, rows, 0)
+    return flat.copy()
+
+
+def lend(slot: Slot, lease: Lease, over: deque[Lease]) -> None:
+    """When the last view of the slot is collected, `lease` is appended to `over`.
+
+    That may happen in any thread, in the middle of any call, or at exit: so it takes no lock, touches no socket, and after a fork
+    it does nothing, for the parent still has its views.
+    """
+    end = weakref.finalize(slot, _end, over, lease, os.getpid())
+    end.atexit = False
+
+
+def _end(over: deque[Lease], lease: Lease, pid: int) -> None:
+    if os.getpid() == pid:
+        over.append(lease)
+
+
+def _layout(segment: Segment, specs: Sequence[FieldSpec], rows: int) -> SlotLayout:
+    try:
+        layout = slot_layout(specs, rows, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+    except ValueError as error:
+        raise ProtocolError(f"impossible slots: {error}") from None
+    if not 1 <= segment.slots <= MAX_ROWS or layout.slot_bytes > segment.slot_bytes:
+        raise ProtocolError(f"slots of {segment.slot_bytes} bytes are too small for {rows} rows of {layout.slot_bytes} bytes: {segment}")
+    return layout
+
+
+def _field(spec: FieldSpec, offset: int) -> ArrayField:
+    items = spec.row_bytes // itemsize(spec.dtype)
+    return ArrayField(spec.name, np.dtype(spec.dtype), spec.shape, offset, items, spec.row_bytes)
+
+
+def _check_memory(fd: int, size: int) -> None:
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:
+        raise ProtocolError("the segment is not a memfd") from None
+    if not seals & fcntl.F_SEAL_SHRINK:
+        raise ProtocolError("the segment is not sealed against shrinking")
+    has = os.fstat(fd).st_size
+    if has < size:
+        raise ProtocolError(f"the segment has {has} bytes, {size} were announced")

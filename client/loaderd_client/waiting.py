@@ -1,0 +1,67 @@
+"""One wait for the daemon: when to ping, when to warn, when to give up. The clock is handed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PING_S = 1.0
+SILENT_S = 2.5  # without any answer for so long, with pings each second, the daemon "does not answer"
+TURN_S = 2.0  # a longer turn means that this process itself did not run: that time counts towards nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, all above 0: a line in the log after stall_warning_s, an error after timeout_s, a lost daemon's grace reconnect_s."""
+
+    timeout_s: float
+    reconnect_s: float
+    stall_warning_s: float
+
+
+class Wait:
+    """Seconds in which this process could have been told something: turns in which it was stopped count as TURN_S."""
+
+    def __init__(self, now_s: float, limits: Limits) -> None:
+        self._limits = limits
+        self._last_s = now_s
+        self._warn_at_s = limits.stall_warning_s
+        self._pinged_s = 0.0
+        self._heard_s = 0.0
+        self.waited_s = 0.0
+
+    def turn(self, now_s: float) -> None:
+        self.waited_s += min(max(now_s - self._last_s, 0.0), TURN_S)
+        self._last_s = now_s
+
+    def heard(self) -> None:
+        self._heard_s = self.waited_s
+
+    @property
+    def silent(self) -> bool:
+        return self._pinged_s > self._heard_s and self.silence_s >= min(SILENT_S, self._limits.timeout_s / 2)
+
+    @property
+    def silence_s(self) -> float:
+        return self.waited_s - self._heard_s
+
+    def ping_due(self) -> bool:
+        """True once a second, first after one second."""
+        if self.waited_s - self._pinged_s < PING_S:
+            return False
+        self._pinged_s = self.waited_s
+        return True
+
+    def warning_due(self) -> bool:
+        """True after stall_warning_s, then each time the wait has doubled: a night's wait is a screenful, not a disk."""
+        if self.waited_s < self._warn_at_s:
+            return False
+        self._warn_at_s = self.waited_s * 2
+        return True
+
+    def over(self, limit_s: float) -> bool:
+        return self.waited_s >= limit_s
+
+    def pause_s(self, limit_s: float) -> float:
+        """How long to sleep at most before the next look."""
+        due = min(self._pinged_s + PING_S, self._warn_at_s, limit_s)
+        return min(max(due - self.waited_s, 0.001), PING_S)
