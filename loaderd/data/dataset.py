@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loaderd.data.plan import StreamPlan
@@ -21,7 +21,7 @@ class DatasetSource:
     def __init__(self, plan: StreamPlan) -> None:
         assert plan.dataset is not None
         self.name = plan.dataset
-        self._inner = build(plan.dataset, "dataset", **plan.dataset_args)
+        self._inner: Any = build(plan.dataset, "dataset", **plan.dataset_args)
         self.total = count_of(self._inner, plan.dataset, "dataset")
         self.many = callable(getattr(self._inner, "__getitems__", None))
         classes = getattr(self._inner, "classes", ())
@@ -49,8 +49,9 @@ class DatasetSource:
     def fetch(self, indices: Sequence[int]) -> list[Any]:
         """What `__getitems__` returns, one value an index, not yet looked at."""
         values = self._inner.__getitems__(list(indices))
-        if not isinstance(values, Sequence) or len(values) != len(indices):
-            got = f"{len(values)} values" if isinstance(values, Sequence) else type(values).__name__
+        rows = hasattr(values, "__len__") and not isinstance(values, (Mapping, str, bytes))
+        if not rows or len(values) != len(indices):
+            got = f"{len(values)} values" if rows else f"a {type(values).__name__}"
             raise BadValue(f"{self.name}.__getitems__ of {len(indices)} indices returned {got}")
         return list(values)
 

@@ -18,6 +18,11 @@ IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".we
 NO_LABEL = -1
 
 
+def _shown(path: str) -> str:
+    """A name for people: bytes that are not UTF-8 as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """One file with the name of an image. path: relative to the folder, as the filesystem's bytes. label: NO_LABEL in a flat folder."""
@@ -65,7 +70,7 @@ class Listing:
     def _list(self) -> None:
         names, folders = self._scan(self.folder)
         self._names = sorted(folders)
-        self.classes = tuple(os.fsencode(name).decode("utf-8", "backslashreplace") for name in self._names)
+        self.classes = tuple(_shown(name) for name in self._names)
         for name in self.classes:
             self._digest.update(name.encode() + b"\0")
         if not folders:
@@ -89,7 +94,7 @@ class Listing:
         try:
             stat = os.stat(os.path.join(self.folder, below))
         except OSError as error:
-            self.unreadable.append((below, error.strerror or str(error)))
+            self.unreadable.append((_shown(below), error.strerror or str(error)))
             return
         here = (stat.st_dev, stat.st_ino)
         if here in above:
@@ -99,7 +104,7 @@ class Listing:
             with os.scandir(os.path.join(self.folder, below)) as entries:
                 folders = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
         except OSError as error:
-            self.unreadable.append((below, error.strerror or str(error)))
+            self.unreadable.append((_shown(below), error.strerror or str(error)))
             return
         for name in folders:
             yield from self._places(os.path.join(below, name), (*above, here))
@@ -120,7 +125,7 @@ class Listing:
                     else:
                         self._image(entry, names)
         except OSError as error:
-            self.unreadable.append((os.path.relpath(path, self.folder), error.strerror or str(error)))
+            self.unreadable.append((_shown(os.path.relpath(path, self.folder)), error.strerror or str(error)))
         return names, folders
 
     def _image(self, entry: os.DirEntry[str], names: list[tuple[str, int, int]]) -> None:
@@ -132,7 +137,7 @@ class Listing:
             reason = "a broken link" if entry.is_symlink() else "not a file"
         except OSError as error:
             reason = error.strerror or str(error)
-        self.unreadable.append((os.path.relpath(entry.path, self.folder), reason))
+        self.unreadable.append((_shown(os.path.relpath(entry.path, self.folder)), reason))
 
     def _write(self, place: str, names: list[tuple[str, int, int]], label: int) -> None:
         for name, size, mtime in sorted(names):

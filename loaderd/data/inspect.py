@@ -83,7 +83,7 @@ def inspect_db(path: str) -> Inspection:
     store = open_store(path)
     try:
         record = store.get(own.META_KEY)
-        known: dict[str, Any] = _own(store, own.unpack_meta(record)) if own.is_meta(record) else _unknown(store)
+        known: dict[str, Any] = _own(store, own.unpack_meta(record)) if record is not None and own.is_meta(record) else _unknown(store)
         ends = [item for item, _ in zip(store.items(), range(3), strict=False)]
         tail = [item for item, _ in zip(store.items(backward=True), range(2), strict=False)]
         return Inspection(

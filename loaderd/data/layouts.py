@@ -128,7 +128,7 @@ def choose(store: Store, plan: StreamPlan) -> OwnLayout | UserLayout:
     if plan.layout not in NAMES:
         raise SourceError(f'layout = "{plan.layout}": not in this version; there are {", ".join(NAMES)} and "package.module:Class"')
     record = store.get(own.META_KEY)
-    if not own.is_meta(record):
+    if record is None or not own.is_meta(record):
         if store.get(own.PART_KEY) is not None:
             raise SourceError(f"{store.path}: is a `loaderd pack` that was not finished: run the same pack again, it goes on where it was")
         raise SourceError(unknown(store))

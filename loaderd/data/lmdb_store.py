@@ -146,6 +146,21 @@ def open_file(path: str) -> tuple[int, str]:
         raise SourceError(f"{file}: cannot be read: {error.strerror}") from None
 
 
+def is_sound(file: str) -> bool:
+    """True if `file` is a database with all of its pages."""
+    try:
+        fd, file = open_file(file)
+    except SourceError:
+        return False
+    try:
+        read_facts(fd, file)
+    except SourceError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
 class Store:
     """One open database. Made by `open_store`; values are views into the file, valid until `close()`."""
 

@@ -18,7 +18,7 @@ import msgpack
 
 from loaderd.data import own
 from loaderd.data.faults import SampleFault, SourceError
-from loaderd.data.lmdb_store import WriteFault, Writer
+from loaderd.data.lmdb_store import WriteFault, Writer, is_sound
 from loaderd.data.sample import Sample
 
 BATCH_BYTES = 16 << 20
@@ -206,9 +206,8 @@ def _described(sample: Sample) -> tuple[tuple[str, int, str, tuple[int, ...]], .
 def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad, notes: tuple[str, ...] = ()) -> PackReport:
     """Pack all of them into `target`, a file that must not exist. Raises SourceError in one line; what was done is kept for the next call."""
     with _claimed(target) as part:
-        empty = os.path.getsize(part) == 0
         try:
-            run, writer, restarted = _opened(samples, part, empty, on_progress, on_bad)
+            run, writer, restarted = _opened(samples, part, on_progress, on_bad)
             try:
                 run.go()
                 meta = run.finish()
@@ -230,21 +229,16 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad, 
         )  # fmt: skip
 
 
-def _opened(samples: Samples, part: str, empty: bool, on_progress: OnProgress, on_bad: OnBad) -> tuple[_Run, Writer, bool]:
-    """(the run, its writer, whether an older part was thrown away)."""
+def _opened(samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad) -> tuple[_Run, Writer, bool]:
+    """(the run, its writer, whether an older part was thrown away: it was damaged, or of another source)."""
     restarted = False
     while True:
-        try:
+        empty = os.path.getsize(part) == 0
+        if empty or is_sound(part):
             writer = Writer(part)
-        except WriteFault as error:
-            if error.full or empty or restarted:
-                raise
-            os.truncate(part, 0)  # whatever it was, it is not a database any longer
-            restarted = True
-            continue
-        run = _Run(samples, writer, on_progress, on_bad)
-        if empty or restarted or not run.fresh:
-            return run, writer, restarted
-        writer.close()
+            run = _Run(samples, writer, on_progress, on_bad)
+            if empty or not run.fresh:
+                return run, writer, restarted
+            writer.close()
         os.truncate(part, 0)
         restarted = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from loaderd.data.dataset import DatasetSource
 from loaderd.data.faults import SampleFault, SourceError
 from loaderd.data.folder import NO_LABEL, Listing
 from loaderd.data.images import decode
-from loaderd.data.pack import OnBad, OnProgress, PackReport, pack
+from loaderd.data.pack import LISTED, OnBad, OnProgress, PackReport, pack
 from loaderd.data.plan import StreamPlan
 from loaderd.data.sample import Sample
 
@@ -71,8 +72,11 @@ def pack_imagefolder(folder: str, target: str, *, progress: OnProgress = _quiet,
         if listing.empty:
             more = ", ..." if len(listing.empty) > 5 else ""
             notes.append(f"{len(listing.empty)} classes have no images: {', '.join(listing.empty[:5])}{more}")
-        notes += [f"{name}: {reason}" for name, reason in listing.unreadable[:100]]
-        return pack(_Folder(listing, verify), target, progress, bad, tuple(notes))
+        for name, reason in listing.unreadable:
+            bad(name, reason)
+        report = pack(_Folder(listing, verify), target, progress, bad, tuple(notes))
+        listed = (*listing.unreadable, *report.bad)[:LISTED]
+        return replace(report, bad=listed, bad_count=report.bad_count + len(listing.unreadable))
 
 
 class _Dataset:

@@ -66,7 +66,7 @@ def batch_specs(batch: Mapping[str, Any], images: frozenset[str] | set[str]) -> 
     specs: list[FieldSpec] = []
     for name, value in batch.items():
         if isinstance(value, np.ndarray):
-            picture = name in images and value.ndim == 4 and value.shape[3] in (1, 3, 4) and value.dtype in (np.uint8, np.float32)
+            picture = name in images and value.ndim == 4 and value.shape[3] in (1, 3, 4) and value.dtype.name in ("uint8", "float32")
             specs.append(FieldSpec(name, value.dtype.str, value.shape[1:], image=picture))
         else:
             specs.append(FieldSpec(name, "", (), "bytes" if value and isinstance(value[0], bytes) else "text"))

@@ -1,38 +1,10 @@
-/* The entropy-coded part of a JPEG, read and written again with restart markers and Huffman tables of its own.
- *
- * A plain shared object without Python's headers, called through ctypes by transcode.py, which parses and writes all headers. Nothing is
- * transformed back: quantised coefficients go in and the same ones come out, so the pixels can't change.
- *
- * Every length and index that comes from the file is checked here or, where it says so, by the caller. A picture serves one thread at a time.
- */
-#include <stddef.h>
-#include <stdint.h>
+/* Reading: scans of a sequential or progressive JPEG to the symbols of a sequential one. */
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#include "jpeg.h"
 
-enum { NO_MEMORY = -1, TRUNCATED = -2, BAD_CODE = -3, BAD_TABLE = -4, BAD_VALUE = -5, BAD_MARKER = -6, NO_ROOM = -7, LONG_TILE = -8 };
-enum { MAX_BLOCKS = 10, FAST = 10, DC_BITS = 11, AC_BITS = 10, SLACK = 8192 };
-#define LAST (1u << 24)    /* this symbol ends its block */
 #define ONES 0x0101010101010101u
-
-typedef struct {
-    int h, v;           /* sampling factors = blocks of it in an MCU, across and down */
-    int columns, rows;  /* blocks in a scan of this component alone */
-    int stride;         /* blocks in a row, padded to whole MCUs */
-    int16_t *blocks;    /* progressive only: 64 coefficients each, in zigzag order */
-} Component;
-
-typedef struct {
-    int components, mcu_columns, mcu_rows, per_mcu;
-    Component component[3];
-    uint8_t owner[MAX_BLOCKS];  /* which component a block of an MCU belongs to */
-    int16_t *dc;                /* one a block, in the order of an interleaved scan */
-    size_t blocks;
-    uint32_t *ac;               /* bits | symbol << 16 | LAST, blocks one after another */
-    size_t count, capacity;
-} Picture;
 
 /* ---- bits in ---- */
 
@@ -46,8 +18,9 @@ typedef struct {
 static void refill(Reader *r) {
     if (r->done) return;
     if (r->end - r->at >= 8) {
-        uint64_t word = 0;
-        for (int i = 0; i < 8; i++) word = word << 8 | r->at[i];
+        const uint8_t *b = r->at;
+        uint64_t word = (uint64_t)b[0] << 56 | (uint64_t)b[1] << 48 | (uint64_t)b[2] << 40 | (uint64_t)b[3] << 32 | (uint64_t)b[4] << 24 |
+                        (uint64_t)b[5] << 16 | (uint64_t)b[6] << 8 | b[7];
         uint64_t inverse = ~word;
         if (!((inverse - ONES) & ~inverse & (ONES << 7))) {  /* no 0xFF among the eight */
             r->bits |= word >> r->count;
@@ -237,8 +210,9 @@ static int progressive(Reader *r, Scan *s, int c, int16_t *block) {
         return 0;
     }
     int error = difference(r, &s->dc[c], &s->predicted[c]);
+    if (error || abs(s->predicted[c]) * (1 << s->low) > 2047) return error ? error : BAD_VALUE;
     block[0] = (int16_t)(s->predicted[c] * (1 << s->low));
-    return error;
+    return 0;
 }
 
 static int one_unit(Picture *p, Reader *r, Scan *s, int unit) {
