@@ -1,0 +1,161 @@
+"""What Linux tells and does about processes: pidfds, parent death, orphans, states, memory, and what an ending means."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+from dataclasses import dataclass
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+
+DUMP_SIGNAL = signal.SIGRTMIN + 11  # reserved: workers answer it with their stacks
+
+# What a process does to itself. Any other signal came from outside.
+OWN_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS})
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl({option}): {os.strerror(code)}")
+
+
+def die_with_parent(parent: int) -> None:
+    """This process gets SIGKILL when the thread that made it ends. Exits at once where `parent` (a pid) is not its parent any longer."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parent ends become children of this process instead of init's."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_name(name: str) -> None:
+    """The name that ps and top show for this thread, cut to 15 bytes."""
+    buffer = ctypes.create_string_buffer(name.encode()[:15])
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_NAME, buffer, 0, 0, 0)
+
+
+def ended(pidfd: int, timeout_s: float = 0.0) -> bool:
+    """Whether the process of this pidfd is dead (it may be unreaped), waiting up to timeout_s for it."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1e3))
+
+
+def send_signal(pidfd: int, number: int) -> bool:
+    """Send a signal through a pidfd: it can hit nobody else. False if the process is dead and reaped."""
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def kill_group(leader: int, session: int) -> None:
+    """SIGKILL the process group that `leader` (a pid) leads, or led, in a session. A group of another session with that number,
+    which has come to it after the leader was reaped, is left alone."""
+    if any(_ids(pid) == (leader, session) for pid in _all_pids()):
+        _kill_group(leader)
+
+
+def kill_unreaped_group(leader: int) -> None:
+    """SIGKILL the group of a leader that nobody has reaped yet, so that its number cannot be another's."""
+    _kill_group(leader)
+
+
+def _kill_group(leader: int) -> None:
+    # There may be nobody left in it, or only what has become another user's.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def children() -> list[int]:
+    """Pids of this process's children, zombies included."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [pid for pid in _all_pids() if (fields := _stat(pid)) and int(fields[1]) == me]
+
+
+def threads() -> int:
+    """Threads of this process, native ones included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal or a debugger; False where it is gone."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] in "Tt"
+
+
+def anonymous_bytes(pid: int) -> int:
+    """RssAnon + VmSwap of a process: what it holds for itself, without slots and database pages. 0 where it is gone."""
+    total = 0
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith((b"RssAnon:", b"VmSwap:")):
+                    total += int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0
+    return total
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/<pid>/stat from the third on (state, ppid, pgrp, session, ...); empty where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].decode("ascii").split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _ids(pid: int) -> tuple[int, int]:
+    """(process group, session) of a process; zeros where it is gone."""
+    fields = _stat(pid)
+    return (int(fields[2]), int(fields[3])) if fields else (0, 0)
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def was_killed(status: int | None) -> bool:
+    """Whether this wait status tells of a SIGKILL."""
+    return status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a process ended. own, cause: as in WorkerDied."""
+
+    own: bool
+    cause: str
+
+
+def ending(status: int | None, *, out_of_memory: bool = False) -> Ending:
+    """What a wait status tells; None: nobody could learn it. out_of_memory: the cgroup's oom_kill count rose meanwhile."""
+    if status is None:
+        return Ending(False, "ended together with the template, status unknown")
+    if os.WIFEXITED(status):
+        return Ending(True, f"exit code {os.WEXITSTATUS(status)}")
+    number = os.WTERMSIG(status)
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    if number == signal.SIGKILL and out_of_memory:
+        return Ending(True, f"{name} (out of memory)")
+    return Ending(number in OWN_SIGNALS, name)

@@ -1,0 +1,96 @@
+"""The scoreboard: one shared page or more in which each worker says what it is doing, for whoever must judge it after its death.
+
+line (LINE bytes): word uint64 | pad to 16 | key of even rows | key of odd rows       key: length uint16, then up to KEY bytes UTF-8
+
+The word is one aligned store. A row's key is written before its word and into the buffer of the row's parity, so that the key of the
+row that the word names is not overwritten while the word names it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+
+from loaderd.core.jobs import stamp, unstamp
+
+LINE = 512
+KEY = 120
+KEY_AT = 16
+KEY_BYTES = 128
+READS = 8  # tries to read word and key without the worker moving on meanwhile; after that the word goes out without a key
+
+
+class Scoreboard:
+    """The daemon's side. Owns the memfd `fd` and the mapping."""
+
+    def __init__(self, lines: int) -> None:
+        self.lines = lines
+        size = -(-lines * LINE // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.fd = os.memfd_create("loaderd-scoreboard", os.MFD_CLOEXEC)
+        os.ftruncate(self.fd, size)
+        self._map = mmap.mmap(self.fd, size)
+        self._words = memoryview(self._map).cast("Q")
+
+    def read(self, line: int) -> tuple[int, str]:
+        """(word, key) of a line, which belong together; key "" where the worker was too quick, or said none."""
+        at = line * LINE // 8
+        word = self._words[at]
+        for _ in range(READS):
+            key = self._key(line, unstamp(word)[1])
+            again = self._words[at]
+            if again == word and key == self._key(line, unstamp(word)[1]):
+                return word, key
+            word = again
+        return word, ""
+
+    def clear(self, line: int) -> None:
+        """Make a line new, for the next worker. Its last one must be dead."""
+        self._map[line * LINE : (line + 1) * LINE] = bytes(LINE)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self.fd >= 0:
+            self._words.release()
+            self._map.close()
+            os.close(self.fd)
+            self.fd = -1
+
+    def _key(self, line: int, row: int) -> str:
+        at = line * LINE + KEY_AT + (row & 1) * KEY_BYTES
+        size = min(int.from_bytes(self._map[at : at + 2], "little"), KEY)
+        return self._map[at + 2 : at + 2 + size].decode("utf-8", "replace")
+
+
+class Line:
+    """A worker's own line. Children that user code forks don't have it mapped.
+
+    Does nothing in any other process than the one that made it: whoever falls back into the worker's loop in a forked child stops.
+    """
+
+    def __init__(self, fd: int, line: int) -> None:
+        first = line * LINE // mmap.PAGESIZE * mmap.PAGESIZE
+        self._map = mmap.mmap(fd, mmap.PAGESIZE, offset=first)
+        self._map.madvise(mmap.MADV_DONTFORK)
+        self._at = line * LINE - first
+        self._word = ctypes.c_uint64.from_buffer(self._map, self._at)
+        self._pid = os.getpid()
+
+    def stamp(self, job: int, row: int, stage: int) -> None:
+        """Say what comes next. Ends a process that is not the worker."""
+        if os.getpid() != self._pid:
+            os._exit(1)
+        self._word.value = stamp(job, row, stage)
+
+    def name(self, row: int, key: str) -> None:
+        """The key that belongs to `row`; before the row's first stamp. "" for none."""
+        if os.getpid() != self._pid:
+            os._exit(1)
+        text = key.encode("utf-8", "replace")[:KEY]
+        at = self._at + KEY_AT + (row & 1) * KEY_BYTES
+        self._map[at : at + 2] = b"\0\0"
+        self._map[at + 2 : at + 2 + len(text)] = text
+        self._map[at : at + 2] = len(text).to_bytes(2, "little")
+
+    def idle(self) -> None:
+        self.stamp(0, 0, 0)

@@ -1,0 +1,287 @@
+"""The local engine: workers on this host, forked from the template, that run the scheduler's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from loaderd.core.events import Event, Look, Seen, WorkerDied, WorkerDone, WorkerReady
+from loaderd.core.jobs import Done, Job, Kind
+from loaderd.data.plan import StreamPlan
+from loaderd.drivers import processes
+from loaderd.drivers.loop import Loop, Timer
+from loaderd.drivers.orders import Map, OpenFault, Setup, StreamFacts, Unmapped, Use
+from loaderd.drivers.scoreboard import Scoreboard
+from loaderd.engines.hand import Boss, Death, Hand, State
+from loaderd.engines.oom import OomWatch
+from loaderd.engines.output import Log
+from loaderd.engines.probes import Prober
+from loaderd.engines.segments import SegmentTable
+from loaderd.engines.template import Template
+from loaderd_wire.errors import ProtocolError
+from loaderd_wire.messages import Segment
+from loaderd_wire.slots import FieldSpec
+
+__all__ = ["LocalPool", "OpenFault", "StreamFacts"]
+
+FIRST_PROBE = 1 << 40  # probing workers have numbers from here on, which no scheduler's worker has
+SPARE_PLACES = 16  # beyond twice the workers: stand-ins for those that cannot be killed
+ANON_S = 1.0  # memory of a worker is looked at no more often
+BOOT_S = 120.0
+PLACE_S = 1.0
+NEW_TEMPLATE_S = 5.0
+CLOSE_S = 5.0
+
+
+class LocalPool:
+    """Does the scheduler's actions and answers with events through `emit`, never from inside a call.
+
+    plans: every stream. start_method: "forkserver" or "spawn". init: "pkg.module:function" or "". folder: first on the workers'
+    sys.path, "" for none. log(level, text). oom_kills(): the cgroup's oom_kill count. `close` it.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        plans: Sequence[StreamPlan],
+        *,
+        num_workers: int,
+        start_method: str = "forkserver",
+        init: str = "",
+        folder: str = "",
+        emit: Callable[[Event], None],
+        log: Log,
+        sample_timeout_s: float = 30.0,
+        oom_kills: Callable[[], int] = lambda: 0,
+        boot_s: float = BOOT_S,
+    ) -> None:
+        self._loop = loop
+        self._emit = emit
+        self._log = log
+        self._sample_timeout_s = sample_timeout_s
+        self._boot_s = boot_s
+        self._num_workers = num_workers
+        self._setup = Setup(tuple(plan.to_json() for plan in plans), folder, init or "", num_workers, 0, "none")
+        self._worker_places = 2 * num_workers + SPARE_PLACES
+        self._board = Scoreboard(self._worker_places + len(plans) + SPARE_PLACES)
+        self._template = Template(loop, self._setup, start_method, self, log, boot_s=boot_s)
+        self._segments = SegmentTable()
+        self._facts: dict[str, StreamFacts] = {}
+        self._hands: dict[int, Hand] = {}  # scheduler's workers and probes, until they are gone
+        self._delayed: dict[int, Timer] = {}
+        self._awaited: set[Hand] = set()  # of a dead template: a new one is started when they are dead
+        self._awaiting: Timer | None = None
+        self._next_probe = FIRST_PROBE
+        self._anon_s: dict[int, float] = {}
+        self._lost_s = loop.lost_s
+        self._oom = OomWatch(oom_kills)
+        self._closed = False
+
+    # -- the scheduler's actions
+
+    def start(self, worker: int, delay_s: float) -> None:
+        """Start worker `worker` not before delay_s from now. Answer: WorkerReady or WorkerDied."""
+        if worker in self._hands or worker in self._delayed:
+            raise ValueError(f"worker {worker} is there already")
+        self._delayed[worker] = self._loop.later(delay_s, lambda: self._start(worker))
+
+    def send(self, worker: int, job: Job) -> None:
+        """Hand a job to a worker that is ready; its stream is opened, its segment added. Answer: WorkerDone or WorkerDied."""
+        hand = self._hands[worker]
+        facts = self._facts[job.stream]
+        if job.stream not in hand.used:
+            hand.used.add(job.stream)
+            hand.send(Use(job.stream, facts.identity, facts.total, facts.sample_specs))
+        if job.kind != Kind.TRIAL:
+            self._segments.give(job.segment, hand)
+        hand.jobs[job.job] = job
+        self._oom.look(self._loop.now_s())
+        hand.send(job)
+
+    def dump(self, worker: int) -> None:
+        """Have a worker write its stacks. Nothing happens if it is dead already."""
+        if worker in self._hands:
+            self._hands[worker].dump()
+
+    def kill(self, worker: int, why: str) -> None:
+        """Kill a worker, in whatever state it is. Answer: WorkerDied, unless it has been given already."""
+        if worker in self._delayed:
+            self._delayed.pop(worker).cancel()
+            self._loop.soon(lambda: self._emit(WorkerDied(worker, False, f"never started: {why}", Seen(worker, 0, "", False, 0), "", "")))
+        elif worker in self._hands:
+            self._hands[worker].kill(why)
+
+    def retire(self, worker: int) -> None:
+        """Ask a worker to end. Answer: WorkerDied."""
+        if worker in self._delayed or self._hands[worker].state in (State.WAITING, State.FORKING, State.BOOTING):
+            self.kill(worker, "retired")
+        else:
+            self._hands[worker].leave()
+
+    # -- streams and segments
+
+    def open(self, stream: str, done: Callable[[StreamFacts | OpenFault], None]) -> None:
+        """Find out what a stream is, in a worker of its own; done() is called from the loop."""
+
+        def found(answer: StreamFacts | OpenFault) -> None:
+            if isinstance(answer, StreamFacts):
+                self._facts[stream] = answer
+            done(answer)
+
+        number = self._next_probe
+        self._next_probe += 1
+        self._begin(number, Prober(self._loop, stream, self._sample_timeout_s, found), f"probe of stream {stream!r}")
+
+    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
+        """Jobs may name this segment from now on. fields: what its slots hold, in order; rows: of one slot. The caller keeps fd."""
+        self._segments.add(Map(segment, fields, rows, self._facts[stream].collated), fd)
+
+    def drop_segment(self, segment: int, done: Callable[[], None]) -> None:
+        """No job names it from now on; done() when the last worker has unmapped it, perhaps at once."""
+        self._segments.drop(segment, done)
+
+    # -- looking
+
+    def look(self) -> Look:
+        """Every worker that has a job: what its line on the scoreboard says, whether it is stopped, now and then its memory."""
+        now_s, lost_s = self._loop.now_s(), self._loop.lost_s
+        starved, self._lost_s = lost_s > self._lost_s, lost_s
+        self._oom.look(now_s)
+        return Look(tuple(self._seen(hand, now_s, starved) for hand in self._busy()))
+
+    def picture(self) -> dict[str, Any]:
+        """JSON-able, but for the numbers that "workers" goes by: the template and every process of the pool."""
+        facts = {number: self._facts_of(hand) for number, hand in self._hands.items()}
+        return {
+            "template": {"pid": self._template.pid, "ready": self._template.ready},
+            "probes": [fact for number, fact in facts.items() if number >= FIRST_PROBE],
+            "workers": {number: fact for number, fact in facts.items() if number < FIRST_PROBE},
+        }
+
+    def close(self) -> None:
+        """Kill and reap everything, now. Only a process in disk sleep may outlive this, with nothing of ours but its mappings. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for timer in (*self._delayed.values(), *([self._awaiting] if self._awaiting else [])):
+            timer.cancel()
+        self._template.close(CLOSE_S)
+        for hand in self._hands.values():
+            hand.bury(CLOSE_S)
+        self._hands.clear()
+        self._segments.close()
+        self._board.close()
+
+    # -- what the template says
+
+    def template_ready(self) -> None:
+        for hand in tuple(self._hands.values()):
+            if hand.state == State.WAITING:
+                hand.fork(self._boot_s)
+
+    def forked(self, worker: int, pid: int, pidfd: int) -> None:
+        self._hands[worker].forked(pid, pidfd)
+
+    def not_forked(self, worker: int, text: str) -> None:
+        self._hands[worker].not_forked(text)
+
+    def ended(self, worker: int, status: int) -> None:
+        hand = self._hands.get(worker)
+        if hand is not None:
+            hand.ended(status, out_of_memory=processes.was_killed(status) and self._oom.rose(self._loop.now_s()))
+
+    def template_died(self) -> None:
+        self._awaited = {hand for hand in self._hands.values() if hand.alive or hand.state == State.DEAD}
+        self._awaiting = self._loop.later(NEW_TEMPLATE_S, self._wait_no_longer)
+        for hand in tuple(self._hands.values()):
+            hand.template_died()
+        self._new_template()
+
+    def template_hopeless(self, text: str) -> None:
+        for hand in tuple(self._hands.values()):
+            if hand.state == State.WAITING:
+                hand.never(text)
+
+    # -- what workers say
+
+    def hand_ready(self, hand: Hand) -> None:
+        self._emit(WorkerReady(hand.worker))
+
+    def hand_said(self, hand: Hand, message: Any) -> None:
+        first = next(iter(hand.jobs.values()), None)
+        if isinstance(message, Done) and first is not None and answers(message, first):
+            del hand.jobs[message.job]
+            self._emit(WorkerDone(hand.worker, message))
+        elif not (isinstance(message, Unmapped) and self._segments.unmapped(message.segment, hand)):
+            raise ProtocolError(f"{message!r:.100} while it does {first}")
+
+    def hand_died(self, hand: Hand, death: Death) -> None:
+        seen = Seen(hand.worker, death.word, death.key, False, 0)
+        self._emit(WorkerDied(hand.worker, death.own, death.cause, seen, death.stack, death.boot))
+
+    # -- inside
+
+    def _start(self, worker: int) -> None:
+        del self._delayed[worker]
+        self._begin(worker, self, f"worker {worker}")
+
+    def _begin(self, number: int, boss: Boss, name: str) -> None:
+        probing = number >= FIRST_PROBE
+        taken = {hand.place for hand in self._hands.values()}
+        places = range(self._worker_places, self._board.lines) if probing else range(self._worker_places)
+        place = next((place for place in places if place not in taken), None)
+        if place is None:
+            # So many cannot be killed that their stand-ins have no place: wait for one of them.
+            timer = self._loop.later(PLACE_S, lambda: (self._delayed.pop(number), self._begin(number, boss, name)))
+            self._delayed[number] = timer
+            return
+        setup = Setup(self._setup.plans, self._setup.folder, self._setup.init, self._num_workers, place, "none")
+        hand = Hand(self._loop, self._board, self._template, setup, number, name, boss=boss, gone=self._buried, log=self._log)
+        self._hands[number] = hand
+        if self._template.ready:
+            hand.fork(self._boot_s)
+        elif not self._awaited:
+            self._template.ensure()
+
+    def _buried(self, hand: Hand) -> None:
+        """A hand is gone: before anybody is told, nothing here knows it any longer."""
+        del self._hands[hand.worker]
+        self._anon_s.pop(hand.worker, None)
+        self._segments.died(hand)
+        if hand in self._awaited:
+            self._awaited.discard(hand)
+            self._new_template()
+
+    def _new_template(self) -> None:
+        if self._awaiting is not None and not self._awaited:
+            self._awaiting.cancel()
+            self._awaiting = None
+            if any(hand.state == State.WAITING for hand in self._hands.values()):
+                self._template.ensure()
+
+    def _wait_no_longer(self) -> None:
+        names = ", ".join(sorted(hand.name for hand in self._awaited))
+        self._log("warning", f"{names} cannot be killed; a new template is started all the same")
+        self._awaited = set()
+        self._new_template()
+
+    def _facts_of(self, hand: Hand) -> dict[str, Any]:
+        anon = processes.anonymous_bytes(hand.pid) if hand.alive and hand.pid else 0
+        return {"name": hand.name, "pid": hand.pid, "process": hand.state.value, "place": hand.place, "anon_bytes": anon}
+
+    def _busy(self) -> list[Hand]:
+        return [hand for hand in self._hands.values() if hand.state == State.READY and hand.jobs]
+
+    def _seen(self, hand: Hand, now_s: float, starved: bool) -> Seen:
+        word, key = hand.look()
+        anon = 0
+        if now_s - self._anon_s.get(hand.worker, -ANON_S) >= ANON_S:
+            self._anon_s[hand.worker] = now_s
+            anon = processes.anonymous_bytes(hand.pid)
+        return Seen(hand.worker, word, key, starved or processes.stopped(hand.pid), anon)
+
+
+def answers(done: Done, job: Job) -> bool:
+    """Whether this can be a worker's answer to this job: user code may have got hold of its socket."""
+    rows = range(job.first, job.last)
+    return done.job == job.job and all(bad.row in rows for bad in done.bad) and all(row.row in rows for row in done.replaced)

@@ -1,0 +1,76 @@
+"""Opening a stream: a worker of its own finds out what it is, and is judged by the same deadline as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from loaderd.core.jobs import Stage, unstamp
+from loaderd.drivers import processes
+from loaderd.drivers.loop import Loop, Timer
+from loaderd.drivers.orders import OpenFault, Probe, StreamFacts
+from loaderd.engines.hand import Death, Hand
+from loaderd_wire.errors import ProtocolError
+
+OPEN_FACTOR = 10  # building an index takes longer than a sample
+
+
+class Prober:
+    """Boss of one probing worker; calls done() once, with what it found or why it found nothing."""
+
+    def __init__(self, loop: Loop, stream: str, timeout_s: float, done: Callable[[StreamFacts | OpenFault], None]) -> None:
+        self._loop = loop
+        self._stream = stream
+        self._timeout_s = timeout_s
+        self._done = done
+        self._answer: StreamFacts | OpenFault | None = None
+        self._word = -1
+        self._since_s = 0.0
+        self._hung = ""
+        self._timer: Timer | None = None
+
+    def hand_ready(self, hand: Hand) -> None:
+        hand.send(Probe(self._stream))
+        self._since_s = self._loop.now_s()
+        self._watch(hand)
+
+    def hand_said(self, hand: Hand, message: Any) -> None:
+        if not isinstance(message, (StreamFacts, OpenFault)) or message.stream != self._stream or self._answer is not None:
+            raise ProtocolError(f"{message!r:.60} in answer to a probe of stream {self._stream!r}")
+        self._answer = message
+        self._stop()
+        hand.leave()
+
+    def hand_died(self, hand: Hand, death: Death) -> None:
+        self._stop()
+        self._done(self._answer or self._fault(death))
+
+    def _fault(self, death: Death) -> OpenFault:
+        if death.boot:
+            return OpenFault(self._stream, "user code", death.boot.splitlines()[0], death.boot)
+        _, _, stage = unstamp(death.word)
+        where = f"while it made sample {death.key!r} ({stage.name.lower()})" if death.key else f"in stage {stage.name.lower()}"
+        if self._hung:
+            return OpenFault(self._stream, "user code", self._hung, death.stack)
+        return OpenFault(self._stream, "data", f"the worker that opened it died {where}: {death.cause}", death.stack)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self, hand: Hand) -> None:
+        now_s = self._loop.now_s()
+        word, key = hand.look()
+        stage = unstamp(word)[2]
+        if word != self._word or processes.stopped(hand.pid):
+            self._word, self._since_s = word, now_s
+        limit_s = self._timeout_s * (OPEN_FACTOR if stage in (Stage.OPEN, Stage.COLLATE, Stage.IDLE) else 1)
+        if now_s - self._since_s > limit_s:
+            what = f"sample {key!r} hangs in stage {stage.name.lower()}" if key else f"opening it hangs in stage {stage.name.lower()}"
+            self._hung = f"{what} for more than {limit_s:g} s (sample_timeout_s = {self._timeout_s:g})"
+            hand.dump()
+            hand.kill(self._hung)
+            self._timer = None
+            return
+        self._timer = self._loop.later(min(1.0, self._timeout_s / 4), lambda: self._watch(hand))

@@ -1,0 +1,73 @@
+"""Which segments workers may map, and which workers still have them in their address space."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from loaderd.drivers.orders import Map, Unmap
+from loaderd.engines.hand import Hand
+
+
+@dataclass(slots=True)
+class _Entry:
+    order: Map
+    fd: int
+    holders: set[Hand] = field(default_factory=set[Hand])
+    done: Callable[[], None] | None = None
+
+
+class SegmentTable:
+    """Owns a duplicate of each segment's descriptor, from `add` until the last worker has unmapped it after `drop`."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, _Entry] = {}
+
+    def add(self, order: Map, fd: int) -> None:
+        """The caller keeps its fd. Raises ValueError for a number that is in use."""
+        if order.segment.segment in self._entries:
+            raise ValueError(f"segment {order.segment.segment} is there already")
+        self._entries[order.segment.segment] = _Entry(order, os.dup(fd))
+
+    def give(self, segment: int, hand: Hand) -> None:
+        """See to it that this worker has it mapped before whatever is sent next. Raises KeyError for one that is not there."""
+        entry = self._entries[segment]
+        if hand not in entry.holders:
+            entry.holders.add(hand)
+            hand.send(entry.order, (entry.fd,))
+
+    def drop(self, segment: int, done: Callable[[], None]) -> None:
+        """No job for it will come; done() when no worker has it mapped any longer, perhaps at once."""
+        entry = self._entries[segment]
+        entry.done = done
+        for hand in tuple(entry.holders):
+            hand.send(Unmap(segment))
+        self._settle(segment, entry)
+
+    def unmapped(self, segment: int, hand: Hand) -> bool:
+        """The worker says that it has unmapped it. False: nobody had told it to."""
+        entry = self._entries.get(segment)
+        if entry is None or entry.done is None or hand not in entry.holders:
+            return False
+        entry.holders.discard(hand)
+        self._settle(segment, entry)
+        return True
+
+    def died(self, hand: Hand) -> None:
+        """A dead worker has nothing mapped."""
+        for segment, entry in tuple(self._entries.items()):
+            if hand in entry.holders:
+                entry.holders.discard(hand)
+                self._settle(segment, entry)
+
+    def close(self) -> None:
+        for entry in self._entries.values():
+            os.close(entry.fd)
+        self._entries.clear()
+
+    def _settle(self, segment: int, entry: _Entry) -> None:
+        if entry.done is not None and not entry.holders:
+            del self._entries[segment]
+            os.close(entry.fd)
+            entry.done()

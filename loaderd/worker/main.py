@@ -1,0 +1,154 @@
+"""A worker's life: boot user code, then take orders from the pool, one at a time, until told to leave or killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+
+from loaderd.core.jobs import Job
+from loaderd.data.faults import SourceError, user_traceback
+from loaderd.data.plan import StreamPlan
+from loaderd.data.userland import find
+from loaderd.drivers.channel import Channel, ChannelClosed
+from loaderd.drivers.orders import Fault, Leave, Map, Probe, Ready, Setup, Unmap, Unmapped, Use
+from loaderd.drivers.scoreboard import Line
+from loaderd.worker import guards
+from loaderd.worker.filler import Filler
+from loaderd.worker.mapping import MappedSegment
+from loaderd.worker.probe import probe
+from loaderd.worker.rows import clean
+from loaderd.worker.streams import Open, OpenSource, SampleRecipe, Shelf
+from loaderd_wire.errors import ProtocolError
+
+MAX_TEXT = 60_000
+FAULT_EXIT = 70  # exit code of a worker that has said why
+
+
+def open_stream(plan: StreamPlan) -> tuple[OpenSource, SampleRecipe]:
+    """The stream's source and recipe, as loaderd.data makes them."""
+    from loaderd.data.recipe import Recipe
+    from loaderd.data.source import Source
+
+    source = Source(plan)
+    return source, Recipe(plan, source)
+
+
+def run(template: int, sock: int, board: int, line: int, output: int, dump: int, opener: Open = open_stream) -> int:
+    """Be a worker until the end; returns the exit code. The descriptors are used up. `template`: pid of the parent."""
+    guards.become_worker(template, output, dump)
+    channel = Channel(socket.socket(fileno=sock), blocking=True)
+    guards.disarm_children(channel.sock)
+    own = os.getpid()
+    try:
+        stamps = Line(board, line)
+        os.close(board)
+        Worker(channel, stamps, opener).run()
+    except ChannelClosed:
+        return 0
+    except BaseException as error:  # noqa: BLE001 - the rim: whatever it is, it is told and ends this process alone
+        if os.getpid() == own:
+            _confess(channel, error)
+        return FAULT_EXIT
+    finally:
+        guards.flush_output()
+    return 0
+
+
+def _confess(channel: Channel, error: BaseException) -> None:
+    if isinstance(error, SourceError):
+        text = f"{error}\n{error.traceback}"
+    else:
+        text = f"{type(error).__name__}: {error}\n{user_traceback(error) or _own_traceback(error)}"
+    try:
+        channel.send(Fault(clean(text).strip()[:MAX_TEXT]))
+    except (ChannelClosed, ProtocolError):
+        return  # the exit code has to do
+
+
+def _own_traceback(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+class Worker:
+    """Orders in, answers out, on one channel. Raises ChannelClosed when the pool is gone, and whatever ends the worker."""
+
+    def __init__(self, channel: Channel, line: Line, opener: Open) -> None:
+        self._channel = channel
+        self._line = line
+        self._opener = opener
+        self._mapped: dict[int, MappedSegment] = {}
+
+    def run(self) -> None:
+        setup = self._channel.receive()
+        if setup is None or not isinstance(setup[0], Setup):
+            raise ProtocolError("the first message to a worker must be Setup")
+        self._boot(setup[0])
+        self._channel.send(Ready())
+        while (received := self._channel.receive()) is not None:
+            order, fds = received
+            if isinstance(order, Leave):
+                return
+            self._obey(order, fds)
+            guards.flush_output()
+
+    def _boot(self, setup: Setup) -> None:
+        """Import all user code and call `init`: what fails here is told before the worker is ready."""
+        self._plans = {plan.name: plan for plan in map(StreamPlan.from_json, setup.plans)}
+        put_first(setup.folder)
+        for name, what in entries(list(self._plans.values())):
+            find(name, what)
+        guards.pin_native_threads()
+        guards.tell_torch(setup.place, setup.num_workers, 0, None)
+        if setup.init:
+            find(setup.init, "init")(setup.place)
+            guards.pin_native_threads()
+        self._shelf = Shelf(list(self._plans.values()), self._opener, setup.place, setup.num_workers)
+        self._filler = Filler(self._shelf, self._mapped, self._line)
+
+    def _obey(self, order: object, fds: list[int]) -> None:
+        if isinstance(order, Job):
+            self._channel.send(self._filler.run(order))
+        elif isinstance(order, Map):
+            self._mapped[order.segment.segment] = MappedSegment(order, fds[0])
+            os.close(fds[0])
+        elif isinstance(order, Unmap):
+            mapped = self._mapped.pop(order.segment, None)
+            if mapped is not None:
+                mapped.close()
+            self._channel.send(Unmapped(order.segment))
+        elif isinstance(order, Use):
+            self._shelf.use(order)
+        elif isinstance(order, Probe):
+            self._channel.send(probe(order.stream, self._shelf, self._line, self._plans[order.stream]))
+        else:
+            raise ProtocolError(f"a worker does not know what to do with {order!r:.100}")
+
+
+def put_first(folder: str) -> None:
+    """Make `folder` the first place where imports look."""
+    if folder and (not sys.path or sys.path[0] != folder):
+        sys.path.insert(0, folder)
+
+
+def entries(plans: list[StreamPlan]) -> Iterator[tuple[str, str]]:
+    """("pkg.module:name", the setting that names it) of all user code in these plans."""
+    for plan in plans:
+        if plan.dataset is not None:
+            yield plan.dataset, "dataset"
+        if ":" in plan.layout:
+            yield plan.layout, "layout"
+        if ":" in plan.collate:
+            yield plan.collate, "collate"
+        for step in plan.transforms:
+            if step.call is not None:
+                yield step.call, "call"
+
+
+def main(argv: list[str]) -> int:
+    """A worker in an interpreter of its own: argv is one JSON list, the first six arguments of `run`."""
+    return run(*json.loads(argv[0]))

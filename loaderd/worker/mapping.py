@@ -1,0 +1,102 @@
+"""A segment as a worker sees it: mapped shared, not inherited by children, without a descriptor that could keep it alive."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+
+from loaderd.drivers.orders import Map
+from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
+
+MADV_DONTFORK = 10
+
+
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return libc
+
+
+class MappedSegment:
+    """Owns the mapping. Not Python's mmap, which keeps a descriptor that a forked child would hold on to.
+
+    Whoever took an array from it must have let it go before `close`. Raises OSError where it cannot be mapped.
+    """
+
+    def __init__(self, order: Map, fd: int) -> None:
+        self.segment = order.segment
+        self.fields = order.fields
+        self.collated = order.collated
+        self.layout: SlotLayout = slot_layout(
+            () if order.collated else order.fields,
+            order.rows,
+            tail_row_bytes=order.segment.tail_row_bytes,
+            body_bytes=order.segment.body_bytes,
+        )
+        if self.layout.slot_bytes > order.segment.slot_bytes:
+            raise ValueError(f"a slot of {order.segment.slot_bytes} bytes cannot hold a layout of {self.layout.slot_bytes}")
+        self._bytes = order.segment.slots * order.segment.slot_bytes
+        if os.fstat(fd).st_size < self._bytes:
+            raise ValueError(f"segment {order.segment.segment} is shorter than its {self._bytes} bytes")
+        self._libc = _libc()
+        address = self._libc.mmap(None, self._bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+        if address is None or address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), f"segment {order.segment.segment} of {self._bytes} bytes cannot be mapped")
+        self._address: int = address
+        if self._libc.madvise(address, self._bytes, MADV_DONTFORK) != 0:
+            code = ctypes.get_errno()
+            self.close()
+            raise OSError(code, "madvise(MADV_DONTFORK) failed: a forked child could write into slots")
+
+    def slot(self, slot: int) -> Slot:
+        """The memory of one slot; it must not outlive this mapping."""
+        if not 0 <= slot < self.segment.slots:
+            raise ValueError(f"segment {self.segment.segment} has no slot {slot}")
+        return Slot(self, self._address + slot * self.segment.slot_bytes)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._address:
+            self._libc.munmap(self._address, self._bytes)
+            self._address = 0
+
+
+class Slot:
+    """Arrays over one slot's bytes, valid for one job."""
+
+    def __init__(self, mapped: MappedSegment, address: int) -> None:
+        self.layout = mapped.layout
+        self.fields = mapped.fields
+        self._memory = (ctypes.c_ubyte * mapped.layout.slot_bytes).from_address(address)
+
+    def indices(self) -> np.ndarray:
+        """int64[rows]"""
+        return np.frombuffer(self._memory, np.int64, self.layout.rows)
+
+    def arrays(self) -> list[tuple[FieldSpec, np.ndarray]]:
+        """Every field of kind "array" with its rows: dtype of the field, [rows, *shape]."""
+        return [
+            (field, self.array(field.dtype, (self.layout.rows, *field.shape), offset))
+            for field, offset in zip(self.layout.fields, self.layout.offsets, strict=True)
+            if field.kind == "array"
+        ]
+
+    def array(self, dtype: str, shape: tuple[int, ...], offset: int) -> np.ndarray:
+        """The array of this shape that begins `offset` bytes into the slot."""
+        count = int(np.prod(shape, dtype=np.int64))
+        if offset + count * np.dtype(dtype).itemsize > self.layout.slot_bytes:
+            raise ValueError(f"an array {dtype}{list(shape)} at {offset} is beyond the slot's {self.layout.slot_bytes} bytes")
+        return np.frombuffer(self._memory, dtype, count, offset).reshape(shape)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Put bytes at an offset from the slot's begin."""
+        if offset + len(data) > self.layout.slot_bytes:
+            raise ValueError(f"{len(data)} bytes at {offset} are beyond the slot's {self.layout.slot_bytes} bytes")
+        memoryview(self._memory).cast("B")[offset : offset + len(data)] = data

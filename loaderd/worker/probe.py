@@ -1,0 +1,153 @@
+"""What a stream is: found out in a worker, by opening it and making its first samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loaderd.core.jobs import Job, Kind, Stage
+from loaderd.data.faults import SampleFault, SourceError, user_traceback
+from loaderd.data.plan import StreamPlan
+from loaderd.drivers.orders import OpenFault, StreamFacts
+from loaderd.drivers.scoreboard import Line
+from loaderd.worker.filler import body_bytes, collate, pack
+from loaderd.worker.rows import Rows, clean
+from loaderd.worker.stopwatch import Stopwatch
+from loaderd.worker.streams import Shelf, Stream
+from loaderd_wire.slots import TAIL_ROW_BYTES, FieldSpec, align
+
+TRIES = 16  # samples that may be bad before the stream is
+GOOD = 4  # samples that are looked at
+MEASURED = 64  # samples whose names are measured; of TRIES of them the texts as well
+
+
+def probe(name: str, shelf: Shelf, line: Line, plan: StreamPlan) -> StreamFacts | OpenFault:
+    """Open stream `name` and try it. Everything that the data or user code raises becomes an OpenFault."""
+    line.stamp(0, 0, Stage.OPEN)
+    try:
+        return _facts(shelf.get(name), line)
+    except SourceError as error:
+        kind = "user code" if error.traceback else "data"
+        return OpenFault(name, kind, clean(str(error)), clean(error.traceback))
+    except _NoGoodSample as error:
+        return OpenFault(name, error.kind, clean(str(error)), clean(error.traceback))
+    except ValueError as error:  # Order: a split that is bad or empty
+        return OpenFault(name, "data", clean(f"{_place(plan)}: {error}"), "")
+    except BaseException as error:  # noqa: BLE001 - user code that is built here may raise anything
+        text = f"{_place(plan)} cannot be opened: {type(error).__name__}: {error}"
+        return OpenFault(name, "user code", clean(text), clean(user_traceback(error)))
+    finally:
+        line.idle()
+
+
+class _NoGoodSample(Exception):
+    def __init__(self, text: str, kind: str, traceback: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.traceback = traceback
+
+
+def _place(plan: StreamPlan) -> str:
+    return plan.lmdb or plan.dataset or plan.name
+
+
+def _facts(stream: Stream, line: Line) -> StreamFacts:
+    source, plan = stream.source, stream.plan
+    specs, good = _good_samples(stream, line)
+    tail, body = _tail_row_bytes(stream, specs, good), 0
+    batch_specs = specs
+    if stream.recipe.collated:
+        batch, body = _collated(stream, line)
+        batch_specs = stream.recipe.batch_specs(batch)
+        arrays = {name: [value.dtype.str, list(value.shape), 1 << 40] for name, value in batch.items() if isinstance(value, np.ndarray)}
+        texts = {name: value for name, value in batch.items() if not isinstance(value, np.ndarray)}
+        tail += 2 * len(pack({"arrays": arrays, "text": {name: [] for name in texts}}))
+        tail += (
+            max((sum(len(value) + 9 for value in values) // max(1, len(values)) for values in texts.values()), default=0) * 2 * len(texts)
+        )
+    return StreamFacts(
+        stream=plan.name,
+        total=source.total,
+        samples=stream.order.samples,
+        identity=source.identity,
+        layout=source.layout,
+        keys=source.keys,
+        classes=tuple(source.classes),
+        specs=batch_specs,
+        sample_specs=specs,
+        form=stream.recipe.form,
+        collated=stream.recipe.collated,
+        tail_row_bytes=align(tail, 8),
+        body_bytes=body,
+        warnings=tuple(clean(text) for text in source.warnings),
+    )
+
+
+def _rows(stream: Stream, line: Line, first: int, last: int) -> Rows:
+    """Rows of the split as stored, without policy: a bad one is None and reported in `bad`."""
+    job = Job(0, Kind.TRIAL, stream.plan.name, 0, 0, stream.plan.seed, 0, 0, last, first, last)
+    rows = Rows(stream, job, line, Stopwatch(), policy="skip")
+    rows.indices = stream.first_indices(last)[first:]
+    return rows
+
+
+def _good_samples(stream: Stream, line: Line) -> tuple[tuple[FieldSpec, ...], list[Any]]:
+    """What the first good one of the split's first TRIES samples fixes, and GOOD samples that fit. Raises _NoGoodSample without any."""
+    count = min(TRIES, stream.order.samples)
+    rows = _rows(stream, line, 0, count)
+    good: list[Any] = []
+    for row in range(count):
+        sample = rows.make(row)
+        if sample is None:
+            continue
+        if not good:
+            try:
+                stream.specs = stream.recipe.specs(sample)
+            except SampleFault as fault:
+                rows.blame(row, fault)
+                continue
+        good.append(sample)
+        if len(good) == GOOD:
+            break
+    if good:
+        return stream.specs, good
+    first = rows.bad[0].sample
+    kind = "user code" if first.traceback else "data"
+    raise _NoGoodSample(f"{_place(stream.plan)}: not one of its first {count} samples can be made: {first.line()}", kind, first.traceback)
+
+
+def _tail_row_bytes(stream: Stream, specs: tuple[FieldSpec, ...], good: list[Any]) -> int:
+    """Bytes of tail for each row, so that a chunk of any number of rows fits: names and texts with half as much again for longer ones."""
+    texts = [spec.name for spec in specs if spec.kind != "array"]
+    stored = stream.source.keys == "stored"
+    if not texts and not stored:
+        return 0
+    size = 0
+    if stored:
+        indices = stream.first_indices(MEASURED).tolist()
+        size += max(len(stream.source.key(index).encode("utf-8", "backslashreplace")) for index in indices) + 5
+    if texts and not stream.recipe.collated:
+        size += max(sum(_text_bytes(sample[name]) + 5 for name in texts) for sample in good)
+    frame = len(pack({"keys": [], "text": {name: [] for name in texts}}))
+    return max(TAIL_ROW_BYTES, size * 3 // 2 + frame)
+
+
+def _text_bytes(value: Any) -> int:
+    return len(value.encode("utf-8", "backslashreplace")) if isinstance(value, str) else len(bytes(value))
+
+
+def _collated(stream: Stream, line: Line) -> tuple[dict[str, Any], int]:
+    """A batch of the split's first samples, and the bytes of arrays that a batch of the stream's size should have room for."""
+    want = min(stream.plan.batch_size, stream.order.samples)
+    rows = _rows(stream, line, 0, want)
+    samples = [sample for row in range(want) if (sample := rows.make(row)) is not None]
+    if not samples:
+        raise _NoGoodSample(f"{_place(stream.plan)}: not one of its first {want} samples can be made", "data", "")
+    try:
+        batch = collate(stream, samples, stream.plan.seed, 0, 0, rows.note_all)
+    except SampleFault as fault:
+        text = f"collate {stream.plan.collate!r} failed on its first {len(samples)} samples: {fault.error}: {fault.message}"
+        raise _NoGoodSample(text, "user code", fault.traceback) from None
+    # A batch of the full size, should some of these samples have been bad.
+    return batch, align(body_bytes(batch) * 3 * want // (2 * len(samples)))

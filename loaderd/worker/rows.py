@@ -1,0 +1,190 @@
+"""The rows of one job: which sample each is made from, and what happens to those that cannot be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from loaderd.core.jobs import BadRow, Job, Replaced, Stage
+from loaderd.core.order import MAX_SUBSTITUTES
+from loaderd.data.faults import SampleFault
+from loaderd.drivers.scoreboard import Line
+from loaderd.worker.chance import seed_sample
+from loaderd.worker.stopwatch import Stopwatch
+from loaderd.worker.streams import Stream
+from loaderd_wire.errors import BadSample
+
+TRACEBACKS = 8  # bad samples of one job that keep their traceback
+MAX_TRACEBACK = 8_000
+MAX_MESSAGE = 500
+
+
+class Rows:
+    """Makes rows of a job by the stream's policy, stamping the scoreboard before each stage of each.
+
+    indices: int64, the dataset index of each row of the job, from `job.first` on; a substitute's once it has taken the row.
+    policy: instead of the stream's own on_error.
+    """
+
+    def __init__(self, stream: Stream, job: Job, line: Line, watch: Stopwatch, *, policy: str = "") -> None:
+        self._stream = stream
+        self._policy = policy or stream.plan.on_error
+        self._job = job
+        self._line = line
+        self._watch = watch
+        self._row = job.first
+        self._stage = Stage.READ
+        self._condemned = {each.row: each.tries for each in job.condemned}
+        self.indices = stream.order.indices(job.seed, job.epoch, np.arange(job.start + job.first, job.start + job.last, dtype=np.int64))
+        self.bad: list[BadRow] = []
+        self.replaced: list[Replaced] = []
+
+    @property
+    def given_up(self) -> bool:
+        """The batch will not be delivered, so that further rows need not be made."""
+        return self._policy == "raise" and bool(self.bad)
+
+    def note(self, stage: Stage) -> None:
+        """Stamp: this row is in this stage from now on."""
+        self._watch.enter(stage)
+        self._line.stamp(self._job.job, self._row, stage)
+        self._stage = stage
+
+    def note_all(self, stage: Stage) -> None:
+        """Stamp: all rows of the job together are in this stage from now on."""
+        self._row = self._job.first
+        self._line.idle()
+        self._line.name(self._row, "")
+        self.note(stage)
+
+    def each(self, without: frozenset[int] = frozenset()) -> Iterator[tuple[int, Any | None]]:
+        """(row, what `make` makes of it) for every row of the job, in order; together where the dataset can fetch many."""
+        rows = [row for row in range(self._job.first, self._job.last) if row not in without]
+        many = self._stream.source.many and len(rows) > 1 and not self._condemned
+        made = self._make_many(rows) if many else {}
+        for row in rows:
+            yield row, self.make(row, made.pop(row, None))
+
+    def make(self, row: int, first: Any | SampleFault | None = None) -> Any | None:
+        """The sample for this row of the batch, checked against the stream's specs; None if there is none.
+
+        first: what came of the row's own sample, if that has been tried already.
+        """
+        index = int(self.indices[row - self._job.first])
+        tries = self._condemned.get(row, 0)
+        fault: SampleFault | None = None
+        if isinstance(first, SampleFault):
+            fault = first
+        elif first is not None:
+            return first
+        elif tries == 0:
+            try:
+                return self._attempt(row, index)
+            except SampleFault as caught:
+                fault = caught
+        if self._policy == "replace":
+            for attempt in range(max(1, tries), MAX_SUBSTITUTES + 1):
+                other = self._stream.order.substitute(self._job.seed, self._job.epoch, self._job.start + row, attempt)
+                try:
+                    sample = self._attempt(row, other)
+                except SampleFault as caught:
+                    if tries:
+                        fault = caught  # of the row's own sample nothing is known here: its last substitute has to tell
+                    continue
+                self.indices[row - self._job.first] = other
+                if fault is None or tries:
+                    self.replaced.append(Replaced(row, other))
+                else:
+                    self._report(row, index, fault, False, other)
+                return sample
+        if fault is None:
+            fault = SampleFault("read", "SampleFault", "it was given up, and it has no substitutes left")
+        self._report(row, index, fault, True, None)
+        return None
+
+    def blame(self, row: int, fault: SampleFault) -> None:
+        """Report a row that was made, but is of no use. For a batch that could not be collated its first row has to stand."""
+        self._report(row, int(self.indices[row - self._job.first]), fault, True, None)
+
+    def _attempt(self, row: int, index: int) -> Any:
+        """Make one sample. Raises SampleFault for whatever user code or the data may do short of killing the process."""
+        stream, job = self._stream, self._job
+        self._row = row
+        self._line.name(row, str(index))
+        self.note(Stage.READ)
+        try:
+            if stream.source.keys == "stored":
+                self._line.name(row, stream.source.key(index))
+            if stream.recipe.user_code:
+                seed_sample(job.seed, job.epoch, index)
+            sample = stream.recipe.make(index, job.seed, job.epoch, self.note)
+            if stream.specs:
+                stream.recipe.fit(sample, stream.specs)
+        except SampleFault:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit, KeyboardInterrupt and the like, raised by user code, are bad samples too
+            raise SampleFault.of(self._stage.name.lower(), error) from None
+        return sample
+
+    def _make_many(self, rows: list[int]) -> dict[int, Any]:
+        """row -> sample or SampleFault, from one fetch; empty where that failed as a whole: then one by one tells who it is.
+
+        What user code draws from global generators during the fetch depends on how the batch was cut; its own rng does not.
+        """
+        stream, job = self._stream, self._job
+        indices = [int(self.indices[row - job.first]) for row in rows]
+
+        def note(stage: Stage) -> None:
+            if stage == Stage.FETCH_MANY:
+                seed_sample(job.seed, job.epoch, indices[0])
+                self.note_all(stage)
+            else:
+                self.note(stage)
+
+        def at(number: int) -> None:
+            self._row = rows[number]
+            self._line.name(self._row, str(indices[number]))
+            self.note(Stage.READ)
+            seed_sample(job.seed, job.epoch, indices[number])
+
+        try:
+            made = dict(zip(rows, stream.recipe.make_many(indices, job.seed, job.epoch, note, at), strict=True))
+        except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
+            return {}
+        for row, sample in made.items():
+            if stream.specs and not isinstance(sample, SampleFault):
+                try:
+                    stream.recipe.fit(sample, stream.specs)
+                except SampleFault as fault:
+                    made[row] = fault
+        return made
+
+    def _report(self, row: int, index: int, fault: SampleFault, lost: bool, substitute: int | None) -> None:
+        position = (self._job.start + row) % self._stream.order.samples
+        trace = fault.traceback[-MAX_TRACEBACK:] if len(self.bad) < TRACEBACKS else ""
+        sample = BadSample(
+            index,
+            key_of(self._stream, index),
+            position,
+            fault.stage,
+            fault.error,
+            clean(fault.message)[:MAX_MESSAGE],
+            clean(trace),
+            substitute,
+        )
+        self.bad.append(BadRow(row, lost, sample))
+
+
+def clean(text: str) -> str:
+    """Text that can be encoded: lone surrogates, which file names and user code may bring, shown as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def key_of(stream: Stream, index: int) -> str:
+    """The sample's name; its index where reading the name is what fails."""
+    try:
+        return clean(stream.source.key(index))
+    except Exception:  # noqa: BLE001 - this is only to name a sample that is bad already
+        return str(index)

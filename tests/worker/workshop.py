@@ -1,0 +1,219 @@
+"""A pool with real processes and a loop that a test turns by hand, until what it waits for has happened."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from loaderd.core.events import Event, Look, WorkerDied, WorkerDone, WorkerReady
+from loaderd.core.jobs import Done, Job, Kind
+from loaderd.data.plan import Step, StreamPlan
+from loaderd.drivers.loop import Loop
+from loaderd.drivers.orders import OpenFault, StreamFacts
+from loaderd.engines.local import LocalPool
+from loaderd_wire.messages import Segment
+from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
+
+DEADLINE_S = 60.0
+
+WARES = '''
+import ctypes, os, random, signal, subprocess, sys, threading, time
+import numpy as np
+
+class Numbers:
+    """Sample i is {"x": int64[3] of i, "y": i}; `bad`: index -> what it does instead, a function of this module."""
+    def __init__(self, count=100, bad=None, many=False):
+        self.count, self.bad = count, {int(k): v for k, v in (bad or {}).items()}
+        if many:
+            self.__getitems__ = lambda indices: [self[i] for i in indices]
+    def __len__(self):
+        return self.count
+    def __getitem__(self, index):
+        if index in self.bad:
+            globals()[self.bad[index]]()
+        return {"x": np.full(3, index, np.int64), "y": index}
+
+class Words(Numbers):
+    def __getitem__(self, index):
+        return {"word": "w" * (index % 50), "raw": bytes([index % 256]) * 3, "n": index}
+
+class Chances(Numbers):
+    def __getitem__(self, index):
+        return {"a": random.random(), "b": np.random.rand(), "i": index}
+
+def raises(): raise ValueError("this one is bad")
+def exits(): sys.exit("a dataset that leaves")
+def interrupts(): raise KeyboardInterrupt
+def recurses(): recurses()
+def generator_exit(): raise GeneratorExit
+def no_memory(): raise MemoryError("all gone")
+def leaves(): os._exit(3)
+def segfaults(): ctypes.string_at(0)
+def aborts(): os.abort()
+def sleeps(): ctypes.CDLL(None).sleep(1000)
+def holds_the_gil(): ctypes.PyDLL(None).sleep(1000)
+def closes_all(): os.closerange(3, 256)
+def prints(): print("a line of the user"); print("half a", end=""); print("to stderr", file=sys.stderr)
+def prints_much():
+    for i in range(20000): print("line", i)
+def moves(): os.chdir("/"); signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.signal(signal.SIGINT, signal.SIG_DFL)
+def dies_softly(): os.kill(os.getpid(), signal.SIGTERM)
+def leaves_processes():
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"])
+def talks_nonsense():
+    for fd in range(3, 64):
+        try: os.write(fd, b"\\0nonsense")
+        except OSError: pass
+def falls_back():
+    """Forks, and lets the child go on as if it were the worker."""
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+
+def add(sample, rng, amount=1):
+    return {**sample, "x": sample["x"] + amount}
+
+def stacked(samples, rng):
+    return {"x": np.stack([s["x"] for s in samples]), "names": [str(int(s["y"])) for s in samples]}
+
+def setup(worker_id):
+    print("set up", worker_id)
+
+def bad_setup(worker_id):
+    raise RuntimeError("no such worker here")
+'''
+
+
+class Pond:
+    """A segment's memory as a client would see it."""
+
+    def __init__(self, segment: Segment, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
+        self.segment = segment
+        self.fd = fd
+        self.layout: SlotLayout = slot_layout(fields, rows, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+
+    def read(self, slot: int) -> bytes:
+        return os.pread(self.fd, self.segment.slot_bytes, slot * self.segment.slot_bytes)
+
+    def indices(self, slot: int, rows: int) -> list[int]:
+        return np.frombuffer(self.read(slot), np.int64, rows).tolist()
+
+    def field(self, slot: int, name: str, rows: int) -> np.ndarray:
+        at = next(n for n, field in enumerate(self.layout.fields) if field.name == name)
+        field = self.layout.fields[at]
+        flat = np.frombuffer(self.read(slot), field.dtype, rows * int(np.prod(field.shape, dtype=int)), self.layout.offsets[at])
+        return flat.reshape((rows, *field.shape))
+
+    def chunk(self, slot: int, done: Done) -> dict[str, Any]:
+        return msgpack.unpackb(self.read(slot)[done.offset : done.offset + done.size])
+
+
+class Workshop:
+    """Owns loop, pool and segments. `folder` is the users' own, with the module `wares`."""
+
+    def __init__(self, folder: Path, plans: Sequence[StreamPlan], **options: Any) -> None:
+        (folder / "wares.py").write_text(WARES)
+        self.loop = Loop()
+        self.events: list[Event] = []
+        self.lines: list[str] = []
+        self.ponds: list[Pond] = []
+        self._jobs = 0
+        options = {"num_workers": 2, "sample_timeout_s": 30.0, "folder": str(folder), **options}
+        self.pool = LocalPool(self.loop, plans, emit=self.events.append, log=lambda level, text: self.lines.append(text), **options)
+
+    def close(self) -> None:
+        self.pool.close()
+        self.loop.close()
+        for pond in self.ponds:
+            os.close(pond.fd)
+
+    def until(self, condition: Callable[[], Any], what: str = "") -> Any:
+        """Turn the loop until condition() is true; returns what it was. Fails after DEADLINE_S."""
+        end_s = time.monotonic() + DEADLINE_S
+        while not (value := condition()):
+            assert time.monotonic() < end_s, f"waited in vain{' for ' + what if what else ''}: {self.events[-5:]} {self.lines[-20:]}"
+            self.loop.turn(0.05)
+        return value
+
+    def open(self, stream: str) -> StreamFacts | OpenFault:
+        found: list[StreamFacts | OpenFault] = []
+        self.pool.open(stream, found.append)
+        self.until(lambda: found, f"stream {stream!r}")
+        return found[0]
+
+    def facts(self, stream: str) -> StreamFacts:
+        found = self.open(stream)
+        assert isinstance(found, StreamFacts), found
+        return found
+
+    def start(self, *workers: int) -> None:
+        for worker in workers:
+            self.pool.start(worker, 0.0)
+        for worker in workers:
+            self.until(lambda worker=worker: self.ready(worker) or self.died(worker), f"worker {worker}")
+            assert self.ready(worker), self.died(worker)
+
+    def ready(self, worker: int) -> bool:
+        return WorkerReady(worker) in self.events
+
+    def died(self, worker: int) -> WorkerDied | None:
+        return next((e for e in self.events if isinstance(e, WorkerDied) and e.worker == worker), None)
+
+    def death(self, worker: int) -> WorkerDied:
+        return self.until(lambda: self.died(worker), f"the end of worker {worker}")
+
+    def pid(self, worker: int) -> int:
+        return self.pool.picture()["workers"][worker]["pid"]
+
+    def pond(self, facts: StreamFacts, rows: int, slots: int = 2, *, tail: int | None = None, body: int | None = None) -> Pond:
+        """A new segment for this stream."""
+        fields = () if facts.collated else facts.specs
+        tail = facts.tail_row_bytes if tail is None else tail
+        body = facts.body_bytes if body is None else body
+        layout = slot_layout(fields, rows, tail_row_bytes=tail, body_bytes=body)
+        segment = Segment(len(self.ponds) + 1, slots, layout.slot_bytes, tail, body)
+        fd = os.memfd_create("pond")
+        os.ftruncate(fd, slots * layout.slot_bytes)
+        self.ponds.append(Pond(segment, fields, rows, fd))
+        self.pool.add_segment(segment, facts.stream, facts.specs, rows, fd)
+        return self.ponds[-1]
+
+    def job(self, stream: str, rows: int, *, kind: Kind = Kind.FILL, start: int = 0, first: int = 0, last: int = -1, **more: Any) -> Job:
+        self._jobs += 1
+        values = {"segment": 1, "slot": 0, "seed": 7, "epoch": 0, **more}
+        return Job(
+            self._jobs, kind, stream, values.pop("segment"), values.pop("slot"), values.pop("seed"), values.pop("epoch"),
+            start, rows, first, rows if last < 0 else last, **values,
+        )  # fmt: skip
+
+    def run(self, worker: int, job: Job) -> Done:
+        self.pool.send(worker, job)
+        return self.answer(worker, job)
+
+    def answer(self, worker: int, job: Job) -> Done:
+        def there() -> Done | None:
+            assert self.died(worker) is None, self.died(worker)
+            return next((e.done for e in self.events if isinstance(e, WorkerDone) and e.done.job == job.job), None)
+
+        return self.until(there, f"{job}")
+
+    def look(self) -> Look:
+        return self.pool.look()
+
+
+def numbers(name: str = "train", **options: Any) -> StreamPlan:
+    """A stream of wares.Numbers; what isn't a setting of the plan is an argument of the dataset."""
+    settings = {key: options.pop(key) for key in tuple(options) if key in StreamPlan.__slots__}
+    cls = settings.pop("dataset", "wares:Numbers")
+    return StreamPlan(name, dataset=cls, dataset_args=options, **settings)
+
+
+def adding(amount: int) -> Step:
+    return Step(None, "wares:add", {"amount": amount})
