@@ -101,6 +101,7 @@ class Daemon:
         gate = Gate.here(s.allow_uids, s.allow_unmapped)
         prepare_folder(s.socket, uid=gate.own, default=s.default_socket, others=gate.open)
         limit = descriptors.raise_limit()
+        _version()  # reads files, once
         stack.enter_context(LockFile(s.socket))
         if s.embedded:
             stack.callback(self._remove_log)
@@ -131,10 +132,12 @@ class Daemon:
             self._plans,
             num_workers=self._workers,
             start_method=s.start_method,
-            init=s.init,
+            init=s.init or "",
             folder=s.folder,
             emit=self.step,
             log=self._log,
+            sample_timeout_s=s.sample_timeout_s,
+            oom_kills=lambda: budget.oom_kills(self._root),
         )
         stack.callback(self._pool.close)
         self._reception.pool = self._pool

@@ -47,15 +47,15 @@ def merged(
 ) -> dict[str, Any]:
     """Streams, sessions, workers: what the scheduler knows (`inside`, empty before it exists) beside what the others know of the same.
 
-    pool: what its picture says of each process under "workers" (a probe has no number), and of the whole under other names.
+    pool: what its picture says of each worker under "workers", a mapping by number, and of the whole under other names.
     """
     sessions = {entry["session"]: entry for entry in inside.get("sessions", ())}
-    processes = {entry["worker"]: {"pid": entry["pid"], "anon_bytes": entry["anon_bytes"]} for entry in pool.get("workers", ())}
+    processes = pool.get("workers", {})
     return {
         "jobs": inside.get("jobs", 0),
         "streams": {name: {**_stream(stream), **inside.get("streams", {}).get(name, {})} for name, stream in streams.items()},
         "sessions": [{**guest, **sessions.get(guest["session"], {})} for guest in guests],
-        "workers": [{**entry, **processes.get(entry["worker"], {})} for entry in inside.get("workers", ())],
+        "workers": [{**processes.get(entry["worker"], {}), **entry} for entry in inside.get("workers", ())],
         "pool": {name: value for name, value in pool.items() if name != "workers"},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import socket
 from collections import deque
@@ -205,7 +206,7 @@ class Control:
         self.peers[peer] = None
         self._silent[peer] = None
         self._arm(peer, SILENT_S)
-        self._loop.watch(sock.fileno(), lambda: self._ready(peer))
+        self._loop.watch(sock.fileno(), functools.partial(self._ready, peer))
         refusal = self._gate.refusal(peer.cred.uid)
         if refusal:
             more = self._rarely.ask(("refused", peer.cred.uid), self._loop.now_s())
@@ -254,7 +255,7 @@ class Control:
         peer.pidfd = self._pidfd(peer.sock)
         if peer.pidfd >= 0:
             # A child that it forked may keep the socket open after its death.
-            self._loop.watch(peer.pidfd, lambda: self._end(peer))
+            self._loop.watch(peer.pidfd, functools.partial(self._end, peer))
         self._on_message(peer, message)
 
     def _write(self, peer: Peer) -> None:
@@ -273,7 +274,7 @@ class Control:
                 peer.outbox[0] = (data[sent:], [])
             else:
                 peer.outbox.popleft()
-        self._loop.watch(peer.sock.fileno(), lambda: self._ready(peer), write=bool(peer.outbox))
+        self._loop.watch(peer.sock.fileno(), functools.partial(self._ready, peer), write=bool(peer.outbox))
         if peer.finishing and not peer.outbox:
             try:
                 peer.sock.shutdown(socket.SHUT_WR)
@@ -287,7 +288,7 @@ class Control:
             peer.timer.cancel()
             peer.timer = None
         if delay_s is not None:
-            peer.timer = self._loop.later(delay_s, lambda: self._late(peer))
+            peer.timer = self._loop.later(delay_s, functools.partial(self._late, peer))
 
     def _late(self, peer: Peer) -> None:
         peer.timer = None

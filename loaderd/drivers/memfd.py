@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,6 +92,6 @@ class Segments:
         held.filled += piece
         if held.filled < held.size:
             # A timer, not `soon`: every other descriptor gets its turn in between, and so does whoever was put off.
-            self._loop.later(0.0, lambda: self._fill(segment, held, done))
+            self._loop.later(0.0, functools.partial(self._fill, segment, held, done))
         else:
             done(held.fd, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,8 +92,8 @@ class Metrics:
                 self._end(next(iter(self._clients)))
             client = _Client(sock)
             self._clients[client] = None
-            client.timer = self._loop.later(CLIENT_S, lambda client=client: self._end(client))
-            self._loop.watch(sock.fileno(), lambda client=client: self._read(client))
+            client.timer = self._loop.later(CLIENT_S, functools.partial(self._end, client))
+            self._loop.watch(sock.fileno(), functools.partial(self._read, client))
 
     def _read(self, client: _Client) -> None:
         try:
@@ -138,13 +139,14 @@ class Metrics:
             self._end(client)
             return
         if client.answer:
-            self._loop.watch(client.sock.fileno(), lambda: self._write(client), read=False, write=True)
+            self._loop.watch(client.sock.fileno(), functools.partial(self._write, client), read=False, write=True)
         else:
             self._end(client)
 
     def _end(self, client: _Client) -> None:
-        if self._clients.pop(client, 0) == 0:
+        if client not in self._clients:
             return
+        del self._clients[client]
         if client.timer is not None:
             client.timer.cancel()
         self._loop.unwatch(client.sock.fileno())

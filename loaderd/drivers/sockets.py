@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 from collections import deque
@@ -115,6 +116,8 @@ class Messages:
         if not self._socket.closed:
             self._loop.unwatch(self._fd)
             self._context.destroy(linger=0)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)  # ZeroMQ leaves it
 
     # -- inside
 
