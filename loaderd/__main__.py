@@ -16,6 +16,7 @@ from loaderd_wire.errors import ConfigError
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser(__version__).parse_args(argv)
+    args.argv = sys.argv[1:] if argv is None else None  # of a process of our own, which a command may start over
     try:
         return importlib.import_module(f"loaderd.cli.{args.command}").run(args)
     except (CommandError, ConfigError) as error:

@@ -1,0 +1,86 @@
+"""One stream opened in this very process, and samples made as a worker makes them: for `preview` and `check --index`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from loaderd.cli.failure import NO_START, USAGE, CommandError
+from loaderd.config import Config
+from loaderd.core.jobs import Job, Kind, Stage
+from loaderd.data.plan import StreamPlan
+from loaderd.data.userland import find
+from loaderd.drivers.orders import OpenFault, StreamFacts
+from loaderd.worker.main import open_stream, put_first
+from loaderd.worker.probe import probe
+from loaderd.worker.rows import Rows
+from loaderd.worker.stopwatch import Stopwatch
+from loaderd.worker.streams import Shelf, Stream
+
+LIKE_A_WORKER = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+
+
+def like_a_worker(args: argparse.Namespace) -> None:
+    """Start over with the environment of a worker: sets of strings have an order that depends on it, and so may user code."""
+    if args.argv is not None and any(os.environ.get(name) is None for name in LIKE_A_WORKER):
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, "-m", "loaderd", *args.argv], {**LIKE_A_WORKER, **os.environ})
+
+
+def chosen(config: Config, name: str | None) -> StreamPlan:
+    """The stream of this name, or the only one. Raises CommandError."""
+    names = ", ".join(plan.name for plan in config.streams)
+    found = [plan for plan in config.streams if name in (None, plan.name)]
+    if not found:
+        raise CommandError(f"{config.path}: no stream {name!r}; there are: {names}", USAGE)
+    if len(found) > 1:
+        raise CommandError(f"{config.path}: which stream? --stream {found[0].name}; there are: {names}", USAGE)
+    return found[0]
+
+
+class Stamps:
+    """Stands where a worker has its line of the scoreboard. on_stage is told each stage of each row as it begins."""
+
+    def __init__(self, on_stage: Callable[[int, Stage], None] = lambda row, stage: None) -> None:
+        self._on_stage = on_stage
+
+    def stamp(self, job: int, row: int, stage: int) -> None:
+        if stage != Stage.IDLE:
+            self._on_stage(row, Stage(stage))
+
+    def name(self, row: int, key: str) -> None: ...
+
+    def idle(self) -> None: ...
+
+
+class Desk:
+    """The stream, open. Raises CommandError that names what is wrong, with the user's own traceback."""
+
+    def __init__(self, config: Config, plan: StreamPlan) -> None:
+        put_first(config.folder)
+        if config.workers.init:
+            find(config.workers.init, "init")(0)
+        shelf = Shelf([plan], open_stream, 0, 1)
+        found = probe(plan.name, shelf, Stamps(), plan)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
+        if isinstance(found, OpenFault):
+            raise CommandError(f"{found.text}\n{found.traceback}".strip(), NO_START)
+        self.facts: StreamFacts = found
+        self.stream: Stream = shelf.get(plan.name)
+        self.stream.specs = found.sample_specs
+
+    def rows(self, seed: int, epoch: int, start: int, rows: int, stamps: Stamps, *, policy: str = "") -> Rows:
+        """What makes rows [0, rows) of the batch that begins at position `start`."""
+        job = Job(1, Kind.TRIAL, self.stream.plan.name, 0, 0, seed, epoch, start, rows, 0, rows)
+        return Rows(self.stream, job, stamps, Stopwatch(), policy=policy)  # type: ignore[arg-type]  # as above
+
+    def label(self, sample: Any) -> str:
+        """The sample's class, as far as one can tell: `label`, or the only whole number that it has."""
+        whole = [name for name, value in sample.items() if getattr(value, "shape", None) == () and value.dtype.kind in "iu"]
+        name = "label" if "label" in whole else whole[0] if len(whole) == 1 else ""
+        if not name:
+            return ""
+        number, classes = int(sample[name]), self.facts.classes
+        return classes[number] if 0 <= number < len(classes) else str(number)

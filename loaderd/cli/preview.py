@@ -1,0 +1,118 @@
+"""`loaderd preview`: the batch at a place of the order, as the trainer gets it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from loaderd.cli.failure import FINE, NO_START, USAGE, CommandError, need
+from loaderd_wire.slices import Cursor, Shape, Slice, slice_at, steps_left
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.json and not args.output:
+        raise CommandError("where to? -o OUT.png, or --json for keys only", USAGE)
+    need("lmdb", "simplejpeg", "cv2", "PIL")
+    from loaderd import config
+    from loaderd.cli import desk
+
+    settings = config.load(args.config, os.environ, os.getuid())
+    plan = desk.chosen(settings, args.stream)
+    desk.like_a_worker(args)
+    table = desk.Desk(settings, plan)
+    shape = _shape(args, plan, table.stream.order.samples)
+    cursor, part = _place(args, shape)
+    seed = plan.seed if args.seed is None else args.seed
+    rows = table.rows(seed, args.epoch, part.start, part.rows, desk.Stamps(), policy="" if plan.on_error == "replace" else "skip")
+    samples = [rows.make(row) for row in range(part.rows)]
+    facts = _facts(args, plan.name, seed, shape, cursor, part, _described(table, part, rows, samples))
+    if args.json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+    if args.output:
+        _draw(args.output, facts, samples)
+    return FINE
+
+
+def _shape(args: argparse.Namespace, plan: Any, samples: int) -> Shape:
+    if args.rank >= args.world_size:
+        raise CommandError(f"--rank {args.rank} is not below --world-size {args.world_size}", USAGE)
+    shape = Shape(samples, args.batch_size or plan.batch_size, args.rank, args.world_size, plan.drop_last)
+    if steps_left(shape, 0) == 0:
+        raise CommandError(
+            f"an epoch of {samples} samples has no whole step of {shape.world_size} x {shape.batch_size}; a smaller --batch-size has", USAGE
+        )
+    return shape
+
+
+def _place(args: argparse.Namespace, shape: Shape) -> tuple[Cursor, Slice]:
+    """The batch that is asked for. Raises CommandError where there is none."""
+    block = shape.world_size * shape.batch_size
+    if args.position is None:
+        step = args.step or 0
+        steps = steps_left(shape, 0)
+        if step >= steps:
+            raise CommandError(f"--step {step}: an epoch has {steps} steps, 0 to {steps - 1}", USAGE)
+        cursor = Cursor(args.epoch, step * block, step)
+    else:
+        cursor = Cursor(args.epoch, args.position, args.position // block)
+    try:
+        return cursor, slice_at(shape, cursor)
+    except ValueError:
+        last = shape.samples - block if shape.drop_last else shape.samples - 1
+        raise CommandError(f"--position {cursor.position}: the last step of an epoch begins at {last} or before", USAGE) from None
+
+
+def _described(table: Any, part: Slice, rows: Any, samples: list[Any]) -> list[dict[str, Any]]:
+    from loaderd.worker.rows import key_of
+
+    bad = {each.row: each.sample for each in rows.bad}
+    described: list[dict[str, Any]] = []
+    for row, sample in enumerate(samples):
+        index = int(rows.indices[row])
+        entry: dict[str, Any] = {
+            "position": (part.start + row) % table.stream.order.samples,
+            "index": index,
+            "key": key_of(table.stream, index),
+        }
+        if sample is not None and (label := table.label(sample)):
+            entry["label"] = label
+        if row in bad:
+            entry["bad"] = bad[row].line()
+        described.append(entry)
+    return described
+
+
+def _facts(args: argparse.Namespace, stream: str, seed: int, shape: Shape, cursor: Cursor, part: Slice, rows: list[Any]) -> dict[str, Any]:
+    return {
+        "stream": stream,
+        "seed": seed,
+        "epoch": args.epoch,
+        "step": cursor.step,
+        "position": cursor.position,
+        "rank": shape.rank,
+        "world_size": shape.world_size,
+        "start": part.start,
+        "rows": rows,
+    }
+
+
+def _draw(output: str, facts: dict[str, Any], samples: list[Any]) -> None:
+    from loaderd.cli import sheet
+
+    title = "{stream}  seed {seed}  epoch {epoch}  step {step}  position {position}  rank {rank} of {world_size}".format(**facts)
+    cells = [
+        sheet.Cell(
+            None if sample is None else sheet.picture_of(sample),
+            (entry.get("label") or f"index {entry['index']}", entry["key"], *([entry["bad"]] if "bad" in entry else [])),
+            "bad" in entry,
+        )
+        for entry, sample in zip(facts["rows"], samples, strict=True)
+    ]
+    try:
+        sheet.draw(f"{title}  {len(samples)} rows", cells).save(output, format="PNG")
+    except OSError as error:
+        raise CommandError(f"{output}: cannot be written: {error.strerror or error}", NO_START) from None
+    sys.stderr.write(f"loaderd: {output}: {title}, {len(samples)} rows\n")
