@@ -1,7 +1,8 @@
 """Stored images to pixels. One policy for every format and codec:
 
 - uint8, height x width x channels, writable, contiguous; "rgb" has 3 channels, "gray" 1.
-- EXIF orientation is ignored (as torchvision's ImageFolder does). The first frame of an animation counts.
+- EXIF orientation is ignored (as torchvision's ImageFolder does); only a TIFF's own tag is obeyed, by Pillow itself. The first frame of
+  an animation counts.
 - Alpha is dropped, not composited: the colours are what is stored. Palettes, 1-bit, gray, gray + alpha become RGB.
 - CMYK and YCCK go through Pillow's conversion, which has no colour profile.
 - 16-bit images are scaled to 8 bits (their high byte); 32-bit integer and float images are refused: nobody knows their range.

@@ -250,13 +250,16 @@ class Store:
     def close(self) -> None:
         """Give up one use; the last one unmaps the file. Views from `get` must not be touched after that."""
         self.users -= 1
-        if self.users > 0:
-            return
+        if self.users == 0:
+            self.unmap()
+
+    def unmap(self) -> None:
+        """Let the file go, whoever still uses it. In a forked child this touches only the child's own copies."""
         _open.pop((self.facts.device, self.facts.inode), None)
-        if self.pid == os.getpid():
-            self._txn.abort()
-            self._env.close()
-            os.close(self._fd)
+        self._named.clear()
+        self._txn.abort()
+        self._env.close()
+        os.close(self._fd)
 
 
 _open: dict[tuple[int, int], Store] = {}
@@ -264,10 +267,12 @@ _open: dict[tuple[int, int], Store] = {}
 
 def open_store(path: str) -> Store:
     """The database at `path`, opened once a process whoever asks; each must `close()` it. Raises SourceError, naming path and reason."""
+    for inherited in [store for store in _open.values() if store.pid != os.getpid()]:
+        inherited.unmap()  # the library remembers over a fork that the path is open, and would refuse it
     fd, file = open_file(path)
     stat = os.fstat(fd)
     store = _open.get((stat.st_dev, stat.st_ino))
-    if store is not None and store.pid == os.getpid():
+    if store is not None:
         os.close(fd)
     else:
         try:

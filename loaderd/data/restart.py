@@ -9,14 +9,14 @@ JPEG that any decoder reads, several times smaller than the whole.
 The pixels of the crop are those of the whole image, bit for bit, at each of the scales of SCALES: chroma that is interpolated between
 neighbours reaches one pixel of the scaled image, and the tiles taken cover the crop and that pixel around it.
 
-The index: 32 bytes (HEAD), then the length of each tile in uint16, row by row; 2 bytes a tile, 400 to 600 for a photo of 500 x 375.
+The index: 30 bytes, then the length of each tile in uint16, row by row; 2 bytes a tile, 400 to 600 for a photo of 500 x 375.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,8 +85,7 @@ def index_segment(tile: tuple[int, int], grid: tuple[int, int], flags: int, tabl
     return bytes((0xFF, APP9)) + (len(body) + 2).to_bytes(2, "big") + body
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """A rectangle of an image as a JPEG of its own. At a scale of e/8 its first pixel is number left * e // 8 (exactly) of the scaled image,
     and its last column and row end where the image's do, or at a whole number of scaled pixels."""
 
@@ -97,8 +96,7 @@ class Piece:
     height: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
+class Tiles(NamedTuple):
     """A JPEG and where its tiles are. Holds a view of the data; lives as long as that may be read."""
 
     data: Data
@@ -146,16 +144,16 @@ class Tiles:
             shifts.append(at - low)
             at += high - low
         out = bytearray().join(parts)
-        pixels = np.frombuffer(out, np.uint8)
+        body = np.frombuffer(out, np.uint8)
         places = (ends + np.array(shifts)[:, np.newaxis]).ravel()
         places -= 2
         # In a scan 0xFF is followed by 0 unless it begins a marker: whatever else wrote this file, tiles end at markers.
-        marks = pixels[places] == 0xFF
+        marks = body[places] == 0xFF
         places += 1
-        if not (marks.all() and pixels[places].min() >= 0xD0):
+        if not (marks.all() and body[places].min() >= 0xD0):
             raise DamagedJpeg("the index of tiles isn't that of this file: a tile doesn't end at a marker")
-        pixels[places] = RENUMBERED[: len(places)]
-        pixels[places[-1]] = EOI
+        body[places] = RENUMBERED[: len(places)]
+        body[places[-1]] = EOI
         return out
 
 
@@ -186,7 +184,7 @@ def _tiles(data: Data, at: int, end: int) -> Tiles | None:
     if header[frame] != 0xFF or header[frame + 1] not in SEQUENTIAL:
         return None
     height, width = SIZE.unpack_from(header, frame + 5)
-    if -(-height // tile_height) != rows or -(-width // tile_width) != columns:
+    if not (tile_height and tile_width) or -(-height // tile_height) != rows or -(-width // tile_width) != columns:
         return None
     lengths = np.frombuffer(data, "<u2", count, at + HEAD.size)
     ends = lengths.cumsum(dtype=np.int64)
@@ -196,5 +194,15 @@ def _tiles(data: Data, at: int, end: int) -> Tiles | None:
     margin = 1 if flags & SUBSAMPLED else 0
     shape = (rows, columns)
     return Tiles(
-        data, width, height, tile_width, tile_height, margin, scan, len(begin) + frame + 5, begin + header, lengths.reshape(shape), ends.reshape(shape)
+        data,
+        width,
+        height,
+        tile_width,
+        tile_height,
+        margin,
+        scan,
+        len(begin) + frame + 5,
+        begin + header,
+        lengths.reshape(shape),
+        ends.reshape(shape),
     )

@@ -41,9 +41,8 @@ static void refill(Reader *r) {
 }
 
 static inline unsigned take(Reader *r, int n) {
-    if (n == 0) return 0;
     if (r->count < n) refill(r);
-    unsigned value = (unsigned)(r->bits >> (64 - n));
+    unsigned value = (unsigned)(r->bits >> 1 >> (63 - n)); /* n may be 0 */
     r->bits <<= n;
     r->count -= n;
     return value;
@@ -131,23 +130,29 @@ static int difference(Reader *r, const Table *t, int *predicted) {
     return *predicted < -2047 || *predicted > 2047 ? BAD_VALUE : 0;
 }
 
-static int sequential(Picture *p, Reader *r, Scan *s, int c) {
-    int error = difference(r, &s->dc[c], &s->predicted[c]);
+/* Works on copies of what changes: the compiler can't know that a store to the symbols leaves the reader alone. */
+static int sequential(Picture *p, Reader *reader, Scan *s, int c) {
+    int error = difference(reader, &s->dc[c], &s->predicted[c]);
     if (error) return error;
     p->dc[p->blocks++] = (int16_t)s->predicted[c];
+    Reader r = *reader;
+    uint32_t *to = p->ac + p->count;
+    const Table *table = &s->ac[c];
     for (int k = 1; k < 64;) {
-        int coded = symbol(r, &s->ac[c]), size = coded & 15;
+        int coded = symbol(&r, table), size = coded & 15;
         if (coded == 0) {
-            p->ac[p->count++] = LAST;
-            return 0;
+            *to++ = 0;
+            break;
         }
         if (coded < 0 || (size == 0 && coded != 0xF0)) return BAD_CODE;
         if (size > AC_BITS) return BAD_VALUE;
         k += (coded >> 4) + 1;
         if (k > 64 || (k == 64 && size == 0)) return BAD_CODE;
-        p->ac[p->count++] = (uint32_t)coded << 16 | take(r, size);
+        *to++ = (uint32_t)coded << 16 | take(&r, size);
     }
-    p->ac[p->count - 1] |= LAST;
+    to[-1] |= LAST;
+    p->count = (size_t)(to - p->ac);
+    *reader = r;
     return 0;
 }
 

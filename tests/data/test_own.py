@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import struct
+
+import msgpack
+import numpy as np
+import pytest
+from data.material import coded, picture
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loaderd.data import own
+from loaderd.data.sample import Sample
+
+
+def everything() -> Sample:
+    sample = Sample(
+        {
+            "image": coded(picture(), "JPEG"),
+            "mask": np.arange(24, dtype=np.uint8).reshape(2, 4, 3),
+            "label": np.array(7, np.int64),
+            "x": np.linspace(0, 1, 500, dtype=np.float32),
+            "none": np.zeros((0, 4), np.float64),
+            "word": "grüße",
+            "raw": b"\0\1\2",
+            "ok": np.array(True),
+        },
+        encoded=("image",),
+        images=("mask",),
+    )
+    return sample
+
+
+def test_a_sample_comes_back_as_it_was_packed() -> None:
+    before = everything()
+    value = own.pack_sample(before, b"a/b.jpg")
+    after = own.unpack_sample(value)
+    assert list(after) == list(before)
+    assert after.encoded == {"image"}
+    assert after.images == {"mask"}
+    for name, was in before.items():
+        now = after[name]
+        if isinstance(was, np.ndarray):
+            assert now.dtype == was.dtype
+            assert now.shape == was.shape
+            np.testing.assert_array_equal(now, was)
+        else:
+            assert (bytes(now) if isinstance(was, bytes) else now) == was
+    assert own.read_head(value)[0] == b"a/b.jpg"
+
+
+def test_the_same_sample_gives_the_same_bytes_for_ever() -> None:
+    sample = Sample({"label": np.array(3, np.int64), "image": b"\xff\xd8\xff\xe0"}, encoded=("image",))
+    value = own.pack_sample(sample, b"n")
+    assert own.pack_sample(sample, b"n") == value
+    head = msgpack.packb([b"n", [["label", 0, "<i8", [], 8], ["image", 2, "jpeg", [], 4]]])
+    assert value[:4] == struct.pack("<I", len(head))
+    assert value[4 : 4 + len(head)] == head
+    assert value[-12:] == struct.pack("<q", 3) + b"\xff\xd8\xff\xe0"
+
+
+def test_large_buffers_lie_at_multiples_of_64_behind_a_page_head() -> None:
+    sample = Sample({"a": np.ones(3, np.uint8), "b": np.ones(2000, np.float32), "c": np.ones(1, np.float64), "d": np.ones(3000, np.uint8)})
+    value = bytes(own.PAGE_HEAD) + own.pack_sample(sample)
+    page = np.frombuffer(value, np.uint8)
+    read = own.unpack_sample(memoryview(value)[own.PAGE_HEAD :])
+    start = page.ctypes.data
+    assert (read["b"].ctypes.data - start) % 64 == 0
+    assert (read["d"].ctypes.data - start) % 64 == 0
+    assert np.shares_memory(read["b"], page)
+    assert not read["b"].flags.writeable
+
+
+def test_a_value_that_lies_badly_is_copied_and_so_still_aligned() -> None:
+    value = bytes(1) + own.pack_sample(Sample({"x": np.arange(5, dtype=np.float64)}))
+    for shift in range(1, 9):
+        moved = memoryview(bytes(shift) + value[1:])[shift:]
+        array = own.unpack_sample(moved)["x"]
+        assert array.flags.aligned
+        assert array.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_samples_come_in_the_order_of_their_index_and_after_the_metadata() -> None:
+    keys = [own.META_KEY, own.PART_KEY, *[own.sample_key(i) for i in (0, 1, 255, 256, 1 << 40)]]
+    assert keys == sorted(keys)
+
+
+def test_metadata_comes_back() -> None:
+    meta = own.Meta(3, "abc", "tuple", "dataset", True, ("a", "b"), (("x", 0, "<f4", (3, 4)), ("t", 3, "", ())))
+    assert own.unpack_meta(own.pack_meta(meta)) == meta
+
+
+def test_text_with_lone_surrogates_cannot_be_packed() -> None:
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        own.pack_sample(Sample({"t": "\ud800"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"version": 2}, "version 2"),
+        ({"count": -1}, "impossible"),
+        ({"count": "3"}, "no count"),
+        ({"form": "list"}, "impossible"),
+        ({"classes": [1]}, "class names"),
+        ({"fields": [["x", 0, "<f4"]]}, "field"),
+    ],
+)
+def test_metadata_that_nobody_wrote_is_refused(change: dict[str, object], reason: str) -> None:
+    record = msgpack.unpackb(own.pack_meta(own.Meta(3, "abc"))[len(own.META_MAGIC) :])
+    with pytest.raises(own.Damaged, match=reason):
+        own.unpack_meta(own.META_MAGIC + msgpack.packb(record | change))
+
+
+def test_object_arrays_cannot_be_smuggled_in() -> None:
+    head = msgpack.packb([b"", [["x", 0, "|O8", [1], 8]]])
+    with pytest.raises(own.Damaged, match="dtype"):
+        own.unpack_sample(struct.pack("<I", len(head)) + head + bytes(64))
+
+
+def test_an_array_larger_than_its_bytes_takes_no_memory() -> None:
+    head = msgpack.packb([b"", [["x", 0, "<f8", [1 << 40, 1 << 5], 0]]])
+    with pytest.raises(own.Damaged, match="has 0 bytes"):
+        own.unpack_sample(struct.pack("<I", len(head)) + head)
+
+
+def harmless(value: bytes) -> None:
+    for read in (own.unpack_sample, own.read_head, own.unpack_meta):
+        try:
+            read(value)
+        except own.Damaged:
+            pass
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300))
+def test_random_bytes_raise_nothing_but_damaged(data: bytes) -> None:
+    harmless(data)
+    harmless(own.META_MAGIC + data)
+    harmless(struct.pack("<I", len(data)) + data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 400), st.integers(0, 255), st.integers(0, 300))
+def test_a_damaged_value_raises_nothing_but_damaged(at: int, byte: int, cut: int) -> None:
+    value = bytearray(own.pack_sample(everything(), b"name"))
+    value[at % len(value)] = byte
+    harmless(bytes(value))
+    harmless(bytes(value[: len(value) - cut]))
+
+
+JSONISH = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=5) | st.binary(max_size=5) | st.sampled_from(["<f4", "|u1", "|b1", "<c16"]),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(JSONISH)
+def test_well_formed_msgpack_of_the_wrong_shape_raises_nothing_but_damaged(tree: object) -> None:
+    data = msgpack.packb(tree)
+    harmless(struct.pack("<I", len(data)) + data)
+    for wrapped in ([b"", tree], [b"", [tree]], [b"", [["x", 0, "<f4", tree, 4]]]):
+        data = msgpack.packb(wrapped)
+        harmless(struct.pack("<I", len(data)) + data + bytes(100))
+    base = {"version": 1, "count": 1, "identity": "", "form": "dict", "kind": "", "named": False, "classes": [], "fields": []}
+    for name in base:
+        harmless(own.META_MAGIC + msgpack.packb(base | {name: tree}))
