@@ -10,7 +10,7 @@ from loaderd_wire.errors import BadSample
 
 OWN_DEATHS = 2  # of a row that ran alone, or of a batch in its collate
 OUTSIDE_DEATHS = 8  # in a row, on one row alone
-BATCH_DEATHS = 6  # of a collated batch, wherever: trials that convict nobody must come to an end
+BATCH_DEATHS = 6  # of a collated batch, wherever: trials that convict nobody must come to an end; a hang counts as half of them
 LAST_TRY = 16  # substitutes that "replace" draws for a row
 
 
@@ -53,7 +53,7 @@ class Blame:
         if kind is Kind.COMPACT or death.stage in (Stage.IDLE, Stage.OPEN):
             return Verdict()
         if kind is Kind.BATCH:
-            return self._judge_batch(death)
+            return self._judge_batch(death, first if alone else None)
         if death.hung:
             guilty = death.stage in SINGLE or alone
             return Verdict(death.row if death.stage in SINGLE else first) if guilty else Verdict()
@@ -66,12 +66,15 @@ class Blame:
             self.outside[mark] += 1
         return Verdict(first) if self.own[mark] >= OWN_DEATHS or self.outside[mark] >= OUTSIDE_DEATHS else Verdict()
 
-    def _judge_batch(self, death: Death) -> Verdict:
-        if death.hung and death.stage in SINGLE:
-            return Verdict(death.row)
+    def _judge_batch(self, death: Death, only_row: int | None) -> Verdict:
+        if death.hung and death.stage is not Stage.COLLATE:
+            if death.stage in SINGLE:
+                return Verdict(death.row)
+            if only_row is not None:
+                return Verdict(only_row)
         if not death.own and not death.hung:
             return Verdict()
-        self.batch_deaths += 1
+        self.batch_deaths += BATCH_DEATHS // 2 if death.hung else 1
         if death.stage is Stage.COLLATE:
             self.collate_deaths += OWN_DEATHS if death.hung else 1
         return Verdict(collate=self.collate_deaths >= OWN_DEATHS or self.batch_deaths >= BATCH_DEATHS)
@@ -97,7 +100,7 @@ def again(kind: Kind, first: int, last: int, death: Death) -> list[tuple[Kind, i
         return [(kind, first, last)]
     inside = death.stage in SINGLE and first <= death.row < last
     if kind is Kind.BATCH:
-        if death.stage is Stage.COLLATE:
+        if death.stage is Stage.COLLATE or not (death.own or death.hung):
             return [(kind, first, last)]
         rows = [death.row] if inside else range(first, last)
         return [*[(Kind.TRIAL, row, row + 1) for row in rows], (kind, first, last)]

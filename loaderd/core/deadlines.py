@@ -37,8 +37,10 @@ class Deadlines:
                     stuck.append(w)
             elif moved or not w.jobs:
                 w.quiet_s, w.suspect, w.dumped_s = 0.0, False, None
+                pool.sort(w)
             else:
                 w.quiet_s += passed
+                pool.sort(w)
                 actions += self._judge(pool, w, now_s)
         return actions, stuck
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from loaderd.core.blame import Blame
 from loaderd.core.jobs import BadRow, Condemned, Done, Job, Kind
@@ -55,6 +54,7 @@ class Draft:
         "needs_tail",
         "on_error",
         "place",
+        "rescued",
         "running",
         "seed",
         "slice",
@@ -77,6 +77,7 @@ class Draft:
         self.found: dict[int, BadRow] = {}
         self.needs_tail = self.needs_body = 0
         self.compacted = False
+        self.rescued = False  # taken from behind another's slow job once
 
     def begin(self, place: Place | None) -> None:
         """Start over, in this slot; with None it waits for one."""
@@ -89,13 +90,8 @@ class Draft:
         self.todo.clear()
         if place is None:
             return
-        if self.collated:
-            self.todo.append(Piece(Kind.BATCH, 0, self.slice.rows))
-        else:
-            edges = [-1, *sorted(self.blame.lost), self.slice.rows]
-            for before, behind in pairwise(edges):
-                if before + 1 < behind:
-                    self.todo.append(Piece(Kind.FILL, before + 1, behind))
+        if len(self.blame.lost) < self.slice.rows:
+            self.todo.append(Piece(Kind.BATCH if self.collated else Kind.FILL, 0, self.slice.rows))
         self._next_stage()
 
     @property
@@ -118,7 +114,7 @@ class Draft:
                 piece = Piece(Kind.FILL, piece.first, piece.first + size)
         self.running[job] = piece
         condemned = tuple(Condemned(row, tries) for row, tries in sorted(self.blame.tries.items()) if piece.first <= row < piece.last)
-        lost = self.lost if piece.kind is Kind.COMPACT else tuple(sorted(self.blame.lost)) if piece.kind is Kind.BATCH else ()
+        lost = self.lost if piece.kind is Kind.COMPACT else tuple(r for r in sorted(self.blame.lost) if piece.first <= r < piece.last)
         cut = self.slice
         return Job(
             job,
@@ -153,8 +149,6 @@ class Draft:
                 self.blame.replaced(put.row, put.index)
         elif piece.kind is Kind.COMPACT:
             self.compacted = True
-            if done.size:
-                self.chunks = [Chunk(0, self.slice.rows, done.offset, done.size)]
         self._next_stage()
 
     def _next_stage(self) -> None:

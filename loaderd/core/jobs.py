@@ -62,7 +62,7 @@ class Condemned:
 class Job:
     """Rows [first, last) of the batch that is positions [start, start + rows) (modulo the epoch's length) of (seed, epoch).
 
-    job counts from 1, below 2**40.
+    job counts from 1, below 2**40. lost: in a COMPACT the rows that are not there; else rows of [first, last) that must not be made.
     """
 
     job: int

@@ -9,6 +9,7 @@ from loaderd.core.actions import Retire, Start
 from loaderd.core.jobs import Stage, unstamp
 
 QUEUE = 2  # jobs that a worker may have: one that runs, one that hides the hand-over
+SLOW_S = 1.0  # a job that has not moved for so long has none put behind it
 BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
 
 
@@ -79,7 +80,7 @@ class Pool:
         if w.life is Life.STARTING:
             w.life = Life.UP
             self.ever_ready = True
-            self._sort(w)
+            self.sort(w)
 
     def pick(self, *, second: bool) -> int | None:
         """A worker for a job: an idle one, else, if a second place is good enough, one that has a single job."""
@@ -92,7 +93,7 @@ class Pool:
         if not w.jobs:
             w.quiet_s, w.looked_s, w.suspect, w.dumped_s = 0.0, now_s, False, None
         w.jobs.append(job)
-        self._sort(w)
+        self.sort(w)
 
     def answered(self, worker: int, job: int) -> Retire | None:
         """A job is done; a worker that is to leave goes when it has none."""
@@ -100,9 +101,10 @@ class Pool:
         if job not in w.jobs:
             raise ValueError(f"worker {worker} ({w.life.value}) answers job {job}, it has {w.jobs}")
         w.jobs.remove(job)
+        w.quiet_s = 0.0
         if w.seat >= 0:
             self._deaths[w.seat] = 0
-        self._sort(w)
+        self.sort(w)
         return Retire(worker) if w.life is Life.RETIRING and not w.jobs else None
 
     def retire(self, worker: int) -> Retire | None:
@@ -111,13 +113,13 @@ class Pool:
         if w.life is not Life.UP:
             return None
         w.life = Life.RETIRING
-        self._sort(w)
+        self.sort(w)
         return None if w.jobs else Retire(worker)
 
     def killed(self, worker: int, now_s: float) -> None:
         w = self.workers[worker]
         w.life, w.killed_s = Life.KILLED, now_s
-        self._sort(w)
+        self.sort(w)
 
     def stuck(self, worker: int) -> Start:
         """It does not die: another takes its seat."""
@@ -150,10 +152,11 @@ class Pool:
             raise ValueError(f"{what} of worker {worker}, which is none of {sorted(self.workers)}")
         return w
 
-    def _sort(self, w: Worker) -> None:
+    def sort(self, w: Worker) -> None:
+        """After anything that changes whether it may get a job."""
         self._idle.pop(w.worker, None)
         self._single.pop(w.worker, None)
-        if w.life is Life.UP and len(w.jobs) < QUEUE:
+        if w.life is Life.UP and len(w.jobs) < QUEUE and not (w.jobs and w.quiet_s > SLOW_S):
             (self._single if w.jobs else self._idle)[w.worker] = None
 
     def invariants(self) -> None:
@@ -163,4 +166,5 @@ class Pool:
             assert len(w.jobs) <= QUEUE, f"worker {w.worker} has jobs {w.jobs}"
             assert not w.jobs or w.life is not Life.STARTING, f"worker {w.worker} is starting with jobs {w.jobs}"
             assert (w.worker in self._idle) == (w.life is Life.UP and not w.jobs), f"worker {w.worker} is {w.life.value}: idle?"
-            assert (w.worker in self._single) == (w.life is Life.UP and len(w.jobs) == 1), f"worker {w.worker}: room?"
+            room = w.life is Life.UP and len(w.jobs) == 1 and w.quiet_s <= SLOW_S
+            assert (w.worker in self._single) == room, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"

@@ -6,14 +6,12 @@ Pure: no clock, no socket, no process. Every decision that the daemon takes abou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from loaderd.core import checks, story
 from loaderd.core.actions import Action, CannotBoot, Drop, Grow, Note, Quarantine, Send, StreamBroken, Tell
-from loaderd.core.blame import Death, again
+from loaderd.core.blame import Death
 from loaderd.core.deadlines import Deadlines
-from loaderd.core.drafts import Draft, Piece
 from loaderd.core.events import (
     Attach,
     Detach,
@@ -27,33 +25,19 @@ from loaderd.core.events import (
     WorkerDone,
     WorkerReady,
 )
-from loaderd.core.jobs import Done, Job, Kind, Stage, unstamp
-from loaderd.core.pool import Pool, Worker
+from loaderd.core.inquest import Inquest
+from loaderd.core.jobs import Done, Kind, Stage, unstamp
+from loaderd.core.pool import SLOW_S, Life, Pool, Worker
 from loaderd.core.queue import Queue
+from loaderd.core.running import Running
 from loaderd.core.sessions import Session
 from loaderd.core.streams import Stream, StreamRules
-from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Failure, Pulse
 
 NOTE_S = 1.0  # between two notes about one session
 HEADROOM = 5 / 4  # of a larger segment over what was asked for
 
-__all__ = ["Running", "Scheduler", "StreamRules"]
-
-
-@dataclass(slots=True)
-class Running:
-    """A job in a worker's hands. Its result counts only while `attempt` is the draft's."""
-
-    job: Job
-    worker: int
-    session: Session
-    draft: Draft
-    attempt: int
-
-    @property
-    def wanted(self) -> bool:
-        return self.draft.attempt == self.attempt
+__all__ = ["Scheduler", "StreamRules"]
 
 
 class Scheduler:
@@ -84,7 +68,7 @@ class Scheduler:
         self.turns = 0
         self.worker_memory = worker_memory
         self.breaker = max(10, 5 * workers)
-        self.index_of = index_of
+        self.inquest = Inquest(self.streams, index_of, sample_timeout_s)
         self._looked_s: float | None = None
         self._job_count = 0
         self._now_s = 0.0
@@ -175,6 +159,7 @@ class Scheduler:
         if p.ping:
             self._dispatch()
             line, detail = story.story(self, session, self._now_s)
+            self._out += [Tell(session.session, session.failure)] if session.failure else []
             self._out.append(Tell(session.session, Pulse(session.session, p.seq, self.turns, session.made, line, detail)))
 
     def _grown(self, e: Grown) -> None:
@@ -240,34 +225,61 @@ class Scheduler:
         if done.needs_body:
             draft.needs_body = max(done.needs_body, had.body_bytes + 1)
         session.restart(draft)
+
+    def _grow(self, session: Session) -> None:
+        """Ask for a larger segment if a batch of the window does not fit; once more if the one that came is too small by now."""
+        tail, body = session.needs()
         has = session.rings[session.current].segment
-        fits = draft.needs_tail <= has.tail_row_bytes and draft.needs_body <= has.body_bytes
-        if not fits and not session.growing:
-            session.growing = True
-            tail = max(has.tail_row_bytes, int(draft.needs_tail * HEADROOM + 7) & ~7)
-            body = max(has.body_bytes, int(draft.needs_body * HEADROOM))
-            self._out.append(Grow(session.session, session.prefetch + 2, tail, body))
+        if session.growing or session.ended or (tail <= has.tail_row_bytes and body <= has.body_bytes):
+            return
+        session.growing = True
+        tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
+        body = max(has.body_bytes, int(body * HEADROOM))
+        self._out.append(Grow(session.session, session.prefetch + 2, tail, body))
 
     def _look(self, e: Look) -> None:
         self._looked_s = self._now_s
         actions, stuck = self.deadlines.look(self.pool, e.seen, self._now_s)
         self._out += actions
         for w in stuck:
-            self._out.append(Note("error", f"worker {w.worker} does not die: its slots are in quarantine until it does"))
-            self._out.append(self.pool.stuck(w.worker))
-            for number in w.jobs:
-                running = self.jobs[number]
-                if running.wanted:
-                    running.session.restart(running.draft)
-                    self._refresh(running.session)
-        for one in e.seen if self.worker_memory else ():
-            if one.anon_bytes > self.worker_memory and one.worker in self.pool.workers:
-                before = self.pool.workers[one.worker].life
-                retire = self.pool.retire(one.worker)
-                if self.pool.workers[one.worker].life is not before:
-                    text = f"worker {one.worker} has {one.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: replaced"
-                    self._out.append(Note("warning", text))
+            self._give_up(w)
+        for one in e.seen:
+            w = self.pool.workers.get(one.worker)
+            if w is None:
+                continue
+            if self.pool.idle and len(w.jobs) > 1 and w.quiet_s > SLOW_S:
+                self._rescue(w)
+            if 0 < self.worker_memory < one.anon_bytes and w.life is Life.UP:
+                text = f"worker {w.worker} has {one.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: it is replaced"
+                self._out.append(Note("warning", text))
+                retire = self.pool.retire(w.worker)
                 self._out += [retire] if retire else []
+
+    def _give_up(self, w: Worker) -> None:
+        """It does not die: another takes its seat, its slots stay as they are until it does, its batches are made anew in others."""
+        self._out.append(Note("error", f"worker {w.worker} does not die: its slots are in quarantine until it does"))
+        self._out.append(self.pool.stuck(w.worker))
+        at, row, stage = w.stamp
+        for number in w.jobs:
+            running = self.jobs[number]
+            if not running.wanted:
+                continue
+            if number == at and stage is not Stage.IDLE:
+                piece = running.draft.running[number]
+                death = Death(row, stage, own=False, hung=True, cause="")
+                self._out += self.inquest.convict(running.draft, running.job, piece, death, w.key, "")
+            running.session.restart(running.draft)
+            self._refresh(running.session)
+
+    def _rescue(self, w: Worker) -> None:
+        """What a trainer waits for must not stand behind somebody's slow job while a worker is idle: once, it is made anew elsewhere."""
+        running = self.jobs[w.jobs[1]]
+        session, draft = running.session, running.draft
+        waits = running.wanted and not session.gone and bool(session.items) and session.items[0].draft is draft
+        if waits and not draft.rescued and self.jobs[w.jobs[0]].draft is not draft and session.rings[session.current].free:
+            draft.rescued = True
+            session.restart(draft)
+            self._refresh(session)
 
     def _died(self, e: WorkerDied) -> None:
         w, start = self.pool.died(e.worker)
@@ -278,8 +290,8 @@ class Scheduler:
             if not self.pool.ever_ready:
                 self._out.append(CannotBoot(e.boot))
         number, row, stage = unstamp(e.seen.word)
-        hung = w.killed_s is not None and e.seen.word == w.word
-        death = Death(row, stage, e.own and w.killed_s is None, hung, e.cause)
+        killed = w.killed_s is not None
+        death = Death(row, stage, e.own and not killed, killed and e.seen.word == w.word, e.cause)
         touched: dict[int, Session] = {}
         at: Running | None = None
         for job in w.jobs:
@@ -290,47 +302,13 @@ class Scheduler:
                 continue
             piece = running.draft.running.pop(job)
             if job == number and stage is not Stage.IDLE:
-                self._judge(running, piece, death, e)
+                self._out += self.inquest.hold(running.draft, running.job, piece, death, e.seen.key, e.stack)
             else:
                 running.draft.redo([piece])
             running.session.finish(running.draft)
         for session in touched.values():
             self._refresh(session)
         self._count_death(e, at)
-
-    def _judge(self, running: Running, piece: Piece, death: Death, e: WorkerDied) -> None:
-        """A death whose stamp lies in this job: what is run again, and who is convicted."""
-        draft, job = running.draft, running.job
-        verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
-        pieces = again(piece.kind, piece.first, piece.last, death)
-        if verdict.collate:
-            draft.blame.collate = self._bad_sample(job, job.first, Stage.COLLATE, death, e)
-            self._out.append(Quarantine(job.stream, job.epoch, draft.blame.collate))
-            draft.todo.clear()
-            return
-        if verdict.row is not None:
-            row = verdict.row
-            sample = self._bad_sample(job, row, death.stage, death, e)
-            draft.blame.convict(row, sample, draft.on_error)
-            self._out.append(Quarantine(job.stream, job.epoch, sample))
-            if draft.collated:
-                pieces = [(Kind.BATCH, 0, job.rows)] if piece.kind is Kind.BATCH else []
-                if len(draft.blame.lost) == job.rows:
-                    pieces = []
-                    draft.todo.clear()
-            elif row in draft.blame.lost:
-                pieces = [p for p in pieces if p[1:] != (row, row + 1)]
-        draft.redo(Piece(*p) for p in pieces)
-
-    def _bad_sample(self, job: Job, row: int, stage: Stage, death: Death, e: WorkerDied) -> BadSample:
-        position = (job.start + row) % self.streams[job.stream].rules.samples
-        index = self.index_of(job.stream, job.seed, job.epoch, position)
-        key = e.seen.key if row == death.row and e.seen.key else str(index)
-        name = {Stage.FETCH_MANY: "read"}.get(stage, stage.name.lower())
-        if death.hung:
-            text = f"took longer than sample_timeout_s = {self.deadlines.sample_timeout_s:g} s"
-            return BadSample(index, key, position, name, "Timeout", text, e.stack)
-        return BadSample(index, key, position, name, "WorkerDied", f"it killed its worker each time: {e.cause}", e.stack)
 
     def _count_death(self, e: WorkerDied, at: Running | None) -> None:
         """The breaker: deaths that pile up while no row of the stream is finished end the stream."""
@@ -362,7 +340,8 @@ class Scheduler:
 
     def _fail(self, session: Session, error: str, text: str) -> None:
         session.end(text)
-        self._out.append(Tell(session.session, Failure(session.session, error, text[: 64 << 10])))
+        session.failure = session.failure or Failure(session.session, error, text[: 64 << 10])
+        self._out.append(Tell(session.session, session.failure))
 
     def _note(self, session: Session, fault: str) -> None:
         if session.note_s is not None and self._now_s - session.note_s < NOTE_S:
@@ -375,6 +354,7 @@ class Scheduler:
     def _refresh(self, session: Session) -> None:
         """After anything that touched a session: claim, announce, drop, and its place in the queue."""
         if not self.draining:
+            self._grow(session)
             session.fill()
         self._out += [Tell(session.session, message) for message in session.announce(self._now_s)] if not session.ended else []
         self._out += [Drop(session.session, segment) for segment in session.spent()]
@@ -401,14 +381,6 @@ class Scheduler:
             self.pool.give(worker, job.job, self._now_s)
             self._out.append(Send(worker, job))
             self.queue.served(session)
-
-    def waits_for(self, session: Session) -> Worker | None:
-        """The living worker at the batch that the session is to get next; the one that is quiet longest."""
-        if not session.items:
-            return None
-        numbers = session.items[0].draft.running
-        at = [self.pool.workers[self.jobs[n].worker] for n in numbers]
-        return max(at, key=lambda w: w.quiet_s, default=None)
 
     def invariants(self) -> None:
         """Raises AssertionError where the state contradicts itself; the tests ask after every event."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from loaderd.core.drafts import Draft, Place
 from loaderd.core.events import Attach
 from loaderd.core.ring import Ring, State, Verb
-from loaderd_wire.messages import Batch, Progress, Released, Segment
+from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
 from loaderd_wire.slices import Cursor, Slice, steps, steps_left
 
 REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
@@ -55,6 +55,7 @@ class Session:
         self.current = event.segment.segment
         self.growing = False
         self.ended = ""  # why nothing more is made for it
+        self.failure: Failure | None = None  # told again whenever the client asks
         self.gone = False
         self.seq = self.plan = self.taken = self.made = 0
         self.waiting = False
@@ -249,6 +250,11 @@ class Session:
         draft.begin(None)
         if place is not None:
             self.rings[place.segment].abandon(place.slot)
+
+    def needs(self) -> tuple[int, int]:
+        """(bytes of tail a row, bytes of body) that the batches of the window are known to need."""
+        drafts = [item.draft for item in self.items]
+        return max((d.needs_tail for d in drafts), default=0), max((d.needs_body for d in drafts), default=0)
 
     def grown(self, segment: Segment) -> None:
         if segment.segment <= self.current or segment.slots < self.prefetch + 2:

@@ -50,8 +50,9 @@ def _line(core: Scheduler, session: Session, now_s: float) -> str:
     if draft.place is None:
         return f"{batch} has no slot: {no_slot(session)}"
     rows = _ranges(draft.missing())
-    w = core.waits_for(session)
-    if w is not None:
+    at = [core.pool.workers[core.jobs[number].worker] for number in draft.running]
+    if at:
+        w = max(at, key=lambda w: w.quiet_s)
         return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}"
     return f"{batch} waits for rows {rows}: {_no_worker(core, session, item)}"
 

@@ -1,0 +1,57 @@
+"""A worker ended in the middle of a job: what of the job is run again, and which sample is named as the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from loaderd.core.actions import Quarantine
+from loaderd.core.blame import Death, again
+from loaderd.core.drafts import Draft, Piece
+from loaderd.core.jobs import Job, Kind, Stage
+from loaderd.core.streams import Stream
+from loaderd_wire.errors import BadSample
+
+
+class Inquest:
+    """index_of(stream, seed, epoch, position): as the Scheduler's. sample_timeout_s: to be named in errors."""
+
+    def __init__(self, streams: Mapping[str, Stream], index_of: Callable[[str, int, int, int], int], sample_timeout_s: float) -> None:
+        self._streams = streams
+        self._index_of = index_of
+        self._sample_timeout_s = sample_timeout_s
+
+    def hold(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
+        """The worker is dead: count it, convict by policy, and put what is left of the piece back into the draft."""
+        convicted = self.convict(draft, job, piece, death, key, stack)
+        if draft.blame.collate is not None:
+            draft.todo.clear()
+            return convicted
+        pieces = again(piece.kind, piece.first, piece.last, death)
+        if convicted and draft.collated:
+            pieces = [(Kind.BATCH, 0, job.rows)] if piece.kind is Kind.BATCH else []
+        draft.redo(Piece(*p) for p in pieces if not set(range(p[1], p[2])) <= draft.blame.lost)
+        if len(draft.blame.lost) == job.rows:
+            draft.todo.clear()
+        return convicted
+
+    def convict(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
+        """Count the death; if that convicts a row, or the batch, policy is done to it. Returns the line for the quarantine log."""
+        verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
+        if verdict.collate:
+            sample = self._sample(job, job.first, Stage.COLLATE, death, "", stack)
+            draft.blame.collate = sample
+        elif verdict.row is not None:
+            sample = self._sample(job, verdict.row, death.stage, death, key if verdict.row == death.row else "", stack)
+            draft.blame.convict(verdict.row, sample, draft.on_error)
+        else:
+            return []
+        return [Quarantine(job.stream, job.epoch, sample)]
+
+    def _sample(self, job: Job, row: int, stage: Stage, death: Death, key: str, stack: str) -> BadSample:
+        position = (job.start + row) % self._streams[job.stream].rules.samples
+        index = self._index_of(job.stream, job.seed, job.epoch, position)
+        name = "read" if stage is Stage.FETCH_MANY else stage.name.lower()
+        error, text = "WorkerDied", f"it killed its worker each time: {death.cause}"
+        if death.hung:
+            error, text = "Timeout", f"it took longer than sample_timeout_s = {self._sample_timeout_s:g} s"
+        return BadSample(index, key or str(index), position, name, error, text, stack)
