@@ -133,7 +133,7 @@ class Unbuilt:
 class Pairs:
     """A layout of two keys a sample: img-<i> and lab-<i>."""
 
-    classes = ["cat", "dog"]
+    classes = ("cat", "dog")
 
     def __init__(self, get: Any, n: int = 2) -> None:
         self.get = get

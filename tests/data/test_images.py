@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data.material import coded, picture
 from PIL import Image
 
+from data.material import coded, picture
 from loaderd.data import images
 from loaderd.data.images import ImageError, codec_of, decode, from_pillow
 

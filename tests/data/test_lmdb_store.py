@@ -10,8 +10,8 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from data.material import write
 
+from data.material import write
 from loaderd.data.faults import SourceError
 from loaderd.data.lmdb_store import WriteFault, Writer, _mount_type, is_sound, on_network, open_store, show_key
 

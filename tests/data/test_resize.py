@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 import sklearn.datasets
-from data.material import picture
 from PIL import Image
 
+from data.material import picture
 from loaderd.data.resize import FAR, NEAR, _taps, resize
 
 
