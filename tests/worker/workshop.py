@@ -28,10 +28,8 @@ import numpy as np
 
 class Numbers:
     """Sample i is {"x": int64[3] of i, "y": i}; `bad`: index -> what it does instead, a function of this module."""
-    def __init__(self, count=100, bad=None, many=False):
+    def __init__(self, count=100, bad=None):
         self.count, self.bad = count, {int(k): v for k, v in (bad or {}).items()}
-        if many:
-            self.__getitems__ = lambda indices: [self[i] for i in indices]
     def __len__(self):
         return self.count
     def __getitem__(self, index):
@@ -42,6 +40,22 @@ class Numbers:
 class Words(Numbers):
     def __getitem__(self, index):
         return {"word": "w" * (index % 50), "raw": bytes([index % 256]) * 3, "n": index}
+
+class Many(Numbers):
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
+
+class Uneven(Numbers):
+    def __getitem__(self, index):
+        return {"x": np.zeros(4 if index == 50 else 3)}
+
+class Crashing(Numbers):
+    def __init__(self, how):
+        globals()[how]()
+
+class Environment(Numbers):
+    def __getitem__(self, index):
+        return {"text": " ".join(f"{k}={os.environ.get(k)}" for k in ("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS"))}
 
 class Chances(Numbers):
     def __getitem__(self, index):
@@ -76,6 +90,26 @@ def falls_back():
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
+def forks_and_looks():
+    """Writes down what a forked child sees of its parent's memory and descriptors."""
+    pid = os.fork()
+    if pid == 0:
+        with open("/proc/self/maps") as maps, open(HERE + "/child.maps", "w") as out:
+            out.write(maps.read())
+        fds = [os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd") if int(fd) != 3 and os.path.lexists("/proc/self/fd/" + fd)]
+        with open(HERE + "/child.fds", "w") as out:
+            out.write("\\n".join(fds))
+        os._exit(0)
+    os.waitpid(pid, 0)
+def tries_signals():
+    """A program that user code starts has ears for signals, whatever its parent ignores."""
+    code = subprocess.run(["sh", "-c", "kill -TERM $$; sleep 10"]).returncode
+    with open(HERE + "/signals", "w") as out:
+        out.write(str(code))
+def hoards():
+    global hoard
+    hoard = bytearray(os.urandom(1 << 20) * 100)
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 def add(sample, rng, amount=1):
     return {**sample, "x": sample["x"] + amount}
@@ -83,12 +117,30 @@ def add(sample, rng, amount=1):
 def stacked(samples, rng):
     return {"x": np.stack([s["x"] for s in samples]), "names": [str(int(s["y"])) for s in samples]}
 
+def picky(samples, rng):
+    if any(s["y"] == 50 for s in samples):
+        return 1 / 0
+    return stacked(samples, rng)
+
 def setup(worker_id):
     print("set up", worker_id)
 
 def bad_setup(worker_id):
     raise RuntimeError("no such worker here")
 '''
+
+TORCHED = """
+import torch
+from torch.utils.data import get_worker_info
+
+class Torches:
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        info = get_worker_info()
+        same = info.dataset is self
+        return {"id": info.id, "of": info.num_workers, "same": same, "drawn": float(torch.rand(())), "n": torch.get_num_threads()}
+"""
 
 
 class Pond:
@@ -120,11 +172,14 @@ class Workshop:
 
     def __init__(self, folder: Path, plans: Sequence[StreamPlan], **options: Any) -> None:
         (folder / "wares.py").write_text(WARES)
+        (folder / "torched.py").write_text(TORCHED)
         self.loop = Loop()
         self.events: list[Event] = []
         self.lines: list[str] = []
         self.ponds: list[Pond] = []
         self._jobs = 0
+        self._facts: dict[str, StreamFacts] = {}
+        self._segments = 0
         options = {"num_workers": 2, "sample_timeout_s": 30.0, "folder": str(folder), **options}
         self.pool = LocalPool(self.loop, plans, emit=self.events.append, log=lambda level, text: self.lines.append(text), **options)
 
@@ -133,6 +188,16 @@ class Workshop:
         self.loop.close()
         for pond in self.ponds:
             os.close(pond.fd)
+
+    def drain(self) -> None:
+        """Drop every segment, and wait until no worker has it mapped."""
+        gone: list[int] = []
+        for pond in self.ponds:
+            self.pool.drop_segment(pond.segment.segment, lambda number=pond.segment.segment: gone.append(number))
+        self.until(lambda: len(gone) == len(self.ponds), "the workers to unmap")
+        for pond in self.ponds:
+            os.close(pond.fd)
+        self.ponds.clear()
 
     def until(self, condition: Callable[[], Any], what: str = "") -> Any:
         """Turn the loop until condition() is true; returns what it was. Fails after DEADLINE_S."""
@@ -149,9 +214,11 @@ class Workshop:
         return found[0]
 
     def facts(self, stream: str) -> StreamFacts:
-        found = self.open(stream)
-        assert isinstance(found, StreamFacts), found
-        return found
+        if stream not in self._facts:
+            found = self.open(stream)
+            assert isinstance(found, StreamFacts), found
+            self._facts[stream] = found
+        return self._facts[stream]
 
     def start(self, *workers: int) -> None:
         for worker in workers:
@@ -172,13 +239,17 @@ class Workshop:
     def pid(self, worker: int) -> int:
         return self.pool.picture()["workers"][worker]["pid"]
 
+    def threads_of_template(self) -> int:
+        return len(os.listdir(f"/proc/{self.pool.picture()['template']['pid']}/task"))
+
     def pond(self, facts: StreamFacts, rows: int, slots: int = 2, *, tail: int | None = None, body: int | None = None) -> Pond:
-        """A new segment for this stream."""
+        """A new segment for this stream, which jobs are for from now on."""
         fields = () if facts.collated else facts.specs
         tail = facts.tail_row_bytes if tail is None else tail
         body = facts.body_bytes if body is None else body
         layout = slot_layout(fields, rows, tail_row_bytes=tail, body_bytes=body)
-        segment = Segment(len(self.ponds) + 1, slots, layout.slot_bytes, tail, body)
+        self._segments += 1
+        segment = Segment(self._segments, slots, layout.slot_bytes, tail, body)
         fd = os.memfd_create("pond")
         os.ftruncate(fd, slots * layout.slot_bytes)
         self.ponds.append(Pond(segment, fields, rows, fd))
@@ -187,7 +258,7 @@ class Workshop:
 
     def job(self, stream: str, rows: int, *, kind: Kind = Kind.FILL, start: int = 0, first: int = 0, last: int = -1, **more: Any) -> Job:
         self._jobs += 1
-        values = {"segment": 1, "slot": 0, "seed": 7, "epoch": 0, **more}
+        values = {"segment": self._segments, "slot": 0, "seed": 7, "epoch": 0, **more}
         return Job(
             self._jobs, kind, stream, values.pop("segment"), values.pop("slot"), values.pop("seed"), values.pop("epoch"),
             start, rows, first, rows if last < 0 else last, **values,

@@ -1,0 +1,278 @@
+"""Jobs in real workers: what lies in the slot afterwards, and what is said about the samples that could not be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from loaderd.core.jobs import Condemned, Kind
+from loaderd.core.order import Order
+from worker.workshop import Workshop, adding, numbers
+
+Build = Callable[..., Workshop]
+
+ORDER = Order(100, shuffle=1)
+FIRST = int(ORDER.indices(7, 0, np.array([0]))[0])
+SUBSTITUTES = [ORDER.substitute(7, 0, 0, tries) for tries in (1, 2)]
+ODD = ("raises", "exits", "interrupts", "generator_exit", "no_memory", "recurses")
+
+PLANS = (
+    numbers("plain"),
+    numbers("half", shuffle=1, split="50%:100%", transforms=(adding(1000),)),
+    numbers("chances", dataset="wares:Chances", shuffle=1),
+    numbers("shuffled words", dataset="wares:Words", shuffle=1),
+    numbers("words", dataset="wares:Words"),
+    numbers("strict", bad={"20": "raises", "22": "raises"}),
+    numbers("skip", on_error="skip"),
+    numbers("skip three", bad={"18": "raises", "21": "raises", "24": "raises"}, on_error="skip"),
+    *(numbers(f"skip {what}", bad={"20": what}, on_error="skip") for what in ODD),
+    numbers("replace", on_error="replace"),
+    numbers("replace one", bad={str(FIRST): "raises"}, on_error="replace", shuffle=1),
+    numbers("replace two", bad={str(FIRST): "raises", str(SUBSTITUTES[0]): "raises"}, on_error="replace", shuffle=1),
+    numbers("deadly", bad={"50": "leaves", "21": "leaves"}, on_error="replace"),
+    numbers("uneven", dataset="wares:Uneven", on_error="skip"),
+    numbers("many", dataset="wares:Many", bad={"21": "raises"}, on_error="skip", transforms=(adding(5),)),
+    numbers("collated", collate="wares:stacked", batch_size=6, bad={"21": "raises"}, on_error="skip"),
+    numbers("picky", collate="wares:picky", batch_size=4, on_error="skip"),
+)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    shop = Workshop(tmp_path_factory.mktemp("users"), PLANS)
+    shop.start(1, 2)
+    yield shop
+    shop.close()
+
+
+@pytest.fixture
+def shop(opened: Workshop) -> Iterator[Workshop]:
+    """Workers 1 and 2, ready for every stream of PLANS; segments that the test adds are dropped after it."""
+    yield opened
+    opened.drain()
+
+
+def test_a_job_fills_its_rows(shop: Workshop) -> None:
+    facts = shop.facts("plain")
+    assert (facts.total, facts.samples, facts.keys, facts.form, facts.collated) == (100, 100, "index", "dict", False)
+    assert [(spec.name, spec.dtype, spec.shape) for spec in facts.specs] == [("x", "<i8", (3,)), ("y", "<i8", ())]
+    pond = shop.pond(facts, 8)
+    done = shop.run(1, shop.job("plain", 8))
+    assert (done.bad, done.replaced, done.size, done.changed) == ((), (), 0, "")
+    assert done.seconds > 0
+    assert pond.indices(0, 8) == list(range(8))
+    assert pond.field(0, "x", 8).tolist() == [[i] * 3 for i in range(8)]
+    assert pond.field(0, "y", 8).tolist() == list(range(8))
+
+
+def test_order_and_transforms_are_the_streams_own(shop: Workshop) -> None:
+    facts = shop.facts("half")
+    pond = shop.pond(facts, 8)
+    shop.run(1, shop.job("half", 8, start=45, epoch=3))
+    expected = Order(100, "50%:100%", "random", 1).indices(7, 3, np.arange(45, 53))
+    assert pond.indices(0, 8) == expected.tolist()
+    assert pond.field(0, "x", 8)[:, 0].tolist() == (expected + 1000).tolist()
+
+
+@pytest.mark.parametrize("stream", ["chances", "shuffled words"])
+def test_however_a_batch_is_cut_its_bytes_are_the_same(shop: Workshop, stream: str) -> None:
+    facts = shop.facts(stream)
+    pond = shop.pond(facts, 12, slots=2)
+    shop.run(1, shop.job(stream, 12, epoch=1))
+    pieces = [(2, 5, 12), (1, 1, 5), (2, 0, 1)]
+    dones = [shop.run(worker, shop.job(stream, 12, slot=1, epoch=1, first=first, last=last)) for worker, first, last in pieces]
+    body = pond.layout.tail_offset
+    assert pond.read(0)[:body] == pond.read(1)[:body]
+    if stream == "shuffled words":
+        words = [word for done in reversed(dones) for word in pond.chunk(1, done)["text"]["word"]]
+        assert words == ["w" * (i % 50) for i in pond.indices(1, 12)]
+
+
+def test_text_and_bytes_lie_in_the_jobs_own_tail(shop: Workshop) -> None:
+    facts = shop.facts("words")
+    pond = shop.pond(facts, 60)
+    done = shop.run(1, shop.job("words", 60, first=20, last=30))
+    offset, room = pond.layout.tail_of(20, 30)
+    assert done.offset == offset
+    assert 0 < done.size <= room
+    assert pond.chunk(0, done) == {"text": {"word": ["w" * i for i in range(20, 30)], "raw": [bytes([i]) * 3 for i in range(20, 30)]}}
+
+
+def test_a_tail_that_is_too_small_is_said_with_the_bytes_it_takes(shop: Workshop) -> None:
+    facts = shop.facts("words")
+    shop.pond(facts, 50, tail=8)
+    done = shop.run(1, shop.job("words", 50))
+    assert done.needs_tail > 8
+    assert done.size == 0
+    shop.pond(facts, 50, tail=done.needs_tail)
+    again = shop.run(1, shop.job("words", 50))
+    assert again.needs_tail == 0
+    assert again.size > 0
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("raises", "ValueError"),
+        ("exits", "SystemExit"),
+        ("interrupts", "KeyboardInterrupt"),
+        ("generator_exit", "GeneratorExit"),
+        ("no_memory", "MemoryError"),
+        ("recurses", "RecursionError"),
+    ],
+)
+def test_whatever_user_code_raises_is_a_bad_sample_of_that_name(shop: Workshop, what: str, error: str) -> None:
+    facts = shop.facts(f"skip {what}")
+    pond = shop.pond(facts, 8)
+    done = shop.run(1, shop.job(f"skip {what}", 8, start=18))
+    assert [(bad.row, bad.lost, bad.sample.index, bad.sample.position, bad.sample.error) for bad in done.bad] == [(2, True, 20, 20, error)]
+    assert what in done.bad[0].sample.traceback
+    assert "loaderd" not in done.bad[0].sample.traceback
+    assert pond.field(0, "y", 8).tolist()[3:] == [21, 22, 23, 24, 25]
+
+
+def test_raise_stops_at_the_first_bad_row(shop: Workshop) -> None:
+    facts = shop.facts("strict")
+    shop.pond(facts, 8)
+    done = shop.run(1, shop.job("strict", 8, start=18))
+    assert [(bad.row, bad.sample.key, bad.sample.stage) for bad in done.bad] == [(2, "20", "read")]
+
+
+def test_replace_takes_the_orders_own_substitute(shop: Workshop) -> None:
+    assert len({FIRST, *SUBSTITUTES}) == 3
+    for name, taken in (("replace one", SUBSTITUTES[0]), ("replace two", SUBSTITUTES[1])):
+        pond = shop.pond(shop.facts(name), 4)
+        done = shop.run(1, shop.job(name, 4))
+        assert [(bad.row, bad.lost, bad.sample.index, bad.sample.substitute) for bad in done.bad] == [(0, False, FIRST, taken)]
+        assert pond.indices(0, 4)[0] == taken
+        assert pond.field(0, "y", 4)[0] == taken
+
+
+def test_a_condemned_row_begins_with_the_substitute_of_its_try(shop: Workshop) -> None:
+    order = Order(100)
+    facts = shop.facts("deadly")
+    pond = shop.pond(facts, 4)
+    done = shop.run(1, shop.job("deadly", 4, start=49, condemned=(Condemned(1, 3),)))
+    assert done.bad == ()
+    assert [(one.row, one.index) for one in done.replaced] == [(1, order.substitute(7, 0, 50, 3))]
+    assert pond.indices(0, 4) == [49, order.substitute(7, 0, 50, 3), 51, 52]
+
+
+def test_a_row_whose_substitutes_are_used_up_is_lost(shop: Workshop) -> None:
+    facts = shop.facts("replace")
+    shop.pond(facts, 4)
+    done = shop.run(1, shop.job("replace", 4, condemned=(Condemned(1, 17),)))
+    assert [(bad.row, bad.lost) for bad in done.bad] == [(1, True)]
+
+
+def test_a_sample_that_differs_from_the_first_is_bad_and_says_both(shop: Workshop) -> None:
+    facts = shop.facts("uneven")
+    shop.pond(facts, 8)
+    done = shop.run(1, shop.job("uneven", 8, start=48))
+    assert [(bad.row, bad.sample.stage) for bad in done.bad] == [(2, "check")]
+    assert "(3,)" in done.bad[0].sample.message
+    assert "(4,)" in done.bad[0].sample.message
+
+
+def test_compact_moves_the_surviving_rows_up(shop: Workshop) -> None:
+    facts = shop.facts("skip three")
+    pond = shop.pond(facts, 8)
+    done = shop.run(1, shop.job("skip three", 8, start=18))
+    lost = tuple(bad.row for bad in done.bad)
+    assert lost == (0, 3, 6)
+    again = shop.run(1, shop.job("skip three", 8, start=18, kind=Kind.COMPACT, lost=lost))
+    assert again.bad == ()
+    assert pond.indices(0, 5) == [19, 20, 22, 23, 25]
+    assert pond.field(0, "y", 5).tolist() == [19, 20, 22, 23, 25]
+    assert pond.field(0, "x", 5)[:, 0].tolist() == [19, 20, 22, 23, 25]
+
+
+def test_an_old_index_in_a_lost_row_does_not_mislead_compact(shop: Workshop) -> None:
+    facts = shop.facts("skip")
+    pond = shop.pond(facts, 4)
+    # The slot held this very batch before, compacted; row 1 was lost both times without any job having come to it.
+    for _ in range(2):
+        shop.run(1, shop.job("skip", 4, first=0, last=1))
+        shop.run(1, shop.job("skip", 4, first=2, last=4))
+        shop.run(1, shop.job("skip", 4, kind=Kind.COMPACT, lost=(1,)))
+        assert pond.indices(0, 3) == [0, 2, 3]
+        assert pond.field(0, "y", 3).tolist() == [0, 2, 3]
+
+
+def test_a_trial_makes_rows_and_writes_nothing(shop: Workshop) -> None:
+    facts = shop.facts("skip three")
+    pond = shop.pond(facts, 8)
+    before = pond.read(0)
+    done = shop.run(1, shop.job("skip three", 8, start=18, kind=Kind.TRIAL))
+    assert [bad.sample.index for bad in done.bad] == [18, 21, 24]
+    assert pond.read(0) == before
+
+
+def test_a_dataset_that_fetches_many_gives_the_same_rows(shop: Workshop) -> None:
+    facts = shop.facts("many")
+    pond = shop.pond(facts, 8)
+    done = shop.run(1, shop.job("many", 8))
+    assert done.bad == ()
+    assert pond.field(0, "x", 8)[:, 0].tolist() == [i + 5 for i in range(8)]
+    done = shop.run(1, shop.job("many", 8, start=18))
+    assert [(bad.row, bad.sample.index, bad.sample.error) for bad in done.bad] == [(3, 21, "ValueError")]
+    assert pond.field(0, "x", 8)[4:, 0].tolist() == [i + 5 for i in range(22, 26)]
+
+
+def test_a_collated_batch_is_described_in_the_tail(shop: Workshop) -> None:
+    facts = shop.facts("collated")
+    assert facts.collated
+    assert [spec.name for spec in facts.specs] == ["x", "names"]
+    pond = shop.pond(facts, 6)
+    done = shop.run(1, shop.job("collated", 6, start=18, kind=Kind.BATCH))
+    assert [bad.sample.index for bad in done.bad] == [21]
+    chunk = pond.chunk(0, done)
+    dtype, shape, offset = chunk["arrays"]["x"]
+    values = np.frombuffer(pond.read(0), dtype, int(np.prod(shape)), offset).reshape(shape)
+    assert values[:, 0].tolist() == [18, 19, 20, 22, 23] == pond.indices(0, 5)
+    assert chunk["text"]["names"] == ["18", "19", "20", "22", "23"]
+
+
+def test_a_collated_batch_leaves_out_the_rows_it_is_told_to(shop: Workshop) -> None:
+    facts = shop.facts("collated")
+    pond = shop.pond(facts, 4)
+    done = shop.run(1, shop.job("collated", 4, start=20, kind=Kind.BATCH, lost=(1,)))
+    assert done.bad == ()
+    assert pond.chunk(0, done)["text"]["names"] == ["20", "22", "23"]
+
+
+def test_a_body_that_is_too_small_is_said_with_the_bytes_it_takes(shop: Workshop) -> None:
+    facts = shop.facts("collated")
+    assert facts.body_bytes >= 6 * 24
+    shop.pond(facts, 6, body=64)
+    assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).needs_body == 192
+    shop.pond(facts, 6, body=192)
+    assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).size > 0
+
+
+def test_a_collate_that_fails_is_told_as_such(shop: Workshop) -> None:
+    facts = shop.facts("picky")
+    shop.pond(facts, 4)
+    done = shop.run(1, shop.job("picky", 4, start=48, kind=Kind.BATCH))
+    assert [(bad.row, bad.lost, bad.sample.stage, bad.sample.error) for bad in done.bad] == [(0, True, "collate", "ZeroDivisionError")]
+    assert "picky" in done.bad[0].sample.traceback
+    assert done.size == 0
+
+
+def test_torch_knows_its_worker_and_draws_by_sample(build: Build) -> None:
+    shop = build(numbers(dataset="torched:Torches"), num_workers=2)
+    facts = shop.facts("train")
+    shop.start(1, 2)
+    pond = shop.pond(facts, 6)
+    for slot, worker in enumerate((1, 2)):
+        shop.run(worker, shop.job("train", 6, slot=slot))
+        assert pond.field(slot, "id", 6).tolist() == [slot] * 6
+        assert pond.field(slot, "of", 6).tolist() == [2] * 6
+        assert pond.field(slot, "same", 6).all()
+        assert pond.field(slot, "n", 6).tolist() == [1] * 6
+    drawn = pond.field(0, "drawn", 6).tolist()
+    assert drawn == pond.field(1, "drawn", 6).tolist()
+    assert len(set(drawn)) == 6
+    assert shop.threads_of_template() == 1
