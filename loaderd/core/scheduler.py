@@ -124,6 +124,8 @@ class Scheduler:
         session = Session(e, stream.rules.on_error, stream.rules.collated)
         self.sessions[e.session] = session
         stream.sessions.add(e.session)
+        if self.draining:
+            session.end("the daemon drains")
         if stream.broken:
             self._fail(session, *stream.broken)
 
@@ -228,9 +230,11 @@ class Scheduler:
 
     def _grow(self, session: Session) -> None:
         """Ask for a larger segment if a batch of the window does not fit; once more if the one that came is too small by now."""
+        if session.growing or session.ended:
+            return
         tail, body = session.needs()
         has = session.rings[session.current].segment
-        if session.growing or session.ended or (tail <= has.tail_row_bytes and body <= has.body_bytes):
+        if tail <= has.tail_row_bytes and body <= has.body_bytes:
             return
         session.growing = True
         tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
