@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client.fake_daemon import FakeDaemon
+
+from loaderd_client import Loader
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No thread, fd or mapping of ours outlives a test."""
+    before = _ours()
+    yield
+    import gc
+
+    gc.collect()
+    assert _ours() <= before
+
+
+def _ours() -> set[str]:
+    found = {f"thread {t.name}" for t in threading.enumerate()}
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue
+        if "memfd" in target or ("socket" in target) or "eventfd" in target:
+            found.add(f"{fd} {target}")
+    return found
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[Callable[..., FakeDaemon]]:
+    with ExitStack() as stack:
+        yield lambda **rules: stack.enter_context(FakeDaemon(tmp_path, **rules))
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Iterator[Callable[..., Loader]]:
+    """Loaders on the fake's socket, closed at the end."""
+    made: list[Loader] = []
+
+    def make(**kwargs: Any) -> Loader:
+        options: dict[str, Any] = {"stream": "train", "output": "numpy", "reconnect_s": 10, "timeout_s": 20, **kwargs}
+        made.append(Loader(str(tmp_path / "d.sock"), **options))
+        return made[-1]
+
+    yield make
+    for loader in made:
+        loader.close()

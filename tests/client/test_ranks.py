@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from loaderd_client import ConfigError
+from loaderd_client.ranks import Rank, settle, still
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, Rank(0, 1, "default")),
+        ({"WORLD_SIZE": "1"}, Rank(0, 1, "default")),
+        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, Rank(3, 8, "environment")),
+        ({"LOCAL_RANK": "3"}, Rank(0, 1, "default")),
+    ],
+)
+def test_the_environment_tells_the_rank(env: dict[str, str], expected: Rank) -> None:
+    assert settle(None, None, env) == expected
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"WORLD_SIZE": "8"}, ["WORLD_SIZE=8", "RANK"]),
+        ({"RANK": "0"}, ["RANK=0", "WORLD_SIZE"]),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, ["RANK=8", "WORLD_SIZE=8"]),
+        ({"RANK": "one", "WORLD_SIZE": "8"}, ["RANK='one'"]),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, ["RANK='-1'"]),
+    ],
+)
+def test_half_of_it_is_refused_by_name(env: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settle(None, None, env)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_an_argument_outranks_the_environment() -> None:
+    assert settle(1, 2, {"RANK": "3", "WORLD_SIZE": "8"}) == Rank(1, 2, "argument")
+
+
+GROUP = """
+import sys, tempfile
+import torch.distributed as dist
+from loaderd_client import ConfigError, ranks
+before = ranks.settle(None, None, {})
+assert before == ranks.Rank(0, 1, "default")
+ranks.still(before)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+assert ranks.settle(None, None, {"RANK": "3", "WORLD_SIZE": "8"}) == ranks.Rank(0, 1, "torch.distributed")
+ranks.still(before)
+ranks.still(ranks.Rank(1, 2, "argument"))
+try:
+    ranks.still(ranks.Rank(3, 8, "environment"))
+except ConfigError as error:
+    assert "rank 3 of 8" in str(error) and "rank 0 of 1" in str(error)
+    print("refused")
+dist.destroy_process_group()
+"""
+
+
+def test_a_process_group_that_says_otherwise_later_is_refused() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", GROUP], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "refused\n", done.stderr
+
+
+def test_without_a_group_nothing_is_compared() -> None:
+    still(Rank(3, 8, "environment"))

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loaderd_client import ConfigError
+from loaderd_client.state import State
+from loaderd_wire.slices import Cursor
+
+STATE = State(Cursor(3, 40, 10), {"seed": "0", "split": "all"}, {"transforms": "a"}, 160, 2)
+
+
+def test_a_state_survives_json() -> None:
+    assert State.from_dict(json.loads(json.dumps(STATE.to_dict()))) == STATE
+    assert STATE.to_dict()["numpy"] == np.__version__
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("version", 2),
+        ("epoch", -1),
+        ("epoch", True),
+        ("position", 1.0),
+        ("step", None),
+        ("order", []),
+        ("content", {"a": 1}),
+        ("errors", None),
+        ("errors", {"rows": 1}),
+        ("numpy", 2),
+    ],
+)
+def test_an_entry_that_cannot_be_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name if name != "errors" or value is None else "bad"):
+        State.from_dict({**STATE.to_dict(), name: value})
+
+
+@pytest.mark.parametrize("state", [None, 3, [], "x", {}])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    with pytest.raises(ConfigError, match="state"):
+        State.from_dict(state)
+
+
+def test_another_order_is_refused_naming_old_and_new() -> None:
+    with pytest.raises(ConfigError, match="seed was 0, is 1"):
+        STATE.fits({"seed": "1", "split": "all"}, {"transforms": "a"}, 100)
+    with pytest.raises(ConfigError, match="split was all, is not set"):
+        STATE.fits({"seed": "0"}, {"transforms": "a"}, 100)
+
+
+def test_other_content_is_one_warning() -> None:
+    (text,) = STATE.fits({"seed": "0", "split": "all"}, {"transforms": "b"}, 100)
+    assert "transforms was a, is b" in text
+
+
+def test_another_numpy_is_one_warning() -> None:
+    old = State.from_dict({**STATE.to_dict(), "numpy": "1.0"})
+    (text,) = old.fits({"seed": "0", "split": "all"}, {"transforms": "a"}, 100)
+    assert "1.0" in text
+    assert np.__version__ in text
+
+
+def test_a_position_beyond_the_epoch_is_refused() -> None:
+    with pytest.raises(ConfigError, match="position=40"):
+        STATE.fits({"seed": "0", "split": "all"}, {"transforms": "a"}, 39)

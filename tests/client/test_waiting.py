@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from loaderd_client.waiting import Limits, Wait
+
+LIMITS = Limits(timeout_s=300, reconnect_s=60, stall_warning_s=10)
+
+
+def test_pings_are_due_once_a_second() -> None:
+    wait = Wait(100.0, LIMITS)
+    due = []
+    for tick in range(1, 101):
+        wait.turn(100.0 + tick / 10)
+        due.append(wait.ping_due())
+    assert 9 <= sum(due) <= 10
+    assert not any(due[:9])
+
+
+def test_warnings_come_at_the_limit_and_each_time_the_wait_has_doubled() -> None:
+    wait = Wait(0.0, LIMITS)
+    warned = []
+    for second in range(1, 300):
+        wait.turn(float(second))
+        if wait.warning_due():
+            warned.append(second)
+    assert warned == [10, 20, 40, 80, 160]
+
+
+def test_time_in_which_this_process_was_stopped_does_not_count() -> None:
+    wait = Wait(0.0, LIMITS)
+    wait.turn(1.0)
+    wait.turn(10_000.0)
+    assert not wait.over(300)
+    assert wait.waited_s == 3.0
+
+
+def test_a_clock_that_jumps_back_changes_nothing() -> None:
+    wait = Wait(100.0, LIMITS)
+    wait.turn(1.0)
+    assert wait.waited_s == 0.0
+
+
+def test_silence_needs_an_unanswered_ping() -> None:
+    wait = Wait(0.0, LIMITS)
+    wait.turn(2.0)
+    wait.turn(3.0)
+    assert not wait.silent
+    assert wait.ping_due()
+    assert wait.silent
+    wait.heard()
+    assert not wait.silent
+
+
+def test_no_pause_is_longer_than_a_second_or_ends_after_the_next_thing_due() -> None:
+    wait = Wait(0.0, Limits(timeout_s=0.5, reconnect_s=1, stall_warning_s=0.25))
+    assert 0 < wait.pause_s(0.5) <= 0.25
+    wait.turn(0.3)
+    assert wait.warning_due()
+    assert 0 < wait.pause_s(0.5) <= 0.2 + 1e-9
