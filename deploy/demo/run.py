@@ -20,8 +20,8 @@ from sklearn.datasets import load_digits
 
 HERE = Path(__file__).parent
 LOADERD = [sys.executable, "-m", "loaderd"]
-EPOCHS = 30
-KILL_WORKER_AFTER, KILL_DAEMON_AFTER = 5, 12  # epochs
+EPOCHS = 24
+KILL_WORKER_AFTER, KILL_DAEMON_AFTER = 4, 10  # epochs
 LEAST_ACCURACY = 0.95
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from loaderd.cli.failure import NO_START, USAGE, CommandError
 from loaderd.config import Config
 from loaderd.core.jobs import Job, Kind, Stage
+from loaderd.data.faults import SourceError
 from loaderd.data.plan import StreamPlan
 from loaderd.data.userland import find
 from loaderd.drivers.orders import OpenFault, StreamFacts
@@ -61,15 +62,24 @@ class Desk:
 
     def __init__(self, config: Config, plan: StreamPlan) -> None:
         put_first(config.folder)
-        if config.workers.init:
-            find(config.workers.init, "init")(0)
-        shelf = Shelf([plan], open_stream, 0, 1)
-        found = probe(plan.name, shelf, Stamps(), plan)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
+        self._shelf = Shelf([plan], open_stream, 0, 1)
+        self._plan = plan
+        try:
+            if config.workers.init:
+                find(config.workers.init, "init")(0)
+            self.stream: Stream = self._shelf.get(plan.name)
+        except SourceError as error:
+            raise CommandError(f"stream {plan.name!r}: {error}\n{error.traceback}".strip(), NO_START) from error
+        except ValueError as error:  # a split that is empty
+            raise CommandError(f"stream {plan.name!r}: {error}", NO_START) from error
+
+    def probe(self) -> StreamFacts:
+        """Make the first samples, as the daemon does before it serves; from then on samples must have their fields. Raises CommandError."""
+        found = probe(self._plan.name, self._shelf, Stamps(), self._plan)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
         if isinstance(found, OpenFault):
             raise CommandError(f"{found.text}\n{found.traceback}".strip(), NO_START)
-        self.facts: StreamFacts = found
-        self.stream: Stream = shelf.get(plan.name)
         self.stream.specs = found.sample_specs
+        return found
 
     def rows(self, seed: int, epoch: int, start: int, rows: int, stamps: Stamps, *, policy: str = "") -> Rows:
         """What makes rows [0, rows) of the batch that begins at position `start`."""
@@ -82,5 +92,5 @@ class Desk:
         name = "label" if "label" in whole else whole[0] if len(whole) == 1 else ""
         if not name:
             return ""
-        number, classes = int(sample[name]), self.facts.classes
+        number, classes = int(sample[name]), self.stream.source.classes
         return classes[number] if 0 <= number < len(classes) else str(number)

@@ -23,6 +23,7 @@ def run(args: argparse.Namespace) -> int:
     plan = desk.chosen(settings, args.stream)
     desk.like_a_worker(args)
     table = desk.Desk(settings, plan)
+    table.probe()
     shape = _shape(args, plan, table.stream.order.samples)
     cursor, part = _place(args, shape)
     seed = plan.seed if args.seed is None else args.seed

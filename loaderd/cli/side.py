@@ -1,0 +1,306 @@
+"""A stream run without sockets: the scheduler, a pool of workers and one pretended trainer, all behind a loop that is handed in."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from loaderd.admission import SPARE_SLOTS, Stream, sized
+from loaderd.config import Config
+from loaderd.core import actions
+from loaderd.core.events import Attach, Event, Grown, NotGrown, Told, WorkerDone
+from loaderd.core.jobs import Job, Kind
+from loaderd.core.order import Order
+from loaderd.core.scheduler import Scheduler, StreamRules
+from loaderd.data.plan import StreamPlan
+from loaderd.drivers import budget
+from loaderd.drivers.loop import Loop, Timer
+from loaderd.drivers.memfd import Segments
+from loaderd.drivers.orders import OpenFault, StreamFacts
+from loaderd.engines.local import LocalPool
+from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
+from loaderd_wire.slices import Shape
+from loaderd_wire.slots import slot_layout
+
+SESSION, TOKEN = 1, b"\0" * 16
+PREFETCH = 2
+
+Say = Callable[[str, str], None]  # (level, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A finished batch, valid until it is released. indices: of its rows. fields: name -> array over the rows, or list of str or bytes.
+
+    keys: of the rows, None where the index is the key.
+    """
+
+    batch: Batch
+    indices: np.ndarray
+    fields: dict[str, Any]
+    keys: list[str] | None
+
+
+class Side:
+    """One pool of processes that makes `samples` samples of a stream, in order, skipping bad ones.
+
+    on_open(StreamFacts | OpenFault) first; then on_batch(k) for each batch, which `read` shows and `release` gives back; on_end(text)
+    if it can't go on. Use as a context manager: no process survives it.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        config: Config,
+        plan: StreamPlan,
+        workers: int,
+        *,
+        on_open: Callable[[StreamFacts | OpenFault], None],
+        on_batch: Callable[[int], None],
+        on_end: Callable[[str], None],
+        say: Say,
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self.plan = plan
+        self._workers = workers
+        self._on_open = on_open
+        self._on_batch = on_batch
+        self._on_end = on_end
+        self._say = say
+        self._segments = Segments(loop)
+        self._scheduler: Scheduler | None = None
+        self._stepping: list[Event] = []
+        self._busy = False
+        self._timer: Timer | None = None
+        self._look_s: float | None = None
+        self._jobs: dict[int, Job] = {}
+        self._known: dict[int, tuple[Segment, mmap.mmap, list[int]]] = {}
+        self._last_segment = 1
+        self._batches: dict[int, Batch] = {}
+        self._taken = 0
+        self._seq = 0
+        self.bad: dict[int, BadSample] = {}
+        self.rows = 0
+        self.seconds = {"read": 0.0, "decode": 0.0, "transform": 0.0, "write": 0.0}
+        self._do = {
+            actions.Start: lambda a: self._pool.start(a.worker, a.delay_s),
+            actions.Send: self._send,
+            actions.Dump: lambda a: self._pool.dump(a.worker),
+            actions.Kill: lambda a: self._pool.kill(a.worker, a.why),
+            actions.Retire: lambda a: self._pool.retire(a.worker),
+            actions.Tell: self._tell,
+            actions.Grow: self._grow,
+            actions.Drop: self._drop,
+            actions.Quarantine: self._set_aside,
+            actions.StreamBroken: lambda a: self._on_end(a.text),
+            actions.CannotBoot: lambda a: self._on_end(a.text),
+            actions.Note: lambda a: self._say(a.level, a.text),
+        }
+
+    def __enter__(self) -> Side:
+        w = self._config.workers
+        self._pool = LocalPool(
+            self._loop,
+            (self.plan,),
+            num_workers=self._workers,
+            start_method=w.start_method,
+            init=w.init or "",
+            folder=self._config.folder,
+            emit=self._step,
+            log=self._say,
+            sample_timeout_s=w.sample_timeout_s,
+            oom_kills=budget.oom_kills,
+        )
+        self._pool.open(self.plan.name, self._on_open)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+        for _, view, _ in self._known.values():
+            with suppress(BufferError):  # an error on its way out may still hold a view; it ends with the process
+                view.close()
+        self._segments.close()
+
+    # -- the pretended trainer
+
+    def begin(self, facts: StreamFacts, order: Order, samples: int, batch_size: int) -> None:
+        """Make the samples at positions [0, samples) of epoch 0."""
+        self._facts = facts
+        self._stream = Stream(self.plan, facts, order)
+        self._shape = Shape(samples, batch_size, 0, 1, False)
+        w = self._config.workers
+        self._scheduler = Scheduler(
+            (StreamRules(self.plan.name, self.plan.on_error, facts.collated, samples),),
+            workers=self._workers,
+            sample_timeout_s=w.sample_timeout_s,
+            worker_memory=w.worker_memory or 0,
+            index_of=lambda stream, seed, epoch, position: int(order.indices(seed, epoch, np.array([position % samples], np.int64))[0]),
+        )
+        for action in self._scheduler.begin(self._loop.now_s()):
+            self._do[type(action)](action)
+        self._reserve(sized(self._stream, facts.specs, batch_size, PREFETCH + SPARE_SLOTS, 1), self._attach)
+
+    def read(self, k: int) -> Made:
+        """Batch k as it lies in its slot."""
+        batch = self._batches[k]
+        segment, view, _ = self._known[batch.segment]
+        facts, base = self._facts, batch.slot * segment.slot_bytes
+        specs = () if facts.collated else facts.specs
+        layout = slot_layout(specs, self._shape.batch_size, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+
+        def array(dtype: str, shape: tuple[int, ...], offset: int) -> np.ndarray:
+            return np.ndarray(shape, dtype, memoryview(view), base + offset)
+
+        fields: dict[str, Any] = {
+            spec.name: array(spec.dtype, (batch.filled, *spec.shape), offset)
+            for spec, offset in zip(layout.fields, layout.offsets, strict=True)
+            if spec.kind == "array"
+        }
+        keys: list[str] = []
+        for chunk in batch.chunks:
+            parts = msgpack.unpackb(view[base + chunk.offset : base + chunk.offset + chunk.size])
+            keys += parts.get("keys", ())
+            for name, values in parts.get("text", {}).items():
+                fields[name] = [*fields.get(name, ()), *values]
+            for name, (dtype, shape, offset) in parts.get("arrays", {}).items():
+                fields[name] = array(dtype, tuple(shape), offset)
+        return Made(batch, array("<i8", (batch.filled,), 0), fields, keys if facts.keys == "stored" else None)
+
+    def release(self, k: int) -> None:
+        """Nothing that `read` returned for k is touched any longer; the next batch may come."""
+        batch = self._batches.pop(k)
+        self._known[batch.segment][2][batch.slot] = batch.generation
+        self._taken = k + 1
+        self._progress()
+
+    def _progress(self) -> None:
+        self._seq += 1
+        released = tuple(Released(number, tuple(generations), tuple(generations)) for number, (_, _, generations) in self._known.items())
+        self._step(Told(SESSION, _progress(self._seq, self._taken, released)))
+
+    # -- segments
+
+    def _reserve(self, segment: Segment, then: Callable[[Segment], None]) -> None:
+        def reserved(fd: int, error: OSError | None) -> None:
+            if error is not None:
+                self._on_end(f"{segment.slots * segment.slot_bytes} bytes of shared memory cannot be had: {error.strerror}")
+                return
+            self._known[segment.segment] = (segment, mmap.mmap(fd, 0, prot=mmap.PROT_READ), [0] * segment.slots)
+            self._pool.add_segment(segment, self.plan.name, self._facts.specs, self._shape.batch_size, fd)
+            then(segment)
+
+        self._segments.reserve(SESSION, segment, reserved)
+
+    def _attach(self, segment: Segment) -> None:
+        self._step(Attach(SESSION, self.plan.name, self._shape, self.plan.seed, PREFETCH, TOKEN, segment))
+        self._progress()
+
+    def _grow(self, action: actions.Grow) -> None:
+        self._last_segment += 1
+        rows, number = self._shape.batch_size, self._last_segment
+        try:
+            larger = sized(
+                self._stream,
+                self._facts.specs,
+                rows,
+                action.slots,
+                number,
+                tail_row_bytes=action.tail_row_bytes,
+                body_bytes=action.body_bytes,
+            )
+        except (ValueError, OverflowError) as error:
+            self._step(NotGrown(SESSION, str(error)))
+            return
+        self._reserve(larger, lambda segment: self._step(Grown(SESSION, segment)))
+
+    def _drop(self, action: actions.Drop) -> None:
+        _, view, _ = self._known.pop(action.segment)
+        view.close()
+        self._pool.drop_segment(action.segment, lambda: self._segments.free(action.segment))
+
+    # -- events and actions
+
+    def _step(self, event: Event) -> None:
+        self._stepping.append(event)
+        if self._busy or self._scheduler is None:
+            return
+        self._busy = True
+        try:
+            while self._stepping:
+                event = self._stepping.pop(0)
+                if isinstance(event, WorkerDone):
+                    self._account(event)
+                for action in self._scheduler.step(event, self._loop.now_s()):
+                    self._do[type(action)](action)
+        finally:
+            self._busy = False
+        self._arm()
+
+    def _arm(self) -> None:
+        assert self._scheduler is not None
+        at_s = self._scheduler.next_look_s(self._loop.now_s())
+        if at_s != self._look_s or at_s is None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._look_s = at_s
+            self._timer = None if at_s is None else self._loop.later(at_s - self._loop.now_s(), self._look)
+
+    def _look(self) -> None:
+        self._timer, self._look_s = None, None
+        self._step(self._pool.look())
+
+    def _send(self, action: actions.Send) -> None:
+        self._jobs[action.job.job] = action.job
+        self._pool.send(action.worker, action.job)
+
+    def _account(self, event: WorkerDone) -> None:
+        job, done = self._jobs.pop(event.done.job), event.done
+        if job.kind in (Kind.FILL, Kind.BATCH):
+            self.rows += job.last - job.first
+            for stage in self.seconds:
+                self.seconds[stage] += getattr(done, f"{stage}_s")
+
+    def _tell(self, action: actions.Tell) -> None:
+        message = action.message
+        if isinstance(message, Failure):
+            self._on_end(message.text)
+        elif isinstance(message, Batch) and message.epoch == 0 and message.k >= self._taken and message.k not in self._batches:
+            self._batches[message.k] = message
+            # not from within a step: what follows may release it, which is an event
+            self._loop.soon(lambda: self._on_batch(message.k))
+
+    def _set_aside(self, action: actions.Quarantine) -> None:
+        if action.epoch == 0:
+            self.bad[action.sample.index] = action.sample
+
+
+def _progress(seq: int, taken: int, released: tuple[Released, ...]) -> Progress:
+    return Progress(
+        session=SESSION,
+        token=TOKEN,
+        seq=seq,
+        plan=1,
+        epoch=0,
+        position=0,
+        step=0,
+        taken=taken,
+        have=taken,
+        again=False,
+        ping=False,
+        waiting=True,
+        released=released,
+    )
+
+
+def half_of_the_workers(config: Config) -> int:
+    """Of the number that the daemon would have: two sides share the machine."""
+    return max(1, (config.workers.num_workers or budget.own_cpu_count() or os.cpu_count() or 1) // 2)
