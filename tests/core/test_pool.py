@@ -1,0 +1,78 @@
+"""Workers: numbers, seats, back-off, room for jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from loaderd.core.actions import Retire, Start
+from loaderd.core.pool import Pool
+
+
+def pool(seats: int = 2) -> Pool:
+    p = Pool(seats)
+    for start in p.begin():
+        p.ready(start.worker)
+    return p
+
+
+def test_a_seat_that_goes_on_dying_waits_longer_each_time_and_not_for_ever() -> None:
+    p = Pool(1)
+    (start,) = p.begin()
+    delays: list[float] = []
+    for _ in range(12):
+        _, again = p.died(start.worker)
+        assert again is not None
+        start = again
+        delays.append(start.delay_s)
+    assert delays[:5] == [0.0, 0.1, 0.2, 0.4, 0.8]
+    assert delays[-1] == 5.0
+    assert start.worker == 13
+
+
+def test_a_job_done_makes_the_next_death_the_first_again() -> None:
+    p = pool(1)
+    _, start = p.died(1)
+    assert start == Start(2, 0.0)
+    p.ready(2)
+    p.give(2, 5, 1.0)
+    p.answered(2, 5)
+    assert p.died(2)[1] == Start(3, 0.0)
+
+
+def test_a_worker_holds_two_jobs_and_no_third() -> None:
+    p = pool(1)
+    p.give(1, 1, 0.0)
+    assert p.pick(second=False) is None
+    assert p.pick(second=True) == 1
+    p.give(1, 2, 0.0)
+    assert p.pick(second=True) is None
+    p.invariants()
+
+
+def test_an_answer_to_a_job_that_it_does_not_have_is_refused() -> None:
+    p = pool(1)
+    with pytest.raises(ValueError, match=r"worker 1 \(up\) answers job 9, it has \[\]"):
+        p.answered(1, 9)
+    with pytest.raises(ValueError, match="WorkerDied of worker 8"):
+        p.died(8)
+
+
+def test_a_worker_that_is_to_retire_ends_its_job_first() -> None:
+    p = pool(1)
+    p.give(1, 4, 0.0)
+    assert p.retire(1) is None
+    assert p.pick(second=True) is None
+    assert p.answered(1, 4) == Retire(1)
+    assert p.died(1)[1] == Start(2, 0.0)
+
+
+def test_the_seat_of_a_worker_that_does_not_die_goes_to_another_once() -> None:
+    p = pool(2)
+    p.give(1, 4, 0.0)
+    p.killed(1, 1.0)
+    assert p.stuck(1) == Start(3, 0.0)
+    p.invariants()
+    w, start = p.died(1)
+    assert w.jobs == [4]
+    assert start is None
+    p.invariants()
