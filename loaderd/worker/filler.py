@@ -98,7 +98,7 @@ class Filler:
         arrays = slot.arrays()
         texts: dict[str, list[Any]] = {field.name: [] for field in slot.fields if field.kind != "array"}
         there: list[int] = []
-        for row, sample in rows.each():
+        for row, sample in rows.each(frozenset(job.lost)):
             if sample is None:
                 if rows.given_up:
                     return Outcome(rows)
@@ -170,11 +170,6 @@ class Filler:
                 indices[row] = MOVED
         indices[: len(kept)] = original[kept]
         return Outcome()
-
-
-def _wanted(job: Job) -> list[int]:
-    """The job's rows less those that are lost already."""
-    return [row for row in range(job.first, job.last) if row not in job.lost]
 
 
 def collate(stream: Stream, samples: list[Any], seed: int, epoch: int, position: int, note: Callable[[Stage], None]) -> dict[str, Any]:
