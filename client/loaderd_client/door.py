@@ -68,13 +68,13 @@ class Door:
         return Shape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last) if first and rank else None
 
     def _hello(self, rank: ranks.Rank) -> m.Hello:
-        """Once a session was had, what it used is no longer left to the stream's own settings."""
+        """Once a session was had, how its epochs are cut is no longer left to the stream's own settings; another seed is another stream."""
         arguments, first = self._arguments, self.first
         return m.Hello(
             protocol=m.PROTOCOL,
             stream=arguments.stream,
             batch_size=first.batch_size if first else arguments.batch_size,
-            seed=first.seed if first else arguments.seed,
+            seed=arguments.seed,
             drop_last=first.drop_last if first else arguments.drop_last,
             rank=rank.rank,
             world_size=rank.world_size,
