@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client.fake_daemon import FakeDaemon
 
+from client.fake_daemon import FakeDaemon
 from loaderd_client import Loader
 
 

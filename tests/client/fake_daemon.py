@@ -189,7 +189,13 @@ class FakeDaemon:
     def _loop(self, listener: socket.socket) -> None:
         while not self._stop:
             poller = zmq.Poller()
-            for thing in (listener.fileno(), self._wake_r, self.router, *self._strangers, *(s.control.fileno() for s in self.sessions.values())):
+            for thing in (
+                listener.fileno(),
+                self._wake_r,
+                self.router,
+                *self._strangers,
+                *(s.control.fileno() for s in self.sessions.values()),
+            ):
                 poller.register(thing, zmq.POLLIN)
             ready = dict(poller.poll(5000))
             if self._wake_r in ready:
@@ -359,7 +365,9 @@ class FakeDaemon:
         where = [p % r.samples for p in range(cut.start, cut.start + cut.rows)]
         wanted = [index_of(p, cut.epoch, r.seed if session.hello.seed is None else session.hello.seed, r.samples) for p in where]
         bad = tuple(
-            BadSample(i, str(i), p, "decode", "ValueError", "it is bad", f"Traceback of {i}") for i, p in zip(wanted, where, strict=True) if i in r.bad
+            BadSample(i, str(i), p, "decode", "ValueError", "it is bad", f"Traceback of {i}")
+            for i, p in zip(wanted, where, strict=True)
+            if i in r.bad
         )
         failed = bool(bad) and r.on_error == "raise"
         rows = [] if failed else [i for i in wanted if i not in r.bad]
@@ -371,7 +379,19 @@ class FakeDaemon:
             at[offset : offset + flat.size] = flat
         chunks = self._chunks(session, layout, at, rows) if rows else ()
         return m.Batch(
-            session.number, said_plan(session), len(session.sent), cut.epoch, cut.start, cut.rows, number, slot, generation, len(rows), failed, chunks, bad
+            session.number,
+            said_plan(session),
+            len(session.sent),
+            cut.epoch,
+            cut.start,
+            cut.rows,
+            number,
+            slot,
+            generation,
+            len(rows),
+            failed,
+            chunks,
+            bad,
         )
 
     def _chunks(self, session: Session, layout: SlotLayout, at: np.ndarray, rows: list[int]) -> tuple[Chunk, ...]:

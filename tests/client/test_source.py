@@ -33,7 +33,8 @@ def test_a_regular_file_of_any_name_is_a_config(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("[daemon", "not TOML"), ('daemon.socket = "${UNSET_NAME}/x"', "UNSET_NAME"), (f'daemon.socket = "{"x" * 120}"', "too long")]
+    ("text", "words"),
+    [("[daemon", "not TOML"), ('daemon.socket = "${UNSET_NAME}/x"', "UNSET_NAME"), (f'daemon.socket = "{"x" * 120}"', "too long")],
 )
 def test_a_config_whose_socket_cannot_be_found_is_named(tmp_path: Path, text: str, words: str) -> None:
     config = tmp_path / "c.toml"
