@@ -1,0 +1,197 @@
+"""Workers that do not move: looked at, dumped, killed, and given up where they do not die."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.house import House
+from loaderd.core.actions import Dump, Kill, Note, Retire, Send, Start
+from loaderd.core.events import Look, Seen, WorkerDied, WorkerReady
+from loaderd.core.jobs import Kind, Stage
+from loaderd_wire.messages import Batch
+
+
+def stuck_house(*, workers: int = 1, prefetch: int = 1, timeout_s: float = 10.0, **more: object) -> House:
+    house = House(workers=workers, sample_timeout_s=timeout_s, **more)  # type: ignore[arg-type] - House's own keywords
+    house.attach(prefetch=prefetch)
+    return house
+
+
+def hang(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> float:
+    """Look until the worker is killed; returns the seconds it took."""
+    begun = house.now_s
+    for _ in range(1000):
+        if any(isinstance(a, Kill) for a in house.look(house.seen(worker, row, stage, key=key))):
+            return house.now_s - begun
+    raise AssertionError("it is never killed")
+
+
+def killed(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> None:
+    house.die(worker, row, stage, own=False, cause="SIGKILL", key=key, stack="File transform.py, line 3")
+
+
+def test_a_sample_that_hangs_is_dumped_and_killed_after_its_time_and_named_as_a_timeout() -> None:
+    house = stuck_house(on_error="skip")
+    assert 10.0 < hang(house, 1, 2) < 12.0
+    dump = next(i for i, a in enumerate(house.log) if isinstance(a, Dump))
+    assert dump < next(i for i, a in enumerate(house.log) if isinstance(a, Kill))
+    killed(house, 1, 2)
+    batch = house.take()
+    assert batch.filled == 7
+    (bad,) = batch.bad
+    assert (bad.index, bad.key, bad.stage, bad.error) == (20, "k", "decode", "Timeout")
+    assert "10 s" in bad.message
+    assert bad.traceback == "File transform.py, line 3"
+
+
+def test_a_hang_that_names_no_row_is_tried_row_by_row() -> None:
+    house = stuck_house()
+    hang(house, 1, 0, Stage.FETCH_MANY)
+    killed(house, 1, 0, Stage.FETCH_MANY)
+    house.finish()
+    assert [(a.job.first, a.job.last) for a in house.log if isinstance(a, Send)][1:9] == [(r, r + 1) for r in range(8)]
+    assert not house.take().failed
+
+
+def test_a_single_row_that_hangs_is_guilty_wherever_it_hangs() -> None:
+    house = stuck_house()
+    hang(house, 1, 0, Stage.FETCH_MANY)
+    killed(house, 1, 0, Stage.FETCH_MANY)
+    hang(house, 2, 0, Stage.FETCH_MANY)
+    killed(house, 2, 0, Stage.FETCH_MANY)
+    house.finish()
+    assert [(b.index, b.stage) for b in house.take().bad] == [(0, "read")]
+
+
+def test_a_collate_that_hangs_fails_its_batch() -> None:
+    house = stuck_house(collated=True)
+    hang(house, 1, 0, Stage.COLLATE)
+    killed(house, 1, 0, Stage.COLLATE)
+    house.finish()
+    assert [(b.stage, b.error) for b in house.take().bad] == [("collate", "Timeout")]
+
+
+def test_a_row_that_hangs_a_collated_batch_is_left_out() -> None:
+    house = stuck_house(collated=True, on_error="skip")
+    hang(house, 1, 4)
+    killed(house, 1, 4)
+    assert [(j.kind, j.lost) for j in house.jobs()] == [(Kind.BATCH, (4,))]
+    assert house.take().filled == 7
+
+
+def test_a_worker_that_moves_is_left_alone_however_slow() -> None:
+    house = stuck_house()
+    for row in range(8):
+        for _ in range(36):
+            assert house.look(house.seen(1, row)) == []
+
+
+def test_a_stopped_worker_runs_out_of_no_time() -> None:
+    house = stuck_house()
+    for _ in range(100):
+        assert house.look(house.seen(1, 2, paused=True), after_s=1.0) == []
+    house.tell(ping=True)
+    assert "worker 1 is stopped" in str(house.inbox[1])
+    assert hang(house, 1, 2) > 9.0
+
+
+def test_a_worker_that_went_on_just_before_its_death_is_not_held_to_hang() -> None:
+    house = stuck_house()
+    hang(house, 1, 2)
+    killed(house, 1, 3)
+    house.finish()
+    assert not house.take().failed
+
+
+def test_a_word_that_changes_after_the_dump_saves_the_worker() -> None:
+    house = stuck_house()
+    for _ in range(100):
+        if any(isinstance(a, Dump) for a in house.look(house.seen(1, 2))):
+            break
+    assert house.look(house.seen(1, 3), after_s=1.0) == []
+    assert house.look(house.seen(1, 3), after_s=1.0) == []
+    assert not house.of(Kill)
+
+
+def test_an_idle_worker_is_never_late() -> None:
+    house = stuck_house()
+    house.finish()
+    for _ in range(100):
+        assert house.look(Seen(1, 0, "", False, 0), after_s=1.0) == []
+    assert house.core.next_look_s(house.now_s) is None
+
+
+@pytest.mark.parametrize(("timeout_s", "every_s"), [(30.0, 0.25), (0.8, 0.1), (0.01, 0.02)])
+def test_looks_are_as_frequent_as_the_time_allowed_asks_for(timeout_s: float, every_s: float) -> None:
+    house = stuck_house(timeout_s=timeout_s)
+    assert house.core.next_look_s(house.now_s) == pytest.approx(house.now_s + every_s)
+    house.look(house.seen(1, 0), after_s=3.0)
+    assert house.core.next_look_s(house.now_s) == pytest.approx(house.now_s + every_s)
+
+
+def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_another() -> None:
+    house = stuck_house(on_error="skip")
+    job = house.sent[1][0]
+    hang(house, 1, 2)
+    seen = house.seen(1, 2, Stage.DECODE)
+    ring = house.core.sessions[1].rings[1]
+    for _ in range(30):
+        house.look(seen)
+    assert any(isinstance(a, Note) and "worker 1 does not die" in a.text for a in house.log)
+    assert Start(2, 0.0) in house.log
+    assert ring.state[job.slot].value == "ending"
+    stuck = house.sent.pop(1)
+    house.sent.pop(2)
+    house.sent[2] = type(stuck)()
+    house.step(WorkerReady(2))
+    for k in range(10):
+        batch = house.take()
+        assert batch.k == k
+        assert (batch.segment, batch.slot) != (job.segment, job.slot)
+        assert batch.filled == (7 if k == 0 else 8)
+    assert ring.state[job.slot].value == "ending"
+    house.step(WorkerDied(1, False, "SIGKILL", seen, "", ""))
+    assert ring.state[job.slot].value == "free"
+
+
+def test_a_trainers_batch_behind_anothers_hanging_job_is_made_elsewhere() -> None:
+    house = House(workers=2, sample_timeout_s=30.0, ready=False)
+    house.attach(1, prefetch=2)
+    house.attach(2, prefetch=2)
+    house.step(WorkerReady(1))
+    while [house.core.jobs[job.job].session.session for job in house.sent[1]] != [1, 2]:
+        house.work(1)
+    behind = house.sent[1][1]
+    assert house.take(2).k == 0  # so batch 1 is what trainer 2 waits for
+    assert behind.start == 8
+    house.step(WorkerReady(2))
+    seen = house.seen(1, 0)
+    for _ in range(8):
+        while house.sent[2]:
+            house.work(2)
+        house.look(seen)
+    house.hear(2)
+    batch = house.clients[2].take()
+    assert batch is not None
+    assert (batch.k, batch.slot == behind.slot) == (1, False)
+    house.work(1)
+    house.work(1)
+    assert house.core.sessions[2].rings[1].state[behind.slot].value != "ending"
+
+
+def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:
+    house = House(workers=1, worker_memory=1000)
+    house.attach(prefetch=2)
+    seen = house.seen(1, 0)
+    house.look(Seen(1, seen.word, "", False, 1001))
+    assert not house.of(Retire)
+    house.work(1)
+    house.work(1)
+    assert house.of(Retire) == [Retire(1)]
+    assert house.die(1, stage=Stage.IDLE, own=False)[0] == Start(2, 0.0)
+    assert isinstance(house.take(), Batch)
+
+
+def test_looks_at_the_dead_and_the_unborn_change_nothing() -> None:
+    house = House(workers=1, ready=False)
+    assert house.step(Look((Seen(1, 5, "", False, 0), Seen(77, 5, "", False, 0)))) == []

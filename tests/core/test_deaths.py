@@ -1,0 +1,297 @@
+"""Workers that die: innocent rows live, guilty ones are named, and nothing is written by two."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.house import House, bad_row, done
+from loaderd.core.actions import CannotBoot, Quarantine, Send, Start, StreamBroken
+from loaderd.core.events import WorkerDied, WorkerReady
+from loaderd.core.jobs import Condemned, Done, Job, Kind, Replaced, Stage
+from loaderd_wire.messages import Batch, Failure
+
+
+def one_batch(*, workers: int = 1, **more: object) -> House:
+    house = House(workers=workers, **more)  # type: ignore[arg-type] - House's own keywords
+    house.attach(prefetch=1)
+    return house
+
+
+def ranges(house: House) -> list[tuple[int, int]]:
+    return [(job.first, job.last) for job in house.jobs()]
+
+
+def run_down(house: House, guilty: int, *, own: bool = True, limit: int = 60, cause: str = "SIGSEGV", key: str = "the key") -> int:
+    """Work on; whoever gets to row `guilty` of the batch at 0, made from its own sample, dies of it. Returns the deaths."""
+    deaths = 0
+    for _ in range(limit):
+        worker = next((w for w in house.sent if house.sent[w]), None)
+        if worker is None:
+            return deaths
+        job = house.sent[worker][0]
+        hit = job.start == 0 and job.first <= guilty < job.last and guilty not in job.lost
+        if hit and not any(c.row == guilty for c in job.condemned):
+            house.die(worker, guilty, own=own, cause=cause, key=key, stack="the stack")
+            deaths += 1
+        else:
+            house.work(worker)
+    raise AssertionError("it never ends")
+
+
+def test_a_job_whose_worker_died_before_it_began_is_run_again_as_it_was() -> None:
+    house = one_batch()
+    before = ranges(house)
+    house.die(1, stage=Stage.IDLE)
+    assert ranges(house) == before == [(0, 8)]
+
+
+def test_the_row_that_a_worker_died_at_comes_alone_and_the_others_around_it() -> None:
+    house = one_batch(workers=3)
+    house.die(1, row=1)  # of rows 0-2
+    house.log.clear()
+    house.work()
+    house.work()
+    assert sorted((a.job.first, a.job.last) for a in house.log if isinstance(a, Send)) == [(1, 2), (2, 3)]
+    assert (0, 1) not in ranges(house)
+    house.finish()
+    assert not house.take().failed
+
+
+def test_a_death_that_names_no_row_brings_single_rows() -> None:
+    house = one_batch(workers=2)
+    house.die(1, stage=Stage.FETCH_MANY)
+    house.finish()
+    assert [(a.job.first, a.job.last) for a in house.log if isinstance(a, Send)][-4:] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_a_poison_sample_is_convicted_by_its_second_death_alone_and_named() -> None:
+    house = one_batch()
+    assert run_down(house, 5) == 3
+    batch = house.take()
+    assert batch.failed
+    (bad,) = batch.bad
+    assert (bad.index, bad.key, bad.position, bad.stage, bad.error) == (50, "the key", 5, "read", "WorkerDied")
+    assert "SIGSEGV" in bad.message
+    assert bad.traceback == "the stack"
+    assert [type(a) for a in house.log if isinstance(a, Quarantine)] == [Quarantine]
+    assert not house.take().failed
+
+
+def test_a_sample_without_a_stamped_key_is_named_by_its_index() -> None:
+    house = one_batch()
+    run_down(house, 5, key="")
+    assert house.take().bad[0].key == "50"
+
+
+def test_a_poison_sample_under_skip_is_left_out_and_the_gap_closed() -> None:
+    house = one_batch(on_error="skip")
+    run_down(house, 5)
+    batch = house.take()
+    assert (batch.filled, batch.failed) == (7, False)
+    compact = [a.job for a in house.log if isinstance(a, Send) and a.job.kind == Kind.COMPACT]
+    assert [job.lost for job in compact] == [(5,)]
+
+
+def test_a_poison_sample_under_replace_gives_its_row_to_a_substitute() -> None:
+    house = one_batch(on_error="replace")
+
+    def make(job: Job) -> Done:
+        d = done(job)
+        put = tuple(Replaced(c.row, 77) for c in job.condemned)
+        return Done(d.job, d.bad, put, d.offset, d.size, 0.0, 0.0, 0.0, 0.0)
+
+    house.make = make
+    run_down(house, 5)
+    batch = house.take()
+    assert (batch.filled, batch.failed) == (8, False)
+    assert [(b.index, b.substitute) for b in batch.bad] == [(50, 77)]
+    assert any(a.job.condemned == (Condemned(5, 1),) for a in house.log if isinstance(a, Send))
+
+
+def test_substitutes_that_are_poison_too_run_out() -> None:
+    house = one_batch(on_error="replace", streams=("train",))
+    tries: set[int] = set()
+    for _ in range(200):
+        worker = next((w for w in house.sent if house.sent[w]), None)
+        if worker is None:
+            break
+        job = house.sent[worker][0]
+        if job.start == 0 and job.first <= 5 < job.last and 5 not in job.lost:
+            tries |= {c.tries for c in job.condemned}
+            house.core.streams["train"].deaths = 0  # as if another session's rows went on
+            house.die(worker, 5)
+        else:
+            house.work(worker)
+    batch = house.take()
+    assert tries == set(range(1, 17))
+    assert batch.failed
+    assert [b.index for b in batch.bad] == [50]
+
+
+def test_seven_kills_from_outside_do_not_count_against_a_row_and_the_eighth_does() -> None:
+    for kills, failed in ((7, False), (8, True)):
+        house = one_batch()
+        for _ in range(kills + 1):  # the first one is not alone
+            worker = next(w for w in house.sent if house.sent[w])
+            while house.sent[worker] and not house.sent[worker][0].first <= 5 < house.sent[worker][0].last:
+                house.work(worker)
+                worker = next(w for w in house.sent if house.sent[w])
+            house.die(worker, 5, own=False, cause="SIGKILL")
+        house.finish()
+        assert house.take().failed is failed
+
+
+def test_the_second_job_of_a_dead_worker_is_innocent() -> None:
+    house = House(workers=1)
+    house.attach(prefetch=2)
+    assert len(house.sent[1]) == 2
+    second = house.sent[1][1]
+    house.die(1, row=3)
+    assert (second.start, second.first, second.last) in [(j.start, j.first, j.last) for j in house.jobs()] or any(
+        p.first == 0 for p in house.core.sessions[1].items[1].draft.todo
+    )
+    house.finish()
+    assert not house.take().failed
+    assert not house.take().failed
+
+
+def test_the_slot_of_a_job_is_not_given_to_another_before_its_worker_is_dead() -> None:
+    house = House(workers=2, sample_timeout_s=1.0)
+    client = house.attach(prefetch=1)
+    job = house.sent[1][0]
+    client.seek(type(client.cursor)(3, 0, 0))
+    house.tell()
+    state = house.core.sessions[1].rings[1]
+    assert state.state[job.slot].value == "ending"
+    house.finish()
+    assert state.state[job.slot].value != "ending"
+
+
+def test_a_death_while_the_dataset_is_opened_is_no_samples_fault() -> None:
+    house = one_batch()
+    for _ in range(5):
+        house.die(next(w for w in house.sent if house.sent[w]), stage=Stage.OPEN)
+    house.finish()
+    assert not house.take().failed
+
+
+# collated streams
+
+
+def test_a_row_that_kills_a_collated_batch_is_tried_alone_and_convicted() -> None:
+    house = one_batch(collated=True, on_error="skip")
+    run_down(house, 3)
+    kinds = [(a.job.kind, a.job.first, a.job.last, a.job.lost) for a in house.log if isinstance(a, Send)]
+    assert kinds[:4] == [(Kind.BATCH, 0, 8, ()), (Kind.TRIAL, 3, 4, ()), (Kind.TRIAL, 3, 4, ()), (Kind.BATCH, 0, 8, (3,))]
+    batch = house.take()
+    assert (batch.filled, batch.failed) == (7, False)
+    assert [b.index for b in batch.bad] == [30]
+
+
+def test_a_collate_that_kills_its_worker_twice_fails_its_batch_and_no_other() -> None:
+    house = one_batch(collated=True)
+    house.die(1, row=0, stage=Stage.COLLATE)
+    assert [j.kind for j in house.jobs()] == [Kind.BATCH]
+    house.die(2, row=0, stage=Stage.COLLATE)
+    batch = house.take()
+    assert batch.failed
+    assert [(b.index, b.stage) for b in batch.bad] == [(0, "collate")]
+    assert not house.take().failed
+
+
+def test_a_collate_that_raises_fails_its_batch_under_every_policy() -> None:
+    for policy in ("raise", "skip", "replace"):
+        house = one_batch(collated=True, on_error=policy)
+        house.make = lambda job: done(job, (bad_row(0, stage="collate"),) if job.start == 0 else ())
+        assert house.take().failed
+        assert not house.take().failed
+
+
+def test_a_collated_batch_that_kills_without_a_culprit_ends_as_failed() -> None:
+    house = one_batch(collated=True)
+    for _ in range(100):
+        worker = next((w for w in house.sent if house.sent[w]), None)
+        if worker is None:
+            break
+        if house.sent[worker][0].kind == Kind.BATCH and house.sent[worker][0].start == 0:
+            house.die(worker, row=2)
+        else:
+            house.work(worker)
+    assert house.take().failed
+
+
+# the pool as a whole
+
+
+def test_a_dead_worker_is_replaced_at_once_under_a_new_number() -> None:
+    house = one_batch(workers=2)
+    assert house.die(1, row=0)[0] == Start(3, 0.0)
+
+
+def test_workers_that_all_keep_dying_end_their_stream_and_no_other() -> None:
+    house = House(workers=2, streams=("train", "val"))
+    house.attach(1)
+    house.finish()
+    house.attach(2, stream="val")
+    for _ in range(40):
+        if house.of(StreamBroken):
+            break
+        worker = next(w for w in house.sent if house.sent[w])
+        house.die(worker, row=0, key="k17")
+    (broken,) = house.of(StreamBroken)
+    assert isinstance(broken, StreamBroken)
+    assert (broken.stream, broken.error) == ("val", "StreamFailed")
+    assert "10 workers died" in broken.text
+    assert "SIGSEGV at sample 'k17'" in broken.text
+    assert Failure in {type(m) for m in house.inbox[2]}
+    assert Failure not in {type(m) for m in house.inbox[1]}
+    for _ in range(6):
+        house.take(1)
+
+
+def test_rows_that_are_finished_in_between_keep_the_stream_alive() -> None:
+    house = House(workers=1)
+    house.attach(prefetch=1)
+    for _ in range(30):
+        house.die(next(w for w in house.sent if house.sent[w]), stage=Stage.IDLE, own=False)
+        house.take()
+    assert not house.of(StreamBroken)
+
+
+def test_a_worker_that_cannot_boot_is_told_before_any_was_ready_and_not_later() -> None:
+    house = House(workers=1, ready=False)
+    house.die(1, stage=Stage.IDLE, cause="exit code 3", boot="ImportError: no torch", ready=False)
+    assert house.of(CannotBoot) == [CannotBoot("ImportError: no torch")]
+    house.step(WorkerReady(2))
+    house.log.clear()
+    house.attach()
+    house.die(2, stage=Stage.IDLE, own=False, ready=False)
+    for worker in range(3, 20):
+        if house.of(StreamBroken):
+            break
+        house.die(worker, stage=Stage.IDLE, cause="exit code 3", boot="ImportError: no torch", ready=False)
+    assert not house.of(CannotBoot)
+    (broken,) = house.of(StreamBroken)
+    assert "ImportError: no torch" in str(broken)
+
+
+def test_a_death_of_nobody_is_refused() -> None:
+    house = House()
+    with pytest.raises(ValueError, match="WorkerDied of worker 99"):
+        house.core.step(WorkerDied(99, True, "x", house.seen(1), "", ""), 200.0)
+
+
+def test_the_delivered_batches_are_those_of_the_undisturbed_run() -> None:
+    def run(disturbed: bool) -> list[tuple[int, ...]]:
+        house = House(workers=3)
+        house.attach()
+        got: list[tuple[int, ...]] = []
+        for n in range(30):
+            busy = [w for w in house.sent if house.sent[w]]
+            if disturbed and busy:
+                house.die(busy[n % len(busy)], own=False, stage=[Stage.READ, Stage.IDLE, Stage.WRITE, Stage.OPEN][n % 4])
+            batch: Batch = house.take()
+            got.append((batch.k, batch.epoch, batch.start, batch.rows, batch.filled))
+        return got
+
+    assert run(True) == run(False)
