@@ -66,7 +66,12 @@ def test_one_value_is_a_tuple_of_one_and_keeps_its_type(value: Any, dtype: str, 
 def test_dicts_tuples_lists_and_nested_ones_are_flattened() -> None:
     sample, form = made({"a": {"b": 1, "c": (2, [3.5])}, 7: "x"})
     assert form == "dict"
-    assert {name: (str(v) if isinstance(v, str) else v.item()) for name, v in sample.items()} == {"a.b": 1, "a.c.0": 2, "a.c.1.0": 3.5, "7": "x"}
+    assert {name: (str(v) if isinstance(v, str) else v.item()) for name, v in sample.items()} == {
+        "a.b": 1,
+        "a.c.0": 2,
+        "a.c.1.0": 3.5,
+        "7": "x",
+    }
     sample, form = made([1, {"y": 2}])
     assert form == "tuple"
     assert list(sample) == ["0", "1.y"]
@@ -79,7 +84,9 @@ def test_text_and_bytes_stay_what_they_are() -> None:
     assert [type(v) for v in sample.values()] == [str, bytes, bytes, bytes, str]
 
 
-@pytest.mark.parametrize(("stored", "mode", "channels"), [("RGB", "rgb", 3), ("L", "rgb", 3), ("RGBA", "rgb", 3), ("RGB", "gray", 1), ("P", "gray", 1)])
+@pytest.mark.parametrize(
+    ("stored", "mode", "channels"), [("RGB", "rgb", 3), ("L", "rgb", 3), ("RGBA", "rgb", 3), ("RGB", "gray", 1), ("P", "gray", 1)]
+)
 def test_a_pillow_image_becomes_a_picture_of_the_streams_mode(stored: str, mode: str, channels: int) -> None:
     sample, _ = made(Image.fromarray(picture()).convert(stored), mode=mode)
     assert sample["0"].shape == (40, 50, channels)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loaderd.data import userland
+from loaderd.data.faults import MAX_MESSAGE, MAX_TRACEBACK, SampleFault, SourceError, user_traceback
+from loaderd.data.images import ImageError, decode
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text for you")
+
+
+def test_an_exception_without_a_text_or_with_a_broken_one_still_makes_a_fault() -> None:
+    assert SampleFault.of("read", ValueError()).message == "(no message)"
+    fault = SampleFault.of("read", Mute())
+    assert fault.error == "Mute"
+    assert "RuntimeError" in fault.message
+
+
+def test_long_messages_and_tracebacks_are_cut() -> None:
+    def deep(n: int) -> None:
+        if n:
+            deep(n - 1)
+        raise ValueError("x" * 100_000)
+
+    with pytest.raises(ValueError, match="xxx") as caught:
+        deep(900)
+    fault = SampleFault.of("transform", caught.value)
+    assert len(fault.message) <= MAX_MESSAGE
+    assert "characters more" in fault.message
+    assert len(fault.traceback) <= MAX_TRACEBACK + 10
+
+
+def test_an_error_of_our_own_has_no_users_traceback() -> None:
+    with pytest.raises(ImageError) as caught:
+        decode(b"hello")
+    trimmed = caught.value.with_traceback(caught.value.__traceback__.tb_next if caught.value.__traceback__ else None)
+    assert user_traceback(trimmed) == ""
+
+
+def test_a_fault_says_stage_error_and_message() -> None:
+    assert str(SampleFault("decode", "ImageError", "damaged")) == "decode: ImageError: damaged"
+
+
+def module(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import no_such_dependency", "needs a module that is not there: no_such_dependency"),
+        ("1 / 0", "importing broken_user_module failed: ZeroDivisionError"),
+        ("def f(:", "importing broken_user_module failed: SyntaxError"),
+        ("raise SystemExit(3)", "importing broken_user_module failed: SystemExit"),
+    ],
+)
+def test_a_module_that_fails_while_it_is_imported_is_told_with_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    module(tmp_path, "broken_user_module", text, monkeypatch)
+    with pytest.raises(SourceError, match=words) as caught:
+        userland.find("broken_user_module:X", "call")
+    assert "broken_user_module.py" in caught.value.traceback
+    assert "\n" not in str(caught.value).strip() or "SyntaxError" in str(caught.value)
+
+
+def test_a_name_inside_a_class_is_found() -> None:
+    assert userland.find("collections:OrderedDict.fromkeys", "call")("ab") == {"a": None, "b": None}
