@@ -67,6 +67,15 @@ def segments(data: Data, start: int = 2) -> Iterator[tuple[int, int, int]]:
         at = end
 
 
+def scan_bytes(data: Data, begin: int) -> int:
+    """Length of the scan that begins there: up to the next marker that is no restart marker, or the end of the data."""
+    scan = np.frombuffer(data, np.uint8, len(data) - begin, begin)
+    marked = np.flatnonzero(scan[:-1] == 0xFF)
+    after = scan[marked + 1]
+    ends = marked[(after != 0) & (after != 0xFF) & ((after & 0xF8) != 0xD0)]
+    return int(ends[0]) if len(ends) else len(scan)
+
+
 def tile_lengths(data: Data, begin: int, end: int) -> np.ndarray:
     """Bytes of each stretch of the scan in [begin, end), with the two of the marker that follows it (the image's end included, at end)."""
     scan = np.frombuffer(data, np.uint8, end - begin, begin)
@@ -137,7 +146,7 @@ class Tiles(NamedTuple):
         header, frame, data, scan = self.header, self.frame, self.data, self.scan
         begin = (ends[:, 0] - first_lengths).tolist()
         end = ends[:, -1].tolist()
-        parts = [header[:frame], SIZE.pack(height, width), header[frame + 4 :]]
+        parts: list[Data] = [header[:frame], SIZE.pack(height, width), header[frame + 4 :]]
         shifts, at = [], len(header)
         for low, high in zip(begin, end, strict=True):
             parts.append(data[scan + low : scan + high])
