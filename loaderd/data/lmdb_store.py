@@ -302,6 +302,22 @@ class WriteFault(Exception):
         self.full = full
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _is_full(file: str) -> bool:
+    """True if the file cannot grow by another MAP_STEP. LMDB calls a write that the disk had no room for an input/output error."""
+    with open(file, "r+b") as handle:
+        size = os.fstat(handle.fileno()).st_size
+        try:
+            os.posix_fallocate(handle.fileno(), size, MAP_STEP)
+        except OSError as error:
+            return error.errno in NO_ROOM
+        finally:
+            os.ftruncate(handle.fileno(), size)
+    return False
+
+
 class Writer:
     """A database file being written by this process alone (the caller sees to that). Its map grows as needed."""
 
@@ -341,7 +357,8 @@ class Writer:
 
     def _fault(self, error: Exception) -> WriteFault:
         text = str(error)
-        return WriteFault(f"{self.file}: {text}", any(os.strerror(code) in text for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
+        full = any(os.strerror(code) in text for code in NO_ROOM) or (os.strerror(errno.EIO) in text and _is_full(self.file))
+        return WriteFault(f"{self.file}: {text}", full)
 
     def close(self) -> None:
         self._env.close()

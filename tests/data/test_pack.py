@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+from PIL import Image
+
+from data.material import coded, picture, silent
+from loaderd.data import own, pack
+from loaderd.data.faults import SourceError
+from loaderd.data.packers import pack_dataset, pack_imagefolder
+from loaderd.data.plan import StreamPlan
+from loaderd.data.recipe import Recipe
+from loaderd.data.source import Source
+
+
+def images(folder: Path, count: int = 6, kind: str = "png") -> Path:
+    for at in range(count):
+        path = folder / "ba"[at % 2] / f"{at:03d}.{kind}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(coded(picture(seed=at), {"png": "PNG", "jpg": "JPEG"}[kind]))
+    return folder
+
+
+def contents(path: Path) -> dict[bytes, bytes]:
+    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+        return dict(txn.cursor())
+
+
+def test_a_folder_of_images_keeps_bytes_labels_names_and_classes(tmp_path: Path) -> None:
+    source = images(tmp_path / "src")
+    looked: list[tuple[int, int]] = []
+    report = pack_imagefolder(str(source), str(tmp_path / "db"), progress=lambda at, of: looked.append((at, of)))
+    assert (report.samples, report.classes, report.bad, report.bad_count, report.resumed_at) == (6, ("a", "b"), (), 0, 0)
+    assert report.bytes == (tmp_path / "db").stat().st_size
+    assert looked == [(at, 6) for at in range(7)]
+    assert sorted(os.listdir(tmp_path)) == ["db", "src"]
+    with Source(StreamPlan("t", lmdb=str(tmp_path / "db"))) as opened:
+        assert [opened.key(i) for i in range(6)] == ["a/001.png", "a/003.png", "a/005.png", "b/000.png", "b/002.png", "b/004.png"]
+        assert opened.classes == ("a", "b")
+        recipe = Recipe(opened.plan, opened)
+        for index in range(6):
+            sample = recipe.make(index, 0, 0, silent)
+            assert sample["label"].dtype == np.int64
+            assert int(sample["label"]) == index // 3
+            np.testing.assert_array_equal(sample["image"], picture(seed=int(opened.key(index)[2:5])))
+        stored = opened.read(0)["image"]
+        assert bytes(stored) == (source / "a" / "001.png").read_bytes()
+        del stored
+
+
+def test_a_flat_folder_is_packed_without_labels(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "1.png").write_bytes(coded(picture()))
+    assert pack_imagefolder(str(tmp_path / "src"), str(tmp_path / "db")).classes == ()
+    with Source(StreamPlan("t", lmdb=str(tmp_path / "db"))) as source:
+        assert list(source.read(0)) == ["image"]
+
+
+def test_the_same_folder_gives_the_same_database_and_identity(tmp_path: Path) -> None:
+    source = images(tmp_path / "src")
+    first = pack_imagefolder(str(source), str(tmp_path / "one"))
+    os.rename(source, tmp_path / "moved")
+    second = pack_imagefolder(str(tmp_path / "moved"), str(tmp_path / "two"))
+    assert first.identity == second.identity
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    (tmp_path / "moved" / "a" / "001.png").write_bytes(coded(picture(seed=99)))
+    assert pack_imagefolder(str(tmp_path / "moved"), str(tmp_path / "three")).identity != first.identity
+
+
+def test_bad_files_are_listed_and_left_out(tmp_path: Path) -> None:
+    source = images(tmp_path / "src")
+    (source / "a" / "000.jpg").write_bytes(b"")
+    (source / "a" / "004.png").write_bytes(coded(picture())[:100])
+    (source / "b" / "zzz.jpg").write_text("<html>")
+    (source / "b" / "link.jpg").symlink_to("nowhere")
+    told: list[str] = []
+    report = pack_imagefolder(str(source), str(tmp_path / "db"), bad=lambda name, reason: told.append(name))
+    assert report.samples == 6
+    assert report.bad_count == 4
+    assert dict(report.bad).keys() == {"b/link.jpg", "a/000.jpg", "a/004.png", "b/zzz.jpg"} == set(told)
+    assert dict(report.bad)["a/000.jpg"] == "the image is empty (0 bytes)"
+    assert "truncated PNG" in dict(report.bad)["a/004.png"]
+    assert "not an image" in dict(report.bad)["b/zzz.jpg"]
+
+
+def test_many_bad_files_are_counted_and_the_first_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "LISTED", 3)
+    source = images(tmp_path / "src")
+    for at in range(10):
+        (source / "a" / f"bad{at}.jpg").write_bytes(b"x")
+    report = pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert (len(report.bad), report.bad_count, report.samples) == (3, 10, 6)
+
+
+def test_nothing_but_bad_files_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "1.jpg").write_bytes(b"no image")
+    with pytest.raises(SourceError, match="not one of 1 samples can be read"):
+        pack_imagefolder(str(tmp_path / "src"), str(tmp_path / "db"))
+    assert os.listdir(tmp_path) == ["src"]
+
+
+def test_a_target_that_exists_is_never_touched(tmp_path: Path) -> None:
+    source = images(tmp_path / "src")
+    (tmp_path / "db").write_text("precious")
+    with pytest.raises(SourceError, match="is there already"):
+        pack_imagefolder(str(source), str(tmp_path / "db"))
+    with pytest.raises(SourceError, match="is there already"):
+        pack_dataset("data.material:Numbers", {}, str(tmp_path / "db"))
+    assert (tmp_path / "db").read_text() == "precious"
+    with pytest.raises(SourceError, match="there is no folder"):
+        pack_imagefolder(str(source), str(tmp_path / "no" / "db"))
+
+
+def test_a_second_pack_into_the_same_target_is_refused(tmp_path: Path) -> None:
+    source = images(tmp_path / "src")
+    with open(tmp_path / "db.part", "wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(SourceError, match="another process is packing into it right now"):
+            pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert pack_imagefolder(str(source), str(tmp_path / "db")).samples == 6
+
+
+SCRIPT = """
+import sys
+from loaderd.data import pack
+from loaderd.data.packers import pack_imagefolder
+pack.BATCH_SAMPLES = 5
+stop = int(sys.argv[3])
+def progress(at, of):
+    if at == stop:
+        print("there", flush=True)
+        sys.stdin.read()
+pack_imagefolder(sys.argv[1], sys.argv[2], progress=progress)
+"""
+
+
+def killed(source: Path, target: Path, at: int) -> None:
+    """A pack into `target` by another process, killed with -9 after `at` files."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(source), str(target), str(at)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_pack_killed_with_9_goes_on_where_it_was_and_ends_the_same(tmp_path: Path) -> None:
+    source = images(tmp_path / "src", 24)
+    (source / "a" / "bad.png").write_bytes(b"x")
+    expected = pack_imagefolder(str(source), str(tmp_path / "undisturbed"))
+    target = tmp_path / "db"
+    for at in (7, 13, 22):
+        killed(source, target, at)
+        assert not target.exists()
+    report = pack_imagefolder(str(source), str(target))
+    assert report.resumed_at == 21  # four batches of five, and the bad one
+    assert not report.restarted
+    assert (report.samples, report.identity, report.bad) == (expected.samples, expected.identity, expected.bad)
+    assert contents(target) == contents(tmp_path / "undisturbed")
+    assert sorted(os.listdir(tmp_path)) == ["db", "src", "undisturbed"]
+
+
+def test_a_pack_whose_source_has_changed_begins_anew(tmp_path: Path) -> None:
+    source = images(tmp_path / "src", 12)
+    killed(source, tmp_path / "db", 8)
+    (source / "a" / "extra.png").write_bytes(coded(picture()))
+    report = pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert report.restarted
+    assert (report.resumed_at, report.samples) == (0, 13)
+    assert own.PART_KEY not in contents(tmp_path / "db")
+
+
+@pytest.mark.parametrize("harm", ["cut", "garbage"])
+def test_a_damaged_part_is_begun_anew(tmp_path: Path, harm: str) -> None:
+    source = images(tmp_path / "src", 12)
+    killed(source, tmp_path / "db", 8)
+    part = tmp_path / "db.part"
+    if harm == "cut":
+        os.truncate(part, part.stat().st_size // 2)
+    else:
+        part.write_bytes(b"garbage" * 1000)
+    report = pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert report.restarted
+    assert report.samples == 12
+
+
+def test_a_pack_killed_behind_its_last_sample_still_knows_a_tuple_from_a_dict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_end(self: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pack._Run, "finish", no_end)
+        with pytest.raises(KeyboardInterrupt):
+            pack_dataset("data.material:Numbers", {"n": 5}, str(tmp_path / "db"))
+    report = pack_dataset("data.material:Numbers", {"n": 5}, str(tmp_path / "db"))
+    assert report.resumed_at == 5
+    assert own.unpack_meta(contents(tmp_path / "db")[own.META_KEY]).form == "tuple"
+
+
+FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+from loaderd.data import pack
+from loaderd.data.faults import SourceError
+from loaderd.data.packers import pack_imagefolder
+pack.BATCH_SAMPLES = 5
+try:
+    pack_imagefolder(sys.argv[1], sys.argv[2])
+except SourceError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_one_clear_error_and_the_same_command_goes_on_later(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    source.mkdir()
+    for at in range(40):
+        Image.fromarray(np.random.default_rng(at).integers(0, 256, (64, 64, 3), np.uint8)).save(source / f"{at:02d}.png")
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(source), str(tmp_path / "db")], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    assert "no room left on the disk" in done.stdout
+    assert str(tmp_path / "db") in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+    assert not (tmp_path / "db").exists()
+    report = pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert report.resumed_at > 0
+    assert report.samples == 40
+
+
+def test_a_dataset_is_baked_as_it_comes(tmp_path: Path) -> None:
+    report = pack_dataset("data.material:Numbers", {"n": 5, "fails_at": 3}, str(tmp_path / "db"))
+    assert (report.samples, report.bad, report.classes) == (4, (("3", "ValueError: sample 3 is broken"),), ("even", "odd"))
+    with Source(StreamPlan("t", lmdb=str(tmp_path / "db"))) as source:
+        assert (source.total, source.form, source.keys) == (4, "tuple", "index")
+        samples = [Recipe(source.plan, source).make(i, 0, 0, silent) for i in range(4)]
+        assert [sample["0"].tolist() for sample in samples] == [[i] * 4 for i in (0, 1, 2, 4)]
+        assert [int(sample["1"]) for sample in samples] == [0, 1, 0, 0]
+        del samples
+
+
+def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Path) -> None:
+    from data import material
+
+    material.HELD[:] = [
+        {"im": Image.fromarray(picture()), "t": "wörter", "b": b"\xff\xd8\xff", "x": np.zeros((0, 3), np.float32), "big": np.arange(9000)},
+        {"im": Image.fromarray(picture(9, 8)), "t": "", "b": b"", "x": np.ones((2, 3), np.float32), "big": np.arange(3)},
+    ]
+    pack_dataset("data.material:Holding", {}, str(tmp_path / "db"))
+    plan = StreamPlan("t", lmdb=str(tmp_path / "db"), collate="data.material:padded")
+    with Source(plan) as source:
+        first, second = (Recipe(plan, source).make(i, 0, 0, silent) for i in (0, 1))
+        np.testing.assert_array_equal(first["im"], picture())
+        assert first.images == {"im"}
+        assert second["im"].shape == (9, 8, 3)
+        assert (first["t"], first["b"], first["x"].shape, first["big"].sum()) == ("wörter", b"\xff\xd8\xff", (0, 3), 9000 * 8999 // 2)
+        assert (second["t"], second["b"], second["x"].shape) == ("", b"", (2, 3))
+        del first, second
+
+
+def test_memory_does_not_grow_with_the_number_of_files(tmp_path: Path) -> None:
+    code = (
+        "import sys, tracemalloc; from loaderd.data.folder import Listing; tracemalloc.start()\n"
+        "with Listing(sys.argv[1], sys.argv[2]) as found:\n"
+        "    assert sum(1 for _ in found.files()) == int(sys.argv[3])\n"
+        "    print(tracemalloc.get_traced_memory()[1])"
+    )
+    peaks = []
+    for folders in (5, 50):
+        for folder in range(folders):
+            (tmp_path / f"s{folders}" / f"{folder:03d}").mkdir(parents=True)
+            for at in range(200):
+                os.close(os.open(tmp_path / f"s{folders}" / f"{folder:03d}" / f"{at:04d}.jpg", os.O_CREAT | os.O_WRONLY))
+        args = [sys.executable, "-c", code, str(tmp_path / f"s{folders}"), str(tmp_path), str(folders * 200)]
+        peaks.append(int(subprocess.run(args, capture_output=True, text=True, timeout=100, check=True).stdout))
+    assert peaks[1] < peaks[0] + 100_000
+
+
+def test_a_pack_closes_what_it_opens(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    pack_imagefolder(str(images(tmp_path / "src")), str(tmp_path / "db"))
+    assert len(os.listdir("/proc/self/fd")) == before
