@@ -60,6 +60,11 @@ class Source:
         """The user's dataset object, or None for an LMDB."""
         return self._reader.inner if isinstance(self._reader, DatasetSource) else None
 
+    @property
+    def state(self) -> str:
+        """What of the file must stay as it is, as text to be compared with another process's; "" for a dataset."""
+        return "" if self._store is None else str(self._store.facts)
+
     def key(self, index: int) -> str:
         """The sample's name: what `pack` stored, else the LMDB key as text or hex, else the index. May raise what reading raises."""
         self._check(index)
