@@ -98,6 +98,7 @@ class Use:
 
     stream: str
     identity: str
+    state: str
     total: int
     specs: tuple[FieldSpec, ...]
 
@@ -148,7 +149,7 @@ class Fault:
 class StreamFacts:
     """What a stream is, as found by trying it in a worker.
 
-    total: samples of the dataset (not of the split). identity: of the stored data. keys: "index" or "stored". specs, form ("dict",
+    total: samples of the dataset (not of the split). identity: of the stored data. state: of its file, "" without one. keys: "index" or "stored". specs, form ("dict",
     "tuple"): of the first good sample, for a collated stream the fields of a batch. tail_row_bytes, body_bytes: as in `slot_layout`,
     measured on some samples, with slack; a batch may still outgrow them.
     """
@@ -157,6 +158,7 @@ class StreamFacts:
     total: int
     samples: int
     identity: str
+    state: str
     layout: str
     keys: str
     classes: tuple[str, ...]

@@ -91,7 +91,7 @@ class LocalPool:
         facts = self._facts[job.stream]
         if job.stream not in hand.used:
             hand.used.add(job.stream)
-            hand.send(Use(job.stream, facts.identity, facts.total, facts.sample_specs))
+            hand.send(Use(job.stream, facts.identity, facts.state, facts.total, facts.sample_specs))
         if job.kind != Kind.TRIAL:
             self._segments.give(job.segment, hand)
         hand.jobs[job.job] = job

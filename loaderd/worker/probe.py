@@ -71,6 +71,7 @@ def _facts(stream: Stream, line: Line) -> StreamFacts:
         total=source.total,
         samples=stream.order.samples,
         identity=source.identity,
+        state=source.state,
         layout=source.layout,
         keys=source.keys,
         classes=tuple(source.classes),

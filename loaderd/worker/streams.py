@@ -22,6 +22,7 @@ class OpenSource(Protocol):
 
     total: int
     identity: str
+    state: str
     layout: str
     keys: str
     classes: tuple[str, ...]
@@ -125,6 +126,8 @@ def _difference(plan: StreamPlan, source: OpenSource, use: Use) -> str:
     name = plan.lmdb or plan.dataset
     if source.total != use.total:
         return f"{name} had {use.total} samples when the stream was opened and has {source.total} now"
+    if source.state != use.state:
+        return f"{name} is not as the stream was opened: it was {use.state}, now it is {source.state}"
     if source.identity != use.identity:
         return f"{name} is not what the stream was opened with: its identity was {use.identity}, now {source.identity}"
     return ""

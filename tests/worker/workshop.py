@@ -70,17 +70,22 @@ def no_memory(): raise MemoryError("all gone")
 def leaves(): os._exit(3)
 def segfaults(): ctypes.string_at(0)
 def aborts(): os.abort()
-def sleeps(): ctypes.CDLL(None).sleep(1000)
-def holds_the_gil(): ctypes.PyDLL(None).sleep(1000)
+def sleeps():
+    while True: ctypes.CDLL(None).sleep(1000)
+def holds_the_gil():
+    while True: ctypes.PyDLL(None).sleep(1000)
 def closes_all(): os.closerange(3, 256)
-def prints(): print("a line of the user"); print("half a", end=""); print("to stderr", file=sys.stderr)
+def prints(): print("a line of the user"); print("to stderr", file=sys.stderr); print("half a line", end="")
+def prints_and_sleeps():
+    print("before the end")
+    sleeps()
 def prints_much():
     for i in range(20000): print("line", i)
 def moves(): os.chdir("/"); signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.signal(signal.SIGINT, signal.SIG_DFL)
 def dies_softly(): os.kill(os.getpid(), signal.SIGTERM)
 def leaves_processes():
-    subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"])
+    subprocess.Popen(["tail", "-f", __file__], stdout=subprocess.DEVNULL, start_new_session=True)
+    subprocess.Popen(["sh", "-c", f"tail -f {__file__} & tail -f {__file__}"], stdout=subprocess.DEVNULL)
 def talks_nonsense():
     for fd in range(3, 64):
         try: os.write(fd, b"\\0nonsense")

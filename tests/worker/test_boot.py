@@ -1,0 +1,205 @@
+"""Start-up: streams that can and cannot be opened, user code that cannot boot, init, environment, spawn."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from loaderd.data.plan import Step, StreamPlan
+from loaderd.drivers.orders import OpenFault
+from worker.workshop import Workshop, numbers
+
+Build = Callable[..., Workshop]
+
+
+def fault(shop: Workshop, stream: str = "train") -> OpenFault:
+    found = shop.open(stream)
+    assert isinstance(found, OpenFault), found
+    return found
+
+
+def test_a_missing_database_is_a_fault_of_the_data_that_names_its_path(build: Build, tmp_path: Path) -> None:
+    found = fault(build(StreamPlan("train", lmdb=str(tmp_path / "none.lmdb"))))
+    assert found.kind == "data"
+    assert str(tmp_path / "none.lmdb") in found.text
+
+
+def test_streams_are_opened_side_by_side(build: Build, tmp_path: Path) -> None:
+    shop = build(numbers("one", count=7), StreamPlan("two", lmdb=str(tmp_path / "none.lmdb")), numbers("three", count=9))
+    found = []
+    for stream in ("one", "two", "three"):
+        shop.pool.open(stream, found.append)
+    shop.until(lambda: len(found) == 3)
+    by_name = {each.stream: each for each in found}
+    assert (by_name["one"].total, by_name["three"].total) == (7, 9)
+    assert isinstance(by_name["two"], OpenFault)
+
+
+def test_an_empty_split_is_told_with_its_numbers(build: Build) -> None:
+    found = fault(build(numbers(count=3, split="0%:1%")))
+    assert "0%:1%" in found.text
+    assert "3 samples" in found.text
+
+
+def test_a_dataset_that_raises_is_a_fault_of_user_code_with_its_traceback(build: Build) -> None:
+    found = fault(build(StreamPlan("train", dataset="wares:Crashing", dataset_args={"how": "raises"})))
+    assert found.kind == "user code"
+    assert "this one is bad" in found.text
+    assert "in raises" in found.traceback
+
+
+@pytest.mark.parametrize(("how", "cause"), [("segfaults", "SIGSEGV"), ("leaves", "exit code 3")])
+def test_a_dataset_that_kills_its_worker_is_told_as_such(build: Build, how: str, cause: str) -> None:
+    found = fault(build(StreamPlan("train", dataset="wares:Crashing", dataset_args={"how": how})))
+    assert cause in found.text
+
+
+def test_a_dataset_that_hangs_while_it_is_built_is_given_up(build: Build) -> None:
+    shop = build(StreamPlan("train", dataset="wares:Crashing", dataset_args={"how": "sleeps"}), sample_timeout_s=0.05)
+    found = fault(shop)
+    assert "hangs in stage open" in found.text
+    assert "sleeps" in found.traceback
+
+
+def test_a_first_sample_that_hangs_is_named(build: Build) -> None:
+    found = fault(build(numbers(bad={"0": "sleeps"}), sample_timeout_s=0.5))
+    assert "sample '0' hangs in stage read" in found.text
+
+
+def test_a_stream_without_a_good_first_sample_says_why(build: Build) -> None:
+    found = fault(build(numbers(count=5, bad={str(i): "raises" for i in range(5)})))
+    assert "first 5 samples" in found.text
+    assert "this one is bad" in found.text
+
+
+def test_bad_first_samples_do_not_matter_while_one_is_good(build: Build) -> None:
+    facts = build(numbers(count=5, bad={str(i): "raises" for i in range(4)})).facts("train")
+    assert [spec.name for spec in facts.specs] == ["x", "y"]
+
+
+def test_user_code_that_cannot_be_imported_is_told_with_its_traceback(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def transform(sample, rng): return sample\nimport does_not_exist_anywhere\n")
+    plan = numbers(transforms=(Step(None, "broken:transform", {}),))
+    shop = build(plan)
+    found = fault(shop)
+    assert found.kind == "user code"
+    assert "does_not_exist_anywhere" in found.text
+    shop.pool.start(1, 0.0)
+    death = shop.death(1)
+    assert death.own
+    assert "does_not_exist_anywhere" in death.boot
+    assert "broken.py" in death.boot
+    # Once is enough: nothing is started again behind the scheduler's back.
+    assert shop.pool.picture()["workers"] == {}
+
+
+def test_a_module_that_crashes_where_it_is_imported_is_told_too(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "crashing.py").write_text("import ctypes\ndef transform(sample, rng): return sample\nctypes.string_at(0)\n")
+    shop = build(numbers(transforms=(Step(None, "crashing:transform", {}),)))
+    shop.pool.start(1, 0.0)
+    death = shop.death(1)
+    assert death.own
+    assert "SIGSEGV" in death.boot
+    assert "crashing.py" in death.boot
+
+
+def test_a_module_that_hangs_where_it_is_imported_is_given_up(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "hanging.py").write_text("import time\ndef transform(sample, rng): return sample\nwhile True: time.sleep(100)\n")
+    shop = build(numbers(transforms=(Step(None, "hanging:transform", {}),)), boot_s=2.0)
+    shop.pool.start(1, 0.0)
+    death = shop.death(1)
+    assert "not ready after 2 s" in death.boot
+    assert "hanging.py" in death.boot
+
+
+def test_a_module_that_starts_threads_is_left_to_the_workers(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+        "def transform(sample, rng): return {**sample, 'threads': threading.active_count()}\n"
+    )
+    shop = build(numbers(transforms=(Step(None, "threaded:transform", {}),)))
+    facts = shop.facts("train")
+    shop.start(1)
+    assert shop.threads_of_template() == 1
+    pond = shop.pond(facts, 2)
+    shop.run(1, shop.job("train", 2))
+    assert pond.field(0, "threads", 2).tolist() == [2, 2]
+
+
+def test_init_is_told_the_place_of_its_worker_from_zero(build: Build) -> None:
+    shop = build(numbers(), init="wares:setup")
+    shop.start(11, 12)
+    assert sorted(line for line in shop.lines if "set up" in line) == ["worker 11: set up 0", "worker 12: set up 1"]
+    os.kill(shop.pid(11), signal.SIGKILL)
+    shop.death(11)
+    shop.start(13)
+    shop.until(lambda: "worker 13: set up 0" in shop.lines)
+
+
+def test_an_init_that_raises_is_told_with_its_traceback(build: Build) -> None:
+    shop = build(numbers(), init="wares:bad_setup")
+    shop.pool.start(1, 0.0)
+    death = shop.death(1)
+    assert "RuntimeError: no such worker here" in death.boot
+    assert "in bad_setup" in death.boot
+
+
+def test_workers_run_one_native_thread_and_one_hash_seed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONHASHSEED", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")  # the user's own word counts
+    shop = build(StreamPlan("train", dataset="wares:Environment"))
+    facts = shop.facts("train")
+    shop.start(1)
+    pond = shop.pond(facts, 1)
+    done = shop.run(1, shop.job("train", 1))
+    assert pond.chunk(0, done)["text"]["text"] == ["PYTHONHASHSEED=0 OMP_NUM_THREADS=1 MKL_NUM_THREADS=3"]
+
+
+def test_spawned_workers_do_the_same(build: Build) -> None:
+    shop = build(numbers(bad={"20": "sleeps"}), start_method="spawn", num_workers=1)
+    facts = shop.facts("train")
+    shop.start(1)
+    pond = shop.pond(facts, 4)
+    assert shop.run(1, shop.job("train", 4)).bad == ()
+    assert pond.field(0, "y", 4).tolist() == [0, 1, 2, 3]
+    job = shop.job("train", 4, start=20)
+    shop.pool.send(1, job)
+    shop.until(lambda: [seen.key for seen in shop.look().seen] == ["20"], "the hanging row")
+    shop.pool.dump(1)
+    shop.pool.kill(1, "it hangs")
+    assert "in sleeps" in shop.death(1).stack
+
+
+def test_a_database_that_is_written_to_ends_its_jobs(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(
+        "import numpy as np\n"
+        "class Bare:\n"
+        "    def __init__(self, get): self.get = get\n"
+        "    def __len__(self): return 10\n"
+        "    def keys(self, index): return [b'%d' % index]\n"
+        "    def parse(self, index, values): return {'x': np.frombuffer(bytes(values[0]), np.uint8)}\n"
+    )
+    path = str(tmp_path / "data.lmdb")
+    with lmdb.open(path, map_size=1 << 20) as env, env.begin(write=True) as txn:
+        for i in range(10):
+            txn.put(b"%d" % i, bytes([i] * 5))
+    shop = build(StreamPlan("train", lmdb=path, layout="bare:Bare"))
+    facts = shop.facts("train")
+    shop.start(1)
+    pond = shop.pond(facts, 4)
+    assert shop.run(1, shop.job("train", 4)).changed == ""
+    assert pond.field(0, "x", 4)[:, 0].tolist() == [0, 1, 2, 3]
+    with lmdb.open(path, map_size=1 << 20) as env, env.begin(write=True) as txn:
+        txn.put(b"3", bytes([99] * 5))
+    done = shop.run(1, shop.job("train", 4))
+    assert path in done.changed
+    assert done.bad == ()
+    # A worker that opens it only now must not take it for what it was either.
+    shop.start(2)
+    assert path in shop.run(2, shop.job("train", 4)).changed
