@@ -47,7 +47,7 @@ def train(command: list[str]) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.needs("namespaces")
+@pytest.mark.needs("userns")
 @pytest.mark.parametrize("big", [False, True])
 def test_two_containers_with_one_shared_folder(site: Site, undisturbed: str, big: bool) -> None:
     site.write()
