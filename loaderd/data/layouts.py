@@ -62,7 +62,7 @@ class OwnLayout:
         return own.unpack_sample(self._value(index))
 
     def key(self, index: int) -> str:
-        name = own.read_head(self._value(index))[0] if self.stored_names else b""
+        name = own.name_of(self._value(index)) if self.stored_names else b""
         return show_key(name) if name else str(index)
 
 

@@ -2,10 +2,11 @@
 
 key of sample i:   i as 8 bytes, big-endian, from 0 without gaps
 META_KEY:          META_MAGIC, then a msgpack map: version, count, identity, form, kind, named, classes, fields
-value:             uint32 little-endian: bytes of the head | head | buffers
-head:              msgpack [name, [[field, kind, dtype, shape, bytes], ...]]   name: where it came from, raw bytes, may be empty
+value:             uint32 little-endian, twice: bytes of the head, of the name | head | name | buffers
+head:              msgpack [[field, kind, dtype, shape, bytes], ...]
+name:              where the sample came from, raw bytes, may be empty
 
-The buffers lie behind the head in the order of the fields. A value of more than half a page begins 16 bytes into a page of its own,
+The buffers lie behind the name in the order of the fields. A value of more than half a page begins 16 bytes into a page of its own,
 so that buffers of BIG bytes or more can be placed to lie at multiples of 64 in memory, smaller ones at multiples of 8.
 META_KEY and PART_KEY sort before every sample, so that samples are appended.
 """
@@ -28,7 +29,7 @@ from loaderd_wire.slots import itemsize
 VERSION = 1
 META_KEY, META_MAGIC = b"\0", b"loaderd\0"
 PART_KEY = b"\0\0"
-SIZE = struct.Struct("<I")
+SIZES = struct.Struct("<II")
 INDEX = struct.Struct(">Q")
 PAGE_HEAD = 16  # bytes before a large value in its page
 BIG = 1024
@@ -36,6 +37,7 @@ MAX_HEAD = 1 << 20
 MAX_META = 64 << 20
 MAX_CLASSES = 100_000
 MAX_AXES = 32
+HEADS = 64  # parsed heads that are remembered: where all samples have the same shapes there is but one
 
 
 class Damaged(ValueError):
@@ -109,33 +111,56 @@ def part_of(name: str, value: Any, sample: Sample) -> tuple[Part, Any]:
 def pack_sample(sample: Sample, name: bytes = b"") -> bytes:
     """The value of one sample. The same sample gives the same bytes. Raises ValueError for text that is not UTF-8 (lone surrogates)."""
     parts, buffers = zip(*[part_of(field_name, value, sample) for field_name, value in sample.items()], strict=True)
-    head = msgpack.packb([name, [[p.name, int(p.kind), p.dtype, list(p.shape), p.size] for p in parts]])
-    places = _places(SIZE.size + len(head), parts)
+    head = msgpack.packb([[p.name, int(p.kind), p.dtype, list(p.shape), p.size] for p in parts])
+    start = SIZES.size + len(head) + len(name)
+    places = _places(start, parts)
     out = bytearray(places[-1])
-    SIZE.pack_into(out, 0, len(head))
-    out[SIZE.size : SIZE.size + len(head)] = head
+    SIZES.pack_into(out, 0, len(head), len(name))
+    out[SIZES.size : start] = head + name
     for at, data in zip(places, buffers, strict=False):
         out[at : at + len(data)] = data
     return bytes(out)
 
 
-def read_head(value: bytes | memoryview) -> tuple[bytes, tuple[Part, ...], int]:
-    """(name, parts, where the head ends) of a stored sample. Raises Damaged, and nothing else, for anything that is none."""
-    if len(value) < SIZE.size:
+def _sizes(value: bytes | memoryview) -> tuple[int, int]:
+    """(where the head ends, where the name ends) of a stored sample. Raises Damaged."""
+    if len(value) < SIZES.size:
         raise Damaged(f"a value of {len(value)} bytes has no head")
-    (size,) = SIZE.unpack_from(value)
-    end = SIZE.size + size
-    if size > MAX_HEAD or end > len(value):
-        raise Damaged(f"a head of {size} bytes in a value of {len(value)}")
-    head = _unpack(value[SIZE.size : end])
-    if type(head) is not list or len(head) != 2 or type(head[0]) is not bytes or type(head[1]) is not list:
-        raise Damaged("its head is not [name, fields]")
-    if not 1 <= len(head[1]) <= MAX_FIELDS:
-        raise Damaged(f"its head has {len(head[1])} fields")
-    parts = tuple(map(_part, head[1]))
+    head, name = SIZES.unpack_from(value)
+    if head > MAX_HEAD or name > MAX_HEAD or SIZES.size + head + name > len(value):
+        raise Damaged(f"a head of {head} and a name of {name} bytes in a value of {len(value)}")
+    return SIZES.size + head, SIZES.size + head + name
+
+
+def name_of(value: bytes | memoryview) -> bytes:
+    """The name of a stored sample. Raises Damaged, and nothing else."""
+    begin, end = _sizes(value)
+    return bytes(value[begin:end])
+
+
+_heads: dict[bytes, tuple[Part, ...]] = {}
+
+
+def read_head(value: bytes | memoryview) -> tuple[tuple[Part, ...], int]:
+    """(parts, where the buffers may begin) of a stored sample. Raises Damaged, and nothing else, for anything that is none."""
+    end, start = _sizes(value)
+    head = bytes(value[SIZES.size : end])
+    parts = _heads.get(head)
+    if parts is None:
+        parts = _parse_head(head)
+        if len(_heads) < HEADS:
+            _heads[head] = parts
+    return parts, start
+
+
+def _parse_head(head: bytes) -> tuple[Part, ...]:
+    entries = _unpack(head)
+    if type(entries) is not list or not 1 <= len(entries) <= MAX_FIELDS:
+        raise Damaged("its head is not a list of fields")
+    parts = tuple(map(_part, entries))
     if len({part.name for part in parts}) != len(parts):
         raise Damaged("two of its fields have one name")
-    return head[0], parts, end
+    return parts
 
 
 def _part(entry: Any) -> Part:
@@ -169,8 +194,8 @@ def unpack_sample(value: bytes | memoryview) -> Sample:
 
     Raises Damaged, and nothing else.
     """
-    _, parts, end = read_head(value)
-    places = _places(end, parts)
+    parts, start = read_head(value)
+    places = _places(start, parts)
     if places[-1] != len(value):
         raise Damaged(f"its fields need {places[-1]} bytes, the value has {len(value)}")
     sample = Sample()

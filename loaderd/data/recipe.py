@@ -29,10 +29,11 @@ ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrup
 class _Making:
     """One sample in the making: what it is, and which stage it is in."""
 
-    __slots__ = ("_note", "_rng", "draws", "sample", "stage")
+    __slots__ = ("_draws", "_note", "_place", "_rng", "sample", "stage")
 
-    def __init__(self, draws: Draws, note: Note) -> None:
-        self.draws = draws
+    def __init__(self, place: tuple[int, int, int], note: Note) -> None:
+        self._place = place
+        self._draws: Draws | None = None
         self.sample = Sample()
         self._note = note
         self._rng: np.random.Generator | None = None
@@ -44,6 +45,12 @@ class _Making:
 
     def fault(self, error: BaseException) -> SampleFault:
         return error if isinstance(error, SampleFault) else SampleFault.of(NAMES[self.stage], error)
+
+    @property
+    def draws(self) -> Draws:
+        if self._draws is None:
+            self._draws = Draws(*self._place)
+        return self._draws
 
     def rng(self) -> np.random.Generator:
         """The sample's own generator, one for all of its callables."""
@@ -173,7 +180,7 @@ class Recipe:
 
         Arrays may be views into the database, valid until the source is closed; values are arrays, str and bytes.
         """
-        making = _Making(Draws(seed, epoch, index), note)
+        making = _Making((seed, epoch, index), note)
         try:
             making.enter(Stage.READ)
             making.sample = self._source.read(index)
@@ -189,7 +196,7 @@ class Recipe:
         note(FETCH_MANY) comes before the fetch of all; at(row) before each row's own stages. Raises SampleFault where the fetch as a
         whole failed: then `make` each by itself to find the culprit.
         """
-        fetching = _Making(Draws(seed, epoch, indices[0]), note)
+        fetching = _Making((seed, epoch, indices[0]), note)
         try:
             fetching.enter(Stage.FETCH_MANY)
             values = self._source.fetch(indices)
@@ -197,7 +204,7 @@ class Recipe:
             raise fetching.fault(error) from None
         made: list[Sample | SampleFault] = []
         for row, (index, value) in enumerate(zip(indices, values, strict=True)):
-            making = _Making(Draws(seed, epoch, index), note)
+            making = _Making((seed, epoch, index), note)
             at(row)
             try:
                 making.sample = self._source.take(value)

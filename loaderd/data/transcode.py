@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.machinery
 import math
 import shutil
 import subprocess
@@ -33,6 +32,7 @@ TILE_PART = 24
 MAX_SCANS = 64
 JPEGTRAN_S = 60.0
 SLACK = 8192  # jpeg_write.c's
+NATIVE_VERSION = 1  # jpeg_read.c's
 NO_ROOM, LONG_TILE = -7, -8
 FAULTS = {
     -1: "no memory for it",
@@ -55,12 +55,20 @@ def rewrite(data: Data, *, growth: float = GROWTH, progressive_growth: float = P
     if restart.read(data) is not None:
         return bytes(data)
     library = _library()
-    if library is None and not _jpegtran():
-        raise NotRewritable(HELP)
     try:
+        if library is None and not _jpegtran():
+            return _as_it_is(data)
         return _rewritten(library, data, growth, progressive_growth)
     except DamagedJpeg as error:
         raise NotRewritable(f"damaged: {error}") from None
+
+
+def _as_it_is(data: Data) -> bytes:
+    """Without means to rewrite: what has fitting restart markers already, as some cameras make them, needs only an index."""
+    try:
+        return indexed(data)
+    except NotRewritable:
+        raise NotRewritable(HELP) from None
 
 
 def available() -> str:
@@ -85,20 +93,19 @@ def _jpegtran() -> str:
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The shared object built from native/, if it is there and loads."""
-    folder = Path(__file__).parent
-    for suffix in (*importlib.machinery.EXTENSION_SUFFIXES, ".so"):
-        path = folder / f"_jpeg{suffix}"
-        if path.exists():
-            try:
-                return declare(ctypes.CDLL(str(path)))
-            except (OSError, AttributeError):
-                continue  # built for another machine, or another thing of that name
+    """The shared object built from native/, if it is there and loads. It knows no Python: whichever version it was built beside will do."""
+    for path in sorted(Path(__file__).parent.glob("_jpeg*.so")):
+        try:
+            return declare(ctypes.CDLL(str(path)))
+        except (OSError, AttributeError):
+            continue  # built for another machine, or from other sources
     return None
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """The same library with the types of its functions. Raises AttributeError if it isn't ours."""
+    """The same library with the types of its functions. Raises AttributeError if it isn't ours, or not of this version."""
+    if library.loaderd_jpeg_version() != NATIVE_VERSION:
+        raise AttributeError("another version")
     pointer, size = ctypes.c_void_p, ctypes.c_uint64
     declared = {
         "new": (pointer, [pointer]),
@@ -223,15 +230,30 @@ def _by_jpegtran(picture: Picture, data: Data, budget: int) -> bytes:
             raise NotRewritable(f"jpegtran failed: {error}") from None
         if done.returncode or done.stderr:
             raise NotRewritable(f"jpegtran: {done.stderr.decode(errors='replace').strip()[:200]}")
-        made = Picture()
-        scan = headers(made, done.stdout, 2)
-        if scan is None or made.frame not in restart.SEQUENTIAL or scan.interval != interval or made.mcus != picture.mcus:
-            raise NotRewritable("jpegtran made something else than was asked for")
-        lengths = restart.tile_lengths(done.stdout, scan.begin, len(done.stdout) - 2)
-        if len(lengths) * interval != made.mcus[0] * made.mcus[1] or lengths.max() > 65535:
-            continue
-        codes = [trimmed(made.codes.get(key, bytes(272))) for key in ((0, 0), (0, 1), (1, 0), (1, 1))]
-        result = assembled(made, interval, codes, lengths, memoryview(done.stdout)[scan.begin : -2])
+        result = indexed(done.stdout)
         if len(result) <= budget:
             return result
     raise NotRewritable(f"it would be longer than {budget} bytes")
+
+
+def indexed(data: Data) -> bytes:
+    """The same file with an index in front, if it is baseline and its restart markers fall on tile borders: nothing is coded anew, nothing
+    but Python needed. Only the markers of the scan are looked at. Raises NotRewritable, DamagedJpeg."""
+    picture = Picture()
+    scan = headers(picture, data, 2)
+    if scan is None or picture.progressive:
+        raise NotRewritable("not a sequential JPEG")
+    end = scan.begin + restart.scan_bytes(data, scan.begin)
+    if headers(picture, data, end) is not None:
+        raise NotRewritable("several sequential scans")
+    columns, rows = picture.mcus
+    if scan.interval == 0 or columns % scan.interval:
+        raise NotRewritable("its restart markers, if any, don't fall on tile borders")
+    lengths = restart.tile_lengths(data, scan.begin, end)
+    if len(lengths) * scan.interval != columns * rows or len(lengths) > restart.MAX_TILES or lengths.max() > 65535:
+        raise NotRewritable("too many or too long tiles, or markers missing")
+    codes = {(kind, part): scan.codes[544 * part + 272 * kind :][:272] for part in range(len(picture.parts)) for kind in (0, 1)}
+    if any(codes[kind, part] != codes[kind, 1] for kind in (0, 1) for part in range(2, len(picture.parts))):
+        raise NotRewritable("different codes for the second component and the third")
+    table = [trimmed(codes.get((kind, part), bytes(272))) for kind in (0, 1) for part in (0, 1)]
+    return assembled(picture, scan.interval, table, lengths, memoryview(data)[scan.begin : end])

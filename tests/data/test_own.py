@@ -47,16 +47,16 @@ def test_a_sample_comes_back_as_it_was_packed() -> None:
             np.testing.assert_array_equal(now, was)
         else:
             assert (bytes(now) if isinstance(was, bytes) else now) == was
-    assert own.read_head(value)[0] == b"a/b.jpg"
+    assert own.name_of(value) == b"a/b.jpg"
 
 
 def test_the_same_sample_gives_the_same_bytes_for_ever() -> None:
     sample = Sample({"label": np.array(3, np.int64), "image": b"\xff\xd8\xff\xe0"}, encoded=("image",))
     value = own.pack_sample(sample, b"n")
     assert own.pack_sample(sample, b"n") == value
-    head = msgpack.packb([b"n", [["label", 0, "<i8", [], 8], ["image", 2, "jpeg", [], 4]]])
-    assert value[:4] == struct.pack("<I", len(head))
-    assert value[4 : 4 + len(head)] == head
+    head = msgpack.packb([["label", 0, "<i8", [], 8], ["image", 2, "jpeg", [], 4]])
+    assert value[:8] == struct.pack("<II", len(head), 1)
+    assert value[8 : 9 + len(head)] == head + b"n"
     assert value[-12:] == struct.pack("<q", 3) + b"\xff\xd8\xff\xe0"
 
 
@@ -114,19 +114,19 @@ def test_metadata_that_nobody_wrote_is_refused(change: dict[str, object], reason
 
 
 def test_object_arrays_cannot_be_smuggled_in() -> None:
-    head = msgpack.packb([b"", [["x", 0, "|O8", [1], 8]]])
+    head = msgpack.packb([["x", 0, "|O8", [1], 8]])
     with pytest.raises(own.Damaged, match="dtype"):
-        own.unpack_sample(struct.pack("<I", len(head)) + head + bytes(64))
+        own.unpack_sample(struct.pack("<II", len(head), 0) + head + bytes(64))
 
 
 def test_an_array_larger_than_its_bytes_takes_no_memory() -> None:
-    head = msgpack.packb([b"", [["x", 0, "<f8", [1 << 40, 1 << 5], 0]]])
+    head = msgpack.packb([["x", 0, "<f8", [1 << 40, 1 << 5], 0]])
     with pytest.raises(own.Damaged, match="has 0 bytes"):
-        own.unpack_sample(struct.pack("<I", len(head)) + head)
+        own.unpack_sample(struct.pack("<II", len(head), 0) + head)
 
 
 def harmless(value: bytes) -> None:
-    for read in (own.unpack_sample, own.read_head, own.unpack_meta):
+    for read in (own.unpack_sample, own.read_head, own.name_of, own.unpack_meta):
         with contextlib.suppress(own.Damaged):
             read(value)
 
@@ -136,7 +136,7 @@ def harmless(value: bytes) -> None:
 def test_random_bytes_raise_nothing_but_damaged(data: bytes) -> None:
     harmless(data)
     harmless(own.META_MAGIC + data)
-    harmless(struct.pack("<I", len(data)) + data)
+    harmless(struct.pack("<II", len(data), 0) + data)
 
 
 @settings(max_examples=300, deadline=None)
@@ -164,10 +164,10 @@ JSONISH = st.recursive(
 @given(JSONISH)
 def test_well_formed_msgpack_of_the_wrong_shape_raises_nothing_but_damaged(tree: object) -> None:
     data = msgpack.packb(tree)
-    harmless(struct.pack("<I", len(data)) + data)
-    for wrapped in ([b"", tree], [b"", [tree]], [b"", [["x", 0, "<f4", tree, 4]]]):
+    harmless(struct.pack("<II", len(data), 0) + data)
+    for wrapped in ([tree], [["x", 0, "<f4", tree, 4]], [["x", tree, "<f4", [1], 4]]):
         data = msgpack.packb(wrapped)
-        harmless(struct.pack("<I", len(data)) + data + bytes(100))
+        harmless(struct.pack("<II", len(data), 0) + data + bytes(100))
     base = {"version": 1, "count": 1, "identity": "", "form": "dict", "kind": "", "named": False, "classes": [], "fields": []}
     for name in base:
         harmless(own.META_MAGIC + msgpack.packb(base | {name: tree}))
