@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from loaderd_client import ranks
 from loaderd_client.arguments import Arguments, check
@@ -28,6 +28,7 @@ from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallE
 from loaderd_wire.slices import Cursor, steps_left
 
 LOG = logging.getLogger("loaderd_client")
+Ready: TypeAlias = tuple[DictBatch | TupleBatch | LoaderdError, Tally]  # what next() gives or raises, and the errors counted with it
 
 
 class Loader:
@@ -84,8 +85,7 @@ class Loader:
         self._lock = threading.RLock()  # one caller at a time; again in a signal's handler, so that it may close
         self._line: Attachment | None = None
         self._door = Door(arguments, self._limits)
-        self._hand: m.Batch | None = None  # taken, and not yet made into what the user gets
-        self._ready: DictBatch | TupleBatch | LoaderdError | None = None  # made, and not yet handed out
+        self._ready: Ready | None = None  # made, and not handed out because a signal came between
         self._fatal: LoaderdError | None = None
         self._closed = False
         self._warned = False
@@ -97,8 +97,7 @@ class Loader:
         """A pass through the epoch. It takes its epoch and position at its first `next()`; an earlier iterator is ended."""
         self._usable()
         with self._lock:
-            if self._passes.running:
-                self._drop()
+            self._ready = None
             return Batches(self, self._next, self._passes.iterate())
 
     def __len__(self) -> int:
@@ -127,7 +126,7 @@ class Loader:
             if first is not None:
                 self._warn(state.fits(first.order, first.content, first.samples))
             self._loaded = None if first else state
-            self._drop()
+            self._ready = None
             self._passes.load(state.cursor)
             self._tally = Tally(state.rows, state.bad)
             self._fatal = None
@@ -169,7 +168,7 @@ class Loader:
         """Ends the session; tensors stay valid. Idempotent."""
         with self._lock:
             self._closed = True
-            self._drop()
+            self._ready = None
             self._detach()
 
     def __enter__(self) -> Loader:
@@ -189,26 +188,47 @@ class Loader:
     # How it works
 
     def _next(self, number: int) -> Any:
-        """The next batch for iterator `number`. What was taken and not handed out, because a signal came between, is kept for the next call."""
+        """The next batch for iterator `number`."""
         self._usable()
+        handed: Ready | None = None
+        try:
+            with self._lock:
+                passes = self._passes
+                if number != passes.newest:
+                    raise StopIteration
+                if self._fatal is not None:
+                    raise once_more(self._fatal)
+                running = passes.running or self._begin()
+                if running.taken >= running.steps:
+                    passes.finish()
+                    raise StopIteration
+                if self._ready is None:
+                    self._make(running)
+                handed, self._ready = self._ready, None
+                running.taken += 1
+            return self._hand_out(handed)
+        except (LoaderdError, StopIteration):
+            raise
+        except BaseException:
+            self._interrupted(handed)
+            raise
+
+    def _hand_out(self, ready: Ready | None) -> DictBatch | TupleBatch:
+        assert ready is not None
+        made, self._tally = ready
+        if isinstance(made, LoaderdError):
+            raise made
+        self._stats.batches += 1
+        return made
+
+    def _interrupted(self, handed: Ready | None) -> None:
+        """Ctrl-C came, at no matter what point of a call: whoever goes on after it gets a new session at the cursor, and misses nothing."""
         with self._lock:
-            passes = self._passes
-            if number != passes.newest:
-                raise StopIteration
-            if self._fatal is not None:
-                raise once_more(self._fatal)
-            running = passes.running or self._begin()
-            if running.taken >= running.steps:
-                passes.finish()
-                raise StopIteration
-            if self._ready is None:
-                self._make(running)
-            made, self._ready = self._ready, None
-            running.taken += 1
-            if isinstance(made, LoaderdError):
-                raise made
-            self._stats.batches += 1
-            return made
+            running = self._passes.running
+            if handed is not None and self._ready is None and running is not None:
+                self._ready = handed
+                running.taken -= 1
+            self._detach()
 
     def _begin(self) -> Pass:
         self._stats.started()
@@ -222,17 +242,19 @@ class Loader:
         return running
 
     def _make(self, running: Pass) -> None:
+        """The next batch, or what is to be raised in its place, into `_ready`."""
         line = self._line
-        batch = self._hand
+        batch = line.take() if line is not None else None
         if batch is None:
-            batch = line.take() if line is not None else None
-            if batch is None:
-                batch = self._wait(running)
-            self._hand = batch
+            batch = self._wait(running)
         line = self._attached()
         made: DictBatch | TupleBatch | LoaderdError
-        slot, size, crowded = None, 0, False
-        if batch.failed or batch.filled == 0:
+        slot, crowded = None, False
+        tally = self._tally.plus(running.rows, batch.bad)
+        text = tally.verdict(line.welcome.max_errors, line.shape.world_size, epoch_ends=running.taken + 1 == running.steps)
+        if text:
+            made = self._fatal = StreamFailed(f"stream {self._arguments.stream!r}: {text}")
+        elif batch.failed or batch.filled == 0:
             made = sample_error(batch, running.cursor, self._arguments.stream)
         else:
             crowded = line.session.free_slots() == 0
@@ -241,14 +263,12 @@ class Loader:
             except ProtocolError:
                 self._detach()  # a new session gets that batch anew
                 raise
-        made = self._count(running, line, batch) or made
-        self._hand = None
-        if slot is None or isinstance(made, LoaderdError):
+            self._stats.bytes += size
+        if slot is None:
             line.release(batch)
         else:
             lend(slot, (batch.segment, batch.slot, batch.generation), line.returned)
-        self._ready = made
-        self._stats.bytes += size
+        self._ready = made, tally
         if crowded:
             self._crowded(line)
         line.tell()
@@ -276,21 +296,6 @@ class Loader:
         finally:
             self._stats.waited_s += time.monotonic() - began_s
 
-    def _count(self, running: Pass, line: Attachment, batch: m.Batch) -> StreamFailed | None:
-        """The batch is taken: its rows count, and its bad ones may be too many."""
-        shape = line.shape
-        block = shape.world_size * shape.batch_size
-        rows = min(block, shape.samples - running.origin.position - running.taken * block)
-        self._tally.take(rows, batch.bad)
-        limit = line.welcome.max_errors
-        if not limit or not self._tally.bad:
-            return None
-        text = self._tally.verdict(limit, shape.world_size, epoch_ends=running.taken + 1 == running.steps)
-        if not text:
-            return None
-        self._fatal = StreamFailed(f"stream {self._arguments.stream!r}: {text}")
-        return self._fatal
-
     def _crowded(self, line: Attachment) -> None:
         self._stats.copied += 1
         if not self._warned:
@@ -302,12 +307,6 @@ class Loader:
                 held,
                 self._arguments.prefetch * 2,
             )
-
-    def _drop(self) -> None:
-        """What was taken and not handed out is not wanted any longer."""
-        hand, self._hand, self._ready = self._hand, None, None
-        if hand is not None and self._line is not None:
-            self._line.release(hand)
 
     # Sessions
 
@@ -324,7 +323,7 @@ class Loader:
         return line
 
     def _detach(self) -> None:
-        line, self._line, self._hand = self._line, None, None
+        line, self._line = self._line, None
         if line is not None:
             if self._ending is not None:
                 self._ending.detach()

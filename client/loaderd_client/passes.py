@@ -24,6 +24,12 @@ class Pass:
         position = self.origin.position + self.taken * self.shape.world_size * self.shape.batch_size
         return Cursor(self.origin.epoch, self.shape.samples if self.taken == self.steps else position, self.origin.step + self.taken)
 
+    @property
+    def rows(self) -> int:
+        """Rows of the next step, of all ranks together."""
+        block = self.shape.world_size * self.shape.batch_size
+        return min(block, self.shape.samples - self.origin.position - self.taken * block)
+
 
 class Passes:
     """The order of passes. An iterator is known by the number that `iterate` gave it; only the newest one may go on.

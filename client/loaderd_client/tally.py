@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import dataclass
 
 from loaderd_wire.errors import BadSample
 
@@ -10,18 +10,16 @@ JUDGED_FROM = 1000  # rows of this rank; before that a fraction says nothing
 LAST = 5
 
 
+@dataclass(frozen=True, slots=True)
 class Tally:
-    """rows: taken by all ranks together, so that it is the same on each. bad: those that this rank met."""
+    """rows: taken by all ranks together, so that it is the same on each. bad: those that this rank met. last: the latest of them."""
 
-    def __init__(self, rows: int = 0, bad: int = 0) -> None:
-        self.rows = rows
-        self.bad = bad
-        self._last: deque[BadSample] = deque(maxlen=LAST)
+    rows: int = 0
+    bad: int = 0
+    last: tuple[BadSample, ...] = ()
 
-    def take(self, rows: int, bad: tuple[BadSample, ...]) -> None:
-        self.rows += rows
-        self.bad += len(bad)
-        self._last.extend(bad)
+    def plus(self, rows: int, bad: tuple[BadSample, ...]) -> Tally:
+        return Tally(self.rows + rows, self.bad + len(bad), (*self.last, *bad)[-LAST:] if bad else self.last)
 
     def verdict(self, max_errors: float, world_size: int, *, epoch_ends: bool) -> str:
         """Why the run must end, naming the count and the last keys; "" if it need not. `max_errors` as in Welcome."""
@@ -35,6 +33,6 @@ class Tally:
             limit = f"{max_errors:g} of the rows taken"
         if not over:
             return ""
-        keys = ", ".join(repr(b.key) for b in self._last)
-        last = f"; the last: {keys} ({self._last[-1].error}: {self._last[-1].message})" if self._last else ""
+        keys = ", ".join(repr(b.key) for b in self.last)
+        last = f"; the last: {keys} ({self.last[-1].error}: {self.last[-1].message})" if self.last else ""
         return f"{self.bad} bad samples in {rows} rows, over max_errors = {limit}{last}"

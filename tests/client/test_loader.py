@@ -491,36 +491,38 @@ def test_ctrl_c_at_any_moment_loses_no_batch(fake: Fake) -> None:
     process = trainer(f"""
         import os, signal, threading
         loader = Loader({daemon.path!r}, "train", output="numpy")
-        main = os.getpid()
-        stop = threading.Event()
+        stop, inside, hit = threading.Event(), False, 0
         def shoot():
-            while not stop.wait(0.003):
-                os.kill(main, signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        threading.Thread(target=shoot).start()
-        batches, got, hit = iter(loader), [], 0
-        for _ in range(20 * 13):
-            batch = None
-            while batch is None:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                try:
-                    try:
-                        batch = next(batches)
-                    except StopIteration:
-                        batches = iter(loader)
-                    finally:
-                        signal.signal(signal.SIGINT, signal.SIG_IGN)
-                except KeyboardInterrupt:
-                    signal.signal(signal.SIGINT, signal.SIG_IGN)
-                    hit += 1
-            got.append((batch.epoch, batch.step))
+            while not stop.wait(0.02):
+                os.kill(os.getpid(), signal.SIGUSR1)
+        def interrupt(number, frame):
+            # Once a call, and only inside the client: what Python loses between a return and an assignment is nobody's to save.
+            global inside, hit
+            if inside and "loaderd_client" in frame.f_code.co_filename:
+                inside, hit = False, hit + 1
+                raise KeyboardInterrupt
+        signal.signal(signal.SIGUSR1, interrupt)
+        threading.Thread(target=shoot, daemon=True).start()
+        got = []
+        batches = iter(loader)
+        while hit < 25:
+            batch, inside = None, True
+            try:
+                batch = next(batches)
+            except StopIteration:
+                inside = False
+                batches = iter(loader)
+            except KeyboardInterrupt:
+                pass
+            inside = False
+            if batch is not None:
+                checked(batch)
+                got.append(batch.epoch * len(loader) + batch.step)
         stop.set()
-        print(hit, len(got), all(a < b for a, b in zip(got, got[1:])))
+        print(got == list(range(len(got))))
     """)
     out, err = finished(process)
-    hit, n, ordered = out.split()
-    assert (int(n), ordered) == (260, "True"), err
-    assert int(hit) > 0
+    assert out == "True\n", err
 
 
 @pytest.mark.parametrize("end", ["", "sys.exit(0)", "raise RuntimeError('user')", "import os; os._exit(0)"])
