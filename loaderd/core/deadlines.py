@@ -35,6 +35,10 @@ class Deadlines:
                 w.quiet_s += passed
                 if w.quiet_s >= self.kill_s:
                     stuck.append(w)
+            elif w.life is Life.RETIRING and not w.jobs:
+                w.quiet_s += passed
+                if w.quiet_s >= self.kill_s:
+                    actions.append(self._kill(pool, w, now_s, f"it was asked to end and did not for {self.kill_s:g} s"))
             elif moved or not w.jobs:
                 w.quiet_s, w.suspect, w.dumped_s = 0.0, False, None
                 pool.sort(w)
@@ -55,7 +59,10 @@ class Deadlines:
             return [Dump(w.worker)]
         if now_s - w.dumped_s < DUMP_S:
             return []
+        _, row, stage = w.stamp
+        return [self._kill(pool, w, now_s, f"row {row} has been in {stage.name.lower()} for over {self.sample_timeout_s:g} s")]
+
+    def _kill(self, pool: Pool, w: Worker, now_s: float, why: str) -> Kill:
         pool.killed(w.worker, now_s)
         w.quiet_s = 0.0
-        _, row, stage = w.stamp
-        return [Kill(w.worker, f"row {row} has been in {stage.name.lower()} for over {self.sample_timeout_s:g} s")]
+        return Kill(w.worker, why)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from loaderd.core.actions import Quarantine
 from loaderd.core.blame import Death, again
 from loaderd.core.drafts import Draft, Piece
-from loaderd.core.jobs import Job, Kind, Stage
+from loaderd.core.jobs import SINGLE, Job, Kind, Stage
 from loaderd.core.streams import Stream
 from loaderd_wire.errors import BadSample
 
@@ -22,6 +23,7 @@ class Inquest:
 
     def hold(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
         """The worker is dead: count it, convict by policy, and put what is left of the piece back into the draft."""
+        death = _within(piece, death)
         convicted = self.convict(draft, job, piece, death, key, stack)
         if draft.blame.collate is not None:
             draft.todo.clear()
@@ -36,6 +38,7 @@ class Inquest:
 
     def convict(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
         """Count the death; if that convicts a row, or the batch, policy is done to it. Returns the line for the quarantine log."""
+        death = _within(piece, death)
         verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
         if verdict.collate:
             sample = self._sample(job, job.first, Stage.COLLATE, death, "", stack)
@@ -55,3 +58,10 @@ class Inquest:
         if death.hung:
             error, text = "Timeout", f"it took longer than sample_timeout_s = {self._sample_timeout_s:g} s"
         return BadSample(index, key or str(index), position, name, error, text, stack)
+
+
+def _within(piece: Piece, death: Death) -> Death:
+    """A stamp that names a row outside of its job, as only scribbled memory can, names none."""
+    if death.stage in SINGLE and not piece.first <= death.row < piece.last:
+        return replace(death, row=piece.first, stage=Stage.FETCH_MANY)
+    return death

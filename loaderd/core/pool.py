@@ -25,8 +25,8 @@ class Life(Enum):
 class Worker:
     """A process that is not known to be dead. `jobs`: sent to it and not answered, the first one runs.
 
-    word, key: its stamp as last seen. quiet_s: how long that has not changed while it had a job and was not stopped. The marks
-    `suspect`, `dumped_s`, `killed_s` are the steps towards its end.
+    word, key: its stamp as last seen. quiet_s: how long that has not changed while it had a job, or was to end, and was not stopped.
+    The marks `suspect`, `dumped_s`, `killed_s` are the steps towards its end.
     """
 
     worker: int
@@ -67,6 +67,11 @@ class Pool:
     @property
     def idle(self) -> int:
         return len(self._idle)
+
+    @property
+    def leaving(self) -> bool:
+        """Somebody was asked to end, or killed, and its successor has to wait for that."""
+        return any(w.seat >= 0 and (w.life is Life.KILLED or w.life is Life.RETIRING) for w in self.workers.values())
 
     @property
     def up(self) -> int:

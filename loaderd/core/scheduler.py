@@ -34,6 +34,7 @@ from loaderd.core.sessions import Session
 from loaderd.core.streams import Stream, StreamRules
 from loaderd_wire.messages import Failure, Pulse
 
+DRAINING = "the daemon drains"
 NOTE_S = 1.0  # between two notes about one session
 HEADROOM = 5 / 4  # of a larger segment over what was asked for
 
@@ -101,8 +102,8 @@ class Scheduler:
         return self._out
 
     def next_look_s(self, now_s: float) -> float | None:
-        """When (on the clock of now_s) the next Look is due; None while no worker is busy."""
-        if not self.jobs or all(w.seat < 0 for w in self.pool.workers.values() if w.jobs):
+        """When (on the clock of now_s) the next Look is due; None while no worker has a job or is to end."""
+        if not self.jobs and not self.pool.leaving:
             self._looked_s = None
             return None
         if self._looked_s is None:
@@ -125,7 +126,7 @@ class Scheduler:
         self.sessions[e.session] = session
         stream.sessions.add(e.session)
         if self.draining:
-            session.end("the daemon drains")
+            session.end(DRAINING)
         if stream.broken:
             self._fail(session, *stream.broken)
 
@@ -182,7 +183,7 @@ class Scheduler:
     def _drain(self, _: Drain) -> None:
         self.draining = True
         for session in self.sessions.values():
-            session.end("the daemon drains")
+            session.end(DRAINING)
             self._refresh(session)
 
     # workers
@@ -321,7 +322,7 @@ class Scheduler:
             stream.deaths += 1
             stream.last_death = e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else "")
             stream.last_stack = e.boot or e.stack
-            if stream.deaths >= self.breaker:
+            if stream.deaths >= self.breaker * max(1, len(stream.sessions)):  # each may have met the same sample at the same time
                 text = f"{stream.deaths} workers died and no sample of stream {stream.rules.name!r} was finished in between; "
                 text += f"the last: {stream.last_death}" + (f"\n{stream.last_stack}" if stream.last_stack else "")
                 self._break(stream, "StreamFailed", text)

@@ -116,6 +116,8 @@ class House:
     def take(self, session: int = 1, *, keep: bool = False) -> Batch:
         """next(): the trainer's batch; it is given back at once unless it keeps it."""
         client = self.clients[session]
+        if client.dirty:
+            self.tell(session)
         self.hear(session)
         batch = client.take()
         for _ in range(200):

@@ -195,3 +195,27 @@ def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:
 def test_looks_at_the_dead_and_the_unborn_change_nothing() -> None:
     house = House(workers=1, ready=False)
     assert house.step(Look((Seen(1, 5, "", False, 0), Seen(77, 5, "", False, 0)))) == []
+
+
+def test_a_worker_that_was_asked_to_end_and_does_not_is_killed() -> None:
+    house = House(workers=1, worker_memory=1000)
+    house.attach(prefetch=1)
+    house.look(Seen(1, house.seen(1, 0).word, "", False, 1001))
+    house.finish()
+    assert house.of(Retire) == [Retire(1)]
+    assert house.core.next_look_s(house.now_s) is not None
+    for _ in range(30):
+        house.look(Seen(1, 0, "", False, 1001))
+    (kill,) = house.of(Kill)
+    assert "asked to end" in str(kill)
+
+
+def test_a_killed_worker_that_answers_and_lives_on_is_replaced_all_the_same() -> None:
+    house = stuck_house()
+    hang(house, 1, 2)
+    house.work(1)
+    assert house.jobs() == []
+    for _ in range(40):
+        assert house.core.next_look_s(house.now_s) is not None or Start(2, 0.0) in house.log
+        house.look(Seen(1, 0, "", False, 0))
+    assert Start(2, 0.0) in house.log

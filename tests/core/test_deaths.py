@@ -175,6 +175,13 @@ def test_a_death_while_the_dataset_is_opened_is_no_samples_fault() -> None:
     assert not house.take().failed
 
 
+def test_a_stamp_with_a_row_outside_of_its_job_names_nobody() -> None:
+    house = one_batch(on_error="skip")
+    house.die(1, row=500)
+    house.finish()
+    assert house.take().filled == 8
+
+
 # collated streams
 
 

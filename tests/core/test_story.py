@@ -1,0 +1,107 @@
+"""A waiting trainer is told what it waits for."""
+
+from __future__ import annotations
+
+import json
+
+from core.house import House, bad_row, done
+from loaderd.core.events import Drain, Look, Seen
+from loaderd.core.jobs import Stage
+from loaderd.core.story import story
+
+
+def line(house: House, session: int = 1) -> str:
+    return story(house.core, house.core.sessions[session], house.now_s)[0]
+
+
+def test_it_names_batch_rows_worker_stage_sample_and_seconds() -> None:
+    house = House(workers=2)
+    house.attach()
+    house.work(1)
+    house.look(Seen(2, house.seen(2, 5, Stage.DECODE).word, "n01440764/7.jpg", False, 0), after_s=1.0)
+    house.look(Seen(2, house.seen(2, 5, Stage.DECODE).word, "n01440764/7.jpg", False, 0), after_s=3.0)
+    house.now_s += 0.5
+    text = line(house)
+    assert text == "batch 0 (epoch 0, step 0) waits for rows 4-7: worker 2 has been decoding row 5, sample n01440764/7.jpg, for 3.5 s"
+
+
+def test_it_names_a_stopped_worker() -> None:
+    house = House(workers=1)
+    house.attach()
+    house.look(house.seen(1, 0, paused=True))
+    assert line(house) == "batch 0 (epoch 0, step 0) waits for rows 0-7: worker 1 is stopped"
+
+
+def test_it_tells_of_workers_that_are_starting_and_of_what_the_last_one_died() -> None:
+    house = House(workers=1, ready=False)
+    house.attach()
+    assert line(house).endswith("waits for rows 0-7: workers are starting")
+    house.die(1, stage=Stage.IDLE, cause="exit code 3", boot="ImportError", ready=False)
+    assert line(house).endswith("workers are starting; the last death: exit code 3")
+
+
+def test_it_tells_of_other_sessions_batches() -> None:
+    house = House(workers=1)
+    house.attach(1)
+    house.attach(2)
+    assert line(house, 2) == "batch 0 (epoch 0, step 0) waits for rows 0-7: workers are busy with other sessions' batches (2 of 2 jobs)"
+
+
+def test_it_tells_of_the_workers_of_one_stage_that_concerns_the_whole_job() -> None:
+    house = House(workers=1, collated=True)
+    house.attach()
+    house.step(Look((house.seen(1, 0, Stage.COLLATE),)))
+    assert line(house).endswith("worker 1 has been collating for 0.0 s")
+
+
+def test_it_tells_of_a_worker_that_was_killed_and_of_one_that_does_not_die() -> None:
+    house = House(workers=1, sample_timeout_s=1.0)
+    house.attach(prefetch=1)
+    seen = house.seen(1, 0)
+    for _ in range(20):
+        house.look(seen)
+    assert line(house).endswith("worker 1 was killed and does not end")
+    for _ in range(20):
+        house.look(seen)
+    assert "workers are starting (1 do not die)" in line(house)
+
+
+def test_it_says_nothing_when_the_batch_is_there() -> None:
+    house = House()
+    house.attach(tell=False)
+    assert line(house) == "the daemon knows no plan of this client yet"
+    house.tell()
+    house.finish()
+    assert line(house) == ""
+    assert story(house.core, house.core.sessions[1], house.now_s) == ("", "")
+
+
+def test_it_says_that_the_daemon_drains() -> None:
+    house = House()
+    house.attach()
+    house.step(Drain())
+    assert line(house) == "the daemon drains"
+
+
+def test_the_detail_has_all_busy_workers_and_the_last_stack() -> None:
+    house = House(workers=2)
+    house.attach()
+    house.die(1, row=0, stack="File user.py, line 9")
+    _, detail = story(house.core, house.core.sessions[1], house.now_s)
+    assert "worker 2 has just begun" in detail
+    assert "the last worker that died at stream train: SIGSEGV" in detail
+    assert "File user.py, line 9" in detail
+
+
+def test_the_picture_is_plain_data_at_any_time() -> None:
+    house = House(workers=2, on_error="skip")
+    house.make = lambda job: done(job, (bad_row(job.first),))
+    house.attach(1)
+    house.attach(2)
+    for _ in range(5):
+        house.take(1)
+        house.look(*(house.seen(w, stage=Stage.WRITE) for w in house.sent))
+        picture = json.loads(json.dumps(house.core.picture()))
+        assert {s["session"] for s in picture["sessions"]} == {1, 2}
+        assert len(picture["workers"]) == 2
+    assert picture["streams"]["train"]["sessions"] == [1, 2]
