@@ -1,0 +1,122 @@
+"""The command line as a whole: help, version, mistakes, exit codes, and what it says where the daemon's packages are missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import loaderd
+from cli.place import Place
+from loaderd.__main__ import main
+from loaderd.cli.arguments import parser
+
+ROOT = Path(loaderd.__file__).parents[1]
+
+
+def test_the_version_is_printed() -> None:
+    done = subprocess.run([sys.executable, "-m", "loaderd", "--version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"loaderd {loaderd.__version__}\n")
+
+
+def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
+    code = "import sys; from loaderd.__main__ import main\ntry: main(['--version'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert not {"numpy", "zmq", "msgpack", "lmdb", "cv2", "PIL", "torch"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "COMMAND"),
+        (["sevre"], "invalid choice: 'sevre'"),
+        (["serve"], "CONFIG"),
+        (["serve", "c.toml", "--log-level", "loud"], "invalid choice: 'loud'"),
+        (["check", "c.toml", "--samples", "0"], "'0' is not a whole number of 1 or more"),
+        (["check", "c.toml", "--all", "--index", "3"], "not allowed with argument"),
+        (["preview", "c.toml", "--step", "1", "--position", "2"], "not allowed with argument"),
+        (["pack", "webdataset", "a", "b"], "invalid choice: 'webdataset'"),
+        (["pack", "dataset", "a:B", "b", "--args", "[1]"], "'[1]' is not a JSON object"),
+        (["pack", "dataset", "a:B", "b", "--args", "{"], "not JSON"),
+    ],
+)
+def test_a_wrong_command_line_is_two_lines_and_exit_code_2(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 2
+
+
+def test_every_command_has_a_file_of_its_own() -> None:
+    (commands,) = [action.choices for action in parser("0")._subparsers._group_actions]
+    assert all(importlib.util.find_spec(f"loaderd.cli.{name}") for name in commands)
+
+
+@pytest.mark.parametrize("command", [["serve"], ["check"], ["preview", "--json"]])
+def test_a_faulty_config_is_told_whole_without_a_traceback(command: list[str], place: Place) -> None:
+    config = place.config(stream="batch_siz = 3\nseed = -1")
+    done = place.cli(command[0], config, *command[1:], code=2)
+    assert done.stderr.splitlines() == [
+        f"loaderd: {place.folder}/config.toml: 2 faults",
+        "  streams.train.batch_siz: 3: unknown key; did you mean 'batch_size'?",
+        "  streams.train.seed: -1 is not a whole number from 0 to 4611686018427387904",
+    ]
+
+
+def test_debug_shows_where_an_error_comes_from(place: Place) -> None:
+    assert "Traceback" not in place.cli("serve", "none.toml", code=2).stderr
+    assert "Traceback" in place.cli("serve", "none.toml", "--debug", code=2).stderr
+
+
+def test_a_word_of_a_later_version_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "c.toml"]) == 2
+    assert "not in this version" in capsys.readouterr().err
+
+
+def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert "streams" in json.loads(capsys.readouterr().out)["properties"]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    read, write = os.pipe()
+    with subprocess.Popen([sys.executable, "-m", "loaderd", "schema"], stdout=write, stderr=subprocess.PIPE) as done:
+        os.close(write)
+        os.close(read)
+        assert done.stderr is not None
+        assert done.stderr.read() == b""
+    assert done.returncode == 0
+
+
+@pytest.fixture
+def thin(tmp_path: Path) -> list[str]:
+    """A Python that sees what `pip install loaderd` brings, and nothing else."""
+    site = tmp_path / "site"
+    site.mkdir()
+    for name in ("numpy", "numpy.libs", "msgpack", "zmq", "pyzmq.libs"):
+        for folder in sys.path:
+            if (Path(folder) / name).is_dir() and not (site / name).exists():
+                (site / name).symlink_to(Path(folder) / name)
+    for name in ("loaderd", "client/loaderd_client", "client/loaderd_wire"):
+        (site / Path(name).name).symlink_to(ROOT / name)
+    return [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(site)!r}); exec(sys.argv.pop(1))"]
+
+
+def test_a_thin_install_imports_the_client_and_nothing_of_the_daemon(thin: list[str]) -> None:
+    code = "import loaderd_client, sys; loaderd_client.Loader; print([m for m in ('torch', 'lmdb', 'cv2', 'PIL', 'loaderd') if m in sys.modules])"
+    done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.parametrize("command", [["serve", "x.toml"], ["check", "x.toml"], ["inspect", "x"], ["pack", "imagefolder", "a", "b"]])
+def test_a_thin_install_says_which_extra_a_command_needs(thin: list[str], command: list[str]) -> None:
+    code = f"import sys; from loaderd.__main__ import main; sys.exit(main({command!r}))"
+    done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (3, "loaderd: lmdb is not installed: pip install 'loaderd[daemon]'\n")

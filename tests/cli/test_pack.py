@@ -1,0 +1,125 @@
+"""`loaderd pack` and `loaderd inspect`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from cli.place import DEADLINE_S, Place
+
+
+def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) -> None:
+    photos = place.images()
+    (place.folder / photos / "a" / "broken.png").write_bytes(b"not a picture")
+    (place.folder / photos / "a" / "notes.txt").write_text("not a picture either")
+    done = place.cli("pack", "imagefolder", photos, "photos.lmdb")
+    assert done.stdout.startswith(f"{place.folder}/photos.lmdb: 20 samples, 2 classes, ")
+    assert "loaderd: left out: a/broken.png: " in done.stderr
+    assert "1 bad sample was left out" in done.stderr
+    assert "1 files were ignored" in done.stderr
+
+
+def test_a_dataset_is_packed_by_name_with_its_arguments(place: Place) -> None:
+    done = place.cli("pack", "dataset", "mine:Numbers", "n.lmdb", "--args", '{"n": 7, "bad": [3]}')
+    assert "6 samples" in done.stdout
+    assert "left out: 3: ValueError: unlucky 3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["imagefolder", "nowhere", "a.lmdb"], 3, "nowhere"),
+        (["imagefolder", ".", "no/folder/a.lmdb"], 3, "no/folder"),
+        (["imagefolder", ".", "mine.py"], 3, "is there already"),
+        (["dataset", "mine:Nobody", "a.lmdb"], 3, "Nobody"),
+        (["dataset", "nowhere:A", "a.lmdb"], 3, "nowhere"),
+        (["imagefolder", ".", "a.lmdb", "--args", "{}"], 3, "holds no images"),
+        (["imagefolder", ".", "a.lmdb", "--args", '{"n": 1}'], 2, "--args is for pack dataset"),
+    ],
+)
+def test_what_cannot_be_packed_says_why_and_leaves_nothing(place: Place, args: list[str], code: int, said: str) -> None:
+    before = set(os.listdir(place.folder))
+    done = place.cli("pack", *args, code=code)
+    assert said in done.stderr
+    assert set(os.listdir(place.folder)) - before <= {"__pycache__"}
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is(place: Place) -> None:
+    photos = place.images(each=50)
+    ours, its = pty.openpty()
+    command = [sys.executable, "-m", "loaderd", "pack", "imagefolder", photos, "photos.lmdb"]
+    with subprocess.Popen(command, cwd=place.folder, stdout=subprocess.DEVNULL, stderr=its) as process:
+        os.close(its)
+        shown = b""
+        try:
+            while data := os.read(ours, 4096):
+                shown += data
+        except OSError:  # how a terminal says that its other end is closed
+            pass
+        finally:
+            os.close(ours)
+        assert process.wait(DEADLINE_S) == 0
+    assert "of 100 samples" in shown.decode()
+    assert shown.endswith(b"\r\x1b[K")
+
+
+def test_inspect_tells_what_pack_wrote(place: Place) -> None:
+    place.cli("pack", "imagefolder", place.images(), "photos.lmdb")
+    text = place.cli("inspect", "photos.lmdb").stdout
+    assert "layout   loaderd" in text
+    assert "samples  20" in text
+    assert "classes  2: a, b" in text
+    assert "'a/000.png'" in text
+    assert "image png image, 20 x 30 x 3" in text
+    assert "label int64" in text
+    facts = json.loads(place.cli("inspect", "photos.lmdb", "--json").stdout)
+    assert (facts["samples"], facts["classes"]) == (20, ["a", "b"])
+
+
+def test_inspect_shows_an_unknown_database_and_how_to_read_it(place: Place) -> None:
+    with lmdb.open(str(place.folder / "foreign")) as env, env.begin(write=True) as txn:
+        for n in range(5):
+            txn.put(b"image-%09d" % n, b"\xff\xd8\xff" + b"x" * n)
+            txn.put(b"label-%09d" % n, b"word")
+    text = place.cli("inspect", "foreign").stdout
+    assert "layout   unknown" in text
+    assert "image-######### (5 of 10)" in text
+    assert "JPEG" in text
+    assert "def keys(self, index):" in text
+
+
+@pytest.mark.parametrize("name", ["none", "mine.py", "."])
+def test_inspect_of_what_is_no_database_is_one_line(place: Place, name: str) -> None:
+    done = place.cli("inspect", name, code=3)
+    assert done.stderr.startswith(f"loaderd: {name}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_pack_that_was_broken_off_is_told_apart_and_goes_on(place: Place) -> None:
+    photos = place.images(each=10)
+    place.cli("pack", "imagefolder", photos, "whole.lmdb")
+    code = (
+        "import os, sys\nfrom loaderd.data import pack\n"
+        "pack.BATCH_SAMPLES = 4\n"
+        "flush = pack._Run._flush\n"
+        "def once(run):\n    flush(run)\n    os.kill(os.getpid(), 9)\n"
+        "pack._Run._flush = once\n"
+        "from loaderd.__main__ import main\nmain(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", code, "pack", "imagefolder", photos, "cut.lmdb"]
+    assert subprocess.run(command, cwd=place.folder, timeout=DEADLINE_S).returncode == -9
+    assert "not finished" in place.cli("inspect", "cut.lmdb.part").stdout
+    assert "went on at sample 4" in place.cli("pack", "imagefolder", photos, "cut.lmdb").stderr
+    assert contents(place.folder / "cut.lmdb") == contents(place.folder / "whole.lmdb")
+
+
+def contents(path: Path) -> list[tuple[bytes, bytes]]:
+    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+        return list(txn.cursor())

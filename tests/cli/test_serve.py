@@ -1,0 +1,61 @@
+"""`loaderd serve`: the ready line, and each way in which it does not come."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from cli.place import DEADLINE_S, Place
+
+
+def test_the_ready_line_names_socket_streams_and_workers(place: Place) -> None:
+    place.serve(place.config(args="n = 40", stream="split = '0%:50%'"))
+    (line,) = [line for line in place.log("config.toml").splitlines() if "ready" in line]
+    assert re.search(rf"ready: {place.folder}/run/loaderd/config-[0-9a-f]{{8}}\.sock; streams train \(20\); 2 workers$", line)
+
+
+def test_with_json_logs_every_line_is_an_object(place: Place) -> None:
+    daemon = place.serve(place.config(workers="num_workers = 1\ninit = 'mine:prints'"), "--log-format", "json")
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(DEADLINE_S) == 0
+    lines = [json.loads(line) for line in place.log("config.toml").splitlines()]
+    assert {"time", "level", "text"} <= lines[0].keys()
+    (ready,) = [line for line in lines if line["text"].startswith("ready")]
+    assert ready["workers"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_it(place: Place, number: signal.Signals) -> None:
+    daemon = place.serve(place.config())
+    daemon.send_signal(number)
+    assert daemon.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [
+        ("lmdb = 'none.lmdb'", "none.lmdb"),
+        ("dataset = 'nowhere:Numbers'", "there is no module 'nowhere'"),
+        ("dataset = 'mine:Nobody'", "Nobody"),
+        ("dataset = 'mine:Numbers'\ndataset_args = {m = 3}", "unexpected keyword argument 'm'"),
+        ("dataset = 'mine:Numbers'\nsplit = '100:200'", "beyond the end of 40 samples"),
+        ("dataset = 'mine:Numbers'\ndataset_args = {n = 0}", "it is empty"),
+    ],
+)
+def test_what_cannot_be_served_ends_it_with_3_and_the_reason(place: Place, stream: str, said: str) -> None:
+    (place.folder / "c.toml").write_text(f"[workers]\nnum_workers = 1\n[streams.train]\n{stream}\n")
+    assert place.serve("c.toml", ready=False).wait(DEADLINE_S) == 3
+    assert said in place.log("c.toml")
+
+
+def test_whoever_waits_on_the_pipe_of_an_embedded_daemon_gets_the_lines_of_a_faulty_config(place: Place) -> None:
+    read, write = os.pipe()
+    daemon = place.serve(place.config(stream="sede = 1"), "--embedded", "--ready-fd", str(write), ready=False, pass_fds=(write,))
+    os.close(write)
+    assert daemon.wait(DEADLINE_S) == 2
+    with open(read) as pipe:
+        assert pipe.read() == f"{place.folder}/config.toml: streams.train.sede: 1: unknown key; did you mean 'seed'?"

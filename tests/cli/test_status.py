@@ -1,0 +1,222 @@
+"""`loaderd status` and `loaderd drain`: exit codes against real daemons and against things that only look like one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.place import DEADLINE_S, Place, until
+from loaderd.cli.status import lines
+from loaderd_client import Loader, StreamFailed
+from loaderd_wire import codec
+from loaderd_wire.messages import Report, Starting
+
+
+def test_a_running_daemon_is_shown_and_drained(place: Place) -> None:
+    daemon = place.serve(place.config())
+    with Loader(str(place.folder / "config.toml"), stream="train", output="numpy") as loader:
+        batches = iter(loader)
+        next(batches)
+        text = place.cli("status", "config.toml").stdout
+        assert f"ready  pid {daemon.pid}" in text
+        assert "train  40 samples  batch 8" in text
+        assert "x uint8[4,4]  y int64  t text" in text
+        assert "train  rank 0/1" in text
+        assert "epoch 0 step 1" in text
+        picture = place.status("config.toml")
+        assert (picture["state"], picture["pid"], len(picture["sessions"])) == ("ready", daemon.pid, 1)
+        assert all(worker["pid"] for worker in picture["workers"])
+    done = place.cli("drain", "config.toml")
+    assert "is gone" in done.stderr
+    assert daemon.wait(DEADLINE_S) == 0
+    assert "nobody serves at" in place.cli("status", "config.toml", code=3).stderr
+
+
+def test_a_socket_names_the_daemon_as_well_as_its_config(place: Place) -> None:
+    place.serve(place.config())
+    path = place.status("config.toml")["socket"]
+    assert place.status(path)["config"] == f"{place.folder}/config.toml"
+
+
+def test_without_an_argument_the_only_live_daemon_is_meant(place: Place) -> None:
+    assert "no daemon of yours" in place.cli("status", code=3).stderr
+    first = place.serve(place.config("one.toml"))
+    assert f"pid {first.pid}" in place.cli("status").stdout
+    place.serve(place.config("two.toml"))
+    said = place.cli("status", code=2).stderr
+    assert "several daemons" in said
+    assert "/one-" in said
+    assert "/two-" in said
+    first.kill()
+    first.wait(DEADLINE_S)
+    assert "is gone" in place.cli("drain").stderr
+
+
+def test_a_daemon_that_still_starts_is_alive_but_not_ready(place: Place) -> None:
+    place.serve(place.config(args="gate = 'open'"), ready=False)
+    starting = until("the socket", lambda: next(iter(Path(place.folder, "run", "loaderd").glob("*.sock")), None))
+    assert "starting" in place.cli("status", str(starting), code=3).stdout
+    assert "starting" in place.cli("status", str(starting), "--alive").stdout
+    (place.folder / "open").touch()
+    until("the ready line", lambda: "ready" in place.log("config.toml"))
+    place.cli("status", str(starting))
+
+
+def test_a_daemon_whose_streams_have_all_failed_is_4(place: Place) -> None:
+    place.serve(place.config(args="crash = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]", workers="num_workers = 1"))
+    with Loader(str(place.folder / "config.toml"), stream="train", output="numpy", batch_size=40) as loader, pytest.raises(StreamFailed):
+        next(iter(loader))
+    assert "failed" in place.cli("status", "config.toml", code=4).stdout
+    place.cli("status", "config.toml", "--alive", code=4)
+
+
+@contextmanager
+def pretender(path: Path, talk: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Somebody who listens on `path` and does `talk` with the first who comes."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            with listener.accept()[0] as peer:
+                talk(peer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join(DEADLINE_S)
+
+
+def silence(peer: socket.socket) -> None:
+    while peer.recv(1 << 16):
+        pass
+
+
+def answer(data: bytes) -> Callable[[socket.socket], None]:
+    def talk(peer: socket.socket) -> None:
+        peer.recv(1 << 16)
+        peer.sendall(data)
+
+    return talk
+
+
+def report(**picture: Any) -> bytes:
+    return codec.frame(Report(json.dumps(picture)))
+
+
+@pytest.mark.parametrize(
+    ("talk", "code", "said"),
+    [
+        (silence, 4, "has said nothing for 5 s"),
+        (answer(b"HTTP/1.1 400 Bad Request\r\n\r\n"), 4, "not a loaderd of this version"),
+        (answer(b""), 3, "is leaving"),
+        (answer(codec.frame(Starting("opening stream 'x'"))), 3, ""),
+        (answer(report(state="ready", failed=True)), 4, ""),
+        (answer(report(state="draining")), 0, ""),
+    ],
+)
+def test_each_answer_has_its_exit_code(place: Place, talk: Callable[[socket.socket], Any], code: int, said: str) -> None:
+    with pretender(place.folder / "p.sock", talk):
+        assert said in place.cli("status", "p.sock", code=code).stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "said"),
+    [("none.sock", 3, "nobody serves at"), ("none.toml", 2, "No such file"), ("mine.py", 2, "not TOML"), (".", 2, "is a folder")],
+)
+def test_a_target_that_is_none_is_told(place: Place, target: str, code: int, said: str) -> None:
+    assert said in place.cli("status", target, code=code).stderr
+
+
+def test_the_socket_is_found_although_the_rest_of_the_config_is_faulty(place: Place) -> None:
+    (place.folder / "c.toml").write_text("[daemon]\nsocket = 'd.sock'\n[streams.train]\nlmdb = '${NOWHERE}/x'\nbatch = 3\n")
+    assert f"{place.folder}/d.sock" in place.cli("status", "c.toml", code=3).stderr
+
+
+PICTURE: dict[str, Any] = {
+    "state": "ready",
+    "pid": 7,
+    "version": "1",
+    "socket": "/s",
+    "config": "/c",
+    "memory": {"limit": 1 << 30, "segments": 1 << 28},
+    "streams": {
+        "train": {"samples": 1000, "batch_size": 8, "row_s": 0.01, "fields": [], "data": "/d", "deaths": 2, "last_death": "SIGKILL"},
+        "val": {"samples": 10, "batch_size": 8, "fields": [], "data": "/d", "failed": "StreamFailed: too many\nlines"},
+    },
+    "sessions": [
+        {
+            "session": 5,
+            "stream": "train",
+            "rank": 1,
+            "world_size": 2,
+            "pid": 99,
+            "epoch": 3,
+            "step": 4,
+            "slots": {"free": 1, "ready": 1, "announced": 1, "leased": 2, "filling": 1, "ending": 0},
+            "waiting": True,
+            "story": "row 3 at worker 1",
+        },
+        {"session": 6, "stream": "train", "rank": 0, "world_size": 2, "pid": 0},
+    ],
+    "workers": [
+        {"worker": 1, "state": "up", "jobs": [4], "stream": "train", "stage": "decode", "key": "cat\n.png", "seconds": 3.21, "pid": 12},
+        {"worker": 2, "state": "starting", "jobs": []},
+        *[{"worker": n, "state": "up", "jobs": [], "pid": n} for n in range(3, 30)],
+    ],
+    "quarantine": {
+        "count": 9,
+        "path": "/q",
+        "tail": [
+            {
+                "time": 0.0,
+                "stream": "train",
+                "epoch": 1,
+                "key": "k",
+                "index": 3,
+                "stage": "decode",
+                "error": "ValueError",
+                "message": "x\ny",
+            },
+        ],
+    },
+    "errors": ["one\ntwo"],
+}
+
+
+def test_the_picture_tells_who_waits_for_what() -> None:
+    text = "\n".join(lines(PICTURE, 200, False))
+    for said in (
+        "loaderd 1  ready  pid 7  /s",
+        "███████░░",
+        "256 MiB of 1.0 GiB shared",
+        "1,000 samples  batch 8  100 samples/s a worker",
+        "2 workers died, the last of SIGKILL",
+        "FAILED: StreamFailed: too many",
+        "5  train  rank 1/2  pid 99  epoch 3 step 4  ▣▣■◧▨□  2 leased, 1 announced, 1 ready, 1 filling, 1 free",
+        "waits for: row 3 at worker 1",
+        "has not asked for a batch yet",
+        "1  busy      pid 12  train  decode  'cat\\n.png'  3.2 s",
+        "2  starting",
+        "and 17 more (--json has all)",
+        "9 set aside, in /q",
+        "train  epoch 1  'k' (index 3)  decode: ValueError: x",
+    ):
+        assert said in text, said
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    assert max(map(len, lines(PICTURE, width, False))) <= width
+
+
+def test_colours_are_for_terminals() -> None:
+    assert "\033[" in "".join(lines(PICTURE, 80, True))
+    assert "\033[" not in "".join(lines(PICTURE, 80, False))
