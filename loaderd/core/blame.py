@@ -47,6 +47,11 @@ class Blame:
         self.lost: set[int] = set()
         self.collate: BadSample | None = None
 
+    @property
+    def guilty(self) -> bool:
+        """A row, or the batch, has been convicted."""
+        return bool(self.convicted) or self.collate is not None
+
     def judge(self, kind: Kind, first: int, last: int, death: Death) -> Verdict:
         """Count one death of the worker that ran rows [first, last); its stamp lies in that job."""
         alone = last - first == 1

@@ -113,8 +113,10 @@ class Draft:
                 self.todo.appendleft(Piece(Kind.FILL, piece.first + size, piece.last))
                 piece = Piece(Kind.FILL, piece.first, piece.first + size)
         self.running[job] = piece
-        condemned = tuple(Condemned(row, tries) for row, tries in sorted(self.blame.tries.items()) if piece.first <= row < piece.last)
-        lost = self.lost if piece.kind is Kind.COMPACT else tuple(r for r in sorted(self.blame.lost) if piece.first <= r < piece.last)
+        condemned, lost = (), self.lost if piece.kind is Kind.COMPACT else ()
+        if self.blame.guilty and piece.kind is not Kind.COMPACT:
+            condemned = tuple(Condemned(row, tries) for row, tries in sorted(self.blame.tries.items()) if piece.first <= row < piece.last)
+            lost = tuple(row for row in sorted(self.blame.lost) if piece.first <= row < piece.last)
         cut = self.slice
         return Job(
             job,
@@ -153,7 +155,7 @@ class Draft:
 
     def _next_stage(self) -> None:
         """When the last piece is in: `skip` moves the rows up that stand behind a lost one."""
-        if self.todo or self.running or self.place is None or self.collated or self.compacted or self.on_error != "skip":
+        if self.on_error != "skip" or self.todo or self.running or self.place is None or self.collated or self.compacted:
             return
         lost = self.lost
         if lost and len(lost) < self.slice.rows and lost[0] < self.slice.rows - len(lost):
@@ -187,8 +189,11 @@ class Draft:
     def descriptor(self, session: int, plan: int, k: int) -> Batch:
         """The message that announces it. Chunks of a batch with lost rows count the rows that are left."""
         assert self.place is not None, "a draft without a slot can't be announced"
-        place, cut, failed, lost = self.place, self.slice, self.failed, self.lost
-        bad = self.bad if self.blame.collate is None else (self.blame.collate, *self.bad)
+        place, cut = self.place, self.slice
+        failed, lost, bad = False, (), ()
+        if self.found or self.blame.guilty:
+            failed, lost = self.failed, self.lost
+            bad = self.bad if self.blame.collate is None else (self.blame.collate, *self.bad)
         chunks = () if failed else tuple(_renumber(c, lost) for c in sorted(self.chunks, key=lambda c: c.first))
         return Batch(
             session,

@@ -65,13 +65,18 @@ class Pool:
         self._single: dict[int, None] = {}  # UP with room for one more
 
     @property
+    def room(self) -> bool:
+        """Somebody can get a job."""
+        return bool(self._idle or self._single)
+
+    @property
     def idle(self) -> int:
         return len(self._idle)
 
     @property
-    def leaving(self) -> bool:
-        """Somebody was asked to end, or killed, and its successor has to wait for that."""
-        return any(w.seat >= 0 and (w.life is Life.KILLED or w.life is Life.RETIRING) for w in self.workers.values())
+    def watched(self) -> bool:
+        """Somebody has a job, or was asked to end or killed and keeps its seat until it does. One that has been given up is not watched."""
+        return any(w.seat >= 0 and (w.jobs or w.life is Life.KILLED or w.life is Life.RETIRING) for w in self.workers.values())
 
     @property
     def up(self) -> int:

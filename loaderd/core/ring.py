@@ -7,7 +7,7 @@ from enum import Enum
 from loaderd_wire.messages import Segment
 
 
-class State(Enum):
+class State(str, Enum):
     FREE = "free"
     FILLING = "filling"  # given to a batch; jobs may write it
     READY = "ready"  # the batch is whole, the client does not know of it
@@ -16,7 +16,7 @@ class State(Enum):
     ENDING = "ending"  # nobody wants what is in it, but a job may still write it
 
 
-class Verb(Enum):
+class Verb(str, Enum):  # str: its hash is quick, and the table is asked for each move
     CLAIM = "claim"
     FINISH = "finish"
     ANNOUNCE = "announce"

@@ -103,7 +103,7 @@ class Scheduler:
 
     def next_look_s(self, now_s: float) -> float | None:
         """When (on the clock of now_s) the next Look is due; None while no worker has a job or is to end."""
-        if not self.jobs and not self.pool.leaving:
+        if not self.pool.watched:
             self._looked_s = None
             return None
         if self._looked_s is None:
@@ -171,6 +171,7 @@ class Scheduler:
             self._out.append(Drop(e.session, e.segment.segment))
             return
         session.grown(e.segment)
+        session.outgrown = True  # perhaps still: it was asked for before the last batch was found too large
         self._refresh(session)
 
     def _not_grown(self, e: NotGrown) -> None:
@@ -203,7 +204,8 @@ class Scheduler:
                 self._outgrown(running, done)
         else:
             self._finished(stream, running, done)
-        self._refresh(running.session)
+        if not (running.wanted and running.draft.running):  # else the batch waits for its other jobs, and all is as it was
+            self._refresh(running.session)
         if retire:
             self._out.append(retire)
 
@@ -227,20 +229,21 @@ class Scheduler:
             draft.needs_tail = max(done.needs_tail, had.tail_row_bytes + 1)
         if done.needs_body:
             draft.needs_body = max(done.needs_body, had.body_bytes + 1)
+        session.outgrown = True
         session.restart(draft)
 
     def _grow(self, session: Session) -> None:
         """Ask for a larger segment if a batch of the window does not fit; once more if the one that came is too small by now."""
-        if session.growing or session.ended:
+        if session.growing or session.ended or not session.outgrown:
             return
         tail, body = session.needs()
         has = session.rings[session.current].segment
         if tail <= has.tail_row_bytes and body <= has.body_bytes:
             return
-        session.growing = True
+        session.growing, session.outgrown = True, False
         tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
         body = max(has.body_bytes, int(body * HEADROOM))
-        self._out.append(Grow(session.session, session.prefetch + 2, tail, body))
+        self._out.append(Grow(session.session, has.slots, tail, body))
 
     def _look(self, e: Look) -> None:
         self._looked_s = self._now_s
@@ -369,7 +372,7 @@ class Scheduler:
 
     def _dispatch(self) -> None:
         """Hand out pieces: the session with the fewest batches ahead first, idle workers first."""
-        while not self.draining:
+        while self.pool.room and not self.draining:
             session = self.queue.peek()
             item = session.first_work() if session else None
             if session is None or item is None:

@@ -53,7 +53,7 @@ class Session:
         self.collated = collated
         self.rings = {event.segment.segment: Ring(event.segment)}
         self.current = event.segment.segment
-        self.growing = False
+        self.growing = self.outgrown = False
         self.ended = ""  # why nothing more is made for it
         self.failure: Failure | None = None  # told again whenever the client asks
         self.gone = False
@@ -288,7 +288,10 @@ class Session:
 
     def first_work(self) -> Item | None:
         """The first batch of the window that has a piece to hand out."""
-        return next((item for item in self.items if item.draft.has_work), None)
+        for item in self.items:
+            if item.draft.todo and item.draft.has_work:
+                return item
+        return None
 
     def rings_state(self, place: Place) -> State | None:
         """The state of a slot while this place still is its use; None once the slot serves another batch, or its segment is dropped."""

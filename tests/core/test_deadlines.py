@@ -150,6 +150,8 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
         assert (batch.segment, batch.slot) != (job.segment, job.slot)
         assert batch.filled == (7 if k == 0 else 8)
     assert ring.state[job.slot].value == "ending"
+    house.finish()
+    assert house.core.next_look_s(house.now_s) is None
     house.step(WorkerDied(1, False, "SIGKILL", seen, "", ""))
     assert ring.state[job.slot].value == "free"
 
