@@ -10,7 +10,7 @@ from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Batch, Progress, Released, Segment
 from loaderd_wire.slices import Cursor, Shape, Slice, after, settle, steps
 
-AHEAD = 64  # numbers of segments that may be named before they have come
+AHEAD = 8  # segments that may be named before they have come
 
 
 class _Slots:
@@ -221,7 +221,7 @@ class ClientSession:
     def _slots_of(self, batch: Batch) -> _Slots:
         """The record of the batch's segment, which may not have come yet. Raises ProtocolError for one that can't be."""
         slots = self._segments.get(batch.segment)
-        if slots is None and self._current < batch.segment <= self._current + AHEAD:
+        if slots is None and batch.segment > self._current and sum(not s.added for s in self._segments.values()) < AHEAD:
             slots = self._segments[batch.segment] = _Slots(self._slots_each)
         if slots is None or batch.slot >= len(slots.taken) or batch.generation < 1:
             raise ProtocolError(f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be")
