@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test bench clean
 .DELETE_ON_ERROR:
 
-$(VENV)/.ready: pyproject.toml deploy/constraints.txt .ci/venv
+$(VENV)/.ready: pyproject.toml deploy/constraints.txt .ci/venv $(wildcard loaderd/data/native/*)
 	@VENV='$(VENV)' PYTHON='$(PYTHON)' TORCH='$(TORCH)' bash .ci/venv
 	@touch $@
 

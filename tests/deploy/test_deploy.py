@@ -65,15 +65,21 @@ def test_the_dockerfile_passes_hadolint() -> None:
 
 def test_the_image_is_slim_pinned_without_torch_and_without_root() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
-    (base,) = [line for line in lines if line.startswith("FROM")]
+    build, base = [line for line in lines if line.startswith("FROM")]
     assert re.fullmatch(r"FROM python:3\.\d+\.\d+-slim-\w+", base)
+    assert build == base.replace("-slim", "") + " AS build"
     assert not [line for line in lines if "torch" in line and not line.startswith("#")]
     (user,) = [line for line in lines if line.startswith("USER")]
     assert user == f"USER {pod()['securityContext']['runAsUser']}:{pod()['securityContext']['runAsGroup']}"
 
 
 def test_what_the_dockerfile_copies_is_in_the_checkout_and_in_the_context() -> None:
-    copied = [word for line in (DEPLOY / "Dockerfile").read_text().splitlines() if line.startswith("COPY") for word in line.split()[1:-1]]
+    copied = [
+        word
+        for line in (DEPLOY / "Dockerfile").read_text().splitlines()
+        if line.startswith("COPY") and "--from" not in line
+        for word in line.split()[1:-1]
+    ]
     let_in = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
     assert set(copied) == let_in
     assert [word for word in copied if not (DEPLOY.parent / word).exists()] == []

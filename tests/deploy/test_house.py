@@ -1,0 +1,99 @@
+"""The house rules hold, and whoever breaks one is caught: floors, purity, and what a wheel holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FLOORS, PURE, APART, TREATY = (
+    "floors of the daemon",
+    "floors 0 and 1 are pure",
+    "daemon and client never import each other",
+    "the treaty imports neither",
+)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of what is installed, to be spoilt."""
+    for name in ("loaderd", "client", "pyproject.toml", "README.md", "LICENSE"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(source, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "contract"),
+    [
+        ("loaderd/core/order.py", "import time", PURE),
+        ("client/loaderd_wire/slots.py", "import os", PURE),
+        ("client/loaderd_client/session.py", "import threading", PURE),
+        ("loaderd/core/ring.py", "import loaderd.data.plan", FLOORS),
+        ("loaderd/drivers/loop.py", "import loaderd.settings", FLOORS),
+        ("loaderd/config.py", "import loaderd.daemon", FLOORS),
+        ("loaderd/admission.py", "import loaderd_client.session", APART),
+        ("client/loaderd_client/loader.py", "import loaderd.core.order", APART),
+        ("client/loaderd_wire/codec.py", "import loaderd_client.session", TREATY),
+        ("loaderd/attic.py", "", FLOORS),
+    ],
+)
+def test_a_planted_import_breaks_its_contract(copy: Path, file: str, line: str, contract: str) -> None:
+    text = (copy / file).read_text() if (copy / file).exists() else ""
+    (copy / file).write_text(f"{text}\n{line}\n")
+    done = subprocess.run(
+        [Path(sysconfig.get_path("scripts")) / "lint-imports", "--no-cache"],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'client'}", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{contract} BROKEN" in done.stdout
+
+
+def test_a_wheel_holds_every_module_and_nothing_else(copy: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--quiet",
+        "--wheel-dir",
+        "out",
+        ".",
+    ]
+    subprocess.run(command, cwd=copy, check=True, timeout=100)
+    (wheel,) = (copy / "out").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name and not name.endswith(".so")}
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "loaderd").rglob("*.py")}
+    modules |= {str(path.relative_to(ROOT / "client")) for path in (ROOT / "client").rglob("*.py")}
+    assert packed == modules
+
+
+def test_nothing_lies_at_the_top_level_but_what_belongs_there() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    top = {name.split("/")[0] for name in listed if not name.startswith(".")}
+    assert top == {"loaderd", "client", "tests", "deploy", "README.md", "pyproject.toml", "Makefile", "LICENSE", "CHANGELOG.md"}
+
+
+def test_no_source_file_is_longer_than_a_noun_deserves() -> None:
+    long = [
+        str(path) for folder in ("loaderd", "client") for path in (ROOT / folder).rglob("*.py") if len(path.read_text().splitlines()) > 400
+    ]
+    assert long == []
