@@ -18,7 +18,7 @@ from loaderd_client.session import ClientSession
 from loaderd_client.views import Lease, Slots
 from loaderd_client.waiting import Limits, Wait
 from loaderd_wire import messages as m
-from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, from_name
+from loaderd_wire.errors import ConfigError, ProtocolError, StallError, from_name
 from loaderd_wire.slices import Cursor, Shape, steps_left
 
 LOG = logging.getLogger("loaderd_client")
@@ -187,8 +187,3 @@ def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> Shape:
             f"batch_size={shape.batch_size}, drop_last=True; use drop_last=False or a smaller batch_size"
         )
     return shape
-
-
-def once_more(error: LoaderdError) -> LoaderdError:
-    """The same error, to be raised once more."""
-    return type(error)(str(error))

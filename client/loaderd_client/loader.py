@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from loaderd_client import ranks
 from loaderd_client.arguments import Arguments, check
-from loaderd_client.attachment import Attachment, Ended, once_more
+from loaderd_client.attachment import Attachment, Ended
 from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.door import Door
 from loaderd_client.faces import Batches, Dataset, Sampler
@@ -86,7 +86,7 @@ class Loader:
         self._line: Attachment | None = None
         self._door = Door(arguments, self._limits)
         self._ready: Ready | None = None  # made, and not handed out because a signal came between
-        self._fatal: LoaderdError | None = None
+        self._fatal = ""  # why the run is over: too many bad samples
         self._closed = False
         self._warned = False
         self._ending: weakref.finalize[..., Any] | None = None
@@ -129,7 +129,7 @@ class Loader:
             self._ready = None
             self._passes.load(state.cursor)
             self._tally = Tally(state.rows, state.bad)
-            self._fatal = None
+            self._fatal = ""
 
     # What it is
 
@@ -196,8 +196,8 @@ class Loader:
                 passes = self._passes
                 if number != passes.newest:
                     raise StopIteration
-                if self._fatal is not None:
-                    raise once_more(self._fatal)
+                if self._fatal:
+                    raise StreamFailed(self._fatal)
                 running = passes.running or self._begin()
                 if running.taken >= running.steps:
                     passes.finish()
@@ -253,7 +253,8 @@ class Loader:
         tally = self._tally.plus(running.rows, batch.bad)
         text = tally.verdict(line.welcome.max_errors, line.shape.world_size, epoch_ends=running.taken + 1 == running.steps)
         if text:
-            made = self._fatal = StreamFailed(f"stream {self._arguments.stream!r}: {text}")
+            self._fatal = f"stream {self._arguments.stream!r}: {text}"
+            made = StreamFailed(self._fatal)
         elif batch.failed or batch.filled == 0:
             made = sample_error(batch, running.cursor, self._arguments.stream)
         else:

@@ -139,7 +139,7 @@ class FakeDaemon:
         self._raw = data
         self.wake()
 
-    _raw: bytes = b""
+    _raw: bytes = b""  # sent once the newest session has spoken
     _raw_control: bytes = b""
 
     def send_control(self, data: bytes) -> None:
@@ -200,6 +200,7 @@ class FakeDaemon:
             ready = dict(poller.poll(5000))
             if self._wake_r in ready:
                 os.read(self._wake_r, 4096)
+            self._throw()
             if self._die:
                 raise Death
             if listener.fileno() in ready:
@@ -328,7 +329,7 @@ class FakeDaemon:
         if session is not None and self._raw and session.identity:
             self.router.send_multipart([session.identity, self._raw])
             self._raw = b""
-        if session is not None and self._raw_control:
+        if session is not None and self._raw_control and session.identity:
             session.control.send(self._raw_control)
             self._raw_control = b""
 

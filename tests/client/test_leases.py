@@ -1,0 +1,229 @@
+"""Views of a batch: whoever holds one keeps the slot, and nobody waits for that."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from client.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
+from loaderd_client import Loader
+
+Fake = Callable[..., FakeDaemon]
+Load = Callable[..., Loader]
+
+
+def cycle(x: Any) -> list[Any]:
+    loop = [x]
+    loop.append(loop)
+    return loop
+
+
+WAYS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a view of a view": lambda x: x[1:][:, 3:, 5:],
+    "numpy of it": lambda x: x.numpy()[1:],
+    "a detached one": lambda x: x.detach()[1:],
+    "another dtype's view": lambda x: x.view(torch.int8)[1:].view(torch.uint8),
+    "DLPack": lambda x: torch.from_dlpack(x)[1:],
+    "numpy's DLPack": lambda x: np.from_dlpack(x)[1:],
+    "a memoryview": lambda x: memoryview(x.numpy())[1:],
+    "its storage": lambda x: x.untyped_storage(),
+    "a cycle": lambda x: cycle(x[1:]),
+}
+
+
+def content(kept: Any) -> bytes:
+    if isinstance(kept, list):
+        kept = kept[0]
+    if isinstance(kept, torch.UntypedStorage):
+        return bytes(kept.tolist())
+    return np.asarray(kept).tobytes()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_kept_stays_what_it_was_and_its_slot_comes_back_at_its_end(fake: Fake, load: Load, way: str) -> None:
+    daemon, loader = fake(), load(output="torch")
+    batches = iter(loader)
+    batch = next(batches)
+    before = content(WAYS[way](batch["x"]))
+    slot = leased(loader)
+    kept = WAYS[way](batch["x"])
+    del batch
+    gc.collect()
+    rest = seen(batches) + seen(loader)
+    assert content(kept) == before
+    assert slot <= leased(loader)
+    assert rest == epoch_indices(0, daemon.rules)[4:] + epoch_indices(1, daemon.rules)
+    del kept
+    gc.collect()
+    assert slot & leased(loader) == set()
+
+
+def leased(loader: Loader) -> set[tuple[int, int]]:
+    """(slot, generation) of what the trainer holds."""
+    line = loader._line
+    assert line is not None
+    line.settle()
+    (told,) = line.session.progress().released
+    return {(s, out) for s, (back, out) in enumerate(zip(told.generations, told.taken, strict=True)) if out > back}
+
+
+def test_an_autograd_graph_keeps_its_batch(fake: Fake, load: Load) -> None:
+    fake()
+    weight = torch.ones((), requires_grad=True)
+    losses, expected = [], 0.0
+    for step, batch in enumerate(load(output="torch")):
+        if step < 2:
+            x = batch["x"].view(torch.uint8)
+            losses.append((x.to(torch.float32) * weight).sum())
+            expected += float(batch["x"].to(torch.float64).sum())
+    torch.stack(losses).sum().backward()
+    assert weight.grad is not None
+    assert float(weight.grad) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_same_few_slots_serve_a_whole_epoch(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    daemon, loader = fake(samples=48), load(prefetch=3)
+    pointers = {batch["x"].ctypes.data for _ in range(3) for batch in loader}
+    assert len(pointers) <= 5
+    assert loader.stats()["copied_batches"] == 0
+    assert caplog.text == ""
+    assert not daemon.error
+
+
+def test_an_epoch_of_kept_batches_is_right_and_warned_of_once(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    daemon, loader = fake(), load(prefetch=3)
+    with caplog.at_level(logging.WARNING):
+        kept = [list(loader), list(loader)]
+    for epoch, batches in enumerate(kept):
+        assert seen(batches) == epoch_indices(epoch, daemon.rules)
+    assert len(caplog.records) == 1
+    assert "4 batches are held" in caplog.text
+    assert loader.stats()["copied_batches"] > 5
+    del kept
+    gc.collect()
+    copied = loader.stats()["copied_batches"]
+    seen(loader)
+    assert loader.stats()["copied_batches"] == copied
+
+
+def test_labels_texts_indices_and_keys_pin_nothing(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    fake(keys="stored")
+    loader = load(output="torch", prefetch=2)
+    kept: list[Any] = []
+    for batch in loader:
+        kept.append((batch["y"], batch["t"], batch.indices, batch.sample_keys, batch.errors))
+    assert sorted(torch.cat([k[0] for k in kept]).tolist()) == list(range(50))
+    assert loader.stats()["copied_batches"] == 0
+    assert caplog.text == ""
+
+
+def test_a_view_dropped_in_another_thread_ends_its_lease(fake: Fake, load: Load) -> None:
+    fake()
+    loader = load(prefetch=2)
+    for batch in loader:
+        box = [batch["x"]]
+        del batch
+        thread = threading.Thread(target=box.clear)
+        thread.start()
+        thread.join()
+    assert loader.stats()["copied_batches"] == 0
+
+
+def test_a_collection_in_the_middle_of_any_call_is_harmless(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(), load(prefetch=2)
+    old = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for epoch in range(2):
+            rows = []
+            for batch in loader:
+                rows += checked(batch)
+                cycle(batch["x"])
+            assert rows == epoch_indices(epoch, daemon.rules)
+    finally:
+        gc.set_threshold(*old)
+
+
+def test_writing_into_a_batch_changes_no_other(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(), load(output="torch", prefetch=1)
+    for epoch in range(3):
+        rows = []
+        for batch in loader:
+            rows += checked(batch)
+            batch["x"].zero_()
+            batch["y"].fill_(-1)
+            batch.indices[:] = -1
+        assert rows == epoch_indices(epoch, daemon.rules)
+
+
+def test_zip_of_two_loaders_keeps_both(fake: Fake, load: Load) -> None:
+    daemon = fake()
+    for a, b in zip(load(), load(seed=3), strict=True):
+        assert checked(a) == epoch_indices(0, daemon.rules)[a.step * 4 : a.step * 4 + 4]
+        assert checked(b) == epoch_indices(0, daemon.rules, 3)[b.step * 4 : b.step * 4 + 4]
+
+
+def test_a_copied_batch_holds_no_slot(fake: Fake, load: Load) -> None:
+    fake()
+    loader = load(prefetch=1)
+    batches = iter(loader)
+    held = [next(batches) for _ in range(6)]
+    assert len(leased(loader)) == 2
+    last = held.pop()["x"]
+    del held
+    gc.collect()
+    assert leased(loader) == set()
+    assert last.base is None
+
+
+def test_a_prefetch_of_one_goes_through_an_epoch(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(), load(prefetch=1)
+    assert seen(loader) == epoch_indices(0, daemon.rules)
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+def test_a_larger_segment_in_mid_epoch_is_taken_over_and_the_old_one_unmapped(fake: Fake, load: Load, prefetch: int) -> None:
+    daemon, loader = fake(grow_at=5), load(prefetch=prefetch)
+    batches = iter(loader)
+    held = next(batches)
+    rows = checked(held) + seen(batches) + seen(loader)
+    assert rows == epoch_indices(0, daemon.rules) + epoch_indices(1, daemon.rules)
+    assert mapped() == 4  # two of the client's, two of the daemon's
+    checked(held)
+    del held
+    seen(loader)
+    gc.collect()
+    assert mapped() == 3
+
+
+def mapped() -> int:
+    with open("/proc/self/maps") as maps:
+        return sum("memfd:fake" in line for line in maps)
+
+
+def test_no_fd_is_used_up_by_holding_batches(fake: Fake, load: Load) -> None:
+    import os
+
+    fake()
+    loader = load()
+    batches = iter(loader)
+    kept = [next(batches)]
+    before = len(os.listdir("/proc/self/fd"))
+    kept += list(batches)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_releases_reach_the_daemon_with_the_next_call(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(), load()
+    batches = iter(loader)
+    batch = next(batches)
+    del batch
+    next(batches)
+    until("the release", lambda: any(r.generations.count(1) for p in daemon.rules.said for r in p.released))
