@@ -87,6 +87,7 @@ class Blame:
     def convict(self, row: int, sample: BadSample, on_error: str) -> None:
         """Policy: under "replace" its next candidate is tried, otherwise (or after the last one) the row is lost."""
         self.convicted.setdefault(row, sample)
+        self.batch_deaths = 0  # its trials did come to something
         tries = self.tries.get(row, 0)
         if on_error == "replace" and tries <= LAST_TRY:
             self.tries[row] = tries + 1

@@ -310,7 +310,9 @@ class Scheduler:
                 continue
             piece = running.draft.running.pop(job)
             if job == number and stage is not Stage.IDLE:
-                self._out += self.inquest.hold(running.draft, running.job, piece, death, e.seen.key, e.stack)
+                convicted = self.inquest.hold(running.draft, running.job, piece, death, e.seen.key, e.stack)
+                self._out += convicted
+                self.streams[running.job.stream].deaths -= len(convicted)  # the two deaths that convict a row count as one
             else:
                 running.draft.redo([piece])
             running.session.finish(running.draft)
