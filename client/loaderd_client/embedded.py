@@ -103,18 +103,19 @@ class Starting:
         else:
             cls = ConfigError if code == EXIT_USAGE or EXTRA in text else StreamFailed
         text = text or f"the embedded daemon ended with {_how(code)} before it was ready"
-        quoted = self._quote()
-        return cls(text + (f"\n{self._log} says:\n{quoted}" if quoted and quoted not in text else ""))
+        said = text.splitlines()
+        quoted = [line for line in self._quote() if not any(word in line for word in said if word)]
+        return cls("\n".join([text, f"{self._log} says:", *quoted] if quoted else [text]))
 
-    def _quote(self) -> str:
+    def _quote(self) -> list[str]:
         """The last lines that this start has added to the log."""
         try:
             with open(self._log, "rb") as log:
                 log.seek(max(self._log_begin, os.fstat(log.fileno()).st_size - PIPE_BYTES))
                 lines = log.read(PIPE_BYTES).decode(errors="replace").strip().splitlines()
         except OSError:
-            return ""
-        return "\n".join(lines[-QUOTED_LINES:])
+            return []
+        return lines[-QUOTED_LINES:]
 
 
 def _make_folder(folder: str) -> None:

@@ -1,0 +1,186 @@
+"""Starting a config's daemon: a stand-in for `loaderd serve` that does what it is told on the pipe and at the exit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from client.fake_daemon import checked, seen, until
+from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailed
+
+TESTS = Path(__file__).parents[1]
+
+# Serves like the fake daemon, under a file lock as the real one does, until its last session is gone.
+SERVES = """
+import fcntl, sys
+sys.path[:0] = [{tests!r}]
+from client.fake_daemon import FakeDaemon, until
+lock = open({lock!r}, "a")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    say("already running: another daemon serves d.sock")
+    sys.exit(3)
+lock.truncate(0)
+lock.write(str(os.getpid()))
+lock.flush()
+with open({starts!r}, "a") as starts:
+    starts.write("start\\n")
+from pathlib import Path
+with FakeDaemon(Path({folder!r})) as daemon:
+    say("ready\\n")
+    until("a session", lambda: daemon.sessions, 60)
+    until("its end", lambda: not daemon.sessions, 60)
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "c.toml"
+    path.write_text('[daemon]\nsocket = "d.sock"\n')
+    return path
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts this code in the place of `python -m loaderd`."""
+    package = tmp_path / "instead" / "loaderd"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.chdir(tmp_path)  # python -m looks here first
+
+    def put(code: str) -> None:
+        names = {"tests": str(TESTS), "folder": str(tmp_path), "lock": str(tmp_path / "lock"), "starts": str(tmp_path / "starts")}
+        head = """
+        import os, sys
+        arguments = sys.argv[1:]
+        assert arguments[:1] + arguments[2:4] == ["serve", "--embedded", "--ready-fd"], arguments
+        def say(text):
+            with os.fdopen(int(arguments[4]), "w") as pipe:
+                pipe.write(text)
+        """
+        (package / "__main__.py").write_text(textwrap.dedent(head) + (code.format(**names) if code is SERVES else textwrap.dedent(code)))
+
+    return put
+
+
+def test_a_daemon_is_started_once_and_goes_with_its_user(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+    program(SERVES)
+    with Loader(config, "train", output="numpy") as loader:
+        assert not (tmp_path / "starts").exists()
+        assert len(loader) == 13
+        with Loader(config, "train", output="numpy") as other:
+            assert len(other) == 13
+    assert (tmp_path / "starts").read_text() == "start\n"
+    until("the daemon's end", lambda: not (tmp_path / "d.sock").exists())
+
+
+def test_eight_at_once_start_one(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+    program(SERVES)
+    code = f"import sys\nfrom loaderd_client import Loader\nloader = Loader({str(config)!r}, 'train', output='numpy')\nprint(len(list(loader)), flush=True)\nsys.stdin.readline()\nloader.close()"
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(8)
+    ]
+    try:
+        assert [rank.stdout.readline() for rank in ranks if rank.stdout] == ["13\n"] * 8
+    finally:
+        for rank in ranks:
+            rank.communicate("\n", timeout=30)
+    assert (tmp_path / "starts").read_text() == "start\n"
+
+
+def test_a_daemon_that_dies_is_started_again(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+    program(SERVES)
+    with Loader(config, "train", output="numpy", prefetch=1) as loader:
+        batches = iter(loader)
+        rows = checked(next(batches))
+        os.kill(daemon_of(tmp_path), signal.SIGKILL)
+        rows += seen(batches)
+    assert sorted(rows) == list(range(50))
+    assert (tmp_path / "starts").read_text() == "start\n" * 2
+
+
+def daemon_of(tmp_path: Path) -> int:
+    """The pid of the stand-in that serves."""
+    return int((tmp_path / "lock").read_text())
+
+
+ENDS = {
+    "with the lines of a config error": (
+        "say('bad.toml: batchsize=8: did you mean batch_size?'); sys.exit(2)",
+        ConfigError,
+        "did you mean batch_size",
+    ),
+    "naming the class": ("say('StreamFailed: no_such_module'); sys.exit(3)", StreamFailed, "no_such_module"),
+    "without its extra": ("""say("lmdb is not installed: pip install 'loaderd[daemon]'"); sys.exit(3)""", ConfigError, "pip install"),
+    "without a word": ("sys.exit(3)", StreamFailed, "exit code 3"),
+    "by a signal": ("os.kill(os.getpid(), 9)", StreamFailed, "signal 9"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_daemon_that_ends_before_it_serves_is_raised_with_its_log(config: Path, program: Callable[[str], None], how: str) -> None:
+    code, error, words = ENDS[how]
+    program("print('line of the log', file=sys.stderr, flush=True)\n" + code)
+    with pytest.raises(error, match=words) as caught:
+        len(Loader(config, "train", output="numpy"))
+    assert "line of the log" in str(caught.value)
+    assert "d.sock.log" in str(caught.value)
+
+
+def test_only_this_starts_lines_of_the_log_are_quoted(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+    (tmp_path / "d.sock.log").write_text("yesterday\n")
+    program("print('today', file=sys.stderr, flush=True); sys.exit(3)")
+    with pytest.raises(StreamFailed) as caught:
+        len(Loader(config, "train", output="numpy"))
+    assert "today" in str(caught.value)
+    assert "yesterday" not in str(caught.value)
+
+
+def test_a_start_that_takes_too_long_is_told_and_raised(
+    config: Path, program: Callable[[str], None], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    program(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nimport signal; signal.pause()")
+    with pytest.raises(StallError, match=r"d\.sock\.log"):
+        len(Loader(config, "train", output="numpy", timeout_s=1.5, stall_warning_s=0.5))
+    assert "embedded daemon starts" in caplog.text
+    os.kill(int((tmp_path / "pid").read_text()), 9)
+
+
+def test_a_daemon_leads_a_session_of_its_own_without_a_stdin(config: Path, program: Callable[[str], None]) -> None:
+    program("say(f'{os.getsid(0) == os.getpid()} {sys.stdin.read()!r} {os.getpgid(0) == os.getpid()}'); sys.exit(3)")
+    with pytest.raises(LoaderdError, match="True '' True"):
+        len(Loader(config, "train", output="numpy"))
+
+
+def test_without_the_extra_it_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'loaderd\[daemon\]'"):
+        len(Loader(config, "train", output="numpy"))
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, program: Callable[[str], None]) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('[daemon]\nsocket = "none/d.sock"\n')
+    with pytest.raises(ConfigError, match=r"none/d\.sock\.log"):
+        len(Loader(path, "train", output="numpy"))
+
+
+def test_a_default_folder_that_others_may_enter_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[str], None]
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("")
+    (tmp_path / "loaderd").mkdir(mode=0o755)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(ConfigError, match="0700"):
+        len(Loader(path, "train", output="numpy"))
