@@ -40,12 +40,17 @@ static void refill(Reader *r) {
     }
 }
 
-static inline unsigned take(Reader *r, int n) {
-    if (r->count < n) refill(r);
+/* `n` bits that are there already: right after a symbol at least 16 are, or the end is near. */
+static inline unsigned taken(Reader *r, int n) {
     unsigned value = (unsigned)(r->bits >> 1 >> (63 - n)); /* n may be 0 */
     r->bits <<= n;
     r->count -= n;
     return value;
+}
+
+static inline unsigned take(Reader *r, int n) {
+    if (r->count < n) refill(r);
+    return taken(r, n);
 }
 
 /* A run of `size` bits as the signed number that it stands for. */
@@ -126,7 +131,7 @@ static int difference(Reader *r, const Table *t, int *predicted) {
     int size = symbol(r, t);
     if (size < 0) return size;
     if (size > DC_BITS) return BAD_VALUE;
-    *predicted += extended(take(r, size), size);
+    *predicted += extended(taken(r, size), size);
     return *predicted < -2047 || *predicted > 2047 ? BAD_VALUE : 0;
 }
 
@@ -148,7 +153,7 @@ static int sequential(Picture *p, Reader *reader, Scan *s, int c) {
         if (size > AC_BITS) return BAD_VALUE;
         k += (coded >> 4) + 1;
         if (k > 64 || (k == 64 && size == 0)) return BAD_CODE;
-        *to++ = (uint32_t)coded << 16 | take(&r, size);
+        *to++ = (uint32_t)coded << 16 | taken(&r, size);
     }
     to[-1] |= LAST;
     p->count = (size_t)(to - p->ac);
