@@ -37,7 +37,8 @@ class LocalPool:
     """Does the scheduler's actions and answers with events through `emit`, never from inside a call.
 
     plans: every stream. start_method: "forkserver" or "spawn". init: "pkg.module:function" or "". folder: first on the workers'
-    sys.path, "" for none. log(level, text). oom_kills(): the cgroup's oom_kill count. `close` it.
+    sys.path, "" for none. log(level, text). oom_kills(): the cgroup's oom_kill count. boot_s: for a
+    worker or template to get ready. `close` it; after that it does nothing, and nobody has a segment mapped.
     """
 
     def __init__(
@@ -81,12 +82,16 @@ class LocalPool:
 
     def start(self, worker: int, delay_s: float) -> None:
         """Start worker `worker` not before delay_s from now. Answer: WorkerReady or WorkerDied."""
+        if self._closed:
+            return
         if worker in self._hands or worker in self._delayed:
             raise ValueError(f"worker {worker} is there already")
         self._delayed[worker] = self._loop.later(delay_s, lambda: self._start(worker))
 
     def send(self, worker: int, job: Job) -> None:
         """Hand a job to a worker that is ready; its stream is opened, its segment added. Answer: WorkerDone or WorkerDied."""
+        if self._closed:
+            return
         hand = self._hands[worker]
         facts = self._facts[job.stream]
         if job.stream not in hand.used:
@@ -113,6 +118,8 @@ class LocalPool:
 
     def retire(self, worker: int) -> None:
         """Ask a worker to end. Answer: WorkerDied."""
+        if self._closed:
+            return
         if worker in self._delayed or self._hands[worker].state in (State.WAITING, State.FORKING, State.BOOTING):
             self.kill(worker, "retired")
         else:
@@ -138,6 +145,9 @@ class LocalPool:
 
     def drop_segment(self, segment: int, done: Callable[[], None]) -> None:
         """No job names it from now on; done() when the last worker has unmapped it, perhaps at once."""
+        if self._closed:
+            done()
+            return
         self._segments.drop(segment, done)
 
     # -- looking
@@ -165,6 +175,7 @@ class LocalPool:
         self._closed = True
         for timer in (*self._delayed.values(), *([self._awaiting] if self._awaiting else [])):
             timer.cancel()
+        self._delayed.clear()
         self._template.close(CLOSE_S)
         for hand in self._hands.values():
             hand.bury(CLOSE_S)

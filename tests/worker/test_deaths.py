@@ -288,3 +288,20 @@ def test_a_killed_daemon_takes_template_and_workers_with_it(build: Build, tmp_pa
     while any(map(alive, pids)):
         assert time.monotonic() < end_s, pids
         os.sched_yield()
+
+
+def test_a_closed_pool_takes_what_the_scheduler_still_wants(build: Build) -> None:
+    shop = build(numbers())
+    facts = shop.facts("train")
+    shop.start(1)
+    pond = shop.pond(facts, 4)
+    assert shop.run(1, shop.job("train", 4)).bad == ()
+    shop.pool.close()
+    shop.pool.start(2, 0.0)
+    shop.pool.send(1, shop.job("train", 4))
+    shop.pool.kill(1, "too late")
+    shop.pool.retire(1)
+    gone: list[int] = []
+    shop.pool.drop_segment(pond.segment.segment, lambda: gone.append(1))
+    assert gone == [1]
+    assert shop.look().seen == ()
