@@ -38,6 +38,7 @@ from loaderd_wire.messages import Ask, Hello, Report
 
 EMBEDDED_FIRST_S = 30.0  # an embedded daemon that nobody has come to
 EMBEDDED_LAST_S = 2.0  # after its last control socket closed
+NOTICEABLE_S = 0.1  # a turn as long as this is a warning
 STARTER_BYTES = 32 << 10  # a pipe takes more at once, so nobody waits for its reader
 STARTING, SERVING, DRAINING = "starting", "ready", "draining"
 
@@ -74,7 +75,7 @@ class Daemon:
         """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
         if self._ready_fd is not None:
             os.set_inheritable(self._ready_fd, False)
-        with Loop(on_slow=lambda text: self._log("warning", text)) as self._loop:
+        with Loop(on_slow=self._slow) as self._loop:
             self._log = Log(stderr_sink(self._loop, self._stderr), form=self._settings.log_format, level=self._settings.log_level)
             try:
                 with ExitStack() as stack:
@@ -89,6 +90,9 @@ class Daemon:
                 self._tell_starter("")
                 self._log.close()
         return self._code
+
+    def _slow(self, spent_s: float, text: str) -> None:
+        self._log("warning" if spent_s >= NOTICEABLE_S else "info", text)
 
     # -- start
 

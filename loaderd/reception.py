@@ -14,6 +14,7 @@ from loaderd.drivers import budget
 from loaderd.drivers.control import Control, Peer
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.memfd import Segments
+from loaderd.drivers.rarely import Rarely
 from loaderd.drivers.sockets import Messages
 from loaderd_wire.errors import ConfigError, LoaderdError, Refused, from_name
 from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
@@ -76,6 +77,7 @@ class Reception:
         self._rooms = rooms
         self.memory = memory
         self.most = most
+        self._rarely = Rarely()
         self.guests: dict[int, Guest] = {}
         self.broken: dict[str, tuple[str, str]] = {}
         self.progress = "starting"
@@ -119,7 +121,9 @@ class Reception:
         try:
             admitted = self._admit(hello)
         except LoaderdError as error:
-            self._log("warning", f"client ({peer}) refused: {error}")
+            more = self._rarely.ask(str(error), self._loop.now_s())
+            if more is not None:
+                self._log("warning", f"client ({peer}) refused: {error}{more}")
             self.control.reject(peer, type(error).__name__, str(error))
             return
         self._sessions += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -141,7 +142,8 @@ class Control:
         """No new connections; those in the backlog see EOF. The socket's file goes. Idempotent."""
         if self._listener is not None:
             self._loop.unwatch(self._listener.fileno())
-            os.unlink(self.path)
+            with contextlib.suppress(FileNotFoundError):  # a cleaner of temporary folders was here
+                os.unlink(self.path)
             self._listener.close()
             self._listener = None
 

@@ -7,6 +7,7 @@ import os
 import stat
 from types import TracebackType
 
+from loaderd.drivers.forks import closed_in_children
 from loaderd_wire import paths
 
 
@@ -22,6 +23,7 @@ class LockFile:
         self.path = socket + paths.LOCK
         self._socket = socket
         self._fd = self._locked()
+        closed_in_children(self)
         try:
             self.sweep()
             os.ftruncate(self._fd, 0)

@@ -211,8 +211,12 @@ class Quarantine:
 
 
 def stderr_sink(loop: Loop | None, fd: int = 2) -> Sink:
-    """The sink for an inherited descriptor, by what kind of file it is."""
-    if stat.S_ISREG(os.fstat(fd).st_mode):
+    """The sink for an inherited descriptor, by what kind of file it is. Lines for a closed one go nowhere."""
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:
+        return FileSink(lambda: os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
+    if stat.S_ISREG(mode):
         return FileSink(lambda: os.dup(fd))
     return PipeSink(fd, loop)
 

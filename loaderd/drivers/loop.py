@@ -44,10 +44,10 @@ class Timer:
 class Loop:
     """Poll loop. Use as a context manager, or `close` it: it owns an epoll descriptor and, with signals, a socket pair.
 
-    on_slow: told about turns over SLOW_TURN_S in one line with the slowest callback's name, at most once in SLOW_EVERY_S.
+    on_slow(seconds, text): told about turns over SLOW_TURN_S, with the slowest callback's name, at most once in SLOW_EVERY_S.
     """
 
-    def __init__(self, *, clock: Clock | None = None, on_slow: Callable[[str], object] | None = None) -> None:
+    def __init__(self, *, clock: Clock | None = None, on_slow: Callable[[float, str], object] | None = None) -> None:
         self.clock = clock or Clock()
         self.on_slow = on_slow
         self.turns = 0
@@ -243,7 +243,7 @@ class Loop:
         more = f"; {self._slow_unsaid} more slow turns since the last such line" if self._slow_unsaid else ""
         self._slow_next_s = now_s + SLOW_EVERY_S
         self._slow_unsaid = 0
-        self.on_slow(f"slow turn: {spent_s * 1e3:.0f} ms, of which {slowest_s * 1e3:.0f} ms in {name_of(slowest)}{more}")
+        self.on_slow(spent_s, f"slow turn: {spent_s * 1e3:.0f} ms, of which {slowest_s * 1e3:.0f} ms in {name_of(slowest)}{more}")
 
     def _read_signals(self) -> None:
         if self._signal_pair is None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from loaderd.drivers.forks import closed_in_children
 from loaderd.drivers.loop import Loop
 from loaderd_wire.messages import Segment
 
@@ -38,6 +39,7 @@ class Segments:
         self._allocate = allocate
         self._held: dict[int, _Held] = {}
         self.live_bytes = 0
+        closed_in_children(self)
 
     @property
     def unfilled_bytes(self) -> int:
@@ -78,6 +80,14 @@ class Segments:
     def close(self) -> None:
         for segment in tuple(self._held):
             self.free(segment)
+
+    def disown(self) -> None:
+        """In a forked child: close the descriptors."""
+        for held in self._held.values():
+            held.closed = True
+            if held.fd >= 0:
+                os.close(held.fd)
+                held.fd = -1
 
     def _fill(self, segment: int, held: _Held, done: Callable[[int, OSError | None], None]) -> None:
         if held.closed:

@@ -167,7 +167,7 @@ class Slow:
 def test_a_slow_turn_names_its_cause_and_not_too_often() -> None:
     world = World()
     said: list[str] = []
-    with Loop(clock=Clock(world), on_slow=said.append) as loop:
+    with Loop(clock=Clock(world), on_slow=lambda _, text: said.append(text)) as loop:
         for s in (0.05, 0.02, 0.005, 0.03):
             loop.soon(Slow(world, s).dawdle)
             loop.turn(0)
