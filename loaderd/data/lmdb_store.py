@@ -48,13 +48,17 @@ class Facts:
 def data_file(path: str) -> str:
     """The file that holds the pages: `path` itself, or data.mdb in it. Raises SourceError where there is none that can be read."""
     file = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
-    if not os.path.exists(file):
+    try:
+        os.stat(file)
+    except FileNotFoundError:
         if file == path:
             link = f" (a link to {os.readlink(path)})" if os.path.islink(path) else ""
-            raise SourceError(f"{path}: there is no such file or folder{link}")
+            raise SourceError(f"{path}: there is no such file or folder{link}") from None
         inside = sorted(os.listdir(path))
         seen = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "") if inside else "nothing"
-        raise SourceError(f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}")
+        raise SourceError(f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}") from None
+    except OSError as error:
+        raise SourceError(f"{file}: cannot be read: {error.strerror}") from None
     if not os.path.isfile(file):
         raise SourceError(f"{file}: is neither a file nor a folder with an LMDB")
     return file

@@ -18,6 +18,7 @@ from loaderd.data.ops_table import resolved
 from loaderd.data.resize import resize
 
 TRIES = 10
+BYTES = (np.arange(256) / 255).astype(np.float32)
 
 
 class OpError(ValueError):
@@ -127,7 +128,7 @@ def _hflip(number: int, p: float) -> Run:
 def as_float(image: Picture) -> Picture:
     """float32: whole numbers are divided by the largest that their type has, bools are 0 and 1, floats stay as they are."""
     if image.dtype == np.uint8:
-        return np.multiply(image, np.float32(1 / 255), dtype=np.float32)
+        return BYTES[image] if image.ndim != 3 or image.shape[2] > 4 else cv2.LUT(np.ascontiguousarray(image), BYTES).reshape(image.shape)
     if image.dtype.kind in "iu":
         return (image / np.float64(np.iinfo(image.dtype).max)).astype(np.float32)
     return image.astype(np.float32, copy=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,13 +84,14 @@ class Recipe:
         self.collated = plan.collate != "stack"
         self._collate = find(plan.collate, "collate") if self.collated else None
         self.user_code = source.user_code or self.collated or any(step.call for step in plan.transforms)
+        self._sample_form = ""
         self._batch_form = ""
         self._where = plan.lmdb or plan.dataset or ""
         self._pictures: set[str] = set()
 
     @property
     def form(self) -> str:
-        return self._batch_form or self._source.form or "dict"
+        return self._batch_form or self._sample_form or self._source.form or "dict"
 
     # -- building
 
@@ -154,15 +155,20 @@ class Recipe:
                 self._decode_all(making)
             given = _own(making.sample)
             returned = function(given, making.rng(), **args)
-            if not isinstance(returned, dict):
+            if not isinstance(returned, Mapping):
                 raise BadValue(f"{name} returned {_kind(returned)}: a transform returns a dict of fields")
             making.sample = self._returned(returned, making.sample)
 
         return step
 
-    def _returned(self, returned: dict[str, Any], before: Sample) -> Sample:
-        """What a call returned, as a sample. A field stays a picture, or a stored image, while it looks like one."""
+    def _returned(self, returned: Mapping[str, Any], before: Sample) -> Sample:
+        """What a call returned, as a sample. A field stays a picture, or a stored image, while it looks like one.
+
+        A tuple stays one while its fields have numbers for names.
+        """
         sample, _ = flatten(returned, self._plan.mode)
+        tuple_still = self._source.form == "tuple" and all(name.partition(".")[0].isdigit() for name in sample)
+        self._sample_form = "tuple" if tuple_still else "dict"
         for name, value in sample.items():
             if isinstance(value, np.ndarray):
                 if name in before.images and value.ndim == 3 and value.shape[2] in (1, 3, 4) and not _looks_planar(value, before[name]):

@@ -106,6 +106,13 @@ def test_a_missing_file_and_a_broken_link_are_told_apart(tmp_path: Path) -> None
     assert "a link to elsewhere" in refusal(tmp_path / "link")
 
 
+def test_a_path_that_cannot_be_followed_says_why(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert "Too many levels of symbolic links" in refusal(tmp_path / "loop")
+    (tmp_path / "file").touch()
+    assert "Not a directory" in refusal(tmp_path / "file" / "db")
+
+
 def test_a_folder_without_data_mdb_says_what_it_has(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d", "e", "f"):
         (tmp_path / name).touch()

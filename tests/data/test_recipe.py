@@ -338,6 +338,15 @@ def test_with_collate_shapes_may_differ_but_dtypes_may_not() -> None:
     source.close()
 
 
+@pytest.mark.parametrize(("function", "form"), [("scribble", "tuple"), ("noisy", "dict"), ("by_index", "dict")])
+def test_a_tuple_stays_one_while_a_callable_keeps_its_numbers(function: str, form: str) -> None:
+    plan = dataset_plan("Numbers", transforms=(call(function),))
+    with Source(plan) as source:
+        recipe = Recipe(plan, source)
+        recipe.make(1, 0, 0, silent)
+        assert recipe.form == form
+
+
 def test_user_code_is_known_to_be_there() -> None:
     for plan, expected in ((dataset_plan("Numbers"), True), (dataset_plan("Numbers", collate="data.material:padded"), True)):
         with Source(plan) as source:

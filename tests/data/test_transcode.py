@@ -95,6 +95,19 @@ def test_extremes_of_content_are_coded(engine: str, image: np.ndarray) -> None:
         assert same_pixels(old, rewrite(old, **LARGE))
 
 
+@pytest.mark.parametrize("sampling", ["440", "411"])
+def test_pieces_of_rarer_samplings_show_the_same_pixels(engine: str, sampling: str) -> None:
+    old = simplejpeg.encode_jpeg(noise(75, 200), quality=90, colorsubsampling=sampling)
+    tiles = restart.read(rewrite(old, **LARGE))
+    assert tiles is not None
+    whole = simplejpeg.decode_jpeg(old)
+    for left, top in ((0, 0), (32, 16), (63, 31), (95, 47), (150, 60)):
+        piece = tiles.splice(left, top, left + 33, top + 15)
+        assert piece.width < 200
+        part = simplejpeg.decode_jpeg(piece.data)[top - piece.top :, left - piece.left :]
+        assert np.array_equal(part[:15, :33], whole[top : top + 15, left : left + 33])
+
+
 def test_an_image_of_rgb_components_keeps_its_colours_whole_and_in_pieces(engine: str) -> None:
     old = coded(picture(75, 118), "JPEG", quality=95, keep_rgb=True)
     new = rewrite(old, **LARGE)
