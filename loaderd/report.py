@@ -32,7 +32,7 @@ def prometheus(numbers: Mapping[str, tuple[str, str, float | Mapping[str, float]
     for name, (kind, text, value) in numbers.items():
         lines += [f"# HELP loaderd_{name} {text}", f"# TYPE loaderd_{name} {kind}"]
         for labels, number in value.items() if isinstance(value, Mapping) else [("", value)]:
-            lines.append(f"loaderd_{name}{{{labels}}} {number:g}" if labels else f"loaderd_{name} {number:g}")
+            lines.append(f"loaderd_{name}{{{labels}}} {number:.15g}" if labels else f"loaderd_{name} {number:.15g}")
     return "\n".join(lines) + "\n"
 
 

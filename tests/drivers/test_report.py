@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+import re
+
+from loaderd import report
+
+
+def test_a_picture_that_fits_is_whole() -> None:
+    picture = {"state": "ready", "sessions": [{"session": 1}], "errors": []}
+    assert json.loads(report.to_json(picture)) == picture
+
+
+def test_a_picture_that_is_too_large_is_cut_where_it_is_longest_and_says_so() -> None:
+    picture = {"state": "ready", "failed": False, "sessions": [{"session": k, "x": "y" * 400} for k in range(10_000)], "errors": ["e"]}
+    text = report.to_json(picture)
+    assert len(text.encode()) <= report.MAX_BODY
+    shown = json.loads(text)
+    assert shown["cut"] == ["sessions"]
+    assert shown["errors"] == ["e"]
+    assert len(shown["sessions"]) > 1000
+
+
+def test_a_picture_without_a_list_to_cut_still_tells_the_state() -> None:
+    text = report.to_json({"state": "ready", "failed": True, "streams": {"a": "x" * 2_000_000}})
+    assert json.loads(text) == {"state": "ready", "failed": True, "cut": ["all"]}
+
+
+def test_numbers_in_prometheus_format() -> None:
+    text = report.prometheus({
+        "up": ("gauge", "is it", 1.0),
+        "made": ("counter", "how many", {report.label("stream", 'a"b\\c\n'): 3, report.label("stream", "d"): 1234567}),
+        "none": ("gauge", "nothing", {}),
+    })  # fmt: skip
+    assert text.splitlines()[:3] == ["# HELP loaderd_up is it", "# TYPE loaderd_up gauge", "loaderd_up 1"]
+    assert r'loaderd_made{stream="a\"b\\c\n"} 3' in text
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) .*|loaderd_[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"\})? [0-9.e+-]+', line), line
+
+
+def test_large_numbers_keep_their_digits() -> None:
+    assert "12207781888" in report.prometheus({"bytes": ("gauge", "x", 12207781888)})
