@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from loaderd.core.scheduler import Scheduler
     from loaderd.core.sessions import Session
 
+GIVEN = (State.ANNOUNCED, State.LEASED)
+
 
 def check(core: Scheduler) -> None:
     """Raises AssertionError naming what is wrong."""
@@ -48,14 +50,15 @@ def _jobs(core: Scheduler) -> None:
 
 def _session(core: Scheduler, s: Session) -> None:
     name = f"session {s.session}"
+    out: set[tuple[int, int]] = set()
     for number, ring in s.rings.items():
         ring.invariants()
-        for slot, state in enumerate(ring.state):
-            given = s.given.get((number, slot))
-            assert (given is not None) == (state in (State.ANNOUNCED, State.LEASED)), f"{name} slot {slot} is {state.value}: given? {given}"
-            if given:
-                assert given.message.generation == ring.generation[slot], f"{name} slot {slot} was told with another generation"
-            assert all(job in core.jobs for job in ring.writers[slot]), f"{name} slot {slot} has writers that are no jobs"
+        out.update((number, slot) for slot, state in enumerate(ring.state) if state in GIVEN)
+        for slot, jobs in enumerate(ring.writers):
+            assert not jobs or jobs <= core.jobs.keys(), f"{name} slot {slot} has writers that are no jobs"
+    assert out == s.given.keys(), f"{name} has announced or lent {sorted(out)}, it keeps {sorted(s.given)}"
+    for (number, slot), given in s.given.items():
+        assert given.message.generation == s.rings[number].generation[slot], f"{name} slot {slot} was told with another generation"
     assert len(s.items) <= s.prefetch, f"{name} has {len(s.items)} batches ahead, prefetch is {s.prefetch}"
     assert [item.k for item in s.items] == list(range(s.taken, s.taken + len(s.items))), f"{name}: its window has gaps"
     told = [item.announced for item in s.items]

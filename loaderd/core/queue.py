@@ -25,8 +25,8 @@ class Queue:
         if session.gone:
             self._sessions.pop(session.session, None)
             self._turns.pop(session.session, None)
-            return
-        self._sessions[session.session] = session
+        else:
+            self._sessions[session.session] = session
         item = session.first_work()
         if item is not None:
             entry = (item.k - session.taken, self._turns.get(session.session, 0), session.session, session.version)

@@ -102,7 +102,8 @@ class Ring:
     def invariants(self) -> None:
         name = f"segment {self.segment.segment}"
         assert sorted(self._free) == [i for i, s in enumerate(self.state) if s is State.FREE], f"{name}: the free list is wrong"
-        for slot, jobs in enumerate(self.writers):
-            busy = self.state[slot] in (State.FILLING, State.ENDING)
-            assert busy or not jobs, f"{name} slot {slot} is {self.state[slot].value} with jobs {sorted(jobs)}"
-            assert self.state[slot] is not State.ENDING or jobs, f"{name} slot {slot} is ending without a job"
+        for slot, (state, jobs) in enumerate(zip(self.state, self.writers, strict=True)):
+            if jobs:
+                assert state in (State.FILLING, State.ENDING), f"{name} slot {slot} is {state.value} with jobs {sorted(jobs)}"
+            else:
+                assert state is not State.ENDING, f"{name} slot {slot} is ending without a job"
