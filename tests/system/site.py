@@ -24,7 +24,7 @@ DEADLINE_S = 60.0
 
 # What a user would bring: a picture-like array, a label and a text, all a function of the index. FAULT is prepended per test.
 MODULE = """
-import os, signal, sys, time, ctypes, threading
+import os, re, signal, sys, time, ctypes, threading
 import numpy as np
 
 def once(name):

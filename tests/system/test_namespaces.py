@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,16 @@ def apart() -> list[str]:
 
 def trainer_code(socket: Path, uid: int | None = None) -> list[str]:
     return [sys.executable, "-c", TRAINER.format(tests=str(Path(__file__).parents[1]), socket=str(socket), uid=uid)]
+
+
+@pytest.fixture
+def open_site() -> Iterator[Site]:
+    """A site that another user may enter; pytest keeps its own temporary folders closed."""
+    with tempfile.TemporaryDirectory(prefix="loaderd-") as name:
+        Path(name).chmod(0o755)
+        site = Site(Path(name))
+        yield site
+        site.close()
 
 
 def train(command: list[str]) -> str:
@@ -75,34 +87,31 @@ def _below(pid: int) -> list[int]:
 
 
 @pytest.mark.needs("second_uid")
-def test_another_user_is_served_when_the_config_allows_it(site: Site, undisturbed: str) -> None:
-    _open_folders(site)
-    site.write(daemon="allow_uids = [4321]").serve()
-    assert train(trainer_code(site.socket, 4321)) == undisturbed
+def test_another_user_is_served_when_the_config_allows_it(open_site: Site, undisturbed: str) -> None:
+    open_site.write(daemon="allow_uids = [4321]").serve()
+    assert train(trainer_code(open_site.socket, 4321)) == undisturbed
 
 
 @pytest.mark.needs("second_uid")
-def test_a_user_that_is_not_allowed_is_refused_on_both_sides(site: Site) -> None:
-    _open_folders(site)
-    site.write(daemon="allow_uids = [4321]").serve()
-    out = train(trainer_code(site.socket, 4322))
+def test_a_user_that_is_not_allowed_is_refused_on_both_sides(open_site: Site) -> None:
+    open_site.write(daemon="allow_uids = [4321]").serve()
+    out = train(trainer_code(open_site.socket, 4322))
     assert out.startswith("Refused")
     assert "4322" in out
     assert "allow_uids" in out
-    assert "4322" in site.text()
+    assert "4322" in open_site.text()
 
 
 @pytest.mark.needs("second_uid")
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_user_that_the_daemons_namespace_does_not_know(site: Site, undisturbed: str, allowed: bool) -> None:
-    _open_folders(site)
+def test_a_user_that_the_daemons_namespace_does_not_know(open_site: Site, undisturbed: str, allowed: bool) -> None:
     extra = ', "unmapped"' if allowed else ""
-    site.write(daemon=f"allow_uids = [4321{extra}]")
-    with site.log.open("ab") as log:
-        command = ["unshare", "--user", "--map-root-user", sys.executable, "-m", "loaderd", "serve", str(site.config)]
-        site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    until("the daemon's ready line", lambda: site.process.poll() is not None or "ready" in site.text())
-    out = train(trainer_code(site.socket, 4321))
+    open_site.write(daemon=f"allow_uids = [4321{extra}]")
+    with open_site.log.open("ab") as log:
+        command = ["unshare", "--user", "--map-root-user", sys.executable, "-m", "loaderd", "serve", str(open_site.config)]
+        open_site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    until("the daemon's ready line", lambda: open_site.process.poll() is not None or "ready" in open_site.text())
+    out = train(trainer_code(open_site.socket, 4321))
     if allowed:
         assert out == undisturbed
     else:
@@ -111,18 +120,10 @@ def test_a_user_that_the_daemons_namespace_does_not_know(site: Site, undisturbed
 
 
 @pytest.mark.needs("second_uid")
-def test_without_allow_uids_another_user_cannot_even_connect(site: Site) -> None:
-    _open_folders(site)
-    site.write().serve()
-    code = trainer_code(site.socket, 4321)
+def test_without_allow_uids_another_user_cannot_even_connect(open_site: Site) -> None:
+    open_site.write().serve()
+    code = trainer_code(open_site.socket, 4321)
     code[2] = code[2].replace("reconnect_s=20", "reconnect_s=1")
     out = train(code)
     assert out.startswith("Refused")
     assert "allow_uids" in out
-
-
-def _open_folders(site: Site) -> None:
-    """The shared folder must be passable for the other user; pytest makes its temporary folders 0700."""
-    for folder in [site.folder, *site.folder.parents]:
-        if folder.stat().st_uid == os.getuid() and folder != Path("/") and "pytest" in str(folder):
-            folder.chmod(folder.stat().st_mode | 0o055)
