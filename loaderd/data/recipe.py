@@ -291,6 +291,7 @@ def _present(sample: Sample, name: str, op: str) -> type:
 
 def _sole_image(sample: Sample, op: str) -> str:
     found = [name for name in sample if name in sample.images or name in sample.encoded or name in sample.planar]
+    found = found or [name for name, value in sample.items() if isinstance(value, (bytes, memoryview))]
     if len(found) == 1:
         return found[0]
     if not found:

@@ -129,6 +129,9 @@ class Tiles(NamedTuple):
         step = 8 // eighths
         first_column, columns = self._cover(left, right, step, self.width, self.tile_width)
         first_row, rows = self._cover(top, bottom, step, self.height, self.tile_height)
+        if self.margin and min(columns * self.tile_width, self.width) - first_column * self.tile_width <= 4 * step:
+            # Decoders don't interpolate chroma of one or two columns: none but a whole image may be that narrow.
+            first_column, columns = max(first_column - 1, 0), columns if first_column else min(columns + 1, self.ends.shape[1])
         x, y = first_column * self.tile_width, first_row * self.tile_height
         width, height = min(columns * self.tile_width, self.width) - x, min(rows * self.tile_height, self.height) - y
         if width == self.width and height == self.height:

@@ -219,6 +219,14 @@ def test_a_sample_without_an_image_says_which_fields_it_has(tmp_path: Path) -> N
     assert "no image; say field = one of 'x'" in fault.message
 
 
+def test_the_only_bytes_of_a_sample_are_its_image_for_an_op(tmp_path: Path) -> None:
+    stored = [Sample({"data": coded(picture(), "BMP"), "n": np.array(1)}), Sample({"data": b"no image", "n": np.array(1)})]
+    stream = Stream(tmp_path, stored, transforms=(op("resize", size=[8, 8]),))
+    assert stream.make(0)["data"].shape == (8, 8, 3)
+    fault = stream.fault(1)
+    assert (fault.stage, fault.error) == ("decode", "ImageError")
+
+
 def test_after_to_chw_floats_work_and_crops_do_not(tmp_path: Path) -> None:
     mean = [0.1, 0.2, 0.3]
     late = Stream(tmp_path, transforms=(op("to_chw"), op("normalize", mean=mean, std=1))).make()["image"]

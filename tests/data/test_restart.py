@@ -23,8 +23,9 @@ from loaderd.data.restart import DamagedJpeg, Tiles
 from loaderd.data.transcode import indexed
 
 SAMPLINGS = {"444": 0, "422": 1, "420": 2, "gray": 0}
-# height, width, MCUs of a tile: odd, whole MCUs, a prime number of MCUs in rows of one tile and of one MCU, one MCU, a single column
-SHAPES = [(75, 118, 2), (96, 128, 4), (50, 205, 13), (61, 13 * 16 - 3, 1), (5, 7, 1), (100, 9, 1), (40, 1, 1)]
+# height, width, MCUs of a tile: odd, whole MCUs, a prime number of MCUs in rows of one tile and of tiles of one MCU, a last tile so narrow
+# that a decoder wouldn't interpolate its chroma, one MCU, a single column of them
+SHAPES = [(75, 118, 2), (96, 128, 4), (50, 205, 13), (61, 13 * 16 - 3, 1), (40, 16 * 7 + 3, 1), (5, 7, 1), (100, 9, 1), (40, 1, 1)]
 REDUCED = {8: cv2.IMREAD_COLOR, 4: cv2.IMREAD_REDUCED_COLOR_2, 2: cv2.IMREAD_REDUCED_COLOR_4, 1: cv2.IMREAD_REDUCED_COLOR_8}
 
 
@@ -71,7 +72,8 @@ def boxes(height: int, width: int, tile_height: int, tile_width: int) -> list[tu
         x, y = sorted(draw.uniform(0, width) for _ in range(2)), sorted(draw.uniform(0, height) for _ in range(2))
         chance.append((x[0], y[0], x[1], y[1]))
     bands = [(0, 0, width, 1), (0, height - 1, width, height), (0, 0, 1, height), (width - 1, 0, width, height)]
-    return [(0, 0, width, height), *corners, *edges[:6], *exact[:6], *bands, *chance]
+    narrow = [(x, 0, x + 1, height) for x in range(0, width, 4)]
+    return [(0, 0, width, height), *corners, *narrow, *edges[:6], *exact[:6], *bands, *chance]
 
 
 def same_pixels(tiles: Tiles, box: tuple[float, float, float, float], eighths: int, whole: np.ndarray) -> bool:
