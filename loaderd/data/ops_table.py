@@ -42,12 +42,10 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A built-in transform. random: it draws from the sample's own randomness. pixels: it needs a decoded image."""
+    """A built-in transform: what it does, in words, and its parameters by name."""
 
     text: str
     params: Mapping[str, Param]
-    random: bool = False
-    pixels: bool = True
 
 
 FIELD = Param("text", "the field it works on; may be left out if the sample has one image", default=None)
@@ -76,7 +74,6 @@ OPS: Mapping[str, Op] = {
             "size": _size("side of the square, or [height, width]"),
             "padding": Param("whole", "zeros added on each side first, in pixels", default=0),
         },
-        random=True,
     ),
     "random_resized_crop": Op(
         "cut out a random part of random size and shape, and resize it",
@@ -85,12 +82,10 @@ OPS: Mapping[str, Op] = {
             "scale": Param("range", "share of the image's area that is cut out", default=(0.08, 1.0), low=1e-6, high=1.0),
             "ratio": Param("range", "width / height of what is cut out", default=(0.75, 1.3333), low=1e-3, high=1e3),
         },
-        random=True,
     ),
     "hflip": Op(
         "mirror left and right",
         {"p": Param("number", "how often", default=0.5, high=1.0)},
-        random=True,
     ),
     "to_float": Op("float32 in [0, 1]", {}),
     "normalize": Op(
@@ -102,7 +97,7 @@ OPS: Mapping[str, Op] = {
     ),
     "to_chw": Op("height x width x channels to channels x height x width, contiguous", {}),
 }
-OPS = {name: Op(op.text, {**op.params, "field": FIELD}, op.random, op.pixels) for name, op in OPS.items()}
+OPS = {name: Op(op.text, {**op.params, "field": FIELD}) for name, op in OPS.items()}
 
 
 def _bounds(param: Param) -> str:
