@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
 
         settings, plans = prepared(config.load(args.config, os.environ, os.getuid()), args)
     except (ConfigError, CommandError, ModuleNotFoundError) as error:
-        _tell(args.ready_fd, str(error))
+        _tell(args.ready_fd, f"ConfigError: {error}")
         raise
     from loaderd.daemon import Daemon
     from loaderd.engines.local import LocalPool
