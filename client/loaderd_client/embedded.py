@@ -1,7 +1,8 @@
 """Loader("config.toml"): start the daemon of a config where none is running.
 
 `python -m loaderd serve CONFIG --embedded --ready-fd N` says "ready" on the pipe N once it serves, or the lines of the error that it
-ends with. Eight ranks may do so at once: the daemon's file lock decides, and whoever is told "already running" just connects.
+ends with, the first of which may begin with the name of its class and a colon. Eight ranks may do so at once: the daemon's file lock
+decides, and whoever is told "already running" just connects.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from loaderd_wire.paths import LOG, run_folder
 
 READY = b"ready"
 TAKEN = b"already running"  # how the error of a daemon that did not get the lock begins
-EXIT_USAGE = 2
 PIPE_BYTES = 64 << 10
 MOST = 1 << 20  # bytes of error lines that are kept
 QUOTED_LINES = 20
-END_S = 10.0  # a daemon that has said why it ends, ends
+START_S = 30.0  # for two forks and an exec
 
-# Children that this process has started. They outlive Loaders on purpose, and are looked at now and then so that none stays a zombie.
-_started: list[subprocess.Popen[bytes]] = []
+# The daemon is nobody's child: whoever started it need not wait for its end, and leaves no zombie if it does not.
+ORPHAN = "import os, sys\nif not os.fork():\n    os.execv(sys.argv[1], sys.argv[1:])"
 
 
 class Starting:
@@ -35,7 +35,6 @@ class Starting:
 
     def __init__(self, config: str, socket: str) -> None:
         """Raises ConfigError where the daemon's extra is not installed or the socket's folder cannot be made."""
-        reap()
         if importlib.util.find_spec("loaderd") is None or importlib.util.find_spec("lmdb") is None:
             raise ConfigError(f"{config}: no daemon is running, and starting one needs its extra: {EXTRA}")
         self._log = socket + LOG
@@ -44,16 +43,15 @@ class Starting:
         read, write = os.pipe2(os.O_CLOEXEC)
         self._pipe = read
         try:
-            self._process = self._start(config, socket, write)
+            self._start(config, socket, write)
         except BaseException:
             os.close(read)
             raise
         finally:
             os.close(write)
-        _started.append(self._process)
 
-    def _start(self, config: str, socket: str, write: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "loaderd", "serve", config, "--embedded", "--ready-fd", str(write)]
+    def _start(self, config: str, socket: str, write: int) -> None:
+        command = [sys.executable, "-ISc", ORPHAN, sys.executable, "-m", "loaderd", "serve", config, "--embedded", "--ready-fd", str(write)]
         try:
             folder = os.path.dirname(socket)
             if folder == run_folder(os.environ, os.getuid()):
@@ -63,7 +61,18 @@ class Starting:
             raise ConfigError(f"{config}: cannot write {error.filename}: {error.strerror}; set [daemon] socket to another folder") from None
         try:
             self._log_begin = os.fstat(log).st_size
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write,), start_new_session=True)
+            subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(write,),
+                start_new_session=True,
+                check=True,
+                timeout=START_S,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise StreamFailed(f"{config}: cannot start {sys.executable}: {error}") from None
         finally:
             os.close(log)
 
@@ -85,24 +94,18 @@ class Starting:
             return True
         if data:
             return False
-        code = self._end()
-        if self._said.startswith(TAKEN) or (code == 0 and not self._said):
+        if self._said.startswith(TAKEN):
             return True
-        raise self._error(code)
+        raise self._error()
 
-    def _end(self) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
-        return self._process.returncode
-
-    def _error(self, code: int | None) -> LoaderdError:
+    def _error(self) -> LoaderdError:
         text = self._said.decode(errors="replace").strip()
         name, colon, rest = text.partition(": ")
         if colon and name in CLASSES:
             text, cls = rest, CLASSES[name]
         else:
-            cls = ConfigError if code == EXIT_USAGE or EXTRA in text else StreamFailed
-        text = text or f"the embedded daemon ended with {_how(code)} before it was ready"
+            cls = ConfigError if EXTRA in text else StreamFailed
+        text = text or "the embedded daemon ended before it was ready"
         said = text.splitlines()
         quoted = [line for line in self._quote() if not any(word in line for word in said if word)]
         return cls("\n".join([text, f"{self._log} says:", *quoted] if quoted else [text]))
@@ -125,14 +128,3 @@ def _make_folder(folder: str) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ConfigError(f"{folder} must be a folder of uid {os.getuid()} with mode 0700, or set [daemon] socket to another place")
-
-
-def _how(code: int | None) -> str:
-    if code is None:
-        return "its pipe closed"
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def reap() -> None:
-    """Takes note of daemons of ours that have ended; never waits."""
-    _started[:] = [p for p in _started if p.poll() is None]
