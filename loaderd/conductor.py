@@ -58,6 +58,7 @@ class Conductor:
 
     def begin(self) -> None:
         """Start the workers."""
+        self._loop.before_sleep(self._arm_look)
         self._stepping = True
         for action in self.scheduler.begin(self._loop.now_s()):
             self._do[type(action)](action)
@@ -87,18 +88,19 @@ class Conductor:
                     first_worker()
         finally:
             self._stepping = False
-        self._arm_look()
 
-    def _arm_look(self) -> None:
+    def _arm_look(self) -> bool:
+        """Once a turn, before the sleep."""
         at_s = self.scheduler.next_look_s(self._loop.now_s())
         if at_s == self._look_at_s:
-            return
+            return False
         if self._look_timer is not None:
             self._look_timer.cancel()
             self._look_timer = None
         self._look_at_s = at_s
         if at_s is not None:
             self._look_timer = self._loop.later(at_s - self._loop.now_s(), self._look)
+        return False
 
     def _look(self) -> None:
         self._look_timer = self._look_at_s = None

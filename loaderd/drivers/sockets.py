@@ -21,6 +21,8 @@ MAX_OUT = 256  # messages that may wait for one session; what is dropped beyond 
 HIGH_WATER = 128  # messages in ZeroMQ's own queue, a peer
 RECEIVES = 64  # in one turn
 HANDSHAKE_MS = 2000
+# Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
+NOBLOCK, MORE, RCVMORE, EVENTS, POLLIN = map(int, (zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE, zmq.RCVMORE, zmq.EVENTS, zmq.POLLIN))
 
 Log = Callable[[str, str], object]
 
@@ -37,7 +39,8 @@ class _Route:
 
 
 class Messages:
-    """The ROUTER at `path`. on_progress(session, progress): well-formed, and with the token of that session.
+    """The ROUTER at `path`. on_progress(session, progress): well-formed, and with the token of that session; of several that have
+    piled up in one plan only the last, unless one asks for something.
 
     uids: who may connect at all, by the kernel's word. mode: of the socket's file.
     """
@@ -50,6 +53,7 @@ class Messages:
         self._log = log
         self._routes: dict[int, _Route] = {}
         self._blocked: dict[int, None] = {}
+        self._news: dict[int, Progress] = {}
         self._rarely = Rarely()
         self.garbage = 0
         self.path = path
@@ -127,20 +131,34 @@ class Messages:
             return False
         for session in tuple(self._blocked):
             self._flush(session)
-        for _ in range(RECEIVES):
-            # A send may have swallowed the edge, so the socket is asked each time.
-            if not self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-                return False
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return False
-            self._receive(frames)
-            if self._socket.closed:
-                return False
-        return True
+        self._collect()
+        news, self._news = self._news, {}
+        for session, progress in news.items():
+            self._on_progress(session, progress)
+        # What has arrived meanwhile may have lost its edge to a send.
+        return not self._socket.closed and self._readable()
 
-    def _receive(self, frames: list[bytes]) -> None:
+    def _readable(self) -> bool:
+        return int(self._socket.getsockopt(EVENTS)) & POLLIN != 0
+
+    def _collect(self) -> None:
+        """Receive into `_news`, which has the latest of each session: a Progress is absolute."""
+        for _ in range(RECEIVES):
+            if not self._readable():
+                return
+            frames = [self._socket.recv(NOBLOCK)]
+            while self._socket.getsockopt(RCVMORE):
+                frames.append(self._socket.recv(NOBLOCK))
+            progress = self._understood(frames)
+            if progress is None:
+                continue
+            before = self._news.pop(progress.session, None)
+            if before is not None and (before.ping or before.again or before.plan != progress.plan):
+                self._on_progress(before.session, before)
+            self._news[progress.session] = progress
+
+    def _understood(self, frames: list[bytes]) -> Progress | None:
+        """A Progress with its session's token, whose route is known from now on; else None."""
         peer = frames[0]
         try:
             if len(frames) != 2:
@@ -150,7 +168,7 @@ class Messages:
                 raise ProtocolError(f"{type(progress).__name__} is not a client's to say here")
             route = self._routes.get(progress.session)
             if route is None:
-                return  # a session that has just ended: its client will see the EOF
+                return None  # a session that has just ended: its client will see the EOF
             if not hmac.compare_digest(route.token, progress.token):
                 raise ProtocolError(f"a wrong token for session {progress.session}")
         except ProtocolError as error:
@@ -158,12 +176,12 @@ class Messages:
             more = self._rarely.ask(peer, self._loop.now_s())
             if more is not None:
                 self._log("warning", f"messages socket: ignored from peer {peer.hex()}: {error}{more}")
-            return
+            return None
         if route.peer != peer:
             # The client's new socket: what waits was meant for the old one, and will be asked for again.
             route.peer = peer
             route.outbox.clear()
-        self._on_progress(progress.session, progress)
+        return progress
 
     def _flush(self, session: int) -> None:
         route = self._routes[session]
@@ -176,7 +194,8 @@ class Messages:
         """True if it is out of our hands; False if the peer's queue is full or (then `route.peer` is None) the peer is gone."""
         assert route.peer is not None
         try:
-            self._socket.send_multipart((route.peer, data), zmq.NOBLOCK)
+            self._socket.send(route.peer, MORE)  # full or gone is found out here; what follows the first frame is always taken
+            self._socket.send(data, NOBLOCK)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:

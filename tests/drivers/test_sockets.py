@@ -88,13 +88,28 @@ def test_nothing_is_sent_to_a_client_that_did_not_ask(post: Post, until: Until) 
     assert received(dealer) == [pulse(2)]
 
 
-def test_many_messages_are_heard_in_order_without_another_wake_up(post: Post, until: Until) -> None:
+def test_of_many_messages_the_last_and_each_that_asks_are_heard_in_order(post: Post, until: Until) -> None:
     post.messages.admit(7, TOKEN)
     dealer = post.dealer()
-    for seq in range(3 * module.RECEIVES):
-        dealer.send(WIRE.encode(replace(TOLD, seq=seq)))
-    until(lambda: len(post.heard) == 3 * module.RECEIVES)
-    assert [p.seq for _, p in post.heard] == list(range(3 * module.RECEIVES))
+    count = 3 * module.RECEIVES
+    for seq in range(count):
+        dealer.send(WIRE.encode(replace(TOLD, seq=seq, ping=seq % 10 == 0, again=seq % 10 == 5)))
+    until(lambda: post.heard and post.heard[-1][1].seq == count - 1)
+    heard = [p.seq for _, p in post.heard]
+    assert heard == sorted(heard)
+    assert set(range(0, count, 5)) <= set(heard)
+    assert len(heard) < count
+
+
+def test_the_last_word_on_an_older_plan_is_heard_before_the_new_plan(post: Post, until: Until) -> None:
+    post.messages.admit(7, TOKEN)
+    dealer = post.dealer()
+    dealer.send(WIRE.encode(TOLD))
+    until(lambda: post.heard)
+    for seq, plan in enumerate([1, 1, 2, 2], 2):
+        dealer.send(WIRE.encode(replace(TOLD, seq=seq, plan=plan)))
+    until(lambda: post.heard[-1][1].seq == 5)
+    assert {3, 5} <= {p.seq for _, p in post.heard}
 
 
 GARBAGE = {
