@@ -106,6 +106,7 @@ class ClientSession:
         self._begin(cursor)
         for batch in here:
             self._adopt(batch)
+        self._make_room()
         self._tidy()
 
     def take(self) -> Batch | None:
@@ -118,6 +119,7 @@ class ClientSession:
         self._items.popleft()
         self._cursor = after(self.shape, item.cursor)
         self._extend()
+        self._make_room()
         self.dirty = True
         return batch
 
@@ -140,6 +142,7 @@ class ClientSession:
             self._accept(batch)
         else:
             self._adopt(batch)
+        self._make_room()
         self._tidy()
 
     def add_segment(self, segment: Segment) -> None:
@@ -266,6 +269,18 @@ class ClientSession:
             if other is not item and other.batch and _same(other.batch, batch):
                 other.batch = None
         item.batch, item.adopted = batch, adopted
+
+    def _make_room(self) -> None:
+        """A later batch, kept over a seek, must not sit in the last slot that the next one could be made in: the last one goes back."""
+        slots = self._segments[self._current]
+        if self._items[0].batch is not None:
+            return
+        kept = [item for item in self._items if item.batch and item.batch.segment == self._current]
+        while kept and len(slots.taken) - slots.leased <= len(kept):
+            item = kept.pop()
+            if item.batch is not None:
+                self._drop(item.batch)
+                item.batch = None
 
     def _drop(self, batch: Batch) -> None:
         slots = self._segments[batch.segment]
