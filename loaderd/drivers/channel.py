@@ -32,10 +32,14 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Channel:
-    """One end. Owns the socket. `blocking=False`: for a loop; `send` never waits, what does not fit is kept and goes out by `flush`."""
+    """One end. Owns the socket. `blocking=False`: for a loop; `send` never waits, what does not fit is kept and goes out by `flush`.
 
-    def __init__(self, sock: socket.socket, *, blocking: bool) -> None:
+    takes_fds=False: nobody is to send us descriptors; the kernel closes those that come all the same.
+    """
+
+    def __init__(self, sock: socket.socket, *, blocking: bool, takes_fds: bool = True) -> None:
         self.sock = sock
+        self._takes_fds = takes_fds
         sock.setblocking(blocking)
         self._out: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._parts: list[bytes] = []
@@ -64,9 +68,12 @@ class Channel:
         """Send what waits, as far as it goes. Raises ChannelClosed."""
         while self._out:
             packet, fds = self._out[0]
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
             try:
-                self.sock.sendmsg([packet], rights, socket.MSG_NOSIGNAL)
+                if fds:
+                    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+                    self.sock.sendmsg([packet], [rights], socket.MSG_NOSIGNAL)
+                else:
+                    self.sock.send(packet, socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -112,6 +119,11 @@ class Channel:
         self.sock.close()
 
     def _packet(self) -> tuple[bytes, list[int]]:
+        if not self._takes_fds:
+            packet = self.sock.recv(PACKET + 2)
+            if len(packet) > PACKET + 1:
+                raise ProtocolError("a packet did not fit")
+            return packet, []
         room = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
         packet, ancillary, flags, _ = self.sock.recvmsg(PACKET + 1, room, socket.MSG_CMSG_CLOEXEC)
         fds = array.array("i")

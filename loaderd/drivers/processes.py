@@ -79,6 +79,16 @@ def _kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+def reap_adopted(pid: int) -> int | None:
+    """The wait status of a dead process whose parent is gone, if it has become our child: so where we are a container's init, where
+    nobody else would ever reap it. None: it is somebody else's."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return status if found else None
+
+
 def children() -> list[int]:
     """Pids of this process's children, zombies included."""
     me = os.getpid()

@@ -122,7 +122,7 @@ class Hand:
         read, write = os.pipe2(os.O_CLOEXEC)
         self._dump_fd = os.memfd_create(f"loaderd-stack-{self.worker}", os.MFD_CLOEXEC)
         self._output = Output(self._loop, read, self._log, self._label)
-        self._channel = Channel(ours, blocking=False)
+        self._channel = Channel(ours, blocking=False, takes_fds=False)
         self._loop.watch(ours.fileno(), self._readable)
         self.state = State.FORKING
         with its:
@@ -196,7 +196,7 @@ class Hand:
         elif self.state in (State.BOOTING, State.READY):
             processes.send_signal(self._pidfd, signal.SIGKILL)
         elif self.state == State.DEAD:
-            self.ended(None)
+            self.ended(processes.reap_adopted(self.pid))
 
     def ended(self, status: int | None, *, out_of_memory: bool = False) -> None:
         """Its wait status, None: it cannot be learnt."""
@@ -212,7 +212,7 @@ class Hand:
         elif self._fault:
             cause = f"{cause}: {self._fault.splitlines()[0]}"
         boot = ""
-        if not self.was_ready and (own or self._fault or killed_by_us):
+        if not self.was_ready and (own or self._fault):
             boot = self._fault or f"the worker could not start: {cause}"
         self._end(own, cause, boot)
 
@@ -240,7 +240,7 @@ class Hand:
         if self._pidfd >= 0 and not processes.ended(self._pidfd) and not self._left and not self._fault:
             self._timers.append(self._loop.later(0.5, lambda: self.kill(why, own_fault=True)))
 
-    def _readable(self) -> None:
+    def _readable(self, *, all_of_it: bool = False) -> None:
         if self._channel is None:
             return
         try:
@@ -248,8 +248,11 @@ class Hand:
                 self._channel.flush()
                 if not self._channel.unsent:
                     self._loop.watch(self._channel.fileno(), self._readable)
+            # One message a turn: there seldom are more, and to see that there are none would cost a system call.
             while self._channel is not None and (received := self._channel.receive()) is not None:
-                self._hear(*received)
+                self._hear(received[0])
+                if not all_of_it:
+                    break
         except ChannelClosed:
             self._deaf("it closed its socket")
         except ProtocolError as error:
@@ -257,9 +260,7 @@ class Hand:
             self._log("error", f"{self.name} spoke nonsense and is killed: {error}")
             self.kill(f"it spoke nonsense: {error}", own_fault=True)
 
-    def _hear(self, message: Any, fds: list[int]) -> None:
-        for fd in fds:
-            os.close(fd)  # nobody asked for any
+    def _hear(self, message: Any) -> None:
         if isinstance(message, Fault):
             self._fault = message.text
         elif isinstance(message, Ready):
@@ -281,7 +282,7 @@ class Hand:
     def _dead(self) -> None:
         """Its pidfd is readable: it will never write again."""
         self._loop.unwatch(self._pidfd)
-        self._readable()  # what it had said before
+        self._readable(all_of_it=True)  # what it had said before
         self.state = State.DEAD
         if self._template.pid == self._session and self._template.ready:
             # Not reaped before we say so: its number still is its group's.
@@ -290,7 +291,7 @@ class Hand:
             self._timers.append(self._loop.later(STATUS_S, lambda: self.ended(None)))
         else:
             processes.kill_group(self.pid, self._session)
-            self.ended(None)
+            self.ended(processes.reap_adopted(self.pid))
 
     def _stack(self) -> str:
         if self._dump_fd < 0:

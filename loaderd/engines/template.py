@@ -68,6 +68,7 @@ class Template:
         self._level = LEVELS.index("none" if self._spawn else "user")
         self._fails = 0
         self._fault = ""
+        self._last_words = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._output: Output | None = None
@@ -206,9 +207,9 @@ class Template:
                 "info" if quiet else "warning",
                 f"template {pid} ended while importing {level!r} ({cause}): {self._fault or 'no reason given'}",
             )
-        self._boss.template_died()
         if not was_ready and self._fails >= HOPELESS:
             self._boss.template_hopeless(f"the template process cannot start ({cause}): {self._fault or self._last_words}")
+        self._boss.template_died()
 
     def _forget(self) -> int | None:
         """Reap it and give back all that belonged to it. Returns its wait status."""

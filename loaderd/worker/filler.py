@@ -13,7 +13,7 @@ from loaderd.data.faults import SampleFault
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker.chance import seed_batch
 from loaderd.worker.mapping import MappedSegment, Slot
-from loaderd.worker.rows import Rows, key_of
+from loaderd.worker.rows import Rows
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Shelf, Stream
 from loaderd_wire.slots import align
@@ -110,7 +110,7 @@ class Filler:
                 values.append(_plain(sample[name]))
             there.append(row)
         slot.indices()[job.first : job.last] = rows.indices
-        return _with_chunk(Outcome(rows), _variable(stream, job, rows, there, texts), job, slot)
+        return _with_chunk(Outcome(rows), _variable(stream, rows, there, texts), job, slot)
 
     def _batch(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
         rows = Rows(stream, job, self._line, watch)
@@ -146,7 +146,7 @@ class Filler:
                 described[name] = [value.dtype.str, list(value.shape), at]
                 at += align(value.nbytes)
         texts = {name: [_plain(text) for text in value] for name, value in chosen.items() if not isinstance(value, np.ndarray)}
-        return _with_chunk(outcome, {"arrays": described} | _variable(stream, job, rows, there, texts), job, slot)
+        return _with_chunk(outcome, {"arrays": described} | _variable(stream, rows, there, texts), job, slot)
 
     def _compact(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
         """Move the surviving rows up over the lost ones, row by row in order.
@@ -189,11 +189,11 @@ def body_bytes(batch: Mapping[str, Any]) -> int:
     return sum(align(value.nbytes) for value in batch.values() if isinstance(value, np.ndarray))
 
 
-def _variable(stream: Stream, job: Job, rows: Rows, there: list[int], texts: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _variable(stream: Stream, rows: Rows, there: list[int], texts: Mapping[str, list[Any]]) -> dict[str, Any]:
     """The parts of a chunk that have no fixed size, for the rows that are there, in order."""
     parts: dict[str, Any] = {}
     if stream.source.keys == "stored":
-        parts["keys"] = [key_of(stream, int(rows.indices[row - job.first])) for row in there]
+        parts["keys"] = [rows.key(row) for row in there]
     if texts:
         parts["text"] = dict(texts)
     return parts

@@ -38,6 +38,7 @@ class Rows:
         self._stage = Stage.READ
         self._condemned = {each.row: each.tries for each in job.condemned}
         self.indices = stream.order.indices(job.seed, job.epoch, np.arange(job.start + job.first, job.start + job.last, dtype=np.int64))
+        self._keys: dict[int, str] = {}
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
 
@@ -104,6 +105,10 @@ class Rows:
         self._report(row, index, fault, True, None)
         return None
 
+    def key(self, row: int) -> str:
+        """The stored name of the sample that took this row."""
+        return clean(self._keys[row])
+
     def blame(self, row: int, fault: SampleFault) -> None:
         """Report a row that was made, but is of no use. For a batch that could not be collated its first row has to stand."""
         self._report(row, int(self.indices[row - self._job.first]), fault, True, None)
@@ -116,7 +121,8 @@ class Rows:
         self.note(Stage.READ)
         try:
             if stream.source.keys == "stored":
-                self._line.name(row, stream.source.key(index))
+                self._keys[row] = stream.source.key(index)
+                self._line.name(row, self._keys[row])
             if stream.recipe.user_code:
                 seed_sample(job.seed, job.epoch, index)
             sample = stream.recipe.make(index, job.seed, job.epoch, self.note)
