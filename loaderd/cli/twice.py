@@ -74,6 +74,7 @@ def check(
             for n in range(2)
         ]
         loop.run()
+        findings.differ.sort(key=lambda difference: difference.index)
         for side in run.sides:
             findings.rows += side.rows
             for stage, seconds in side.seconds.items():
