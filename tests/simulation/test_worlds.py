@@ -1,0 +1,27 @@
+"""Two thousand worlds: whatever happens in them, every trainer gets the undisturbed stream, and nothing is left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.world import World, replay_seed
+
+WORLDS = 2000
+AT_ONCE = 50
+
+
+@pytest.mark.parametrize("first", range(0, WORLDS, AT_ONCE))
+def test_no_disaster_changes_what_trainers_get(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        World(seed).run()
+
+
+def test_a_replay_tells_the_same_story_line_by_line() -> None:
+    """With LOADERD_SEED in the environment: that world, aloud."""
+    seed = replay_seed()
+    diaries = []
+    for _ in range(2):
+        world = World(11 if seed is None else seed, aloud=seed is not None and not diaries)
+        world.run()
+        diaries.append(world.diary())
+    assert diaries[0] == diaries[1]

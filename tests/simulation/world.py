@@ -1,0 +1,331 @@
+"""A seeded world: one daemon at a time, fake workers, trainers and network, and every disaster that the house promises to survive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from loaderd.core.events import Drain
+from loaderd.core.jobs import Stage
+from loaderd.core.scheduler import Scheduler
+from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Failure, Progress
+from loaderd_wire.slices import Cursor, Shape, steps_left
+from simulation.clockwork import Broken, Clockwork
+from simulation.daemon import Daemon
+from simulation.memory import Memory
+from simulation.network import Network, Weather
+from simulation.samples import some_samples
+from simulation.trainers import Madman, Trainer
+from simulation.workers import Process
+
+MakeScheduler = Callable[..., Scheduler]
+BATCHES_AFTER = 3  # that every trainer must get once the disasters are over
+PATIENCE_S = 150.0  # of fake time, for each of them
+REPLAY = "LOADERD_SEED={} python -m pytest tests/simulation -k replay -s"
+
+
+class World(Clockwork):
+    """Made from a seed alone. `make`: what builds the scheduler, so that a test can plant a bug."""
+
+    def __init__(self, seed: int, make: MakeScheduler = Scheduler, aloud: bool = False) -> None:
+        super().__init__(seed, aloud)
+        chance = self.chance
+        self._make = make
+        self._number = 100
+        self.calm = False
+        self.disasters_s = chance.choice([1.5, 3.0, 6.0])
+        self.workers = chance.randint(1, 4)
+        self.sample_timeout_s = chance.choice([0.5, 1.5])
+        self.kill_s = chance.choice([0.5, 2.0])
+        self.worker_memory = chance.choice([0, 0, 3 << 20])
+        self.leak = chance.choice([0, 100_000, 500_000]) if self.worker_memory else 0
+        self.boot_failures = chance.choice([0, 0, 0, 2])
+        self.memory_is_short = chance.random() < 0.04
+        self.deaths = 0  # from outside, since a job was last done
+        self.outside_kills: dict[tuple[Any, ...], int] = {}
+        self.memory = Memory()
+        self.network = Network(self, self._weather())
+        self.streams = {name: some_samples(chance, name) for name in ("train", "val")[: chance.choice([1, 1, 2])]}
+        self.daemon: Daemon | None = None
+        self.trainers: list[Trainer] = []
+        self.mad: Madman | None = None
+        self._broken: dict[str, str] = {}
+
+    def number(self) -> int:
+        """A number that nothing else in this world has."""
+        self._number += 1
+        return self._number
+
+    def _weather(self) -> Weather:
+        chance = self.chance
+        if chance.random() < 0.3:
+            return Weather()
+        return Weather(chance.choice([0, 0.02, 0.2]), chance.choice([0, 0.1]), chance.choice([0, 0.1]), chance.choice([0.001, 0.05, 0.5]))
+
+    # the course of things
+
+    def run(self) -> None:
+        """From the first Hello to the last. Raises Broken, with the diary and the line that replays it."""
+        try:
+            self._run()
+        except Exception as error:
+            # Whatever goes wrong in here, an assertion of the core included, is of no use without the seed and the diary.
+            replay = REPLAY.format(self.seed)
+            raise Broken(f"world {self.seed}: {type(error).__name__}: {error}\n{self.diary()}\n{replay}") from error
+
+    def _run(self) -> None:
+        self._describe()
+        self._new_daemon()
+        self._new_trainers()
+        for disaster, often in self._disasters():
+            self._again(disaster, often)
+        while self.now < self.disasters_s:
+            self.turn()
+        self._calm_down()
+        self._wait_for_all()
+        self._leave()
+
+    def _describe(self) -> None:
+        self.write("world {}: {} workers, timeout {} s, weather {}", self.seed, self.workers, self.sample_timeout_s, self.network.weather)
+        for samples in self.streams.values():
+            self.write("stream {}", samples)
+
+    def _wait_for_all(self) -> None:
+        goals = {trainer: trainer.taken + BATCHES_AFTER for trainer in self.trainers}
+        for trainer in self.trainers:
+            trainer.fresh_at = self.now
+        while goals:
+            if not self.turn():
+                raise Broken(f"nothing happens any more; waiting: {[t.number for t in goals]}")
+            for trainer in [t for t in goals if t.failed or t.taken >= goals[t]]:
+                trainer.content = True
+                del goals[trainer]
+            for trainer in goals:
+                if self.now - trainer.fresh_at > PATIENCE_S:
+                    picture = self.daemon.core.picture() if self.daemon else None
+                    raise Broken(f"trainer {trainer.number} got no batch for {PATIENCE_S} s, at {trainer.cursor}; {picture}")
+
+    def _calm_down(self) -> None:
+        self.write("calm")
+        self.calm = True
+        self.network.weather = Weather()
+        assert self.daemon is not None
+        self.daemon.stop(False)
+        for process in list(self.daemon.processes.values()):
+            process.stop(False)
+            if self.chance.random() < 0.7:
+                process.wake_up()
+
+    def _leave(self) -> None:
+        daemon = self.daemon
+        assert daemon is not None
+        daemon.check_size()
+        for trainer in [*self.trainers, *([self.mad] if self.mad else [])]:
+            trainer.die()
+        for process in list(daemon.processes.values()):
+            process.wake_up()
+        end = self.now + 60
+        while self.now < end and self.turn():
+            pass
+        daemon.core.invariants()
+        daemon.check_idle()
+
+    # those who live in it
+
+    def _new_daemon(self) -> None:
+        self.write("a daemon")
+        self.daemon = Daemon(
+            self,
+            self._make(
+                tuple(samples.rules for samples in self.streams.values()),
+                workers=self.workers,
+                sample_timeout_s=self.sample_timeout_s,
+                kill_s=self.kill_s,
+                worker_memory=self.worker_memory,
+                index_of=lambda stream, seed, epoch, position: self.streams[stream].index_of(seed, epoch, position),
+            ),
+        )
+
+    def _new_trainers(self) -> None:
+        chance = self.chance
+        left = chance.choice([1, 1, 2, 2, 3, 4])
+        while left > 0:
+            samples = chance.choice(list(self.streams.values()))
+            world_size = chance.randint(1, left) if chance.random() < 0.5 else 1
+            batch_size = chance.randint(1, 9)
+            drop_last = chance.random() < 0.5 and world_size * batch_size <= samples.total
+            seed, cursor = chance.randint(0, 5), Cursor(chance.randint(0, 2), 0, 0)
+            if chance.random() < 0.3:
+                cursor = Cursor(cursor.epoch, chance.randint(0, samples.total), chance.randint(0, 5))
+            for rank in range(world_size):
+                shape = Shape(samples.total, batch_size, rank, world_size, drop_last)
+                assert steps_left(shape, 0)
+                self._add(Trainer(self, self.number(), samples, shape, seed, cursor))
+            left -= world_size
+        if chance.random() < 0.15:
+            samples = chance.choice(list(self.streams.values()))
+            self.mad = Madman(self, self.number(), samples, Shape(samples.total, 2, 0, 1, False), 0, Cursor(0, 0, 0))
+
+    def _add(self, trainer: Trainer) -> None:
+        self.write(
+            "trainer {}: {} of {}, seed {}, prefetch {}",
+            trainer.number,
+            trainer.shape,
+            trainer.samples.name,
+            trainer.seed,
+            trainer.prefetch,
+        )
+        self.trainers.append(trainer)
+
+    def hear(self, progress: Progress) -> None:
+        """A Progress arrives at the messages socket of whoever serves."""
+        if self.daemon is not None:
+            self.daemon.hear(progress)
+
+    # what may happen
+
+    def _disasters(self) -> list[tuple[Callable[[], None], float]]:
+        """(what, mean seconds between two of them) for this world: a few of all there are."""
+        every = [
+            (self._kill_a_worker, 0.7),
+            (self._kill_a_worker, 0.2),
+            (self._out_of_memory, 3.0),
+            (self._stop_a_worker, 2.0),
+            (self._disk_sleep, 3.0),
+            (self._kill_the_template, 4.0),
+            (self._kill_a_trainer, 3.0),
+            (self._kill_the_daemon, 4.0),
+            (self._stop_the_daemon, 3.0),
+            (self._pause_the_pod, 2.0),
+            (self._change_the_data, 100.0),
+        ]
+        return self.chance.sample(every, self.chance.choice([0, 1, 2, 3, 5]))
+
+    def _again(self, disaster: Callable[[], None], often: float) -> None:
+        def strike() -> None:
+            if not self.calm:
+                disaster()
+                self._again(disaster, often)
+
+        self.after(self.chance.expovariate(1 / often), strike)
+
+    def _victim(self) -> Process | None:
+        """A living worker, preferably one at work."""
+        assert self.daemon is not None
+        living = [p for p in self.daemon.processes.values() if p.alive and p.ready]
+        busy = [p for p in living if p.job]
+        return self.chance.choice(busy or living) if living and self.daemon.alive else None
+
+    def _spared(self, process: Process, most: int, what: str) -> bool:
+        """Was this row, or the stream, hit so often that once more would tell against it, as the rules say?"""
+        job = process.job
+        if self.deaths >= 3:
+            return True
+        if job is None:
+            return False
+        at = (what, job.stream, job.seed, job.epoch, job.start, job.rows)
+        self.outside_kills[at] = self.outside_kills.get(at, 0) + 1
+        return self.outside_kills[at] > most
+
+    def _kill_a_worker(self) -> None:
+        process = self._victim()
+        if process and not self._spared(process, 7, "outside"):
+            self.deaths += 1
+            process.die("SIGKILL", False)
+
+    def _out_of_memory(self) -> None:
+        process = self._victim()
+        if process and not self._spared(process, 1, "own"):
+            self.deaths += 1
+            process.die("SIGKILL (out of memory)", True)
+
+    def _stop_a_worker(self) -> None:
+        process = self._victim()
+        if process:
+            self.write("worker {} stopped", process.worker)
+            process.stop(True)
+            self.after(self.chance.uniform(0, 6), process.stop, False)
+
+    def _disk_sleep(self) -> None:
+        process = self._victim()
+        if process:
+            self.write("worker {} sleeps in the disk", process.worker)
+            process.immortal = True
+            self.after(self.chance.uniform(1, 20), process.wake_up)
+
+    def _kill_the_template(self) -> None:
+        assert self.daemon is not None
+        self.write("the template is killed, and all workers with it")
+        self.daemon.template_until = self.now + 0.5
+        for process in self.daemon.processes.values():
+            if not self._spared(process, 7, "outside"):
+                self.deaths += 1
+                self.after(self.chance.uniform(0, 0.1), process.die, "SIGKILL", False)
+
+    def _kill_a_trainer(self) -> None:
+        trainer = self.chance.choice(self.trainers)
+        trainer.die()
+        self.trainers.remove(trainer)
+        self._add(Trainer(self, self.number(), trainer.samples, trainer.shape, trainer.seed, trainer.cursor))
+
+    def _kill_the_daemon(self) -> None:
+        assert self.daemon is not None
+        if self.daemon.alive:
+            if self.chance.random() < 0.3:
+                self.daemon.tell(Drain())
+                self.after(self.chance.uniform(0, 1), self._replace, self.daemon)
+            else:
+                self._replace(self.daemon)
+
+    def _replace(self, old: Daemon) -> None:
+        if old.alive:
+            old.kill()
+            self._new_daemon()
+
+    def _stop_the_daemon(self) -> None:
+        assert self.daemon is not None
+        if not self.daemon.stopped:
+            self.daemon.stop(True)
+            self.after(self.chance.uniform(0, 8), self.daemon.stop, False)
+
+    def _pause_the_pod(self) -> None:
+        assert self.daemon is not None
+        self.write("the pod was paused")
+        self.daemon.jump()
+        for trainer in self.trainers:
+            trainer.prod()
+
+    def _change_the_data(self) -> None:
+        samples = self.chance.choice(list(self.streams.values()))
+        samples.changed = "last_txnid was 7, is 8"
+
+    # what must not happen
+
+    def quarantined(self, stream: str, sample: BadSample) -> None:
+        """Only a bad sample is ever accused."""
+        samples = self.streams[stream]
+        flaw = samples.flaws.get(sample.index)
+        if sample.stage == Stage.COLLATE.name.lower():
+            if not samples.sour:
+                raise Broken(f"the collate of {stream} never fails, and was blamed: {sample}")
+        elif flaw is None:
+            raise Broken(f"an innocent sample of {stream} was blamed: {sample}")
+
+    def stream_broken(self, stream: str, error: str, text: str) -> None:
+        if not self.streams[stream].changed:
+            raise Broken(f"stream {stream} was given up for no reason: {error}: {text}")
+        self._broken[stream] = error
+
+    def trainer_failed(self, trainer: Trainer, failure: Failure) -> None:
+        if self.memory_is_short and "MB" in failure.text:
+            return
+        if self._broken.get(trainer.samples.name) != failure.error:
+            raise Broken(f"trainer {trainer.number} failed for no reason: {failure}")
+
+
+def replay_seed() -> int | None:
+    """The world that LOADERD_SEED names."""
+    text = os.environ.get("LOADERD_SEED", "")
+    return int(text) if text else None
