@@ -94,19 +94,6 @@ def test_a_batch_that_the_trainer_wrote_into_and_that_is_served_again_is_noticed
     assert "got no batch" in caught()
 
 
-def test_old_messages_taken_for_new_ones_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(self: Scheduler, event: Any) -> None:
-        session = self.sessions.get(event.session)
-        if session is not None and event.progress.token == session.token:
-            session.seq = 0
-            session.plan = min(session.plan, max(0, event.progress.plan - 1)) if event.progress.plan < session.plan else session.plan
-        original(self, event)
-
-    original = Scheduler._told
-    monkeypatch.setattr(Scheduler, "_told", told)
-    assert caught()
-
-
 def test_rows_of_a_job_that_died_and_count_as_done_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draft, "redo", lambda self, pieces: self._next_stage())
     assert caught()
