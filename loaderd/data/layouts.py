@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from loaderd.data import own
-from loaderd.data.faults import SourceError
+from loaderd.data.faults import SourceError, user_traceback
 from loaderd.data.lmdb_store import Store, show_key
 from loaderd.data.looks import unknown
 from loaderd.data.plan import StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
-from loaderd.data.userland import build, count_of
+from loaderd.data.userland import build, count_of, failure
 
 NAMES = ("auto", "loaderd")  # what `layout` may say in this version, besides "pkg.module:Class"
 SAMPLED = 64  # keys that an identity looks at
@@ -92,8 +92,12 @@ class UserLayout:
                 for key in self._keys(index):
                     value = self._store.get(key)
                     digest.update(b"%d %b %d;" % (len(key), key, -1 if value is None else len(value)))
+            except SourceError:
+                raise
             except BadValue as error:
-                raise SourceError(f"{self.name}: keys({index}): {error}") from None
+                raise SourceError(f"{self.name}: {error}") from None
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
+                raise SourceError(f"{self.name}.keys({index}) failed: {failure(error)}", user_traceback(error)) from None
         return digest.hexdigest()[:32]
 
     def _keys(self, index: int) -> list[bytes]:

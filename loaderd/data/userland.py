@@ -6,7 +6,13 @@ import importlib
 import sys
 from typing import Any
 
-from loaderd.data.faults import SourceError, user_traceback
+from loaderd.data.faults import SampleFault, SourceError, user_traceback
+
+
+def failure(error: BaseException) -> str:
+    """What a user's code raised, on one line of bounded length."""
+    text = " ".join(SampleFault.of("", error).message.split())
+    return f"{type(error).__name__}: {text if len(text) <= 300 else text[:300] + ' ...'}"
 
 
 def find(name: str, what: str) -> Any:
@@ -23,9 +29,7 @@ def find(name: str, what: str) -> Any:
             f'{what} = "{name}": {module_name} needs a module that is not there: {error.name}', user_traceback(error)
         ) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
-        raise SourceError(
-            f'{what} = "{name}": importing {module_name} failed: {type(error).__name__}: {error}', user_traceback(error)
-        ) from None
+        raise SourceError(f'{what} = "{name}": importing {module_name} failed: {failure(error)}', user_traceback(error)) from None
     for part in path.split("."):
         if not hasattr(found, part):
             raise SourceError(f'{what} = "{name}": {module_name} has no {path!r}')
@@ -42,7 +46,7 @@ def build(name: str, what: str, *args: Any, **options: Any) -> Any:
         return made(*args, **options)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         shown = ", ".join(f"{key}={value!r:.60}" for key, value in options.items())
-        raise SourceError(f'{what} = "{name}": {name}({shown}) failed: {type(error).__name__}: {error}', user_traceback(error)) from None
+        raise SourceError(f'{what} = "{name}": {name}({shown}) failed: {failure(error)}', user_traceback(error)) from None
 
 
 def count_of(thing: Any, name: str, what: str) -> int:
@@ -51,7 +55,7 @@ def count_of(thing: Any, name: str, what: str) -> int:
         total = len(thing)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         hint = "" if hasattr(type(thing), "__len__") else "; only map-style datasets (with __len__ and __getitem__) can be served"
-        raise SourceError(f'{what} = "{name}": len() failed: {type(error).__name__}: {error}{hint}', user_traceback(error)) from None
+        raise SourceError(f'{what} = "{name}": len() failed: {failure(error)}{hint}', user_traceback(error)) from None
     if total < 1:
         raise SourceError(f'{what} = "{name}": it is empty (len() is 0)')
     return total

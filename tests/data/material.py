@@ -154,6 +154,11 @@ class WrongKeys(Pairs):
         return b"img-%d" % index
 
 
+class FailingKeys(Pairs):
+    def keys(self, index: int) -> Any:
+        raise LookupError("no index file\nand a second line")
+
+
 class WrongParse(Pairs):
     def parse(self, index: int, values: list[memoryview]) -> Any:
         return list(values)

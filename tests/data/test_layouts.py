@@ -97,6 +97,12 @@ def test_a_layout_with_wrong_keys_is_a_source_error(tmp_path: Path) -> None:
         Source(plan(pairs(tmp_path / "db"), ":WrongKeys"))
 
 
+def test_a_layout_whose_keys_fail_is_a_source_error_with_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"FailingKeys\.keys\(0\) failed: LookupError: no index file and a second line") as caught:
+        Source(plan(pairs(tmp_path / "db"), ":FailingKeys"))
+    assert "material.py" in caught.value.traceback
+
+
 def test_a_layout_with_wrong_parse_is_a_bad_sample(tmp_path: Path) -> None:
     with Source(plan(pairs(tmp_path / "db"), ":WrongParse")) as source, pytest.raises(SampleFault, match="returned list: expected a dict"):
         Recipe(source.plan, source).make(0, 0, 0, silent)
