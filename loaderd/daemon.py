@@ -106,6 +106,8 @@ class Daemon:
         prepare_folder(s.socket, uid=gate.own, default=s.default_socket, others=gate.open)
         limit = descriptors.raise_limit()
         _version()  # reads files, once
+        # Whoever sees its connection end may start a successor at once: the lock is free by then.
+        connections = stack.enter_context(ExitStack())
         stack.enter_context(LockFile(s.socket))
         if s.embedded:
             stack.callback(self._remove_log)
@@ -126,7 +128,7 @@ class Daemon:
             rooms=lambda: budget.rooms(self._root),
         )
         try:
-            self._listen(stack, gate)
+            self._listen(stack, connections, gate)
         except OSError as error:
             raise CannotServe(f"{s.socket}: {error.strerror or error}; set another [daemon] socket") from None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -147,10 +149,11 @@ class Daemon:
         self._reception.pool = self._pool
         self._open_streams()
 
-    def _listen(self, stack: ExitStack, gate: Gate) -> None:
+    def _listen(self, stack: ExitStack, connections: ExitStack, gate: Gate) -> None:
         s, loop, reception = self._settings, self._loop, self._reception
         self._control = Control(loop, s.socket, gate=gate, on_message=self._first_words, on_end=self._gone, log=self._log)
-        stack.callback(self._control.close)
+        connections.callback(self._control.close)
+        stack.callback(self._control.stop_listening)
         self._messages = Messages(
             loop,
             s.socket + paths.MESSAGES,

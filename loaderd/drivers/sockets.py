@@ -42,7 +42,8 @@ class Messages:
     """The ROUTER at `path`. on_progress(session, progress): well-formed, and with the token of that session; of several that have
     piled up in one plan only the last, unless one asks for something.
 
-    uids: who may connect at all, by the kernel's word. mode: of the socket's file.
+    uids: who may connect at all, by the kernel's word; () for whoever the file's mode lets in. mode: of the socket's file. Raises
+    OSError when it can't be bound.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Messages:
         self._socket = self._context.socket(zmq.ROUTER)
         try:
             self._open(mode, uids)
-        except BaseException:
+        except BaseException as error:
             self._context.destroy(linger=0)
+            if isinstance(error, zmq.ZMQError):
+                raise OSError(error.errno, f"ZeroMQ: {error.strerror}", path) from None
             raise
         self._fd: int = self._socket.getsockopt(zmq.FD)
         # The descriptor is edge-triggered: it only wakes the loop, `_pump` then asks before each sleep what there is.

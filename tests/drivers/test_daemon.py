@@ -19,6 +19,7 @@ import zmq
 
 from drivers import served
 from drivers.served import SAMPLES, SPECS
+from loaderd.drivers.lockfile import LockFile
 from loaderd_wire.codec import WIRE, frame, unframe
 from loaderd_wire.messages import PROTOCOL, Ask, Batch, Bye, Failure, Hello, Progress, Pulse, Rejected, Report, Segment, Starting, Welcome
 from loaderd_wire.slots import slot_layout
@@ -326,6 +327,16 @@ def test_sigterm_says_bye_and_leaves_with_0(start: Any) -> None:
     assert line.get(Bye).reason == "drained"
     assert line.get(None) is None
     assert sorted(os.listdir(daemon.folder)) == ["log"]
+
+
+def test_who_sees_its_connection_end_finds_the_lock_free_and_nobody_listening(start: Any) -> None:
+    daemon = start().wait("ready: ")
+    line = daemon.attach()
+    daemon.process.send_signal(signal.SIGTERM)
+    line.get(Bye)
+    assert line.get(None) is None
+    with LockFile(daemon.socket):
+        assert sorted(os.listdir(daemon.folder)) == ["d.sock.lock", "log"]
 
 
 def test_drain_waits_for_running_jobs_no_longer_than_it_may(start: Any) -> None:
