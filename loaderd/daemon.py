@@ -271,7 +271,7 @@ class Daemon:
 
     def _gone(self, peer: Peer) -> None:
         self._reception.gone(peer)
-        if self._settings.embedded and not self._control.peers and self._state == SERVING:
+        if self._settings.embedded and self._state == SERVING and not self._users():
             self._leave_when_alone(EMBEDDED_LAST_S)
 
     def _no_sessions(self) -> None:
@@ -288,6 +288,12 @@ class Daemon:
     def _alone(self) -> None:
         if not self._control.peers:
             self._drain("the last user has gone")
+        elif not self._users():
+            self._leave_when_alone(EMBEDDED_LAST_S)  # somebody has just come and will speak, or be dropped
+
+    def _users(self) -> bool:
+        """Whether there is a connection whose end will be told to `_gone`."""
+        return any(peer.spoken for peer in self._control.peers)
 
     def _arm_idle(self, delay_s: float, then: Callable[[], None]) -> None:
         if self._idle_timer is not None:

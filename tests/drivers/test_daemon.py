@@ -484,6 +484,14 @@ def test_an_embedded_daemon_goes_with_its_last_user_and_takes_its_log_along(star
     assert sorted(os.listdir(daemon.folder)) == ["log"]
 
 
+def test_a_silent_connection_does_not_keep_an_embedded_daemon_for_ever(start: Any) -> None:
+    daemon = start(embedded=True).wait("ready: ")
+    user = daemon.attach()
+    daemon.connect()
+    user.close()
+    assert daemon.process.wait(DEADLINE_S) == 0
+
+
 def test_an_idle_daemon_with_an_idle_client_makes_no_turns(start: Any) -> None:
     daemon = start().wait("ready: ")
     line = daemon.attach()
