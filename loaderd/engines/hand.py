@@ -21,6 +21,7 @@ from loaderd_wire.errors import ProtocolError
 MAX_STACK = 60_000
 DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
+LEFT = "left as it was told"  # a cause of death
 STATUS_S = 2.0  # what the template gets to tell how a dead worker ended
 
 
@@ -208,7 +209,7 @@ class Hand:
         if killed_by_us:
             own, cause = self._own_fault, f"killed: {self._killed}"
         elif self._left and status is not None and os.WIFEXITED(status):
-            own, cause = False, "left as it was told"
+            own, cause = False, LEFT
         elif self._fault:
             cause = f"{cause}: {self._fault.splitlines()[0]}"
         boot = ""

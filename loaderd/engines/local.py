@@ -12,7 +12,7 @@ from loaderd.drivers import processes
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.orders import Map, OpenFault, Setup, StreamFacts, Unmapped, Use
 from loaderd.drivers.scoreboard import Scoreboard
-from loaderd.engines.hand import Boss, Death, Hand, State
+from loaderd.engines.hand import LEFT, Boss, Death, Hand, State
 from loaderd.engines.oom import OomWatch
 from loaderd.engines.output import Log
 from loaderd.engines.probes import Prober
@@ -140,7 +140,8 @@ class LocalPool:
         self._begin(number, Prober(self._loop, stream, self._sample_timeout_s, found), f"probe of stream {stream!r}")
 
     def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
-        """Jobs may name this segment from now on. fields: what its slots hold, in order; rows: of one slot. The caller keeps fd."""
+        """Jobs may name this segment from now on. fields: what its slots hold, in order; rows: of one slot. fd is the caller's, to be
+        kept open until `drop_segment` is done."""
         self._segments.add(Map(segment, fields, rows, self._facts[stream].collated), fd)
 
     def drop_segment(self, segment: int, done: Callable[[], None]) -> None:
@@ -228,6 +229,9 @@ class LocalPool:
 
     def hand_died(self, hand: Hand, death: Death) -> None:
         seen = Seen(hand.worker, death.word, death.key, False, 0)
+        if not death.boot and death.cause != LEFT:  # what could not start is told by whoever wanted it
+            at = f", at sample {death.key!r}" if death.word and death.key else ""
+            self._log("warning", f"{hand.name} (pid {hand.pid}) has ended: {death.cause}{at}")
         self._emit(WorkerDied(hand.worker, death.own, death.cause, seen, death.stack, death.boot))
 
     # -- inside

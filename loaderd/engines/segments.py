@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,16 +18,16 @@ class _Entry:
 
 
 class SegmentTable:
-    """Owns a duplicate of each segment's descriptor, from `add` until the last worker has unmapped it after `drop`."""
+    """Uses each segment's descriptor, which is another's, from `add` until `drop` is done."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
 
     def add(self, order: Map, fd: int) -> None:
-        """The caller keeps its fd. Raises ValueError for a number that is in use."""
+        """fd stays open until `drop` is done. Raises ValueError for a number that is in use."""
         if order.segment.segment in self._entries:
             raise ValueError(f"segment {order.segment.segment} is there already")
-        self._entries[order.segment.segment] = _Entry(order, os.dup(fd))
+        self._entries[order.segment.segment] = _Entry(order, fd)
 
     def give(self, segment: int, hand: Hand) -> None:
         """See to it that this worker has it mapped before whatever is sent next. Raises KeyError for one that is not there."""
@@ -62,12 +61,9 @@ class SegmentTable:
                 self._settle(segment, entry)
 
     def close(self) -> None:
-        for entry in self._entries.values():
-            os.close(entry.fd)
         self._entries.clear()
 
     def _settle(self, segment: int, entry: _Entry) -> None:
         if entry.done is not None and not entry.holders:
             del self._entries[segment]
-            os.close(entry.fd)
             entry.done()

@@ -111,7 +111,7 @@ class Template:
         self._timer = None
         ours, its = pair()
         read, write = os.pipe2(os.O_CLOEXEC)
-        argv = [sys.executable, "-c", BOOT, json.dumps(sys.path), "template", str(os.getpid()), str(its.fileno())]
+        argv = [sys.executable, "-c", BOOT, json.dumps(list(map(str, sys.path))), "template", str(os.getpid()), str(its.fileno())]
         with its:
             self._process = subprocess.Popen(
                 [*argv, "spawn" if self._spawn else "fork"],
