@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
-from collections.abc import Iterator
 
 from loaderd.core.jobs import Job
 from loaderd.data.faults import SourceError, user_traceback
@@ -20,23 +18,15 @@ from loaderd.worker.filler import Filler
 from loaderd.worker.mapping import MappedSegment
 from loaderd.worker.probe import probe
 from loaderd.worker.rows import clean
-from loaderd.worker.streams import Open, OpenSource, SampleRecipe, Shelf
+from loaderd.worker.streams import Shelf
+from loaderd.worker.usercode import entries, put_first
 from loaderd_wire.errors import ProtocolError
 
 MAX_TEXT = 60_000
 FAULT_EXIT = 70  # exit code of a worker that has said why
 
 
-def open_stream(plan: StreamPlan) -> tuple[OpenSource, SampleRecipe]:
-    """The stream's source and recipe, as loaderd.data makes them."""
-    from loaderd.data.recipe import Recipe
-    from loaderd.data.source import Source
-
-    source = Source(plan)
-    return source, Recipe(plan, source)
-
-
-def run(template: int, sock: int, board: int, line: int, output: int, dump: int, opener: Open = open_stream) -> int:
+def run(template: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
     """Be a worker until the end; returns the exit code. The descriptors are used up. `template`: pid of the parent."""
     guards.become_worker(template, output, dump)
     channel = Channel(socket.socket(fileno=sock), blocking=True)
@@ -45,7 +35,7 @@ def run(template: int, sock: int, board: int, line: int, output: int, dump: int,
     try:
         stamps = Line(board, line)
         os.close(board)
-        Worker(channel, stamps, opener).run()
+        Worker(channel, stamps).run()
     except ChannelClosed:
         return 0
     except BaseException as error:  # noqa: BLE001 - the rim: whatever it is, it is told and ends this process alone
@@ -77,10 +67,9 @@ def _own_traceback(error: BaseException) -> str:
 class Worker:
     """Orders in, answers out, on one channel. Raises ChannelClosed when the pool is gone, and whatever ends the worker."""
 
-    def __init__(self, channel: Channel, line: Line, opener: Open) -> None:
+    def __init__(self, channel: Channel, line: Line) -> None:
         self._channel = channel
         self._line = line
-        self._opener = opener
         self._mapped: dict[int, MappedSegment] = {}
 
     def run(self) -> None:
@@ -107,7 +96,7 @@ class Worker:
         if setup.init:
             find(setup.init, "init")(setup.place)
             guards.pin_native_threads()
-        self._shelf = Shelf(list(self._plans.values()), self._opener, setup.place, setup.num_workers)
+        self._shelf = Shelf(list(self._plans.values()), setup.place, setup.num_workers)
         self._filler = Filler(self._shelf, self._mapped, self._line)
 
     def _obey(self, order: object, fds: list[int]) -> None:
@@ -127,26 +116,6 @@ class Worker:
             self._channel.send(probe(order.stream, self._shelf, self._line, self._plans[order.stream]))
         else:
             raise ProtocolError(f"a worker does not know what to do with {order!r:.100}")
-
-
-def put_first(folder: str) -> None:
-    """Make `folder` the first place where imports look."""
-    if folder and (not sys.path or sys.path[0] != folder):
-        sys.path.insert(0, folder)
-
-
-def entries(plans: list[StreamPlan]) -> Iterator[tuple[str, str]]:
-    """("pkg.module:name", the setting that names it) of all user code in these plans."""
-    for plan in plans:
-        if plan.dataset is not None:
-            yield plan.dataset, "dataset"
-        if ":" in plan.layout:
-            yield plan.layout, "layout"
-        if ":" in plan.collate:
-            yield plan.collate, "collate"
-        for step in plan.transforms:
-            if step.call is not None:
-                yield step.call, "call"
 
 
 def main(argv: list[str]) -> int:

@@ -74,7 +74,7 @@ class Slot:
     def __init__(self, mapped: MappedSegment, address: int) -> None:
         self.layout = mapped.layout
         self.fields = mapped.fields
-        self._memory = (ctypes.c_ubyte * mapped.layout.slot_bytes).from_address(address)
+        self._memory: Any = (ctypes.c_ubyte * mapped.layout.slot_bytes).from_address(address)
 
     def indices(self) -> np.ndarray:
         """int64[rows]"""

@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loaderd.core.jobs import Stage
 from loaderd.core.order import Order
-from loaderd.data.faults import SampleFault
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers.orders import Use
 from loaderd.worker import guards
 from loaderd_wire.slots import FieldSpec
 
-
-class OpenSource(Protocol):
-    """What a worker needs of loaderd.data.source.Source."""
-
-    total: int
-    identity: str
-    state: str
-    layout: str
-    keys: str
-    classes: tuple[str, ...]
-    warnings: tuple[str, ...]
-    many: bool
-
-    def key(self, index: int) -> str: ...
-
-    def changed(self) -> str: ...
-
-    def close(self) -> None: ...
-
-
-class Note(Protocol):
-    def __call__(self, stage: Stage, /) -> None: ...
-
-
-class SampleRecipe(Protocol):
-    """What a worker needs of loaderd.data.recipe.Recipe."""
-
-    form: str
-    collated: bool
-    user_code: bool
-
-    def make(self, index: int, seed: int, epoch: int, note: Note) -> Any: ...
-
-    def make_many(
-        self, indices: Sequence[int], seed: int, epoch: int, note: Note, at: Callable[[int], None]
-    ) -> Sequence[Any | SampleFault]: ...
-
-    def specs(self, sample: Any) -> tuple[FieldSpec, ...]: ...
-
-    def fit(self, sample: Any, specs: tuple[FieldSpec, ...]) -> None: ...
-
-    def collate(self, samples: Sequence[Any], seed: int, epoch: int, position: int) -> dict[str, Any]: ...
-
-    def batch_specs(self, batch: dict[str, Any]) -> tuple[FieldSpec, ...]: ...
-
-
-class Open(Protocol):
-    """How a plan becomes a source and a recipe. Raises SourceError, or whatever user code raises."""
-
-    def __call__(self, plan: StreamPlan, /) -> tuple[OpenSource, SampleRecipe]: ...
+if TYPE_CHECKING:
+    from loaderd.data.recipe import Recipe
+    from loaderd.data.source import Source
 
 
 @dataclass(slots=True)
@@ -73,8 +24,8 @@ class Stream:
     """An open stream. specs: of one sample; empty while it is being probed. changed: what differs from the stream as probed, or ""."""
 
     plan: StreamPlan
-    source: OpenSource
-    recipe: SampleRecipe
+    source: Source
+    recipe: Recipe
     order: Order
     specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
@@ -92,9 +43,8 @@ class Stream:
 class Shelf:
     """Opens each stream at its first use. Owns the sources."""
 
-    def __init__(self, plans: Sequence[StreamPlan], opener: Open, place: int, num_workers: int) -> None:
+    def __init__(self, plans: Sequence[StreamPlan], place: int, num_workers: int) -> None:
         self._plans = {plan.name: plan for plan in plans}
-        self._opener = opener
         self._place = place
         self._num_workers = num_workers
         self._open: dict[str, Stream] = {}
@@ -109,7 +59,7 @@ class Shelf:
         stream = self._open.get(name)
         if stream is None:
             plan = self._plans[name]
-            source, recipe = self._opener(plan)
+            source, recipe = _open(plan)
             order = Order(source.total, plan.split, plan.split_by, plan.shuffle)
             stream = self._open[name] = Stream(plan, source, recipe, order)
             guards.pin_native_threads()
@@ -122,7 +72,20 @@ class Shelf:
         return stream
 
 
-def _difference(plan: StreamPlan, source: OpenSource, use: Use) -> str:
+def _open(plan: StreamPlan) -> tuple[Source, Recipe]:
+    # Only here: a worker that has no such stream need not load what these need.
+    from loaderd.data.recipe import Recipe
+    from loaderd.data.source import Source
+
+    source = Source(plan)
+    try:
+        return source, Recipe(plan, source)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _difference(plan: StreamPlan, source: Source, use: Use) -> str:
     name = plan.lmdb or plan.dataset
     if source.total != use.total:
         return f"{name} had {use.total} samples when the stream was opened and has {source.total} now"

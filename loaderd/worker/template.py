@@ -21,11 +21,11 @@ from loaderd.drivers.channel import Channel, ChannelClosed
 from loaderd.drivers.orders import Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
 from loaderd.drivers.processes import adopt_orphans, children, die_with_parent, set_name, threads
 from loaderd.worker import guards
-from loaderd.worker.main import entries, put_first
-from loaderd.worker.main import run as run_worker
+from loaderd.worker.usercode import entries, put_first
 from loaderd_wire.errors import ProtocolError
 
-BASE = ("numpy", "msgpack", "loaderd.data.source", "loaderd.data.recipe", "cv2", "simplejpeg", "PIL.Image")
+# This module itself must not need any of these: where the user's environment asks for native threads, numpy already brings some.
+BASE = ("numpy", "loaderd.worker.main", "loaderd.data.source", "loaderd.data.recipe", "cv2", "simplejpeg", "PIL.Image")
 ORPHANS_MS = 50  # how long a killed orphan may take before we look again
 FDS = 4  # of a Fork: socket, scoreboard, output, stack dump
 
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     gc.collect()
     gc.freeze()
     channel.send(TemplateReady(received[0].preload, threads()))
-    template = Template(channel, spawn_worker if argv[2] == "spawn" else run_worker)
+    template = Template(channel, spawn_worker if argv[2] == "spawn" else be_worker)
     try:
         template.run()
     except ChannelClosed:
@@ -82,6 +82,13 @@ def preload(setup: Setup) -> None:
         os.chdir(folder)
 
 
+def be_worker(template: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
+    """Go on as a worker in this process, a fork of the template."""
+    from loaderd.worker.main import run
+
+    return run(template, sock, board, line, output, dump)
+
+
 def spawn_worker(template: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
     """Go on as a worker in a fresh interpreter; does not return."""
     for fd in (sock, board, output, dump):
@@ -89,7 +96,7 @@ def spawn_worker(template: int, sock: int, board: int, line: int, output: int, d
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     boot = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; sys.exit(main())"
     rest = json.dumps([template, sock, board, line, output, dump])
-    os.execv(sys.executable, [sys.executable, "-c", boot, json.dumps(sys.path), "worker", rest])
+    os.execv(sys.executable, [sys.executable, "-c", boot, json.dumps(list(map(str, sys.path))), "worker", rest])
 
 
 class Template:

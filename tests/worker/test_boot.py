@@ -203,3 +203,15 @@ def test_a_database_that_is_written_to_ends_its_jobs(build: Build, tmp_path: Pat
     # A worker that opens it only now must not take it for what it was either.
     shop.start(2)
     assert path in shop.run(2, shop.job("train", 4)).changed
+
+
+def test_native_threads_that_the_user_asks_for_are_in_the_workers_and_not_in_the_template(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    shop = build(numbers())
+    facts = shop.facts("train")
+    shop.start(1)
+    assert shop.threads_of_template() == 1
+    shop.pond(facts, 4)
+    assert shop.run(1, shop.job("train", 4)).bad == ()
