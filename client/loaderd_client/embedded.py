@@ -25,9 +25,17 @@ PIPE_BYTES = 64 << 10
 MOST = 1 << 20  # bytes of error lines that are kept
 QUOTED_LINES = 20
 START_S = 30.0  # for two forks and an exec
+END_S = 10.0
 
 # The daemon is nobody's child: whoever started it need not wait for its end, and leaves no zombie if it does not.
-ORPHAN = "import os, sys\nif not os.fork():\n    os.execv(sys.argv[1], sys.argv[1:])"
+ORPHAN = """import os, sys
+pid = os.fork()
+if pid:
+    print(pid)
+else:
+    os.dup2(2, 1)
+    os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 class Starting:
@@ -43,14 +51,14 @@ class Starting:
         read, write = os.pipe2(os.O_CLOEXEC)
         self._pipe = read
         try:
-            self._start(config, socket, write)
+            self._pid = self._start(config, socket, write)
         except BaseException:
             os.close(read)
             raise
         finally:
             os.close(write)
 
-    def _start(self, config: str, socket: str, write: int) -> None:
+    def _start(self, config: str, socket: str, write: int) -> int:
         command = [sys.executable, "-ISc", ORPHAN, sys.executable, "-m", "loaderd", "serve", config, "--embedded", "--ready-fd", str(write)]
         try:
             folder = os.path.dirname(socket)
@@ -61,17 +69,18 @@ class Starting:
             raise ConfigError(f"{config}: cannot write {error.filename}: {error.strerror}; set [daemon] socket to another folder") from None
         try:
             self._log_begin = os.fstat(log).st_size
-            subprocess.run(
+            done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=subprocess.PIPE,
                 stderr=log,
                 pass_fds=(write,),
                 start_new_session=True,
                 check=True,
                 timeout=START_S,
             )
-        except (OSError, subprocess.SubprocessError) as error:
+            return int(done.stdout)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise StreamFailed(f"{config}: cannot start {sys.executable}: {error}") from None
         finally:
             os.close(log)
@@ -96,7 +105,19 @@ class Starting:
             return False
         if self._said.startswith(TAKEN):
             return True
+        self._await_end()
         raise self._error()
+
+    def _await_end(self) -> None:
+        """A daemon that has said why it ends is gone when its error is raised."""
+        try:
+            pidfd = os.pidfd_open(self._pid)
+        except OSError:
+            return
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.poll(END_S * 1000)
+        os.close(pidfd)
 
     def _error(self) -> LoaderdError:
         text = self._said.decode(errors="replace").strip()

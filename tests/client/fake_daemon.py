@@ -99,7 +99,7 @@ class FakeDaemon:
     def __init__(self, folder: Path, **rules: Any) -> None:
         self.path = str(folder / "d.sock")
         self.rules = Rules(**rules)
-        self.deaths = 0
+        self.deaths = self.welcomed = 0
         self.error: BaseException | None = None
         self._numbers = iter(range(1, 1 << 20))
         self._wake_r, self._wake_w = os.pipe()
@@ -275,6 +275,7 @@ class FakeDaemon:
             r.max_errors,
         )
         self.sessions[session.number] = session
+        self.welcomed += 1
         self._send_fd(control, message, fd)
         self._count()
 

@@ -36,8 +36,7 @@ with open({starts!r}, "a") as starts:
 from pathlib import Path
 with FakeDaemon(Path({folder!r})) as daemon:
     say("ready\\n")
-    until("a session", lambda: daemon.sessions, 60)
-    until("its end", lambda: not daemon.sessions, 60)
+    until("its last user's end", lambda: daemon.welcomed and not daemon.sessions, 60)
 """
 
 
