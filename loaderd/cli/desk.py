@@ -15,11 +15,11 @@ from loaderd.data.faults import SourceError
 from loaderd.data.plan import StreamPlan
 from loaderd.data.userland import find
 from loaderd.drivers.orders import OpenFault, StreamFacts
-from loaderd.worker.main import open_stream, put_first
 from loaderd.worker.probe import probe
 from loaderd.worker.rows import Rows
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Shelf, Stream
+from loaderd.worker.usercode import put_first
 
 LIKE_A_WORKER = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
@@ -62,7 +62,7 @@ class Desk:
 
     def __init__(self, config: Config, plan: StreamPlan) -> None:
         put_first(config.folder)
-        self._shelf = Shelf([plan], open_stream, 0, 1)
+        self._shelf = Shelf([plan], 0, 1)
         self._plan = plan
         try:
             if config.workers.init:
