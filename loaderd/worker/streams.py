@@ -68,7 +68,7 @@ class Shelf:
                 stream.specs = use.specs
                 stream.differs = _difference(plan, source, use)
         if stream.recipe.user_code:
-            guards.tell_torch(self._place, self._num_workers, stream.plan.seed, stream.source.inner)
+            guards.tell_torch(self._place, self._num_workers, stream.plan.seed, stream.source.dataset)
         return stream
 
 
