@@ -278,7 +278,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     assert refusal(tmp_path / "pipe.toml") == f"{tmp_path}/pipe.toml: not a regular file; name a config file (TOML)"
     (tmp_path / "big.toml").write_bytes(b"#" * (1 << 20) + b"\n")
     assert "is that a config file?" in refusal(tmp_path / "big.toml")
-    assert refusal(Path("a\0b")) .startswith("'a\\x00b' is not a file's name")
+    assert refusal(Path("a\0b")).startswith("'a\\x00b' is not a file's name")
 
 
 def test_a_file_and_a_link_to_it_are_the_same_config(tmp_path: Path) -> None:
