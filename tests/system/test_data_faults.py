@@ -8,9 +8,9 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pytest
-from system.site import Site, digest, indices, plain, take, until
 
 from loaderd_client import LoaderdError, StreamChanged
+from system.site import Site, digest, indices, plain, take, until
 
 CONFIG = """
 [daemon]

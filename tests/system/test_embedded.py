@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from system.site import Site, alive, digest, plain, take, until
 
 from loaderd_client import ConfigError, LoaderdError
+from system.site import Site, alive, digest, plain, take, until
 
 TRAINER = """
 import sys

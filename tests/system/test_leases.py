@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from system.site import Site, take
 
 BIG = "\ndef big(sample, rng):\n    return {'x': np.full((128, 1024), sample['y'], np.uint8), 'y': sample['y']}\n"  # 1 MB a batch: never copied

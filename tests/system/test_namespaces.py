@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from system.site import Site, children, until
 
 # Everything is imported before the uid changes: the other user may not be allowed to read this interpreter's files.

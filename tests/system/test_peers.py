@@ -10,10 +10,10 @@ from pathlib import Path
 import msgpack
 import pytest
 import zmq
-from system.site import Site, digest, plain, take, until
 
 from loaderd_wire import codec
 from loaderd_wire.messages import PROTOCOL, Hello, Progress, Rejected, Released
+from system.site import Site, digest, plain, take, until
 
 
 def connect(site: Site) -> socket.socket:
