@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -109,7 +110,10 @@ OURS = ("/memfd:", "socket:", "anon_inode:[pidfd]", "pidfd:", "pipe:")
 
 
 def _children() -> set[str]:
-    pids = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    pids: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            pids += (task / "children").read_text().split()
     return {f"{pid} ({_command(pid)})" for pid in pids}
 
 
