@@ -99,6 +99,7 @@ class Hand:
         self._channel: Channel | None = None
         self._output: Output | None = None
         self._timers: list[Timer] = []
+        self._boot_timer: Timer | None = None
         self._dumped_s: float | None = None
         self._killed = ""  # why we killed it
         self._own_fault = False  # and whether that was its own doing
@@ -130,7 +131,8 @@ class Hand:
             self._template.fork(self.worker, self.place, (its.fileno(), self._board.fd, write, self._dump_fd))
         os.close(write)
         self.send(self._setup)
-        self._timers.append(self._loop.later(boot_s, lambda: self._boots_too_long(boot_s)))
+        self._boot_timer = self._loop.later(boot_s, lambda: self._boots_too_long(boot_s))
+        self._timers.append(self._boot_timer)
 
     def forked(self, pid: int, pidfd: int) -> None:
         """It is process `pid`; the pidfd is ours from now on."""
@@ -278,6 +280,8 @@ class Hand:
 
     def _ready(self) -> None:
         self.state = State.READY
+        if self._boot_timer is not None:
+            self._boot_timer.cancel()
         self._boss.hand_ready(self)
 
     def _dead(self) -> None:
