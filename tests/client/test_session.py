@@ -287,3 +287,14 @@ def test_a_segment_out_of_order_or_of_another_size_is_a_protocol_error(bad: Segm
 def test_a_segment_too_small_for_the_prefetch_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="too small for prefetch = 9"):
         ClientSession(3, b"", SHAPE, 9, segment(), START)
+
+
+def test_a_late_descriptor_is_not_kept_for_a_number_that_the_daemon_would_not_keep_it_for() -> None:
+    c = client()
+    start = Cursor(0, 4, 1)
+    c.seek(start)
+    c.receive(batch(0, slot=3, plan=2, start=start))
+    c.take()
+    # Position 16 is batch 3 of the new plan: in the window now, but not among its first three.
+    c.receive(batch(2, slot=2, start=Cursor(0, 8, 2)))
+    assert released(c.progress()) == Released(1, (0, 0, 1, 0, 0), (0, 0, 1, 1, 0))

@@ -221,3 +221,12 @@ def test_a_killed_worker_that_answers_and_lives_on_is_replaced_all_the_same() ->
         assert house.core.next_look_s(house.now_s) is not None or Start(2, 0.0) in house.log
         house.look(Seen(1, 0, "", False, 0))
     assert Start(2, 0.0) in house.log
+
+
+def test_a_worker_stopped_after_its_time_was_up_is_not_killed_while_it_is_stopped() -> None:
+    house = stuck_house(timeout_s=1.0)
+    for _ in range(5):
+        house.look(house.seen(1, 2))
+    for _ in range(50):
+        house.look(house.seen(1, 2, paused=True))
+    assert not house.of(Kill)
