@@ -80,9 +80,10 @@ def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any
     for name in ("timeout_s", "reconnect_s", "stall_warning_s"):
         given[name] = _seconds(name, given[name])
     _ranks(given["rank"], given["world_size"])
-    _output(given["output"])
     given["fields"] = _fields(given["fields"])
-    return Arguments(source=Source.of(os.fspath(source)), stream=stream, **given)
+    found = Source.of(os.fspath(source))
+    _output(given["output"])
+    return Arguments(source=found, stream=stream, **given)
 
 
 def _strangers(others: dict[str, Any]) -> None:

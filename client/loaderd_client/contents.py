@@ -66,6 +66,8 @@ class Contents:
         own = indices(slot, rows)
         parts = [slots.bytes_of(slot, c.offset, c.size) for c in batch.chunks if c.size]
         maps = chunks.unpack(parts) if self._text or self._collated else []
+        if self._collated and not maps:
+            raise ProtocolError("a collated batch without a description")
         make_keys = partial(chunks.keys, parts, rows) if self._stored else partial(_index_keys, own)
         values: dict[str, Any] = {}
         total, lent = 0, False
