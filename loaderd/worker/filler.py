@@ -89,8 +89,7 @@ class Filler:
     def _trial(self, job: Job, stream: Stream, watch: Stopwatch) -> Outcome:
         rows = Rows(stream, job, self._line, watch)
         for _ in rows.each():
-            if rows.given_up:
-                break
+            pass
         return Outcome(rows)
 
     def _fill(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
@@ -100,8 +99,6 @@ class Filler:
         there: list[int] = []
         for row, sample in rows.each(frozenset(job.lost)):
             if sample is None:
-                if rows.given_up:
-                    return Outcome(rows)
                 continue
             rows.note(Stage.WRITE)
             for field, array in arrays:
@@ -120,9 +117,7 @@ class Filler:
             if sample is not None:
                 samples.append(sample)
                 there.append(row)
-            elif rows.given_up:
-                return Outcome(rows)
-        if not samples:
+        if not samples or rows.given_up:
             return Outcome(rows)
         try:
             batch = collate(stream, samples, job.seed, job.epoch, job.start, rows.note_all)

@@ -44,7 +44,7 @@ class Rows:
 
     @property
     def given_up(self) -> bool:
-        """The batch will not be delivered, so that further rows need not be made."""
+        """The batch will not be delivered. Its other rows are made all the same: whoever gets the error is told of all its bad samples."""
         return self._policy == "raise" and bool(self.bad)
 
     def note(self, stage: Stage) -> None:

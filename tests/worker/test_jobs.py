@@ -133,11 +133,11 @@ def test_whatever_user_code_raises_is_a_bad_sample_of_that_name(shop: Workshop, 
     assert pond.field(0, "y", 8).tolist()[3:] == [21, 22, 23, 24, 25]
 
 
-def test_raise_stops_at_the_first_bad_row(shop: Workshop) -> None:
+def test_raise_tells_of_every_bad_row_of_the_batch(shop: Workshop) -> None:
     facts = shop.facts("strict")
     shop.pond(facts, 8)
     done = shop.run(1, shop.job("strict", 8, start=18))
-    assert [(bad.row, bad.sample.key, bad.sample.stage) for bad in done.bad] == [(2, "20", "read")]
+    assert [(bad.row, bad.sample.key, bad.sample.stage) for bad in done.bad] == [(2, "20", "read"), (4, "22", "read")]
 
 
 def test_replace_takes_the_orders_own_substitute(shop: Workshop) -> None:
