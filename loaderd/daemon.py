@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import traceback
@@ -92,7 +93,8 @@ class Daemon:
         return self._code
 
     def _slow(self, spent_s: float, text: str) -> None:
-        self._log("warning" if spent_s >= NOTICEABLE_S else "info", text)
+        level = "warning" if spent_s >= NOTICEABLE_S else "info"
+        self._log("debug" if self._state == STARTING else level, text)  # before "ready" nobody waits for an answer
 
     # -- start
 
@@ -223,6 +225,7 @@ class Daemon:
 
     def _serve(self) -> None:
         self._state = SERVING
+        gc.freeze()  # a full collection would look through all modules: 10 ms in which nobody is answered
         s = self._settings
         streams = report.stream_counts((name, stream.order.samples) for name, stream in self._streams.items())
         facts = {"socket": s.socket, "workers": self._workers} if s.log_format == "json" else {}
