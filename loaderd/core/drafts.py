@@ -44,6 +44,7 @@ class Draft:
     """
 
     __slots__ = (
+        "apart",
         "attempt",
         "blame",
         "chunks",
@@ -77,6 +78,7 @@ class Draft:
         self.found: dict[int, BadRow] = {}
         self.needs_tail = self.needs_body = 0
         self.compacted = False
+        self.apart = False  # a worker that cannot be killed hangs in many of its rows at once: which one it is shall be seen
         self.rescued = False  # taken from behind another's slow job once
 
     def begin(self, place: Place | None) -> None:
@@ -91,7 +93,11 @@ class Draft:
         if place is None:
             return
         if len(self.blame.lost) < self.slice.rows:
-            self.todo.append(Piece(Kind.BATCH if self.collated else Kind.FILL, 0, self.slice.rows))
+            if self.apart:
+                kind = Kind.TRIAL if self.collated else Kind.FILL
+                self.todo.extend(Piece(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.blame.lost)
+            if self.collated or not self.apart:
+                self.todo.append(Piece(Kind.BATCH if self.collated else Kind.FILL, 0, self.slice.rows))
         self._next_stage()
 
     @property

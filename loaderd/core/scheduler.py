@@ -275,7 +275,9 @@ class Scheduler:
             if number == at and stage is not Stage.IDLE:
                 piece = running.draft.running[number]
                 death = Death(row, stage, own=False, hung=True, cause="")
-                self._out += self.inquest.convict(running.draft, running.job, piece, death, w.key, "")
+                convicted = self.inquest.convict(running.draft, running.job, piece, death, w.key, "")
+                self._out += convicted
+                running.draft.apart = not convicted
             running.session.restart(running.draft)
             self._refresh(running.session)
 
