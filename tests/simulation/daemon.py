@@ -145,6 +145,10 @@ class Daemon:
                 else:
                     self.world.memory.ended(job)
             case a.Kill(worker, _):
+                if chance.random() < self.world.deaf:
+                    self.world.write("worker {} sleeps in the disk", worker)
+                    self.processes[worker].immortal = True
+                    after(chance.uniform(1, 20), self.processes[worker].wake_up)
                 after(chance.uniform(0, 0.1), self.processes[worker].die, "SIGKILL", False)
             case a.Retire(worker):
                 process = self.processes[worker]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from simulation.workers import Process
 
 TORN = -1  # a row in the middle of being written
+MOVED = -3  # in place of the index of a row that was moved up
 SCRIBBLE = -2  # a row that the trainer wrote into
 Row = int | None
 
@@ -29,7 +30,7 @@ class Slot:
     """indices: the int64 column at the slot's begin. data: the sample in each row's fields. tail: key lists by offset."""
 
     def __init__(self, rows: int) -> None:
-        self.indices: list[Row] = [None] * rows
+        self.indices: list[Row] = [0] * rows  # as a new memfd has it
         self.data: list[Row] = [None] * rows
         self.tail: dict[int, tuple[int, list[str]]] = {}
         self.writers: dict[int, Writer] = {}

@@ -10,7 +10,7 @@ from loaderd.core.events import Event, Seen, WorkerDied, WorkerDone, WorkerReady
 from loaderd.core.jobs import BadRow, Done, Job, Kind, Replaced, Stage, stamp
 from loaderd.core.order import MAX_SUBSTITUTES
 from loaderd_wire.errors import BadSample
-from simulation.memory import TORN, Slot
+from simulation.memory import MOVED, TORN, Slot
 from simulation.samples import Samples
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Process:
         if samples.changed:
             return _done(job, changed=samples.changed)
         rows = Rows(self, samples, job)
-        if samples.many and job.last - job.first > 1 and job.kind != Kind.COMPACT:
+        if samples.many and job.last - job.first > 1 and job.kind != Kind.COMPACT and not job.condemned:
             yield from rows.fetch_many()
         slot = self.world.memory.segments[job.segment].slots[job.slot]
         if job.kind == Kind.FILL:
@@ -195,19 +195,21 @@ class Process:
         return self._tail(job, samples, rows, slot, there)
 
     def _compact(self, job: Job, samples: Samples, slot: Slot) -> Steps:
-        """As the real one: a row's index is written last, and tells whoever does it again how far it had come."""
+        """As the real one: a row that has moved out leaves a mark, which tells whoever does it again how far it had come."""
         self._note(job, job.first, Stage.COMPACT, "")
         original = [samples.index_of(job.seed, job.epoch, job.start + row) for row in range(job.rows)]
         kept = [row for row in range(job.rows) if row not in job.lost]
         for to, row in enumerate(kept):
-            if to == row or slot.indices[to] == original[row]:
-                continue
-            moved = slot.data[row]
-            slot.data[to] = TORN
-            yield samples.row_s / 4
-            slot.data[to] = moved
-            yield samples.row_s / 4
+            if to != row and slot.indices[row] == original[row]:
+                moved = slot.data[row]
+                slot.data[to] = TORN
+                yield samples.row_s
+                slot.data[to] = moved
+                yield samples.row_s
+                slot.indices[row] = MOVED
+        for to, row in enumerate(kept):
             slot.indices[to] = original[row]
+            yield 0.001
         return _done(job)
 
     def _tail(self, job: Job, samples: Samples, rows: Rows, slot: Slot, there: list[int]) -> Done:
@@ -254,7 +256,7 @@ class Rows:
         yield self._samples.row_s
         for row in range(self._job.first, self._job.last):
             flaw = self._samples.flaws.get(self.indices[row - self._job.first])
-            if flaw and flaw.stage == Stage.READ and row not in self._condemned and row not in self._job.lost:
+            if flaw and flaw.stage == Stage.READ and row not in self._job.lost:
                 yield from self._suffer(flaw.how)
         self._fetched = True
 

@@ -42,7 +42,8 @@ class World(Clockwork):
         self.worker_memory = chance.choice([0, 0, 3 << 20])
         self.leak = chance.choice([0, 100_000, 500_000]) if self.worker_memory else 0
         self.boot_failures = chance.choice([0, 0, 0, 2])
-        self.memory_is_short = chance.random() < 0.04
+        self.memory_is_short = chance.random() < 0.06
+        self.deaf = chance.choice([0, 0, 0, 0.5])  # of kills that have no effect for long: the disk does not answer
         self.deaths = 0  # from outside, since a job was last done
         self.outside_kills: dict[tuple[Any, ...], int] = {}
         self.memory = Memory()
@@ -81,8 +82,8 @@ class World(Clockwork):
         self._new_trainers()
         for disaster, often in self._disasters():
             self._again(disaster, often)
-        while self.now < self.disasters_s:
-            self.turn()
+        while self.now < self.disasters_s and self.turn():
+            pass
         self._calm_down()
         self._wait_for_all()
         self._leave()
@@ -96,12 +97,14 @@ class World(Clockwork):
         goals = {trainer: trainer.taken + BATCHES_AFTER for trainer in self.trainers}
         for trainer in self.trainers:
             trainer.fresh_at = self.now
-        while goals:
-            if not self.turn():
-                raise Broken(f"nothing happens any more; waiting: {[t.number for t in goals]}")
+        while True:
             for trainer in [t for t in goals if t.failed or t.taken >= goals[t]]:
                 trainer.content = True
                 del goals[trainer]
+            if not goals:
+                return
+            if not self.turn() and not any(trainer.failed for trainer in goals):
+                raise Broken(f"nothing happens any more; waiting: {[t.number for t in goals]}")
             for trainer in goals:
                 if self.now - trainer.fresh_at > PATIENCE_S:
                     picture = self.daemon.core.picture() if self.daemon else None
@@ -193,13 +196,13 @@ class World(Clockwork):
             (self._kill_a_worker, 0.2),
             (self._out_of_memory, 3.0),
             (self._stop_a_worker, 2.0),
-            (self._disk_sleep, 3.0),
+            (self._hunt, 2.0),
             (self._kill_the_template, 4.0),
             (self._kill_a_trainer, 3.0),
             (self._kill_the_daemon, 4.0),
             (self._stop_the_daemon, 3.0),
             (self._pause_the_pod, 2.0),
-            (self._change_the_data, 100.0),
+            (self._change_the_data, 10.0),
         ]
         return self.chance.sample(every, self.chance.choice([0, 1, 2, 3, 5]))
 
@@ -248,12 +251,21 @@ class World(Clockwork):
             process.stop(True)
             self.after(self.chance.uniform(0, 6), process.stop, False)
 
-    def _disk_sleep(self) -> None:
+    def _hunt(self) -> None:
+        """Whoever takes this batch up is killed, several times in a row."""
         process = self._victim()
-        if process:
-            self.write("worker {} sleeps in the disk", process.worker)
-            process.immortal = True
-            self.after(self.chance.uniform(1, 20), process.wake_up)
+        if process and process.job:
+            self._chase((process.job.stream, process.job.epoch, process.job.start), 6)
+
+    def _chase(self, batch: tuple[Any, ...], left: int) -> None:
+        assert self.daemon is not None
+        for process in list(self.daemon.processes.values()):
+            job = process.job
+            if job and (job.stream, job.epoch, job.start) == batch and not self._spared(process, 7, "outside"):
+                process.die("SIGKILL", False)
+                left -= 1
+        if left > 0 and not self.calm:
+            self.after(0.1, self._chase, batch, left)
 
     def _kill_the_template(self) -> None:
         assert self.daemon is not None
