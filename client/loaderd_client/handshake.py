@@ -60,7 +60,8 @@ class Handshake:
                     raise
                 if admitted is not None:
                     return admitted
-                control.close()  # it left before it answered: its successor may be on its way
+                control.close()  # its successor may be on its way
+                self._lost = self._lost or "it left before it answered"
             self._nobody()
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -372,6 +373,26 @@ def test_normalize_is_what_torchvision_does() -> None:
 def test_nobody_there_is_told_after_reconnect_s_naming_the_path(load: Load) -> None:
     with pytest.raises(DaemonGone, match=r"d\.sock"):
         len(load(reconnect_s=0.2))
+
+
+def test_a_daemon_that_always_leaves_before_it_answers_is_told_so(tmp_path: Path, load: Load) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "d.sock"))
+        listener.listen()
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    listener.accept()[0].close()
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with pytest.raises(DaemonGone, match="left before it answered"):
+            len(load(reconnect_s=0.2, timeout_s=5))
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 def test_a_daemon_that_comes_late_is_found(fake: Fake, load: Load) -> None:
