@@ -45,11 +45,8 @@ def _pidfd() -> str:
 FACILITIES: dict[str, Callable[[], str]] = {"userns": _userns, "second_uid": _second_uid, "pidfd": _pidfd}
 LACKS: dict[str, str] = {}
 RUN_FOLDER = pytest.StashKey[str]()
-GUARDED = (
-    "system",
-    "worker",
-    "drivers",
-)  # folders whose tests start processes and open sockets: each is followed by a search for leftovers
+# Folders whose tests start processes and open sockets: each is followed by a search for leftovers.
+GUARDED = ("system", "worker", "drivers", "freezes")
 SKIPPED: list[tuple[str, str]] = []
 
 
