@@ -6,14 +6,14 @@ import os
 import weakref
 from typing import Any
 
-from loaderd_client import ranks
+from loaderd_client import embedded, ranks
 from loaderd_client.arguments import Arguments
 from loaderd_client.attachment import Attachment
 from loaderd_client.handshake import Handshake
 from loaderd_client.state import State, differences
 from loaderd_client.waiting import Limits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import ConfigError, StreamChanged
+from loaderd_wire.errors import ConfigError, LoaderdError, StreamChanged
 from loaderd_wire.slices import Cursor, Shape
 
 DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")  # of a Welcome, besides the fingerprints
@@ -55,6 +55,13 @@ class Door:
             raise
         self.first, self.rank = self.first or line.welcome, rank
         return line, warnings
+
+    def explained(self, error: LoaderdError) -> LoaderdError:
+        """Of an embedded daemon nobody else sees the log: an error that it may explain quotes it."""
+        source = self._arguments.source
+        if not source.config or isinstance(error, (ConfigError, StreamChanged)):
+            return error
+        return embedded.explained(error, source.find())
 
     def shut(self, line: Attachment) -> None:
         """Ends the session, and remembers what memory of it may still be held."""

@@ -24,6 +24,7 @@ TAKEN = b"already running"  # how the error of a daemon that did not get the loc
 PIPE_BYTES = 64 << 10
 MOST = 1 << 20  # bytes of error lines that are kept
 QUOTED_LINES = 20
+EXPLAINING_LINES = 5
 START_S = 30.0  # for two forks and an exec
 END_S = 10.0
 
@@ -128,18 +129,28 @@ class Starting:
             cls = ConfigError if EXTRA in text else StreamFailed
         text = text or "the embedded daemon ended before it was ready"
         said = text.splitlines()
-        quoted = [line for line in self._quote() if not any(word in line for word in said if word)]
+        quoted = [line for line in _lines(self._log, self._log_begin, QUOTED_LINES) if not any(word in line for word in said if word)]
         return cls("\n".join([text, f"{self._log} says:", *quoted] if quoted else [text]))
 
-    def _quote(self) -> list[str]:
-        """The last lines that this start has added to the log."""
-        try:
-            with open(self._log, "rb") as log:
-                log.seek(max(self._log_begin, os.fstat(log.fileno()).st_size - PIPE_BYTES))
-                lines = log.read(PIPE_BYTES).decode(errors="replace").strip().splitlines()
-        except OSError:
-            return []
-        return lines[-QUOTED_LINES:]
+
+def explained(error: LoaderdError, socket: str) -> LoaderdError:
+    """The same error with the last lines of the embedded daemon's log; itself where that says nothing new."""
+    text = str(error)
+    log = socket + LOG
+    if log in text:
+        return error
+    lines = _lines(log, 0, EXPLAINING_LINES)
+    return type(error)("\n".join([text, f"{log} says:", *lines])) if lines else error
+
+
+def _lines(log: str, begin: int, most: int) -> list[str]:
+    """The last lines of the log, from the byte `begin` on."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(begin, os.fstat(file.fileno()).st_size - PIPE_BYTES))
+            return file.read(PIPE_BYTES).decode(errors="replace").strip().splitlines()[-most:]
+    except OSError:
+        return []
 
 
 def _make_folder(folder: str) -> None:

@@ -289,11 +289,10 @@ class Loader:
                     lost = str(ended)
                     LOG.warning("loaderd: the daemon is gone (%s); going on with its successor at %s", lost, where)
                     self._detach()
-        except StallError:
-            raise  # the session lives, and the same iterator may go on
-        except LoaderdError:
-            self._detach()
-            raise
+        except LoaderdError as error:
+            if not isinstance(error, StallError):  # after which the same session may go on
+                self._detach()
+            raise self._door.explained(error) from None
         finally:
             self._stats.waited_s += time.monotonic() - began_s
 
@@ -316,7 +315,10 @@ class Loader:
         if self._line is not None:
             return self._line
         self._usable()
-        line, warnings = self._door.open(self._passes.cursor, self._loaded, lost)
+        try:
+            line, warnings = self._door.open(self._passes.cursor, self._loaded, lost)
+        except LoaderdError as error:
+            raise self._door.explained(error) from None
         self._line, self._loaded = line, None
         self._ending = weakref.finalize(self, line.close)  # for who never closes; at exit the kernel does it
         self._ending.atexit = False

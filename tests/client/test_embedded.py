@@ -164,6 +164,21 @@ def test_a_daemon_has_a_session_of_its_own_no_stdin_and_is_nobodys_child(config:
         len(Loader(config, "train", output="numpy"))
 
 
+def test_an_error_of_a_daemon_that_serves_quotes_its_log(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+    program(SERVES)
+    with Loader(config, "train", output="numpy", prefetch=1, timeout_s=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        os.kill(daemon_of(tmp_path), signal.SIGSTOP)
+        (tmp_path / "d.sock.log").write_text("old\n" * 20 + "the disk is full\n")
+        try:
+            with pytest.raises(StallError, match=r"d\.sock\.log says:\nold\nold\nold\nold\nthe disk is full$"):
+                list(batches)
+        finally:
+            os.kill(daemon_of(tmp_path), signal.SIGCONT)
+        assert len(list(batches)) > 8
+
+
 def test_without_the_extra_it_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'loaderd\[daemon\]'"):
