@@ -44,7 +44,8 @@ class Inquest:
             sample = self._sample(job, job.first, Stage.COLLATE, death, "", stack)
             draft.blame.collate = sample
         elif verdict.row is not None:
-            sample = self._sample(job, verdict.row, death.stage, death, key if verdict.row == death.row else "", stack)
+            own = verdict.row == death.row and not draft.blame.tries.get(verdict.row)  # else the key is another row's, or a substitute's
+            sample = self._sample(job, verdict.row, death.stage, death, key if own else "", stack)
             draft.blame.convict(verdict.row, sample, draft.on_error)
         else:
             return []

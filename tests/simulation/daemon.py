@@ -140,6 +140,9 @@ class Daemon:
                 if len(process.mail) + (process.job is not None) >= QUEUE:
                     raise Broken(f"worker {worker} is given a third job, {job}")
                 self.world.memory.sent(process, job)
+                trainer = self.clients.get(self.world.memory.segments[job.segment].session)
+                if trainer and trainer.expects(job.segment, job.slot):
+                    raise Broken(f"{job} is to write a slot that trainer {trainer.number} has yet to take")
                 if process.alive:
                     process.take(job)
                 else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loaderd_client.session import ClientSession
 from loaderd_wire.messages import Batch, Failure, Progress, Pulse, Released, Segment
-from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at, steps_left
+from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at
 from simulation.clockwork import Broken
 from simulation.memory import SCRIBBLE, Row, Slot
 from simulation.network import Control
@@ -270,8 +270,10 @@ class Trainer:
         if self._daemon is not None and self.session is not None:
             self.world.after(self.world.chance.uniform(0, 0.2), self._daemon.left, self._number)
 
-    def steps_ahead(self) -> bool:
-        return steps_left(self.shape, 0) > 0
+    def expects(self, segment: int, slot: int) -> bool:
+        """Its session has a descriptor of this slot that it will show."""
+        items = self.session._items if self.session is not None else ()
+        return any(item.batch and (item.batch.segment, item.batch.slot) == (segment, slot) for item in items)
 
 
 class Madman(Trainer):

@@ -116,6 +116,8 @@ class World(Clockwork):
         self.network.weather = Weather()
         assert self.daemon is not None
         self.daemon.stop(False)
+        if self.daemon.core.draining:
+            self._replace(self.daemon)  # it was about to leave
         for process in list(self.daemon.processes.values()):
             process.stop(False)
             if self.chance.random() < 0.7:
@@ -324,6 +326,8 @@ class World(Clockwork):
                 raise Broken(f"the collate of {stream} never fails, and was blamed: {sample}")
         elif flaw is None:
             raise Broken(f"an innocent sample of {stream} was blamed: {sample}")
+        elif sample.key != str(sample.index) and flaw.how != "raise":
+            raise Broken(f"a bad sample of {stream} is called by another's name: {sample}")
 
     def stream_broken(self, stream: str, error: str, text: str) -> None:
         if not self.streams[stream].changed:
