@@ -298,3 +298,28 @@ def test_a_late_descriptor_is_not_kept_for_a_number_that_the_daemon_would_not_ke
     # Position 16 is batch 3 of the new plan: in the window now, but not among its first three.
     c.receive(batch(2, slot=2, start=Cursor(0, 8, 2)))
     assert released(c.progress()) == Released(1, (0, 0, 1, 0, 0), (0, 0, 1, 1, 0))
+
+
+def test_a_batch_kept_over_a_seek_gives_up_the_last_slot_that_the_next_one_could_be_made_in() -> None:
+    c = client()
+    for k in range(4):
+        c.receive(batch(k, slot=k))
+        assert c.take() is not None
+    c.receive(batch(4, slot=4))
+    assert c.free_slots() == 1
+    c.seek(Cursor(0, 12, 3))  # batch 4 is the second of this plan, and the trainer holds all other slots
+    told = released(c.progress(waiting=True))
+    assert told is not None
+    assert told.generations == (0, 0, 0, 0, 1)
+
+
+def test_a_batch_kept_over_a_seek_stays_while_another_slot_is_free() -> None:
+    c = client()
+    for k in range(3):
+        c.receive(batch(k, slot=k))
+        assert c.take() is not None
+    c.receive(batch(3, slot=3))
+    c.seek(Cursor(0, 8, 2))
+    told = released(c.progress(waiting=True))
+    assert told is not None
+    assert told.generations == (0, 0, 0, 0, 0)

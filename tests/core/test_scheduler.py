@@ -347,6 +347,31 @@ def test_a_batch_too_large_for_its_slot_is_made_in_a_larger_segment() -> None:
     assert not [a for a in house.log if isinstance(a, Grow)]
 
 
+def test_a_larger_segment_that_is_too_small_by_the_time_it_comes_is_followed_by_another() -> None:
+    house = House()
+    needs = {0: 100, 8: 900}
+    house.make = lambda job: (
+        done(job, needs_tail=needs[job.start]) if job.segment < 4 - job.start // 8 and job.start in needs else done(job)
+    )
+    house.attach()
+    house.finish()
+    for _ in range(3):
+        house.grow()
+        house.finish()
+    assert [house.take().start for _ in range(3)] == [0, 8, 16]
+
+
+def test_a_session_that_attaches_to_a_draining_daemon_is_served_nothing() -> None:
+    house = House()
+    house.step(Drain())
+    house.attach()
+    house.tell(ping=True, waiting=True)
+    assert not house.jobs()
+    assert house.inbox[1][-1].story == "the daemon drains"
+    house.detach()
+    assert not house.core.sessions
+
+
 def test_a_segment_that_cannot_grow_ends_its_session_with_the_reason() -> None:
     house = House()
     house.make = lambda job: done(job, needs_body=1 << 20)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at, steps_left
+from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at, steps, steps_left
 
 
 def shape_of(samples: int, batch_size: int, world_size: int = 1, rank: int = 0, drop_last: bool = False) -> Shape:
@@ -129,3 +129,10 @@ def test_a_step_beyond_the_end_is_refused() -> None:
 def test_an_impossible_shape_is_refused(shape: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="impossible shape"):
         Shape(*shape, False)
+
+
+def test_a_plan_goes_on_over_the_ends_of_epochs_and_refuses_an_epoch_without_a_step() -> None:
+    plan = list(itertools.islice(steps(shape_of(10, 4), Cursor(1, 4, 7)), 4))
+    assert [(at.epoch, at.step, cut.start, cut.rows) for at, cut in plan] == [(1, 7, 4, 4), (1, 8, 8, 2), (2, 0, 0, 4), (2, 1, 4, 4)]
+    with pytest.raises(ValueError, match="no step"):
+        next(steps(shape_of(3, 4, drop_last=True), Cursor(0, 0, 0)))
