@@ -105,6 +105,9 @@ def _streams(streams: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         speed = f"  {1 / stream['row_s']:,.0f} samples/s a worker" if stream.get("row_s") else ""
         yield f"{name:<{wide}}  {stream['samples']:,} samples  batch {stream.get('batch_size', '?')}{speed}  {fields}"
         yield f"{'':<{wide}}  {stream.get('data', '')}"
+        if time_spent := sum(stream.get("stage_s", {}).values()):
+            shares = ", ".join(f"{stage} {seconds / time_spent:.0%}" for stage, seconds in stream["stage_s"].items())
+            yield f"{'':<{wide}}  workers' time: {shares}"
         if stream.get("failed"):
             yield f"{'':<{wide}}  FAILED: {stream['failed']}".split("\n")[0]
         elif stream.get("deaths"):

@@ -211,10 +211,7 @@ class Scheduler:
 
     def _finished(self, stream: Stream, running: Running, done: Done) -> None:
         job, draft = running.job, running.draft
-        if job.kind is not Kind.COMPACT:
-            stream.deaths = 0
-        if job.kind is Kind.FILL:
-            stream.measured(job.last - job.first, done.seconds)
+        stream.answered(job, done)
         if not running.wanted:
             return
         if job.kind in (Kind.FILL, Kind.BATCH):

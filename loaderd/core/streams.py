@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from loaderd.core.jobs import Done, Job, Kind
+
 JOB_S = 0.02  # no job shorter than this, except for the batch that a trainer waits for
 PACE_WEIGHT = 0.2  # of the newest job in the moving average
 
@@ -24,7 +26,8 @@ class StreamRules:
 
 @dataclass(slots=True)
 class Stream:
-    """row_s: seconds of one row, a moving average; None until measured. deaths: of workers at it since a row was last finished.
+    """row_s: seconds of one row, a moving average; None until measured. stage_s: of all workers' time, by stage: read (user datasets
+    work in there), decode, transform (and collate), write. deaths: of workers at it since a row was last finished.
 
     broken: why it serves nobody any longer, (class of errors, text). last_death: cause and sample of the last one; last_stack with it.
     """
@@ -32,6 +35,7 @@ class Stream:
     rules: StreamRules
     sessions: set[int] = field(default_factory=set[int])
     row_s: float | None = None
+    stage_s: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
     deaths: int = 0
     last_death: str = ""
     last_stack: str = ""
@@ -45,6 +49,15 @@ class Stream:
             return workers
         return max(1, min(workers, int(rows * self.row_s / JOB_S)))
 
-    def measured(self, rows: int, seconds: float) -> None:
+    def answered(self, job: Job, done: Done) -> None:
+        """A worker has done this job: it is alive, and that is how long it took."""
+        for n, seconds in enumerate((done.read_s, done.decode_s, done.transform_s, done.write_s)):
+            self.stage_s[n] += seconds
+        if job.kind is not Kind.COMPACT:
+            self.deaths = 0
+        if job.kind is Kind.FILL:
+            self._measured(job.last - job.first, done.seconds)
+
+    def _measured(self, rows: int, seconds: float) -> None:
         each = seconds / rows
         self.row_s = each if self.row_s is None else (1 - PACE_WEIGHT) * self.row_s + PACE_WEIGHT * each
