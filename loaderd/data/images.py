@@ -57,7 +57,8 @@ def codec_of(data: bytes | memoryview) -> str:
     return "jpeg" if head.startswith(JPEG) else "png" if head == PNG else "other"
 
 
-def _allowed(height: int, width: int) -> None:
+def allowed(height: int, width: int) -> None:
+    """Raises ImageError for an image without pixels, or with too many."""
     if height < 1 or width < 1:
         raise ImageError(f"the image has no pixels ({height} x {width})")
     if height * width > MAX_PIXELS:
@@ -79,7 +80,7 @@ def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:
 def _jpeg(data: bytes | memoryview, mode: str) -> np.ndarray:
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-        _allowed(height, width)
+        allowed(height, width)
         if space in ("CMYK", "YCCK"):
             return _pillow(data, mode)
         channels = 1 if mode == "gray" else 3
@@ -104,7 +105,7 @@ def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
     head = bytes(data[:33])
     if len(head) < 33 or head[12:16] != b"IHDR":
         raise ImageError("damaged PNG: it has no header")
-    _allowed(int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big"))
+    allowed(int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big"))
     if b"IEND" not in bytes(data[-64:]) and bytes(data).rfind(b"IEND") < 0:
         raise ImageError(f"truncated PNG: {len(data)} bytes without an end")
     try:
@@ -128,7 +129,7 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data), formats=_formats()) as image:
-                _allowed(image.height, image.width)
+                allowed(image.height, image.width)
                 image.load()
                 return from_pillow(image, mode)
     except ImageError:

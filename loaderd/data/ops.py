@@ -1,7 +1,7 @@
-"""The code behind each name of `ops_table.OPS`: pictures in, pictures out.
+"""The code behind each name of `ops_table.OPS`: each adds to the plan of a picture that isn't made yet (see view.py).
 
-An op gets height x width x channels (uint8 or float32) and returns a new array or its argument, never changes its argument. What it
-draws comes from `Draws` with the op's place among the stream's transforms, so that a result depends on (seed, epoch, index) alone.
+What an op draws comes from `Draws` with the op's place among the stream's transforms, so that a result depends on (seed, epoch, index)
+alone.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import cv2
 import numpy as np
 
 from loaderd.core.draws import Draws
 from loaderd.data.ops_table import resolved
-from loaderd.data.resize import resize
+from loaderd.data.view import View
 
 TRIES = 10
 BYTES = (np.arange(256) / 255).astype(np.float32)
@@ -25,64 +24,53 @@ class OpError(ValueError):
     """A picture that an op cannot work on."""
 
 
-Picture = np.ndarray
-Run = Callable[[Picture, Draws], Picture]
+Run = Callable[[View, Draws], None]
 
 
 def _pair(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def _crop(image: Picture, top: int, left: int, height: int, width: int) -> Picture:
-    return image[top : top + height, left : left + width]
-
-
-def _pad(image: Picture, top: int, bottom: int, left: int, right: int) -> Picture:
-    return np.pad(image, ((top, bottom), (left, right), (0, 0)))
-
-
 def _resize(number: int, size: Any) -> Run:
-    def run(image: Picture, draws: Draws) -> Picture:
-        height, width, _ = image.shape
+    def run(view: View, draws: Draws) -> None:
+        height, width = view.height, view.width
         if not isinstance(size, int):
-            return resize(image, size[0], size[1])
+            view.resize(size[0], size[1])
         # torchvision's rule: the longer side is rounded down.
-        if height <= width:
-            return resize(image, size, max(1, int(size * width / height)))
-        return resize(image, max(1, int(size * height / width)), size)
+        elif height <= width:
+            view.resize(size, max(1, int(size * width / height)))
+        else:
+            view.resize(max(1, int(size * height / width)), size)
 
     return run
 
 
 def _center_crop(number: int, size: Any) -> Run:
-    want_height, want_width = _pair(size)
+    height, width = _pair(size)
 
-    def run(image: Picture, draws: Draws) -> Picture:
-        height, width, _ = image.shape
-        if height < want_height or width < want_width:
-            down, across = max(0, want_height - height), max(0, want_width - width)
-            image = _pad(image, down // 2, (down + 1) // 2, across // 2, (across + 1) // 2)
-            height, width, _ = image.shape
-        return _crop(image, round((height - want_height) / 2), round((width - want_width) / 2), want_height, want_width)
+    def run(view: View, draws: Draws) -> None:
+        if view.height < height or view.width < width:
+            down, across = max(0, height - view.height), max(0, width - view.width)
+            view.pad(down // 2, (down + 1) // 2, across // 2, (across + 1) // 2)
+        view.crop(round((view.height - height) / 2), round((view.width - width) / 2), height, width)
 
     return run
 
 
 def _random_crop(number: int, size: Any, padding: int) -> Run:
-    want_height, want_width = _pair(size)
+    height, width = _pair(size)
 
-    def run(image: Picture, draws: Draws) -> Picture:
-        if padding:
-            image = _pad(image, padding, padding, padding, padding)
-        height, width, _ = image.shape
-        if height < want_height or width < want_width:
+    def run(view: View, draws: Draws) -> None:
+        if view.height + 2 * padding < height or view.width + 2 * padding < width:
             raise OpError(
-                f"random_crop of {want_height} x {want_width} from an image of {height} x {width} (padding included): "
-                "raise padding, or resize first"
+                f"random_crop of {height} x {width} from an image of {view.height + 2 * padding} x {view.width + 2 * padding} "
+                "(padding included): raise padding, or resize first"
             )
-        top = draws.integer(number, 0, height - want_height + 1)
-        left = draws.integer(number, 1, width - want_width + 1)
-        return _crop(image, top, left, want_height, want_width)
+        if padding:
+            view.pad(padding, padding, padding, padding)
+        top = draws.integer(number, 0, view.height - height + 1)
+        left = draws.integer(number, 1, view.width - width + 1)
+        view.crop(top, left, height, width)
 
     return run
 
@@ -109,45 +97,55 @@ def crop_box(height: int, width: int, scale: Any, ratio: Any, draws: Draws, numb
 
 
 def _random_resized_crop(number: int, size: Any, scale: Any, ratio: Any) -> Run:
-    want_height, want_width = _pair(size)
+    height, width = _pair(size)
 
-    def run(image: Picture, draws: Draws) -> Picture:
-        box = crop_box(image.shape[0], image.shape[1], scale, ratio, draws, number)
-        return resize(_crop(image, *box), want_height, want_width)
+    def run(view: View, draws: Draws) -> None:
+        view.crop(*crop_box(view.height, view.width, scale, ratio, draws, number))
+        view.resize(height, width)
 
     return run
 
 
 def _hflip(number: int, p: float) -> Run:
-    def run(image: Picture, draws: Draws) -> Picture:
-        return cv2.flip(image, 1).reshape(image.shape) if draws.uniform(number, 0) < p else image
+    def run(view: View, draws: Draws) -> None:
+        if draws.uniform(number, 0) < p:
+            view.flip()
 
     return run
 
 
-def as_float(image: Picture) -> Picture:
+def as_float(image: np.ndarray) -> np.ndarray:
     """float32: whole numbers are divided by the largest that their type has, bools are 0 and 1, floats stay as they are."""
-    if image.dtype == np.uint8:
-        return BYTES[image] if image.ndim != 3 or image.shape[2] > 4 else cv2.LUT(np.ascontiguousarray(image), BYTES).reshape(image.shape)
     if image.dtype.kind in "iu":
         return (image / np.float64(np.iinfo(image.dtype).max)).astype(np.float32)
     return image.astype(np.float32, copy=False)
 
 
 def _to_float(number: int) -> Run:
-    return lambda image, draws: as_float(image)
+    def run(view: View, draws: Draws) -> None:
+        if view.dtype == np.uint8:
+            view.levels = np.tile(BYTES, (view.channels, 1))
+        elif view.dtype != np.float32:
+            view.become(as_float(view.settled()))
+
+    return run
 
 
 def _normalize(number: int, mean: Any, std: Any) -> Run:
-    def run(image: Picture, draws: Draws) -> Picture:
-        channels = image.shape[2]
+    def run(view: View, draws: Draws) -> None:
+        channels = view.channels
         center, spread = (_per_channel(name, value, channels) for name, value in (("mean", mean), ("std", std)))
-        if image.dtype == np.uint8 and channels in (1, 3, 4):
+        if view.dtype == np.uint8:
             if channels not in tables:
-                levels = np.arange(256, dtype=np.float64)[:, np.newaxis] / 255
-                tables[channels] = np.ascontiguousarray(((levels - center) / spread).astype(np.float32).reshape(1, 256, channels))
-            return cv2.LUT(np.ascontiguousarray(image), tables[channels]).reshape(image.shape)
-        return ((as_float(image) - center.astype(np.float32)) / spread.astype(np.float32)).astype(np.float32, copy=False)
+                exact = (np.arange(256) / 255 - center[:, np.newaxis]) / spread[:, np.newaxis]
+                tables[channels] = exact.astype(np.float32)
+            view.levels = tables[channels]
+            return
+        center, spread = center.astype(np.float32), spread.astype(np.float32)
+        if view.levels is not None:
+            view.levels = (view.levels - center[:, np.newaxis]) / spread[:, np.newaxis]
+        else:
+            view.become(((as_float(view.settled()) - center) / spread).astype(np.float32, copy=False))
 
     tables: dict[int, np.ndarray] = {}
     return run
@@ -161,11 +159,8 @@ def _per_channel(name: str, value: Any, channels: int) -> np.ndarray:
 
 
 def _to_chw(number: int) -> Run:
-    def run(image: Picture, draws: Draws) -> Picture:
-        out = np.empty((image.shape[2], *image.shape[:2]), image.dtype)
-        for channel in range(image.shape[2]):
-            out[channel] = image[:, :, channel]
-        return out
+    def run(view: View, draws: Draws) -> None:
+        view.planar = True
 
     return run
 
@@ -193,11 +188,20 @@ def make_op(op: str, args: dict[str, Any], number: int) -> tuple[Run, str | None
     return MAKERS[op](number, **values), field
 
 
-def checked(image: np.ndarray, op: str, name: str) -> Picture:
-    """`image` if an op can work on it. Raises OpError naming op and field."""
-    if image.ndim == 3 and image.shape[2] <= 64 and image.size and (image.dtype in (np.uint8, np.float32) or op in (*FLAT, "to_chw")):
+def check(view: View, op: str, name: str) -> None:
+    """Raises OpError naming op and field if the op can't work on such a picture."""
+    if view.dtype not in (np.uint8, np.float32) and op not in (*FLAT, "to_chw"):
+        raise _unfit(op, name, view.dtype, (view.height, view.width, view.channels))
+
+
+def picture(image: np.ndarray, op: str, name: str) -> np.ndarray:
+    """`image` if it is one, by its shape. Raises OpError naming op and field."""
+    if image.ndim == 3 and image.shape[2] <= 64 and image.size:
         return image
-    raise OpError(
-        f"{op} cannot work on field {name!r}: it takes pictures of height x width x channels, uint8 or float32, "
-        f"not {image.dtype} of shape {image.shape}"
+    raise _unfit(op, name, image.dtype, image.shape)
+
+
+def _unfit(op: str, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> OpError:
+    return OpError(
+        f"{op} cannot work on field {name!r}: it takes pictures of height x width x channels, uint8 or float32, not {dtype} of shape {shape}"
     )

@@ -11,14 +11,15 @@ from loaderd.core.draws import Draws
 from loaderd.core.jobs import Stage
 from loaderd.data.collate import Batch, batch_of
 from loaderd.data.faults import SampleFault, SourceError
-from loaderd.data.images import decode
-from loaderd.data.ops import FLAT, OpError, Run, checked, make_op
+from loaderd.data.ops import FLAT, OpError, Run, check, make_op, picture
 from loaderd.data.ops_table import resolved
+from loaderd.data.origin import Raster, look
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.shape import batch_specs, check_fit, specs_of
 from loaderd.data.source import Source
 from loaderd.data.userland import find
+from loaderd.data.view import View
 from loaderd_wire.slots import FieldSpec
 
 Note = Callable[[Stage], None]
@@ -29,12 +30,13 @@ ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrup
 class _Making:
     """One sample in the making: what it is, and which stage it is in."""
 
-    __slots__ = ("_draws", "_note", "_place", "_rng", "sample", "stage")
+    __slots__ = ("_draws", "_note", "_place", "_rng", "sample", "stage", "views")
 
     def __init__(self, place: tuple[int, int, int], note: Note) -> None:
         self._place = place
         self._draws: Draws | None = None
         self.sample = Sample()
+        self.views: dict[str, View] = {}  # pictures that are planned, by field; the sample still has what they are made from
         self._note = note
         self._rng: np.random.Generator | None = None
         self.stage = Stage.READ
@@ -58,16 +60,53 @@ class _Making:
             self._rng = np.random.Generator(np.random.PCG64(self.draws.key()))
         return self._rng
 
-    def decode(self, name: str, mode: str) -> None:
-        """Turn a stored image into pixels, in the stage of that name."""
-        before = self.stage
-        self.enter(Stage.DECODE)
-        self.sample[name] = decode(self.sample[name], mode)
-        self.sample.encoded.discard(name)
-        self.sample.images.add(name)
-        self.sample.fresh.add(name)
-        if before is not Stage.READ:
-            self.enter(before)
+    def view(self, name: str, mode: str, op: str) -> View:
+        """The plan of this field's picture, begun if there is none. Raises OpError if it is none, ImageError."""
+        view = self.views.get(name)
+        if view is None:
+            view = self.views[name] = self._begun(name, mode, op)
+        return view
+
+    def _begun(self, name: str, mode: str, op: str) -> View:
+        kind = _present(self.sample, name, op)
+        if kind is str:
+            raise OpError(f"{op} cannot work on field {name!r}: it is text")
+        value = self.sample[name]
+        if name not in self.sample.planar:
+            self.sample.images.add(name)
+        if kind in (bytes, memoryview):
+            before = self.stage
+            self.enter(Stage.DECODE)
+            view = View(look(value, mode))
+            if before is not Stage.READ:
+                self.enter(before)
+            return view
+        if name not in self.sample.planar:
+            return View(Raster(picture(value, op, name)))
+        view = View(Raster(picture(value.transpose(1, 2, 0), op, name)))
+        view.planar = True
+        return view
+
+    def carry_out(self, name: str) -> None:
+        """Make the picture that has been planned."""
+        view, sample, before = self.views.pop(name), self.sample, self.stage
+        if view.stored and before is not Stage.DECODE:
+            self.enter(Stage.DECODE)
+            view.load()
+            if before is not Stage.READ:
+                self.enter(before)
+        value, old = view.pixels(), sample[name]
+        if value is not old:
+            sample[name] = value
+            own = value.flags.c_contiguous and not (isinstance(old, np.ndarray) and np.may_share_memory(value, old))
+            (sample.fresh.add if own else sample.fresh.discard)(name)
+        sample.encoded.discard(name)
+        (sample.planar if view.planar else sample.images).add(name)
+        (sample.images if view.planar else sample.planar).discard(name)
+
+    def carry_out_all(self) -> None:
+        for name in list(self.views):
+            self.carry_out(name)
 
 
 class Recipe:
@@ -114,7 +153,7 @@ class Recipe:
         def step(making: _Making) -> None:
             name = field if field is not None else _sole_image(making.sample, "decode")
             if _present(making.sample, name, "decode") in (bytes, memoryview):
-                making.decode(name, mode)
+                making.view(name, mode, "decode")
             elif name not in making.sample.images:
                 raise OpError(f"decode cannot work on field {name!r}: it is not a stored image")
 
@@ -122,28 +161,12 @@ class Recipe:
 
     def _op(self, op: str, run: Run, field: str | None) -> Callable[[_Making], None]:
         def step(making: _Making) -> None:
-            sample = making.sample
-            name = field if field is not None else _sole_image(sample, op)
-            kind = _present(sample, name, op)
-            if kind in (bytes, memoryview):
-                making.decode(name, self._plan.mode)
-            elif kind is str:
-                raise OpError(f"{op} cannot work on field {name!r}: it is text")
-            if name in sample.planar:
-                if op not in FLAT:
-                    raise OpError(f"{op} cannot work on field {name!r} after to_chw: put to_chw last")
-                turned = run(checked(sample[name].transpose(1, 2, 0), op, name), making.draws)
-                result = np.ascontiguousarray(turned.transpose(2, 0, 1))
-            else:
-                result = run(checked(sample[name], op, name), making.draws)
-            if result is not sample[name]:
-                sample[name] = result
-                sample.fresh.discard(name)  # it may be a view of what was there
-            if op == "to_chw":
-                sample.images.discard(name)
-                sample.planar.add(name)
-            elif name not in sample.planar:
-                sample.images.add(name)
+            name = field if field is not None else _sole_image(making.sample, op)
+            view = making.view(name, self._plan.mode, op)
+            if view.planar and op not in FLAT:
+                raise OpError(f"{op} cannot work on field {name!r} after to_chw: put to_chw last")
+            check(view, op, name)
+            run(view, making.draws)
 
         return step
 
@@ -152,7 +175,8 @@ class Recipe:
 
         def step(making: _Making) -> None:
             if self._plan.decode:
-                self._decode_all(making)
+                self._look_at_all(making)
+            making.carry_out_all()
             given = _own(making.sample)
             returned = function(given, making.rng(), **args)
             if not isinstance(returned, Mapping):
@@ -222,12 +246,13 @@ class Recipe:
     def _finish(self, making: _Making) -> Sample:
         if self._steps:
             if self._plan.decode and not self._takes_bytes():
-                self._decode_all(making)
+                self._look_at_all(making)
             making.enter(Stage.TRANSFORM)
             for step in self._steps:
                 step(making)
         if self._plan.decode:
-            self._decode_all(making)
+            self._look_at_all(making)
+        making.carry_out_all()
         sample = making.sample
         for name, value in sample.items():
             if isinstance(value, (memoryview, bytearray)):
@@ -241,9 +266,10 @@ class Recipe:
         """True if a transform decodes with a mode of its own, so that the stream's must not come first."""
         return any(step.op == "decode" for step in self._plan.transforms)
 
-    def _decode_all(self, making: _Making) -> None:
-        for name in [name for name in making.sample if name in making.sample.encoded]:
-            making.decode(name, self._plan.mode)
+    def _look_at_all(self, making: _Making) -> None:
+        for name in making.sample:
+            if name in making.sample.encoded:
+                making.view(name, self._plan.mode, "decode")
 
     # -- checking
 

@@ -6,12 +6,16 @@ beyond that Pillow does.
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import cv2
 import numpy as np
 from PIL import Image
 
 MAX_PREFILTER = 3.0
 STEP = 0.125
+TINY = 1e-6
 # Outer taps (one pixel away, two pixels away) for a shrink of 1, 1.125, ... 3: the symmetric filter of sum 1 which, followed by linear
 # interpolation, differs least from the wide triangle: least squares over all phases, for pictures whose pixels correlate by 0.95
 # (0.9 or 0.98 move the fourth digit). At 2 and 3 it is the triangle itself.
@@ -46,25 +50,80 @@ def _taps(shrink: float) -> np.ndarray:
     return np.array([far, near, 1.0 - 2.0 * (near + far), near, far], np.float32)
 
 
+class Axis(NamedTuple):
+    """How the pixels of one axis lie over a source: pixel i's centre at start + i * step, in source pixels (0 is the centre of the first)."""
+
+    start: float
+    step: float
+    count: int
+
+    @property
+    def begin(self) -> int | None:
+        """The source pixel that the first one is, if each is just a pixel of the source."""
+        whole = round(self.start)
+        return whole if abs(self.step - 1) < TINY and abs(self.start - whole) < TINY else None
+
+    def covers(self, size: int) -> bool:
+        """True if the pixels show a source of `size` pixels from edge to edge."""
+        return abs(self.start - (self.step - 1) / 2) < TINY and abs(self.count * self.step - size) < TINY
+
+
+def reach(step: float) -> int:
+    """Source pixels on either side of a centre that a pixel depends on, at most."""
+    return 3 if step <= MAX_PREFILTER else math.ceil(step) + 1
+
+
+def whole(size: int, count: int) -> Axis:
+    """`count` pixels over a source of `size`."""
+    return Axis((size / count - 1) / 2, size / count, count)
+
+
 def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """`image` (uint8 or float32, height x width x channels, any strides) at the new size; a new array, or `image` itself if it has it."""
+    return resample(image, whole(image.shape[0], height), whole(image.shape[1], width))
+
+
+def resample(image: np.ndarray, rows: Axis, columns: Axis) -> np.ndarray:
+    """The pixels of `image` (as in `resize`) that lie on these axes. What lies beyond its edges is like the edge. A view of `image` where
+    that shows them, `image` itself if it is they."""
+    height, width, channels = image.shape
+    top, left = rows.begin, columns.begin
+    if top is not None and left is not None:
+        same = (top, left, rows.count, columns.count) == (0, 0, height, width)
+        return image if same else image[top : top + rows.count, left : left + columns.count]
+    if max(rows.step, columns.step) > MAX_PREFILTER:
+        return _pillow(image, rows, columns)
+    if rows.step > 1.0 or columns.step > 1.0:
+        image = cv2.sepFilter2D(image, -1, _taps(columns.step), _taps(rows.step), borderType=cv2.BORDER_REPLICATE)
+    size, shape = (columns.count, rows.count), (rows.count, columns.count, channels)
+    if rows.covers(height) and columns.covers(width):
+        return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR).reshape(shape)
+    image = image.reshape(height, width, channels)
+    if channels <= 4:
+        return _warped(image, rows, columns).reshape(shape)
+    return np.dstack([_warped(image[:, :, channel], rows, columns) for channel in range(channels)])
+
+
+def _warped(image: np.ndarray, rows: Axis, columns: Axis) -> np.ndarray:
+    matrix = np.array([[columns.step, 0.0, columns.start], [0.0, rows.step, rows.start]])
+    how = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    return cv2.warpAffine(image, matrix, (columns.count, rows.count), flags=how, borderMode=cv2.BORDER_REPLICATE)
+
+
+def _box(rows: Axis, columns: Axis, height: int, width: int) -> tuple[float, float, float, float]:
+    """Left, top, right, bottom of what the pixels show."""
+    left, top = columns.start - (columns.step - 1) / 2, rows.start - (rows.step - 1) / 2
+    right, bottom = left + columns.step * columns.count, top + rows.step * rows.count
+    return max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height))
+
+
+def _pillow(image: np.ndarray, rows: Axis, columns: Axis) -> np.ndarray:
     old_height, old_width, channels = image.shape
-    if (old_height, old_width) == (height, width):
-        return image
-    down, across = old_height / height, old_width / width
-    if max(down, across) > MAX_PREFILTER:
-        return _pillow(image, height, width)
-    if down > 1.0 or across > 1.0:
-        image = cv2.sepFilter2D(image, -1, _taps(across), _taps(down), borderType=cv2.BORDER_REPLICATE)
-    return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR).reshape(height, width, channels)
-
-
-def _pillow(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    channels = image.shape[2]
+    size, box = (columns.count, rows.count), _box(rows, columns, old_height, old_width)
     if image.dtype == np.uint8 and channels == 3:
-        return np.array(Image.fromarray(np.ascontiguousarray(image)).resize((width, height), Image.Resampling.BILINEAR))
-    out = np.empty((height, width, channels), image.dtype)
+        return np.array(Image.fromarray(np.ascontiguousarray(image)).resize(size, Image.Resampling.BILINEAR, box))
+    out = np.empty((rows.count, columns.count, channels), image.dtype)
     for channel in range(channels):
         plane = Image.fromarray(np.ascontiguousarray(image[:, :, channel]))
-        out[:, :, channel] = np.asarray(plane.resize((width, height), Image.Resampling.BILINEAR))
+        out[:, :, channel] = np.asarray(plane.resize(size, Image.Resampling.BILINEAR, box))
     return out

@@ -9,7 +9,10 @@ from PIL import Image
 
 from data.material import picture
 from loaderd.core.draws import Draws
-from loaderd.data.ops import OpError, as_float, checked, crop_box, make_op
+from loaderd.data.ops import OpError, as_float, check, crop_box, make_op
+from loaderd.data.ops import picture as as_picture
+from loaderd.data.origin import Raster
+from loaderd.data.view import View
 
 GOLDEN_BOXES = [(0, 1, 372, 420), (0, 38, 288, 359), (119, 308, 196, 149), (47, 35, 286, 222)]
 GOLDEN_CROPS = [(6, 2), (3, 7), (1, 8), (8, 1), (2, 3), (3, 7)]
@@ -33,7 +36,9 @@ class Given(Draws):
 
 def run(name: str, image: np.ndarray, draws: Draws | None = None, number: int = 0, **args: Any) -> np.ndarray:
     before = image.copy()
-    out = make_op(name, args, number)[0](image, draws or Draws(0, 0, 0))
+    view = View(Raster(image))
+    make_op(name, args, number)[0](view, draws or Draws(0, 0, 0))
+    out = view.pixels()
     np.testing.assert_array_equal(image, before)
     return out
 
@@ -187,7 +192,7 @@ def test_to_chw_is_contiguous_and_planar() -> None:
 def test_what_is_no_picture_is_refused_naming_op_and_field() -> None:
     for value in (np.zeros(3), np.zeros((2, 2), np.uint8), np.zeros((2, 2, 3), np.int16), np.zeros((0, 2, 3), np.uint8)):
         with pytest.raises(OpError, match="resize cannot work on field 'x'"):
-            checked(value, "resize", "x")
+            check(View(Raster(as_picture(value, "resize", "x"))), "resize", "x")
 
 
 def test_draws_depend_on_place_and_sample_and_on_nothing_else() -> None:

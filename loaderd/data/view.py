@@ -1,0 +1,175 @@
+"""A picture not made yet: where its pixels come from, and what has been asked for so far, carried out once at the end.
+
+Ops add to the plan; nothing is decoded or computed until `pixels`. The plan is: a box of the origin, brought to a size, of which a
+window is cut out, which may be mirrored, whose levels may be looked up in a table, whose channels may come first. What doesn't fit into
+that order any more (a second resize, padding) carries out what there is and begins a new plan on the result.
+
+Since the plan is known before a pixel is decoded, a JPEG is decoded only where the window needs it, and at the smallest of its scales
+that still has more pixels than are wanted.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+
+import cv2
+import numpy as np
+
+from loaderd.data.origin import LEAST_SIDE, Coded, Origin, Part, Raster
+from loaderd.data.resize import Axis, reach, resample
+
+
+class View:
+    """height, width, channels, dtype: of the picture as planned so far. planar: channels come first in the end. levels: float32, channels
+    x 256; level v of channel c becomes levels[c, v] (only a picture of bytes may have them)."""
+
+    __slots__ = (
+        "_box", "_flipped", "_loaded", "_origin", "_size", "_window", "channels", "height", "levels", "planar", "width",
+    )  # fmt: skip
+
+    def __init__(self, origin: Origin) -> None:
+        self.planar = False
+        self._begin(origin)
+
+    def _begin(self, origin: Origin) -> None:
+        self._origin = origin
+        self.height, self.width, self.channels = origin.height, origin.width, origin.channels
+        self._box = (0, 0, self.height, self.width)  # top, left, bottom, right
+        self._size = (self.height, self.width)  # that the box is brought to
+        self._window = (0, 0)  # top, left in that size; height and width are the window's
+        self._flipped = False
+        self.levels: np.ndarray | None = None
+        self._loaded: tuple[np.ndarray, Axis, Axis] | None = None
+
+    # -- planning
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._origin.dtype if self.levels is None else self.levels.dtype
+
+    def crop(self, top: int, left: int, height: int, width: int) -> None:
+        """Keep this part, which lies inside."""
+        if self._flipped:
+            left = self.width - left - width
+        y, x = self._window[0] + top, self._window[1] + left
+        if self._resized:
+            self._window = (y, x)
+        else:
+            y, x = self._box[0] + top, self._box[1] + left
+            self._box, self._size = (y, x, y + height, x + width), (height, width)
+        self.height, self.width = height, width
+
+    def resize(self, height: int, width: int) -> None:
+        if (height, width) == (self.height, self.width):
+            return
+        if self._resized or self.levels is not None:
+            self._settle()
+        self._size = (height, width)
+        self.height, self.width = height, width
+
+    def flip(self) -> None:
+        """Mirror left and right."""
+        self._flipped = not self._flipped
+
+    def pad(self, top: int, bottom: int, left: int, right: int) -> None:
+        """Zeros around it."""
+        self._settle()
+        assert isinstance(self._origin, Raster)
+        self._begin(Raster(np.pad(self._origin.array, ((top, bottom), (left, right), (0, 0)))))
+
+    def become(self, array: np.ndarray) -> None:
+        """Go on with this height x width x channels array, made of what `settled` returned."""
+        self._begin(Raster(array))
+
+    def settled(self) -> np.ndarray:
+        """What has been planned so far as height x width x channels, not to be written to; the plan begins anew with it."""
+        self._settle()
+        assert isinstance(self._origin, Raster)
+        return self._origin.array
+
+    @property
+    def _resized(self) -> bool:
+        box = self._box
+        return self._size != (box[2] - box[0], box[3] - box[1])
+
+    def _settle(self) -> None:
+        self._begin(Raster(self._flat()))
+
+    # -- carrying out
+
+    @property
+    def stored(self) -> bool:
+        """True if pixels have yet to be decoded."""
+        return isinstance(self._origin, Coded) and self._loaded is None
+
+    def load(self) -> None:
+        """Decode what is needed. Raises ImageError."""
+        if self._loaded is None:
+            self._loaded = self._load(self._eighths())
+
+    def pixels(self) -> np.ndarray:
+        """The picture: height x width x channels, or channels first. It may share memory with the array that it was begun with, and is
+        that array if nothing was to be done. Raises ImageError."""
+        if not self.planar:
+            return self._flat()
+        image, levels = self._geometry(), self.levels
+        if self.channels > 4 or image.dtype != np.uint8:
+            return np.ascontiguousarray(self._leveled(image).transpose(2, 0, 1))
+        out = np.empty((self.channels, *image.shape[:2]), np.uint8 if levels is None else np.float32)
+        if levels is None:
+            cv2.split(image, list(out))
+        else:
+            for channel, plane in enumerate(cv2.split(image)):
+                cv2.LUT(plane, levels[channel], dst=out[channel])
+        return out
+
+    def _flat(self) -> np.ndarray:
+        return self._leveled(self._geometry())
+
+    def _leveled(self, image: np.ndarray) -> np.ndarray:
+        levels = self.levels
+        if levels is None:
+            return image
+        if self.channels > 4:
+            return levels[np.arange(self.channels), image]
+        table = np.ascontiguousarray(levels.T).reshape(1, 256, self.channels)
+        return cv2.LUT(np.ascontiguousarray(image), table).reshape(image.shape)
+
+    def _geometry(self) -> np.ndarray:
+        self.load()
+        assert self._loaded is not None
+        image, rows, columns = self._loaded
+        self._loaded = None
+        image = resample(image, rows, columns)
+        return cv2.flip(image, 1).reshape(image.shape) if self._flipped else image
+
+    def _eighths(self) -> int:
+        """The smallest scale at which the box has no fewer pixels than are wanted of it."""
+        (top, left, bottom, right), (height, width) = self._box, self._size
+        if min(height, width) < LEAST_SIDE:
+            return 8
+        return min(e for e in self._origin.scales if e == 8 or ((bottom - top) * e >= 8 * height and (right - left) * e >= 8 * width))
+
+    def _load(self, eighths: int) -> tuple[np.ndarray, Axis, Axis]:
+        (top, left, bottom, right), (height, width) = self._box, self._size
+        step = 8 // eighths
+        y0, y1, rows = _axis(top / step, bottom / step, height, self._window[0], self.height)
+        x0, x1, columns = _axis(left / step, right / step, width, self._window[1], self.width)
+        origin = self._origin
+        if isinstance(origin, Raster):
+            return origin.read(Part(y0, x0, y1, x1)), rows, columns
+        try:
+            return origin.read(Part(y0, x0, y1, x1, eighths)), rows, columns
+        except ValueError:
+            self._origin = origin.whole()
+        return self._load(8)
+
+
+def _axis(begin: float, end: float, size: int, first: int, count: int) -> tuple[int, int, Axis]:
+    """(first source pixel, end, axis) that `count` pixels from `first` on need, where `size` pixels show [begin, end) of the source."""
+    step = (end - begin) / size
+    start = begin + (first + 0.5) * step - 0.5
+    around = reach(step)
+    low = max(floor(begin), floor(start) - around)
+    high = min(ceil(end), floor(start + (count - 1) * step) + around + 2)
+    return low, high, Axis(start - low, step, count)
