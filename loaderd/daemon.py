@@ -135,6 +135,8 @@ class Daemon:
             raise CannotServe(f"{s.socket}: {error.strerror or error}; set another [daemon] socket") from None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.on_signal(number, functools.partial(self._signalled, number))
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # what a scheduler sends to all of a job, for the trainer to save its state
+            loop.on_signal(number, functools.partial(self._log, "info", f"{number.name} is the trainer's affair: nothing is done"))
         self._pool = self._make_pool(
             loop,
             self._plans,
@@ -230,6 +232,8 @@ class Daemon:
         streams = report.stream_counts((name, stream.order.samples) for name, stream in self._streams.items())
         facts = {"socket": s.socket, "workers": self._workers} if s.log_format == "json" else {}
         self._log.say("info", f"ready: {s.socket}; streams {streams}; {self._workers} workers", facts)
+        for text in budget.too_many(s.num_workers, budget.own_cpu_count()):
+            self._log("warning", text)
         self._tell_starter("ready")
         systemd.notify("READY=1", self._env)
         self._reception.open(self._streams)

@@ -116,6 +116,16 @@ def own_cpu_count() -> int:
     return cpu_count(affinity=len(os.sched_getaffinity(0)), cpus=os.cpu_count() or 1)
 
 
+def too_many(workers: int | None, cpus: int) -> list[str]:
+    """A line about more workers than CPUs, where somebody asked for them by number."""
+    if workers is None or workers <= cpus:
+        return []
+    quota = f"{cpus} CPU{'' if cpus == 1 else 's'}"
+    return [
+        f"num_workers = {workers}, and affinity and CPU quota give {quota}: more is worth it only for samples that wait, not for those that compute"
+    ]
+
+
 def size(count: int) -> str:
     """1.5 GiB (1610612736 bytes): for people and for arithmetic."""
     value, unit = float(count), 0
