@@ -29,7 +29,7 @@ class Records:
 
 def database(folder: Path, kind: str, n: int = RECORDS) -> Path:
     """The packed LMDB of a kind, made if it isn't there."""
-    from loaderd.data.pack import pack_dataset
+    from loaderd.data.packers import pack_dataset
 
     target = folder / f"{kind}-{n}.lmdb"
     if not target.exists():
