@@ -18,6 +18,10 @@ import numpy as np
 from loaderd.data.origin import LEAST_SIDE, Coded, Origin, Part, Raster
 from loaderd.data.resize import Axis, reach, resample
 
+# From which shrink on (source pixels a pixel, the less of the two axes) a JPEG is decoded at so many eighths. What decoders do to shrink
+# is not quite the same for each pixel of a block; what is left to `resample` has to be enough to even that out.
+LEAST_SHRINK = {8: 0.0, 4: 3.0, 2: 8.0, 1: 20.0}
+
 
 class View:
     """height, width, channels, dtype: of the picture as planned so far. planar: channels come first in the end. levels: float32, channels
@@ -144,11 +148,12 @@ class View:
         return cv2.flip(image, 1).reshape(image.shape) if self._flipped else image
 
     def _eighths(self) -> int:
-        """The smallest scale at which the box has no fewer pixels than are wanted of it."""
+        """The smallest scale that leaves pixels enough."""
         (top, left, bottom, right), (height, width) = self._box, self._size
         if min(height, width) < LEAST_SIDE:
             return 8
-        return min(e for e in self._origin.scales if e == 8 or ((bottom - top) * e >= 8 * height and (right - left) * e >= 8 * width))
+        shrink = min((bottom - top) / height, (right - left) / width)
+        return min(eighths for eighths in self._origin.scales if shrink >= LEAST_SHRINK[eighths])
 
     def _load(self, eighths: int) -> tuple[np.ndarray, Axis, Axis]:
         (top, left, bottom, right), (height, width) = self._box, self._size
