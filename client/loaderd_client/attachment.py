@@ -91,12 +91,15 @@ class Attachment:
         then that whatever was announced may be announced again: a lost message costs a second, never a batch.
         """
         wait = Wait(time.monotonic(), limits)
-        self.tell(waiting=True)
+        told = False
         while True:
             self._listen(wait)
             batch = self.take()
             if batch is not None:
                 return batch
+            if not told:  # a batch that was only unread needs no message
+                told = True
+                self.tell(waiting=True)
             if self._failure is not None:
                 raise from_name(self._failure.error, self._failure.text)
             if self._ended:
