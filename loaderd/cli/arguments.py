@@ -86,6 +86,11 @@ def _pack(made: argparse.ArgumentParser) -> None:
     made.add_argument("src", metavar="SRC", help="the folder, or pkg.module:Class")
     made.add_argument("db", metavar="DB", help="the database to write")
     made.add_argument("--args", type=_json_object, default={}, metavar="JSON", help="keyword arguments of the dataset's class")
+    made.add_argument(
+        "--random-access",
+        action=argparse.BooleanOptionalAction,
+        help="imagefolder: rewrite JPEGs, without loss, so that a crop is decoded without the rest of the image (default: if it can be done here)",
+    )
 
 
 def _preview(made: argparse.ArgumentParser) -> None:

@@ -16,8 +16,10 @@ SHOWN_BAD = 20
 def run(args: argparse.Namespace) -> int:
     if args.kind != "dataset" and args.args:
         raise CommandError(f"--args is for pack dataset; {args.kind} takes none", USAGE)
+    if args.kind == "dataset" and args.random_access is not None:
+        raise CommandError("--random-access is for pack imagefolder; what a dataset returns is stored as it comes", USAGE)
     need("lmdb", "simplejpeg", "cv2", "PIL")
-    from loaderd.data import packers
+    from loaderd.data import packers, transcode
     from loaderd.data.faults import SourceError
 
     with Progress("samples") as progress:
@@ -31,7 +33,10 @@ def run(args: argparse.Namespace) -> int:
 
         try:
             if args.kind == "imagefolder":
-                report = packers.pack_imagefolder(args.src, args.db, progress=progress, bad=bad)
+                wanted = args.random_access is not False
+                if wanted and not transcode.can_rewrite():
+                    progress.say(f"loaderd: JPEGs keep their bytes: {transcode.HELP}")
+                report = packers.pack_imagefolder(args.src, args.db, progress=progress, bad=bad, random_access=wanted)
             else:
                 sys.path.insert(0, os.getcwd())
                 report = packers.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)
@@ -49,6 +54,8 @@ def _tell(report) -> None:  # a PackReport; its type would cost the imports
         sys.stderr.write("loaderd: the source has changed since an earlier run was broken off: everything was packed anew\n")
     elif report.resumed_at:
         sys.stderr.write(f"loaderd: went on at sample {report.resumed_at:,}, where an earlier run was broken off\n")
+    for remark, count in report.tally:
+        sys.stderr.write(f"loaderd: {count:,} {'image' if count == 1 else 'images'} {remark}\n")
     for note in report.notes:
         sys.stderr.write(f"loaderd: {note}\n")
     if report.bad_count:

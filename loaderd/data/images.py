@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import warnings
 from typing import Any
 
@@ -44,6 +45,7 @@ FORMATS = (
     "XBM",
     "PSD",
 )
+_QUIET = threading.Lock()  # which warnings are shown is the process's, not a thread's
 PLAIN = {"rgb": "RGB", "gray": "L"}
 
 
@@ -126,7 +128,7 @@ def _formats() -> list[str]:
 
 def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
     try:
-        with warnings.catch_warnings():
+        with _QUIET, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data), formats=_formats()) as image:
                 allowed(image.height, image.width)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
@@ -24,6 +24,8 @@ from loaderd.data.sample import Sample
 BATCH_BYTES = 16 << 20
 BATCH_SAMPLES = 2_000
 LISTED = 1_000  # bad samples that the report names; all are counted
+KINDS = 32  # different remarks that are counted apart
+OTHER = "other"
 
 OnProgress = Callable[[int, int], None]  # (looked at, of how many)
 OnBad = Callable[[str, str], None]  # (name, reason)
@@ -34,7 +36,7 @@ class PackReport:
     """What was packed. bad: (name, reason) of the first LISTED ones left out, bad_count of them in all.
 
     resumed_at: samples looked at by an earlier run that was broken off; 0: none. restarted: there was one, of another source, and it was
-    thrown away. notes: further lines for the user.
+    thrown away. tally: what became of how many, in words. notes: further lines for the user.
     """
 
     path: str
@@ -46,7 +48,15 @@ class PackReport:
     bad_count: int
     resumed_at: int
     restarted: bool
+    tally: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
+
+
+class Made(NamedTuple):
+    """A sample to be stored. remark: what became of it, for the report's tally; "": nothing worth telling."""
+
+    sample: Sample
+    remark: str = ""
 
 
 class Samples(Protocol):
@@ -63,8 +73,8 @@ class Samples(Protocol):
         """ "dict" or "tuple"; asked for after each sample."""
         ...
 
-    def each(self, start: int) -> Iterator[tuple[bytes, Callable[[], Sample]]]:
-        """From number `start` on: a name, and what makes the sample or raises SampleFault."""
+    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], Made]]]:
+        """From number `start` on: a name, and what makes the sample or raises SampleFault. It is closed when no more are wanted."""
         ...
 
 
@@ -80,10 +90,11 @@ class State:
     bad: tuple[tuple[str, str], ...] = ()
     form: str = "dict"
     fields: tuple[tuple[str, int, str, tuple[int, ...]], ...] = field(default=())
+    tally: tuple[tuple[str, int], ...] = ()
 
     def to_bytes(self) -> bytes:
         return msgpack.packb(
-            [self.fingerprint, self.seen, self.count, self.chain, self.bad_count, self.bad, self.form, self.fields],
+            [self.fingerprint, self.seen, self.count, self.chain, self.bad_count, self.bad, self.form, self.fields, self.tally],
             unicode_errors="backslashreplace",
         )
 
@@ -91,14 +102,22 @@ class State:
     def from_bytes(cls, data: bytes) -> State | None:
         """The state, or None if it is none of this version's."""
         try:
-            fingerprint, seen, count, chain, bad_count, bad, form, fields = msgpack.unpackb(data, use_list=False)
+            fingerprint, seen, count, chain, bad_count, bad, form, fields, tally = msgpack.unpackb(data, use_list=False)
         except Exception:  # noqa: BLE001 - msgpack raises many kinds; whatever it is, it cannot be gone on with
             return None
-        return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields)
+        return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields, tally)
 
     def with_sample(self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]) -> State:
         chain = hashlib.blake2b(self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16).digest()
         return replace(self, seen=self.seen + 1, count=self.count + 1, chain=chain, form=form, fields=self.fields or described())
+
+    def with_remark(self, remark: str) -> State:
+        if not remark:
+            return self
+        counts = dict(self.tally)
+        known = remark if remark in counts or len(counts) < KINDS else OTHER
+        counts[known] = counts.get(known, 0) + 1
+        return replace(self, tally=tuple(counts.items()))
 
     def with_bad(self, name: str, reason: str) -> State:
         listed = self.bad if len(self.bad) >= LISTED else (*self.bad, (name, reason))
@@ -162,16 +181,17 @@ class _Run:
 
     def go(self) -> None:
         self._on_progress(self.state.seen, self._samples.total)
-        for name, make in self._samples.each(self.state.seen):
-            self._take(name, make)
-            self._on_progress(self.state.seen, self._samples.total)
-            if self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_SAMPLES:
-                self._flush()
+        with closing(self._samples.each(self.state.seen)) as samples:
+            for name, make in samples:
+                self._take(name, make)
+                self._on_progress(self.state.seen, self._samples.total)
+                if self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_SAMPLES:
+                    self._flush()
         self._flush()
 
-    def _take(self, name: bytes, make: Callable[[], Sample]) -> None:
+    def _take(self, name: bytes, make: Callable[[], Made]) -> None:
         try:
-            sample = make()
+            sample, remark = make()
             value = own.pack_sample(sample, name if self._samples.named else b"")
         except (SampleFault, ValueError) as error:
             shown = name.decode("utf-8", "backslashreplace")
@@ -181,7 +201,7 @@ class _Run:
             return
         self._batch.append((own.sample_key(self.state.count), value))
         self._bytes += len(value)
-        self.state = self.state.with_sample(value, self._samples.form, lambda: _described(sample))
+        self.state = self.state.with_sample(value, self._samples.form, lambda: _described(sample)).with_remark(remark)
 
     def _flush(self) -> None:
         self._writer.put([(own.PART_KEY, self.state.to_bytes())], self._batch)
@@ -225,7 +245,7 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad, 
             raise SourceError(f"{target}: {error}") from None
         state = run.state
         return PackReport(
-            target, meta.count, meta.identity, size, meta.classes, state.bad, state.bad_count, run.resumed_at, restarted, notes
+            target, meta.count, meta.identity, size, meta.classes, state.bad, state.bad_count, run.resumed_at, restarted, state.tally, notes
         )  # fmt: skip
 
 

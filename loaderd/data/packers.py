@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from loaderd.data import transcode
 from loaderd.data.dataset import DatasetSource
 from loaderd.data.faults import SampleFault, SourceError
 from loaderd.data.folder import NO_LABEL, Listing
-from loaderd.data.images import decode
-from loaderd.data.pack import LISTED, OnBad, OnProgress, PackReport, pack
+from loaderd.data.images import codec_of, decode
+from loaderd.data.jpeg import NotRewritable
+from loaderd.data.origin import Part, look
+from loaderd.data.pack import LISTED, Made, OnBad, OnProgress, PackReport, pack
 from loaderd.data.plan import StreamPlan
 from loaderd.data.sample import Sample
+from loaderd.data.transcode import rewrite
 
 MAX_FILE = 1 << 30
+REWRITTEN, KEPT = "rewritten for random access", "kept as they are"
 
 
 def _quiet(*args: object) -> None:
@@ -26,24 +33,40 @@ def _quiet(*args: object) -> None:
 
 
 class _Folder:
-    """The images of a listing as samples: `image` as its file's bytes, `label` if there are classes."""
+    """The images of a listing as samples: `image` as its file's bytes or a JPEG rewritten, `label` if there are classes."""
 
     kind = "imagefolder"
     named = True
     form = "dict"
 
-    def __init__(self, listing: Listing, verify: bool) -> None:
+    def __init__(self, listing: Listing, verify: bool, means: str) -> None:
+        """means: what rewrites JPEGs for random access, "" if nothing does."""
         self._listing = listing
         self._verify = verify
+        self._means = means
         self.total = listing.total
-        self.fingerprint = f"{self.kind} {verify} {listing.fingerprint}"
+        # Two means may give different bytes, of the same pixels.
+        self.fingerprint = f"{self.kind} {verify} {means} {listing.fingerprint}"
         self.classes = listing.classes
 
-    def each(self, start: int) -> Iterator[tuple[bytes, Callable[[], Sample]]]:
-        for found in self._listing.files(start):
-            yield found.path, partial(self._make, found.path, found.label)
+    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], Made]]]:
+        """The work on a file is nearly all done without the interpreter's lock: threads are enough to use all cores."""
+        threads = len(os.sched_getaffinity(0))
+        pool = ThreadPoolExecutor(threads, "pack")
+        try:
+            ahead: deque[tuple[bytes, Future[Made]]] = deque()
+            for found in self._listing.files(start):
+                ahead.append((found.path, pool.submit(self._make, found.path, found.label)))
+                if len(ahead) > 2 * threads:
+                    path, future = ahead.popleft()
+                    yield path, future.result
+            while ahead:
+                path, future = ahead.popleft()
+                yield path, future.result
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def _make(self, path: bytes, label: int) -> Sample:
+    def _make(self, path: bytes, label: int) -> Made:
         try:
             with open(os.path.join(os.fsencode(self._listing.folder), path), "rb") as file:
                 data = file.read(MAX_FILE + 1)
@@ -51,22 +74,54 @@ class _Folder:
             raise SampleFault("read", type(error).__name__, error.strerror or str(error)) from None
         if len(data) > MAX_FILE:
             raise SampleFault("read", "ValueError", f"the file is larger than {MAX_FILE} bytes")
-        if self._verify:
-            decode(data)  # an ImageError is a ValueError, which makes it a bad sample
-        elif not data:
-            raise SampleFault("read", "ValueError", "the file is empty")
+        data, remark = self._stored(data)
         sample = Sample({"image": data}, encoded=("image",))
         if label != NO_LABEL:
             sample["label"] = np.array(label, np.int64)
-        return sample
+        return Made(sample, remark)
+
+    def _stored(self, data: bytes) -> tuple[bytes, str]:
+        """What is kept of a file, and what became of it. Raises ValueError if it is no image, which makes it a bad sample."""
+        remark = ""
+        if self._means and codec_of(data) == "jpeg":
+            try:
+                return _rewritten(data), REWRITTEN
+            except NotRewritable as error:
+                remark = f"{KEPT}: {str(error).partition(':')[0]}"
+        if self._verify:
+            decode(data)
+        elif not data:
+            raise SampleFault("read", "ValueError", "the file is empty")
+        return data, remark
 
 
-def pack_imagefolder(folder: str, target: str, *, progress: OnProgress = _quiet, bad: OnBad = _quiet, verify: bool = True) -> PackReport:
+def _rewritten(data: bytes) -> bytes:
+    """The JPEG for random access. That reads every coefficient, more strictly than decoders do; so that they take what comes out is known
+    from a pixel of it. Raises NotRewritable."""
+    out = rewrite(data)
+    try:
+        look(out, "rgb").read(Part(0, 0, 1, 1))
+    except ValueError as error:
+        raise NotRewritable(f"no decoder takes it: {error}") from None
+    return out
+
+
+def _means() -> str:
+    """What rewrites JPEGs here, as far as it decides about their bytes."""
+    return transcode.available().partition(" ")[0] if transcode.can_rewrite() else ""
+
+
+def pack_imagefolder(
+    folder: str, target: str, *, progress: OnProgress = _quiet, bad: OnBad = _quiet, verify: bool = True, random_access: bool = True
+) -> PackReport:
     """Pack a folder of images, one subfolder a class as torchvision's ImageFolder has it, or a flat folder without labels.
 
-    Files keep their bytes. verify: decode each, and leave out (and report) those that cannot be. Raises SourceError.
+    random_access: rewrite JPEGs without loss, so that a crop can be decoded without the rest of the image; the report's tally counts them,
+    and those that stay as they are with the reason. Everything else keeps its bytes, and so does all where nothing is there that rewrites.
+    verify: decode each, and leave out (and report) those that cannot be. Raises SourceError.
     """
     target = os.path.abspath(target)
+    means = _means() if random_access else ""
     with Listing(os.path.abspath(folder), _place(target)) as listing:
         notes = [f"{listing.ignored} files were ignored: no images by name, or beside the class folders"] if listing.ignored else []
         if listing.empty:
@@ -74,7 +129,7 @@ def pack_imagefolder(folder: str, target: str, *, progress: OnProgress = _quiet,
             notes.append(f"{len(listing.empty)} classes have no images: {', '.join(listing.empty[:5])}{more}")
         for name, reason in listing.unreadable:
             bad(name, reason)
-        report = pack(_Folder(listing, verify), target, progress, bad, tuple(notes))
+        report = pack(_Folder(listing, verify, means), target, progress, bad, tuple(notes))
         listed = (*listing.unreadable, *report.bad)[:LISTED]
         return replace(report, bad=listed, bad_count=report.bad_count + len(listing.unreadable))
 
@@ -96,13 +151,13 @@ class _Dataset:
     def form(self) -> str:
         return self._source.form or "dict"
 
-    def each(self, start: int) -> Iterator[tuple[bytes, Callable[[], Sample]]]:
+    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], Made]]]:
         for index in range(start, self.total):
             yield b"%d" % index, partial(self._make, index)
 
-    def _make(self, index: int) -> Sample:
+    def _make(self, index: int) -> Made:
         try:
-            return self._source.read(index, self._mode)
+            return Made(self._source.read(index, self._mode))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
             fault = SampleFault.of("read", error)
             raise SampleFault(fault.stage, fault.error, f"{fault.error}: {fault.message}", fault.traceback) from None

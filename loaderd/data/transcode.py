@@ -218,7 +218,7 @@ def _write(library: ctypes.CDLL, handle: int, picture: Picture, budget: int) -> 
         result = assembled(picture, interval, codes, lengths, out[:used].data)
         if len(result) <= budget:
             return result
-    raise NotRewritable(f"it would be longer than {budget} bytes")
+    raise NotRewritable("it would be much longer than before")
 
 
 def _by_jpegtran(picture: Picture, data: Data, budget: int) -> bytes:
@@ -233,7 +233,7 @@ def _by_jpegtran(picture: Picture, data: Data, budget: int) -> bytes:
         result = indexed(done.stdout)
         if len(result) <= budget:
             return result
-    raise NotRewritable(f"it would be longer than {budget} bytes")
+    raise NotRewritable("it would be much longer than before")
 
 
 def indexed(data: Data) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from PIL import Image
 
 from cli.place import DEADLINE_S, Place
 
@@ -24,6 +25,18 @@ def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) 
     assert "loaderd: left out: a/broken.png: " in done.stderr
     assert "1 bad sample was left out" in done.stderr
     assert "1 files were ignored" in done.stderr
+
+
+def test_jpegs_are_rewritten_for_random_access_unless_told_not_to(place: Place) -> None:
+    photos = place.folder / place.images()
+    for path in sorted(photos.rglob("*.png"))[:3]:
+        with Image.open(path) as image:
+            image.save(path.with_suffix(".jpg"), quality=90)
+    done = place.cli("pack", "imagefolder", str(photos), "photos.lmdb")
+    assert (
+        "loaderd: 3 images rewritten for random access" in done.stderr or "JPEGs keep their bytes: nothing here can rewrite" in done.stderr
+    )
+    assert "rewritten" not in place.cli("pack", "imagefolder", str(photos), "plain.lmdb", "--no-random-access").stderr
 
 
 def test_a_dataset_is_packed_by_name_with_its_arguments(place: Place) -> None:
@@ -42,6 +55,7 @@ def test_a_dataset_is_packed_by_name_with_its_arguments(place: Place) -> None:
         (["dataset", "nowhere:A", "a.lmdb"], 3, "nowhere"),
         (["imagefolder", ".", "a.lmdb", "--args", "{}"], 3, "holds no images"),
         (["imagefolder", ".", "a.lmdb", "--args", '{"n": 1}'], 2, "--args is for pack dataset"),
+        (["dataset", "mine:Numbers", "a.lmdb", "--random-access"], 2, "--random-access is for pack imagefolder"),
     ],
 )
 def test_what_cannot_be_packed_says_why_and_leaves_nothing(place: Place, args: list[str], code: int, said: str) -> None:

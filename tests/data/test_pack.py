@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 from data.material import coded, picture, silent
-from loaderd.data import own, pack
+from loaderd.data import own, pack, packers, restart, transcode
 from loaderd.data.faults import SourceError
+from loaderd.data.images import decode
 from loaderd.data.packers import pack_dataset, pack_imagefolder
 from loaderd.data.plan import StreamPlan
 from loaderd.data.recipe import Recipe
@@ -268,6 +269,93 @@ def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Pat
         assert (first["t"], first["b"], first["x"].shape, first["big"].sum()) == ("wörter", b"\xff\xd8\xff", (0, 3), 9000 * 8999 // 2)
         assert (second["t"], second["b"], second["x"].shape) == ("", b"", (2, 3))
         del first, second
+
+
+needs_means = pytest.mark.skipif(not transcode.can_rewrite(), reason="nothing here can rewrite JPEGs")
+
+
+def stored(path: Path) -> dict[str, bytes]:
+    with Source(StreamPlan("t", lmdb=str(path))) as source:
+        return {source.key(index): bytes(source.read(index)["image"]) for index in range(source.total)}
+
+
+def photos(folder: Path, count: int = 6) -> Path:
+    """JPEGs, and a few images that cannot be rewritten."""
+    for at in range(count):
+        path = folder / "ba"[at % 2] / f"{at:03d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(coded(picture(200 + at, 240, seed=at), "JPEG", quality=90, progressive=at % 3 == 1))
+    (folder / "a" / "cmyk.jpg").write_bytes(coded(Image.fromarray(picture(64, 80)).convert("CMYK"), "JPEG"))
+    (folder / "a" / "some.png").write_bytes(coded(picture()))
+    (folder / "a" / "gray.jpg").write_bytes(coded(Image.fromarray(picture(64, 80)).convert("L"), "JPEG"))
+    return folder
+
+
+@needs_means
+def test_jpegs_are_rewritten_and_show_the_same_pixels_and_the_report_says_how_many(tmp_path: Path) -> None:
+    source = photos(tmp_path / "src")
+    report = pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert (report.samples, report.bad_count) == (9, 0)
+    assert dict(report.tally) == {"rewritten for random access": 7, "kept as they are: 4 components (CMYK has 4), not 1 or 3": 1}
+    values = stored(tmp_path / "db")
+    for name, value in values.items():
+        old = (source / name).read_bytes()
+        assert (restart.read(value) is None) == (name in ("a/cmyk.jpg", "a/some.png")) == (value == old)
+        np.testing.assert_array_equal(decode(value), decode(old))
+
+
+@needs_means
+@pytest.mark.parametrize("wanted", [True, False])
+def test_jpegs_keep_their_bytes_if_asked_or_where_nothing_can_rewrite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    source = photos(tmp_path / "src")
+    if wanted:
+        monkeypatch.setattr(transcode, "can_rewrite", lambda: False)
+    report = pack_imagefolder(str(source), str(tmp_path / "db"), random_access=wanted)
+    assert report.tally == ()
+    values = stored(tmp_path / "db")
+    assert len(values) == 9
+    assert all(value == (source / name).read_bytes() for name, value in values.items())
+
+
+@needs_means
+def test_a_damaged_jpeg_is_bad_and_one_that_only_decoders_can_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = photos(tmp_path / "src")
+    (source / "a" / "cut.jpg").write_bytes(coded(picture(200, 240), "JPEG")[:2000])
+
+    def refused(data: bytes) -> bytes:
+        out = transcode.rewrite(data)
+        at = out.index(b"\xff\xc0") + 11  # the sampling of its first component, which decoders do not know then
+        return out[:at] + b"\x53" + out[at + 1 :]
+
+    report = pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert [name for name, _ in report.bad] == ["a/cut.jpg"]
+    monkeypatch.setattr(packers, "rewrite", refused)
+    report = pack_imagefolder(str(source), str(tmp_path / "other"))
+    assert dict(report.tally)["kept as they are: no decoder takes it"] == 7
+    assert stored(tmp_path / "other")["a/gray.jpg"] == (source / "a" / "gray.jpg").read_bytes()
+
+
+@needs_means
+def test_a_pack_of_jpegs_killed_with_9_ends_the_same_and_counts_all(tmp_path: Path) -> None:
+    source = photos(tmp_path / "src", 20)
+    expected = pack_imagefolder(str(source), str(tmp_path / "undisturbed"))
+    for at in (7, 13):
+        killed(source, tmp_path / "db", at)
+    report = pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert report.resumed_at == 10
+    assert (report.identity, report.tally) == (expected.identity, expected.tally)
+    assert contents(tmp_path / "db") == contents(tmp_path / "undisturbed")
+
+
+@needs_means
+def test_a_pack_that_goes_on_without_what_rewrote_its_first_images_begins_anew(tmp_path: Path) -> None:
+    source = photos(tmp_path / "src", 20)
+    killed(source, tmp_path / "db", 8)
+    report = pack_imagefolder(str(source), str(tmp_path / "db"), random_access=False)
+    assert report.restarted
+    assert report.tally == ()
 
 
 def test_memory_does_not_grow_with_the_number_of_files(tmp_path: Path) -> None:
