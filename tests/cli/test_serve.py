@@ -58,4 +58,4 @@ def test_whoever_waits_on_the_pipe_of_an_embedded_daemon_gets_the_lines_of_a_fau
     os.close(write)
     assert daemon.wait(DEADLINE_S) == 2
     with open(read) as pipe:
-        assert pipe.read() == f"{place.folder}/config.toml: streams.train.sede: 1: unknown key; did you mean 'seed'?"
+        assert pipe.read() == f"ConfigError: {place.folder}/config.toml: streams.train.sede: 1: unknown key; did you mean 'seed'?"
