@@ -67,5 +67,6 @@ def user_traceback(error: BaseException) -> str:
     hidden = error.__suppress_context__ or error.__context__ is None
     if first is None and error.__cause__ is None and hidden:
         return ""
-    text = "".join(tb.format_exception(type(error), error, first, limit=50))
+    parts = (part.rstrip("\n") for part in tb.format_exception(type(error), error, first, limit=50))
+    text = "".join(_cut(part, MAX_MESSAGE) + "\n" for part in parts)  # else a message of megabytes leaves no room for where it was
     return text if len(text) <= MAX_TRACEBACK else text[:4_000] + "\n...\n" + text[-(MAX_TRACEBACK - 4_010) :]

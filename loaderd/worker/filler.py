@@ -44,6 +44,9 @@ class Filler:
     def run(self, job: Job) -> Done:
         """Do the job. The data is looked at before and after: what was read while it changed is not delivered.
 
+        The stamp stays on the last row: whoever sends the answer clears it, so that user code which has damaged the process in such a way
+        that no answer can be sent is found out.
+
         Raises whatever opening the stream raises, KeyError for an unknown stream or segment.
         """
         watch = Stopwatch()
@@ -58,7 +61,6 @@ class Filler:
         if changed:
             outcome = Outcome()
         seconds = watch.seconds()
-        self._line.idle()
         return Done(
             job.job,
             outcome.bad,

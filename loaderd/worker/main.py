@@ -102,6 +102,7 @@ class Worker:
     def _obey(self, order: object, fds: list[int]) -> None:
         if isinstance(order, Job):
             self._channel.send(self._filler.run(order))
+            self._line.idle()
         elif isinstance(order, Map):
             self._mapped[order.segment.segment] = MappedSegment(order, fds[0])
             os.close(fds[0])
