@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from loaderd.data import own
 from loaderd.data.faults import SourceError, user_traceback
@@ -57,6 +59,11 @@ class OwnLayout:
         if value is None:
             raise BadValue(f"{self._store.path} has no sample {index}: the database is damaged")
         return value
+
+    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview] | None:
+        """The stored values of these samples; None if one isn't there. Raises SourceError for a damaged page."""
+        keys = np.asarray(indices, ">u8").tobytes()
+        return self._store.get_many([keys[at : at + 8] for at in range(0, len(keys), 8)])
 
     def read(self, index: int, mode: str) -> Sample:
         return own.unpack_sample(self._value(index))

@@ -80,16 +80,16 @@ def sample_key(index: int) -> bytes:
     return INDEX.pack(index)
 
 
-def _places(start: int, parts: Iterable[Part]) -> list[int]:
+def places(start: int, parts: Iterable[Part]) -> list[int]:
     """Where each buffer begins in the value, behind a head that ends at `start`; the last entry is the value's size."""
-    places: list[int] = []
+    found: list[int] = []
     at = start
     for part in parts:
         to = 1 if part.kind >= Kind.ENCODED else 64 if part.size >= BIG else 8
         at += -(at + PAGE_HEAD) % to
-        places.append(at)
+        found.append(at)
         at += part.size
-    return [*places, at]
+    return [*found, at]
 
 
 def part_of(name: str, value: Any, sample: Sample) -> tuple[Part, Any]:
@@ -108,16 +108,21 @@ def part_of(name: str, value: Any, sample: Sample) -> tuple[Part, Any]:
     return Part(name, Kind.BYTES, "", (), len(value)), value
 
 
+def pack_head(parts: Iterable[Part]) -> bytes:
+    head: bytes = msgpack.packb([[p.name, int(p.kind), p.dtype, list(p.shape), p.size] for p in parts])
+    return head
+
+
 def pack_sample(sample: Sample, name: bytes = b"") -> bytes:
     """The value of one sample. The same sample gives the same bytes. Raises ValueError for text that is not UTF-8 (lone surrogates)."""
     parts, buffers = zip(*[part_of(field_name, value, sample) for field_name, value in sample.items()], strict=True)
-    head = msgpack.packb([[p.name, int(p.kind), p.dtype, list(p.shape), p.size] for p in parts])
+    head = pack_head(parts)
     start = SIZES.size + len(head) + len(name)
-    places = _places(start, parts)
-    out = bytearray(places[-1])
+    begins = places(start, parts)
+    out = bytearray(begins[-1])
     SIZES.pack_into(out, 0, len(head), len(name))
     out[SIZES.size : start] = head + name
-    for at, data in zip(places, buffers, strict=False):
+    for at, data in zip(begins, buffers, strict=False):
         out[at : at + len(data)] = data
     return bytes(out)
 
@@ -195,11 +200,11 @@ def unpack_sample(value: bytes | memoryview) -> Sample:
     Raises Damaged, and nothing else.
     """
     parts, start = read_head(value)
-    places = _places(start, parts)
-    if places[-1] != len(value):
-        raise Damaged(f"its fields need {places[-1]} bytes, the value has {len(value)}")
+    begins = places(start, parts)
+    if begins[-1] != len(value):
+        raise Damaged(f"its fields need {begins[-1]} bytes, the value has {len(value)}")
     sample = Sample()
-    for part, at in zip(parts, places, strict=False):
+    for part, at in zip(parts, begins, strict=False):
         data = memoryview(value)[at : at + part.size]
         if part.kind <= Kind.PICTURE:
             array = np.frombuffer(data, part.dtype).reshape(part.shape) if part.size else np.zeros(part.shape, part.dtype)

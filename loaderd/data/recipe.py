@@ -9,6 +9,7 @@ import numpy as np
 
 from loaderd.core.draws import Draws
 from loaderd.core.jobs import Stage
+from loaderd.data.bulk import Bulk
 from loaderd.data.collate import Batch, batch_of
 from loaderd.data.faults import SampleFault, SourceError
 from loaderd.data.ops import FLAT, OpError, Run, check, make_op, picture
@@ -280,6 +281,11 @@ class Recipe:
     def fit(self, sample: Sample, specs: tuple[FieldSpec, ...]) -> None:
         """Raises SampleFault ("check") if the sample's fields, dtypes or (unless a collate function is used) shapes are not these."""
         check_fit(sample, specs, self.collated, self._where)
+
+    def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
+        """What makes rows of these fields without a sample for each, with the same bytes as `make`; None unless samples are delivered as
+        they are stored, as arrays of numbers. A row that it can't make is to be made by `make`, which tells why."""
+        return None if self._steps or self.collated else self._source.bulk(specs)
 
     # -- collating
 

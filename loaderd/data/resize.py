@@ -55,7 +55,7 @@ class Axis(NamedTuple):
 
     start: float
     step: float
-    count: int
+    pixels: int
 
     @property
     def begin(self) -> int | None:
@@ -65,7 +65,7 @@ class Axis(NamedTuple):
 
     def covers(self, size: int) -> bool:
         """True if the pixels show a source of `size` pixels from edge to edge."""
-        return abs(self.start - (self.step - 1) / 2) < TINY and abs(self.count * self.step - size) < TINY
+        return abs(self.start - (self.step - 1) / 2) < TINY and abs(self.pixels * self.step - size) < TINY
 
 
 def reach(step: float) -> int:
@@ -89,13 +89,13 @@ def resample(image: np.ndarray, rows: Axis, columns: Axis) -> np.ndarray:
     height, width, channels = image.shape
     top, left = rows.begin, columns.begin
     if top is not None and left is not None:
-        same = (top, left, rows.count, columns.count) == (0, 0, height, width)
-        return image if same else image[top : top + rows.count, left : left + columns.count]
+        same = (top, left, rows.pixels, columns.pixels) == (0, 0, height, width)
+        return image if same else image[top : top + rows.pixels, left : left + columns.pixels]
     if max(rows.step, columns.step) > MAX_PREFILTER:
         return _pillow(image, rows, columns)
     if rows.step > 1.0 or columns.step > 1.0:
         image = cv2.sepFilter2D(image, -1, _taps(columns.step), _taps(rows.step), borderType=cv2.BORDER_REPLICATE)
-    size, shape = (columns.count, rows.count), (rows.count, columns.count, channels)
+    size, shape = (columns.pixels, rows.pixels), (rows.pixels, columns.pixels, channels)
     if rows.covers(height) and columns.covers(width):
         return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR).reshape(shape)
     image = image.reshape(height, width, channels)
@@ -107,22 +107,22 @@ def resample(image: np.ndarray, rows: Axis, columns: Axis) -> np.ndarray:
 def _warped(image: np.ndarray, rows: Axis, columns: Axis) -> np.ndarray:
     matrix = np.array([[columns.step, 0.0, columns.start], [0.0, rows.step, rows.start]])
     how = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    return cv2.warpAffine(image, matrix, (columns.count, rows.count), flags=how, borderMode=cv2.BORDER_REPLICATE)
+    return cv2.warpAffine(image, matrix, (columns.pixels, rows.pixels), flags=how, borderMode=cv2.BORDER_REPLICATE)
 
 
 def _box(rows: Axis, columns: Axis, height: int, width: int) -> tuple[float, float, float, float]:
     """Left, top, right, bottom of what the pixels show."""
     left, top = columns.start - (columns.step - 1) / 2, rows.start - (rows.step - 1) / 2
-    right, bottom = left + columns.step * columns.count, top + rows.step * rows.count
+    right, bottom = left + columns.step * columns.pixels, top + rows.step * rows.pixels
     return max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height))
 
 
 def _pillow(image: np.ndarray, rows: Axis, columns: Axis) -> np.ndarray:
     old_height, old_width, channels = image.shape
-    size, box = (columns.count, rows.count), _box(rows, columns, old_height, old_width)
+    size, box = (columns.pixels, rows.pixels), _box(rows, columns, old_height, old_width)
     if image.dtype == np.uint8 and channels == 3:
         return np.array(Image.fromarray(np.ascontiguousarray(image)).resize(size, Image.Resampling.BILINEAR, box))
-    out = np.empty((rows.count, columns.count, channels), image.dtype)
+    out = np.empty((rows.pixels, columns.pixels, channels), image.dtype)
     for channel in range(channels):
         plane = Image.fromarray(np.ascontiguousarray(image[:, :, channel]))
         out[:, :, channel] = np.asarray(plane.resize(size, Image.Resampling.BILINEAR, box))

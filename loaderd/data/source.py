@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from loaderd.data.bulk import Bulk, bulk_of
 from loaderd.data.dataset import DatasetSource
 from loaderd.data.faults import SourceError
 from loaderd.data.layouts import OwnLayout, UserLayout, choose
 from loaderd.data.lmdb_store import Store, open_store
 from loaderd.data.plan import StreamPlan
 from loaderd.data.sample import Sample
+from loaderd_wire.slots import FieldSpec
 
 
 class Source:
@@ -74,6 +76,12 @@ class Source:
         """Sample `index` as stored: views are valid while this is open. Raises whatever the data or the user's code raises."""
         self._check(index)
         return self._reader.read(index, self.plan.mode)
+
+    def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
+        """What copies rows of these fields in bulk, valid while this is open; None where samples aren't stored as such rows, or have names."""
+        if not isinstance(self._reader, OwnLayout) or self._reader.stored_names:
+            return None
+        return bulk_of(self._reader, specs, self.plan.nonfinite == "error")
 
     def fetch(self, indices: Sequence[int]) -> list[Any]:
         """The dataset's own values for these indices at once (only where `many`); each becomes a sample by `take`."""

@@ -1,0 +1,98 @@
+"""Rows of numbers copied straight from the database into a batch: one call for all rows of a job, no object for a field of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from loaderd.data import own
+from loaderd.data.faults import SourceError
+from loaderd_wire.slots import FieldSpec
+
+LARGE = 16_384  # bytes of a value from which on rows are copied one by one; smaller ones are gathered first
+
+
+class Values(Protocol):
+    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview] | None:
+        """The stored values of these samples; None if one isn't there. Raises SourceError for a damaged page."""
+        ...
+
+
+class Bulk:
+    """Copies samples of loaderd's own layout that all have these fields, arrays of numbers, and no name. Made by `bulk_of`."""
+
+    def __init__(self, source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> None:
+        parts = [
+            own.Part(s.name, own.Kind.PICTURE if s.image else own.Kind.ARRAY, s.dtype, s.shape, s.row_bytes) for s in specs
+        ]  # fmt: skip
+        head = own.pack_head(parts)
+        places = own.places(own.SIZES.size + len(head), parts)
+        self._source = source
+        self._finite = finite
+        self._start = own.SIZES.pack(len(head), 0) + head
+        self._expected = np.frombuffer(self._start, np.uint8)
+        self._size = places[-1]
+        self._places = {part.name: (at, part.size) for part, at in zip(parts, places, strict=False)}
+
+    def fits(self, index: int) -> bool:
+        """True if this sample is one of those. Raises SourceError."""
+        values = self._source.values([index])
+        return values is not None and self._fits(values[0])
+
+    def _fits(self, value: memoryview) -> bool:
+        return len(value) == self._size and value[: len(self._start)] == self._start
+
+    def write(self, indices: np.ndarray, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Row i of each array (of its field's dtype, [n, *shape], contiguous; any of the fields) becomes sample indices[i]'s (int64[n]).
+
+        False if one of the samples can't be read so, or has values that the stream calls bad: then nothing is known of any row, and
+        making them one by one tells which it is and why. Raises ValueError for arrays that aren't like that.
+        """
+        targets = []
+        for name, array in arrays.items():
+            at, size = self._places[name]
+            if len(array) != len(indices) or array.nbytes != size * len(indices) or not array.flags.c_contiguous:
+                raise ValueError(
+                    f"field {name!r}: an array {array.dtype}{list(array.shape)} is none for {len(indices)} rows of {size} bytes"
+                )
+            targets.append((array.reshape(-1).view(np.uint8).reshape(len(indices), size), at, size))
+        try:
+            values = self._source.values(indices)
+        except SourceError:
+            return False
+        if values is None or not (self._one_by_one if self._size >= LARGE else self._gathered)(values, targets):
+            return False
+        return not self._finite or all(bool(np.isfinite(array).all()) for array in arrays.values() if array.dtype.kind in "fc")
+
+    def _gathered(self, values: list[memoryview], targets: list[tuple[np.ndarray, int, int]]) -> bool:
+        size = self._size
+        if any(map(size.__ne__, map(len, values))):
+            return False
+        rows = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), size)
+        if not (rows[:, : len(self._expected)] == self._expected).all():
+            return False
+        for target, at, length in targets:
+            target[...] = rows[:, at : at + length]
+        return True
+
+    def _one_by_one(self, values: list[memoryview], targets: list[tuple[np.ndarray, int, int]]) -> bool:
+        for row, value in enumerate(values):
+            if not self._fits(value):
+                return False
+            for target, at, length in targets:
+                target[row] = np.frombuffer(value, np.uint8, length, at)
+        return True
+
+
+def bulk_of(source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> Bulk | None:
+    """A Bulk for a stream whose samples have these fields as they are stored; None if its first sample isn't stored so. finite: values
+    that aren't finite are bad."""
+    if not specs or any(spec.kind != "array" for spec in specs):
+        return None
+    bulk = Bulk(source, specs, finite)
+    try:
+        return bulk if bulk.fits(0) else None
+    except SourceError:
+        return None
