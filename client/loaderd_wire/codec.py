@@ -6,6 +6,7 @@ is a ProtocolError, and nothing but a ProtocolError.
 
 from __future__ import annotations
 
+import operator
 import struct
 import types
 import typing
@@ -23,7 +24,9 @@ MAX_MESSAGE = 4 << 20  # bytes of one message
 MAX_TEXT = 1 << 20  # bytes of one string
 MAX_ITEMS = 1 << 17  # entries of one array or map
 MAX_INT = 1 << 62
+ONLY_INT = {int}
 LENGTH = struct.Struct("<I")
+PLAIN: dict[Any, type[Any]] = {int: int, float: float, str: str, bytes: bytes, bool: bool}  # whatever else is declared is checked by itself
 
 Check = Callable[[Any], Any]
 
@@ -62,6 +65,13 @@ def _many(item: Check) -> Check:
     return lambda value: tuple(map(item, _array(value)))
 
 
+def _wholes(value: Any) -> tuple[int, ...]:
+    items = _array(value)
+    if {*map(type, items)} == ONLY_INT and min(items) >= 0 and max(items) <= MAX_INT:
+        return tuple(items)
+    return tuple(map(_whole, items))  # the first one that is none says so
+
+
 def _table(value: Any) -> dict[str, str]:
     whole = type(value) is dict
     table = typing.cast("dict[Any, Any]", value)
@@ -80,12 +90,13 @@ class Codec:
     def __init__(self, kinds: Mapping[int, type[Any]], parts: tuple[type[Any], ...]) -> None:
         self._code_of = {cls: code for code, cls in kinds.items()}
         self._names = {cls: tuple(f.name for f in fields(cls)) for cls in (*kinds.values(), *parts)}
+        self._values = {cls: _getter(names) for cls, names in self._names.items()}
         self._checks = {code: self._record(cls) for code, cls in kinds.items()}
 
     def encode(self, message: Any) -> bytes:
         """The bytes of a message. Raises ProtocolError when it would be larger than MAX_MESSAGE."""
-        names = self._names[type(message)]
-        body = [self._code_of[type(message)], *[getattr(message, name) for name in names]]
+        cls: type[Any] = typing.cast("type[Any]", type(message))
+        body = (self._code_of[cls], *self._values[cls](message))
         # A path or a user's message may hold lone surrogates (surrogateescape); they arrive spelled out, never as an error.
         data = _packb(body, default=self._plain, unicode_errors="backslashreplace")
         if len(data) > MAX_MESSAGE:
@@ -107,24 +118,37 @@ class Codec:
             )
         except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
             raise ProtocolError(f"not a message: {type(error).__name__}: {error}") from None
-        code, *body = _array(body) or [None]
+        body = _array(body) or [None]
+        code = body.pop(0)
         check = self._checks.get(code) if type(code) is int else None
         if check is None:
             raise ProtocolError(f"unknown message code {_show(code)}")
         return check(body)
 
     def _plain(self, value: Any) -> Any:
-        names = self._names.get(typing.cast("type[Any]", type(value)))
-        if names is None:
+        values = self._values.get(typing.cast("type[Any]", type(value)))
+        if values is None:
             raise TypeError(f"{value!r} cannot be sent")
-        return [getattr(value, name) for name in names]
+        return values(value)
 
     def _record(self, cls: type[Any]) -> Check:
+        """The check of one class. What nearly all messages are, values of just the declared types, is found out at once for all of their
+        fields; what is not is looked at field by field, which finds what is wrong, or that it may pass (None, a whole number as a float).
+        """
         hints = typing.get_type_hints(cls)
         checks = [self._check_for(hints[f.name]) for f in fields(cls)]
+        plain = tuple(PLAIN.get(hints[f.name], list) for f in fields(cls))
+        wholes = _picker([i for i, kind in enumerate(plain) if kind is int])
+        others = [(i, checks[i]) for i, kind in enumerate(plain) if kind is list]
 
         def check(value: Any) -> Any:
             values = _array(value)
+            if tuple(map(type, values)) == plain:
+                numbers = wholes(values)
+                if not numbers or (min(numbers) >= 0 and max(numbers) <= MAX_INT):
+                    for i, one in others:
+                        values[i] = one(values[i])
+                    return cls(*values)
             if len(values) != len(checks):
                 raise ProtocolError(f"expected the {len(checks)} fields of {cls.__name__}, not {len(values)}")
             return cls(*[c(v) for c, v in zip(checks, values, strict=True)])
@@ -142,12 +166,28 @@ class Codec:
             return self._record(hint)
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin is tuple:
+            if args[0] is int:
+                return _wholes
             return _many(self._check_for(args[0]))
         if origin is dict:
             return _table
         if origin is types.UnionType and args[1] is type(None):
             return _maybe(self._check_for(args[0]))
         raise TypeError(f"no check for {hint!r}")
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """All of these attributes at once."""
+    if len(names) < 2:
+        return lambda record: tuple(getattr(record, name) for name in names)
+    return operator.attrgetter(*names)
+
+
+def _picker(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """The items at these places at once."""
+    if len(places) < 2:
+        return lambda values: tuple(values[i] for i in places)
+    return operator.itemgetter(*places)
 
 
 def _show(value: Any) -> str:

@@ -80,7 +80,13 @@ def settle(shape: Shape, cursor: Cursor) -> Cursor:
 
 def steps(shape: Shape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
     """The batches of a plan from `cursor` on, for ever, over the ends of epochs. Raises ValueError where an epoch has no step."""
+    block, mine, rows = shape.world_size * shape.batch_size, shape.rank * shape.batch_size, shape.batch_size
     while True:
         cursor = settle(shape, cursor)
+        epoch, position, step = cursor.epoch, cursor.position, cursor.step
+        while shape.samples - position >= 2 * block:  # whole steps, each with another whole one behind it
+            yield Cursor(epoch, position, step), Slice(epoch, position + mine, rows)
+            position, step = position + block, step + 1
+        cursor = Cursor(epoch, position, step)
         yield cursor, slice_at(shape, cursor)
         cursor = after(shape, cursor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 from loaderd.core.jobs import SINGLE, Kind, Stage
@@ -39,8 +38,8 @@ class Blame:
     __slots__ = ("batch_deaths", "collate", "collate_deaths", "convicted", "lost", "outside", "own", "tries")
 
     def __init__(self) -> None:
-        self.own: Counter[tuple[int, int]] = Counter()  # by (row, tries)
-        self.outside: Counter[tuple[int, int]] = Counter()
+        self.own: dict[tuple[int, int], int] = {}  # by (row, tries)
+        self.outside: dict[tuple[int, int], int] = {}
         self.collate_deaths = self.batch_deaths = 0
         self.tries: dict[int, int] = {}  # row -> how many of its candidates are condemned
         self.convicted: dict[int, BadSample] = {}
@@ -65,11 +64,9 @@ class Blame:
         if not alone:
             return Verdict()
         mark = (first, self.tries.get(first, 0))
-        if death.own:
-            self.own[mark] += 1
-        else:
-            self.outside[mark] += 1
-        return Verdict(first) if self.own[mark] >= OWN_DEATHS or self.outside[mark] >= OUTSIDE_DEATHS else Verdict()
+        deaths, most = (self.own, OWN_DEATHS) if death.own else (self.outside, OUTSIDE_DEATHS)
+        deaths[mark] = deaths.get(mark, 0) + 1
+        return Verdict(first) if deaths[mark] >= most else Verdict()
 
     def _judge_batch(self, death: Death, only_row: int | None) -> Verdict:
         if death.hung and death.stage is not Stage.COLLATE:

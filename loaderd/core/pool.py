@@ -63,6 +63,7 @@ class Pool:
         self._count = 0
         self._idle: dict[int, None] = {}  # UP without a job, in order of becoming so
         self._single: dict[int, None] = {}  # UP with room for one more
+        self._watched: set[int] = set()
 
     @property
     def room(self) -> bool:
@@ -76,7 +77,7 @@ class Pool:
     @property
     def watched(self) -> bool:
         """Somebody has a job, or was asked to end or killed and keeps its seat until it does. One that has been given up is not watched."""
-        return any(w.seat >= 0 and (w.jobs or w.life is Life.KILLED or w.life is Life.RETIRING) for w in self.workers.values())
+        return bool(self._watched)
 
     @property
     def up(self) -> int:
@@ -135,6 +136,7 @@ class Pool:
         """It does not die: another takes its seat."""
         w = self.workers[worker]
         w.life, seat, w.seat = Life.STUCK, w.seat, -1
+        self.sort(w)
         return self._start(seat, 0.0)
 
     def died(self, worker: int) -> tuple[Worker, Start | None]:
@@ -143,6 +145,7 @@ class Pool:
         del self.workers[worker]
         self._idle.pop(worker, None)
         self._single.pop(worker, None)
+        self._watched.discard(worker)
         if w.seat < 0:
             return w, None
         if w.life is Life.RETIRING and not w.jobs:
@@ -163,11 +166,19 @@ class Pool:
         return w
 
     def sort(self, w: Worker) -> None:
-        """After anything that changes whether it may get a job."""
-        self._idle.pop(w.worker, None)
-        self._single.pop(w.worker, None)
-        if w.life is Life.UP and len(w.jobs) < QUEUE and not (w.jobs and w.quiet_s > SLOW_S):
-            (self._single if w.jobs else self._idle)[w.worker] = None
+        """After anything that changes whether it may get a job, or is to be watched."""
+        worker, jobs = w.worker, len(w.jobs)
+        self._idle.pop(worker, None)
+        self._single.pop(worker, None)
+        if w.life is Life.UP:
+            if not jobs:
+                self._idle[worker] = None
+            elif jobs < QUEUE and w.quiet_s <= SLOW_S:
+                self._single[worker] = None
+        if w.seat >= 0 and (jobs or w.life is Life.KILLED or w.life is Life.RETIRING):
+            self._watched.add(worker)
+        else:
+            self._watched.discard(worker)
 
     def invariants(self) -> None:
         seats = sorted(w.seat for w in self.workers.values() if w.seat >= 0)
@@ -178,3 +189,6 @@ class Pool:
             assert (w.worker in self._idle) == (w.life is Life.UP and not w.jobs), f"worker {w.worker} is {w.life.value}: idle?"
             room = w.life is Life.UP and len(w.jobs) == 1 and w.quiet_s <= SLOW_S
             assert (w.worker in self._single) == room, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"
+            watched = w.seat >= 0 and (bool(w.jobs) or w.life in (Life.KILLED, Life.RETIRING))
+            assert (w.worker in self._watched) == watched, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: watched?"
+        assert self._watched <= self.workers.keys(), "a worker that is gone is watched"

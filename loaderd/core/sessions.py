@@ -12,6 +12,7 @@ from loaderd.core.ring import Ring, State, Verb
 from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
 from loaderd_wire.slices import Cursor, Slice, steps, steps_left
 
+NOT_OUT = (State.FILLING, State.READY, State.ENDING)  # of such a slot's generation the client cannot know
 REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
 
 
@@ -62,6 +63,11 @@ class Session:
         self.items: deque[Item] = deque()
         self.given: dict[tuple[int, int], Given] = {}
         self._steps: Iterator[tuple[Cursor, Slice]] | None = None
+        # What has happened since it was last looked into; most events leave most of a window as it is.
+        self._heard: dict[int, Released] = {}  # by segment, as it was last accepted
+        self._unsettled = False  # a slot of a batch that may be in the window has been given back or lent
+        self._unplaced = False  # a batch of the window may have no slot
+        self._unsaid = False  # there may be something to announce
         self.version = 0  # of its entry in the scheduler's queue
         self.note_s: float | None = None
         self.notes_left_out = 0
@@ -97,14 +103,24 @@ class Session:
             return "" if told.segment <= self.current else f"segment {told.segment}, which it hasn't got"
         if not len(told.generations) == len(told.taken) == len(ring.state):
             return f"{len(told.generations)} slots of segment {told.segment}, which has {len(ring.state)}"
-        for slot, (back, out) in enumerate(zip(told.generations, told.taken, strict=True)):
-            out_there = ring.generation[slot] - (ring.state[slot] in (State.FILLING, State.READY, State.ENDING))
-            if max(back, out) > out_there:
+        heard = self._heard.get(told.segment)
+        news = [  # what was accepted once changes nothing a second time: generations never fall
+            (slot, back, out)
+            for slot, (back, out) in enumerate(zip(told.generations, told.taken, strict=True))
+            if heard is None or back != heard.generations[slot] or out != heard.taken[slot]
+        ]
+        for slot, back, out in news:
+            out_there = ring.generation[slot] - (ring.state[slot] in NOT_OUT)
+            if back > out_there or out > out_there:
                 return f"generation {max(back, out)} of segment {told.segment} slot {slot}, of which {out_there} were given out"
-        for slot, (back, out) in enumerate(zip(told.generations, told.taken, strict=True)):
-            if (told.segment, slot) not in self.given:
+        self._heard[told.segment] = told
+        for slot, back, out in news:
+            given = self.given.get((told.segment, slot))
+            if given is None or max(back, out) < ring.generation[slot]:
                 continue
-            if max(back, out) >= ring.generation[slot] and ring.state[slot] is State.ANNOUNCED:
+            if given.message.plan != self.plan or given.message.k >= self.taken:
+                self._unsettled = True
+            if ring.state[slot] is State.ANNOUNCED:
                 ring.move(slot, Verb.LEASE)
             if back >= ring.generation[slot]:
                 ring.move(slot, Verb.RELEASE)
@@ -122,6 +138,7 @@ class Session:
                 if item.draft.place and not self._is_given(item.draft) and item.draft.whole is made:
                     stock.setdefault(item.draft.slice, item.draft)
         old = [item.draft for item in self.items]
+        self._unsettled = self._unplaced = self._unsaid = True
         self.plan, self.taken = p.plan, p.taken
         self.items.clear()
         self._steps = steps(self.shape, Cursor(p.epoch, p.position, p.step))
@@ -144,9 +161,10 @@ class Session:
 
     def advance(self, taken: int) -> str:
         """The trainer has got the batches before `taken`; the window moves on. Returns what is wrong with that, or ""."""
-        if taken > self.announced:
+        ahead = taken - self.taken
+        if ahead > 0 and (ahead > len(self.items) or not self.items[ahead - 1].announced):  # none was announced before an earlier one
             return f"{taken} batches taken of plan {self.plan}, of which {self.announced} were announced"
-        if taken < self.taken:
+        if ahead < 0:
             return f"{taken} batches taken of plan {self.plan} after {self.taken}"
         while self.taken < taken:
             draft = self.items.popleft().draft
@@ -159,6 +177,9 @@ class Session:
 
     def settle(self) -> None:
         """Items whose slot was given back, or lent to the trainer under another number, are to be made again."""
+        if not self._unsettled:
+            return
+        self._unsettled, self._unplaced = False, True
         for item in self.items:
             place = item.draft.place
             state = self.rings_state(place) if place and item.draft.whole else State.FILLING
@@ -166,7 +187,7 @@ class Session:
                 item.draft, blame = self._draft(item.draft.slice), item.draft.blame
                 item.draft.blame = blame
             elif state in (State.FREE, None):
-                item.draft.begin(None)
+                self.wait(item.draft)
 
     # what the scheduler does
 
@@ -178,15 +199,23 @@ class Session:
         while len(self.items) < self.prefetch:
             cursor, cut = next(self._steps)
             self.items.append(Item(self.taken + len(self.items), cursor, self._draft(cut)))
+            self._unplaced = True
+        if not self._unplaced:
+            return
+        self._unplaced = False
         ring = self.rings[self.current]
         for item in self.items:
             draft = item.draft
-            if draft.place is not None or not self._fits(draft, ring.segment):
+            if draft.place is not None:
+                continue
+            if not self._fits(draft, ring.segment):
+                self._unplaced = True
                 continue
             if not ring.free:
                 self._take_back(item.k)
             claimed = ring.claim()
             if claimed is None:
+                self._unplaced = True
                 break
             draft.begin(Place(self.current, *claimed))
             self.finish(draft)
@@ -196,10 +225,14 @@ class Session:
         if draft.whole and draft.place and self.rings_state(draft.place) is State.FILLING:
             self.rings[draft.place.segment].move(draft.place.slot, Verb.FINISH)
             self.made += 1
+            self._unsaid = True
 
     def announce(self, now_s: float) -> list[Batch]:
         """Descriptors of the batches that are READY, in order."""
         messages: list[Batch] = []
+        if not self._unsaid:
+            return messages
+        self._unsaid = False
         for item in self.items:
             place = item.draft.place
             if place and item.draft.whole:
@@ -247,9 +280,14 @@ class Session:
     def restart(self, draft: Draft) -> None:
         """Make it anew in another slot; the old one becomes FREE when its last job has ended."""
         place = draft.place
-        draft.begin(None)
+        self.wait(draft)
         if place is not None:
             self.rings[place.segment].abandon(place.slot)
+
+    def wait(self, draft: Draft) -> None:
+        """It has no slot any longer."""
+        draft.begin(None)
+        self._unplaced = True
 
     def needs(self) -> tuple[int, int]:
         """(bytes of tail a row, bytes of body) that the batches of the window are known to need."""
@@ -281,9 +319,12 @@ class Session:
 
     def spent(self) -> list[int]:
         """Segments that nothing uses any longer; they are forgotten."""
+        if len(self.rings) == 1 and not self.gone:
+            return []
         done = [number for number, ring in self.rings.items() if ring.idle and (self.gone or number != self.current)]
         for number in done:
             del self.rings[number]
+            self._heard.pop(number, None)
         return done
 
     def first_work(self) -> Item | None:
@@ -325,7 +366,7 @@ class Session:
             if self.rings_state(draft.place) in (State.FILLING, State.READY):
                 self.restart(draft)
             else:
-                draft.begin(None)
+                self.wait(draft)
 
     def _take_back(self, k: int) -> None:
         """The batch k has no slot: a later one that is not announced gives up its own, the last one first."""

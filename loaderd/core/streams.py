@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from loaderd.core.jobs import Done, Job, Kind
 
 JOB_S = 0.02  # no job shorter than this, except for the batch that a trainer waits for
+URGENT_JOB_S = 0.0015  # and for that one: less work does not pay for a second worker's trouble and the daemon's
 PACE_WEIGHT = 0.2  # of the newest job in the moving average
 
 
@@ -45,9 +46,9 @@ class Stream:
         """Into how many jobs a batch of so many rows is cut."""
         if self.rules.collated:
             return 1
-        if urgent or self.row_s is None:
+        if self.row_s is None:
             return workers
-        return max(1, min(workers, int(rows * self.row_s / JOB_S)))
+        return max(1, min(workers, int(rows * self.row_s / (URGENT_JOB_S if urgent else JOB_S))))
 
     def answered(self, job: Job, done: Done) -> None:
         """A worker has done this job: it is alive, and that is how long it took."""
