@@ -4,11 +4,13 @@
 #
 # VENV=folder      where to install (default .venv)
 # PYTHON=python3   which Python, 3.10 to 3.14
+# JOBS=3         how many tests run at a time: most of them wait
 # TORCH=...        a Python whose torch to use, or what pip is to install ("torch==2.13.0", a wheel's path)
 
 VENV ?= .venv
 PYTHON ?= python3
 TORCH ?=
+JOBS ?= 3
 BIN := $(VENV)/bin
 
 .PHONY: demo test bench clean
@@ -26,7 +28,7 @@ test: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS)
 
 bench: $(VENV)/.ready
 	@$(BIN)/python tests/bench/handoff.py

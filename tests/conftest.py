@@ -83,10 +83,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if SKIPPED:
+    skipped = terminalreporter.stats.get("skipped", [])  # also those of other processes, which SKIPPED does not know
+    if skipped:
         terminalreporter.section("skipped: this machine lacks a facility")
-        for name, reason in SKIPPED:
-            terminalreporter.line(f"{name}: {reason}")
+        for report in skipped:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+            terminalreporter.line(f"{report.nodeid}: {reason}")
 
 
 class Leaks:
