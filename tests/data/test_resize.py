@@ -10,7 +10,7 @@ import sklearn.datasets
 from PIL import Image
 
 from data.material import picture
-from loaderd.data.resize import FAR, NEAR, _taps, resize
+from loaderd.data.resize import FAR, NEAR, Axis, _taps, resample, resize
 
 
 def photos() -> list[np.ndarray]:
@@ -69,7 +69,7 @@ def test_shape_and_dtype_are_kept_for_any_channels(channels: int, dtype: type, s
     assert out.shape == (*size, channels)
     assert out.dtype == dtype
     assert np.abs(out.astype(float).mean() - image.mean()) < 2
-    np.testing.assert_array_equal(out[..., 0], out[..., -1])
+    np.testing.assert_allclose(out[..., 0], out[..., -1], rtol=1e-5)
 
 
 def test_floats_are_resized_like_bytes() -> None:
@@ -94,10 +94,31 @@ def test_the_same_size_is_the_same_picture() -> None:
 def test_taps_sum_to_one_and_are_the_triangle_at_two_and_three() -> None:
     for shrink in np.linspace(0.2, 3, 50):
         assert _taps(float(shrink)).sum() == pytest.approx(1, abs=1e-6)
+    for shrink in np.linspace(1.08, 1.625, 20):
+        assert _taps(float(shrink), cubic=True).sum() == pytest.approx(1, abs=1e-6)
     assert len(NEAR) == len(FAR) == 17
-    np.testing.assert_allclose(_taps(2), [0, 0.25, 0.5, 0.25, 0])
+    np.testing.assert_allclose(_taps(2), [0.25, 0.5, 0.25])
     np.testing.assert_allclose(_taps(3), np.array([1, 2, 3, 2, 1]) / 9, atol=1e-4)
-    np.testing.assert_allclose(_taps(0.5), [0, 0, 1, 0, 0])
+    np.testing.assert_allclose(_taps(0.5), [1])
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("step", [0.8, 1.0, 1.03, 1.3, 1.5, 1.9, 2.2, 2.7, 3.3, 4.5, 8.1])
+def test_boxes_that_lie_between_pixels_are_close_to_pillow(channels: int, dtype: type, step: float) -> None:
+    draw = random.Random(step)
+    photo = np.repeat(photos()[1][:, :, 1:2], channels, axis=2)
+    for _ in range(6):
+        count = draw.randint(8, int(300 / step))
+        left, top = draw.uniform(0, 499 - count * step), draw.uniform(0, 333 - count * step) if count * step < 333 else 0.3
+        high = min(count, int((333 - top) / step))
+        out = resample(photo.astype(dtype), Axis(top + (step - 1) / 2, step, high), Axis(left + (step - 1) / 2, step, count))
+        assert out.shape == (high, count, channels)
+        assert out.dtype == dtype
+        plane = Image.fromarray(photo[:, :, 0]).resize(
+            (count, high), Image.Resampling.BILINEAR, (left, top, left + count * step, top + high * step)
+        )
+        assert psnr(np.rint(out[:, :, -1]), np.asarray(plane)) >= 38, (left, top, count, high)
 
 
 def test_one_pixel_can_be_resized() -> None:
