@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -29,8 +30,15 @@ ENVIRONMENT = {
     "BLIS_NUM_THREADS": "1",
     "OPENCV_FOR_THREADS_NUM": "1",
 }
+FOLLOW_OMP = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")  # these libraries go by OMP_NUM_THREADS unless told otherwise
 BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # before the n-th start in a row that came to nothing
 HOPELESS = 4  # such starts after which whoever waits for a worker is told
+
+
+def environment(users: Mapping[str, str]) -> dict[str, str]:
+    """What the template is started with: the user's own, and ENVIRONMENT where that says nothing."""
+    silent = FOLLOW_OMP if "OMP_NUM_THREADS" in users else ()
+    return {**{name: value for name, value in ENVIRONMENT.items() if name not in silent}, **users}
 
 
 class Boss(Protocol):
@@ -120,7 +128,7 @@ class Template:
                 stderr=write,
                 pass_fds=(its.fileno(),),
                 start_new_session=True,
-                env={**ENVIRONMENT, **os.environ},
+                env=environment(os.environ),
             )
         os.close(write)
         # Our child, and not reaped: this is its pidfd and no other's.
