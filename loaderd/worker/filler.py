@@ -97,6 +97,9 @@ class Filler:
     def _fill(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
         rows = Rows(stream, job, self._line, watch)
         arrays = slot.arrays()
+        if len(arrays) == len(slot.fields) and rows.copied({field.name: array[job.first : job.last] for field, array in arrays}):
+            slot.indices()[job.first : job.last] = rows.indices
+            return Outcome(rows)
         texts: dict[str, list[Any]] = {field.name: [] for field in slot.fields if field.kind != "array"}
         there: list[int] = []
         for row, sample in rows.each(frozenset(job.lost)):

@@ -13,6 +13,7 @@ from loaderd.drivers.orders import Map
 from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
 
 MADV_DONTFORK = 10
+MADV_POPULATE_WRITE = 23  # from Linux 5.14 on
 
 
 def _libc() -> Any:
@@ -46,6 +47,7 @@ class MappedSegment:
         if os.fstat(fd).st_size < self._bytes:
             raise ValueError(f"segment {order.segment.segment} is shorter than its {self._bytes} bytes")
         self._libc = _libc()
+        self._slots: dict[int, Slot] = {}
         address = self._libc.mmap(None, self._bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
         if address is None or address == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), f"segment {order.segment.segment} of {self._bytes} bytes cannot be mapped")
@@ -59,34 +61,42 @@ class MappedSegment:
         """The memory of one slot; it must not outlive this mapping."""
         if not 0 <= slot < self.segment.slots:
             raise ValueError(f"segment {self.segment.segment} has no slot {slot}")
-        return Slot(self, self._address + slot * self.segment.slot_bytes)
+        made = self._slots.get(slot)
+        if made is None:
+            # All of its pages at once: a fault for each of them, on the way through the first batch, costs several times as much.
+            self._libc.madvise(self._address + slot * self.segment.slot_bytes, self.segment.slot_bytes, MADV_POPULATE_WRITE)
+            made = self._slots[slot] = Slot(self, self._address + slot * self.segment.slot_bytes)
+        return made
 
     def close(self) -> None:
         """Idempotent."""
+        self._slots.clear()
         if self._address:
             self._libc.munmap(self._address, self._bytes)
             self._address = 0
 
 
 class Slot:
-    """Arrays over one slot's bytes, valid for one job."""
+    """Arrays over one slot's bytes, valid while it is mapped."""
 
     def __init__(self, mapped: MappedSegment, address: int) -> None:
         self.layout = mapped.layout
         self.fields = mapped.fields
         self._memory: Any = (ctypes.c_ubyte * mapped.layout.slot_bytes).from_address(address)
-
-    def indices(self) -> np.ndarray:
-        """int64[rows]"""
-        return np.frombuffer(self._memory, np.int64, self.layout.rows)
-
-    def arrays(self) -> list[tuple[FieldSpec, np.ndarray]]:
-        """Every field of kind "array" with its rows: dtype of the field, [rows, *shape]."""
-        return [
+        self._indices: np.ndarray = np.frombuffer(self._memory, np.int64, self.layout.rows)
+        self._arrays = [
             (field, self.array(field.dtype, (self.layout.rows, *field.shape), offset))
             for field, offset in zip(self.layout.fields, self.layout.offsets, strict=True)
             if field.kind == "array"
         ]
+
+    def indices(self) -> np.ndarray:
+        """int64[rows]"""
+        return self._indices
+
+    def arrays(self) -> list[tuple[FieldSpec, np.ndarray]]:
+        """Every field of kind "array" with its rows: dtype of the field, [rows, *shape]."""
+        return self._arrays
 
     def array(self, dtype: str, shape: tuple[int, ...], offset: int) -> np.ndarray:
         """The array of this shape that begins `offset` bytes into the slot."""

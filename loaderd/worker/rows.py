@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from loaderd.core.jobs import BadRow, Job, Replaced, Stage
 from loaderd.core.order import MAX_SUBSTITUTES
@@ -16,9 +14,13 @@ from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Stream
 from loaderd_wire.errors import BadSample
 
+if TYPE_CHECKING:
+    import numpy as np
+
 TRACEBACKS = 8  # bad samples of one job that keep their traceback
 MAX_TRACEBACK = 8_000
 MAX_MESSAGE = 500
+BULK_BYTES = 4 << 20  # copied under one stamp: each shows that the job goes on
 
 
 class Rows:
@@ -37,7 +39,7 @@ class Rows:
         self._row = job.first
         self._stage = Stage.READ
         self._condemned = {each.row: each.tries for each in job.condemned}
-        self.indices = stream.order.indices(job.seed, job.epoch, np.arange(job.start + job.first, job.start + job.last, dtype=np.int64))
+        self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
         self._keys: dict[int, str] = {}
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
@@ -53,12 +55,35 @@ class Rows:
         self._line.stamp(self._job.job, self._row, stage)
         self._stage = stage
 
-    def note_all(self, stage: Stage) -> None:
-        """Stamp: all rows of the job together are in this stage from now on."""
-        self._row = self._job.first
+    def note_all(self, stage: Stage, row: int | None = None) -> None:
+        """Stamp: all rows of the job together (or those from `row` on) are in this stage from now on."""
+        self._row = self._job.first if row is None else row
         self._line.idle()
         self._line.name(self._row, "")
         self.note(stage)
+
+    def copied(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Copy all rows of the job from the database at once. arrays: by field, [rows of the job, *shape], contiguous.
+
+        False where that cannot be done, or one of them is no such row: nothing is known of any of them then, and `each` tells which it
+        is and why. A row that is run alone is always made by itself: its stamp must name it.
+        """
+        job = self._job
+        if job.last - job.first < 2 or job.condemned or job.lost:
+            return False
+        self.note_all(Stage.FETCH_MANY)
+        bulk = self._stream.bulk()
+        if bulk is None:
+            return False
+        each = max(1, sum(array.nbytes for array in arrays.values()) // len(self.indices))
+        step = max(2, BULK_BYTES // each)
+        for first in range(0, len(self.indices), step):
+            if first:
+                self.note_all(Stage.FETCH_MANY, job.first + first)
+            last = min(first + step, len(self.indices))
+            if not bulk.write(self.indices[first:last], {name: array[first:last] for name, array in arrays.items()}):
+                return False
+        return True
 
     def each(self, without: frozenset[int] = frozenset()) -> Iterator[tuple[int, Any | None]]:
         """(row, what `make` makes of it) for every row of the job, in order; together where the dataset can fetch many."""

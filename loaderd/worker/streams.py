@@ -12,23 +12,34 @@ from loaderd.core.order import Order
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers.orders import Use
 from loaderd.worker import guards
+from loaderd.worker.spans import Spans
 from loaderd_wire.slots import FieldSpec
 
 if TYPE_CHECKING:
+    from loaderd.data.bulk import Bulk
     from loaderd.data.recipe import Recipe
     from loaderd.data.source import Source
 
 
 @dataclass(slots=True)
 class Stream:
-    """An open stream. specs: of one sample; empty while it is being probed. changed: what differs from the stream as probed, or ""."""
+    """An open stream. specs: of one sample; empty while it is being probed. differs: what is not as in the stream as probed, or ""."""
 
     plan: StreamPlan
     source: Source
     recipe: Recipe
     order: Order
+    spans: Spans
     specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
+    _bulk: Bulk | None = None
+    _sought: bool = False
+
+    def bulk(self) -> Bulk | None:
+        """What copies many rows at once, if this stream's are stored so that it can be done; looks at the first sample the first time."""
+        if not self._sought and self.specs:
+            self._sought, self._bulk = True, self.recipe.bulk(self.specs)
+        return self._bulk
 
     def changed(self) -> str:
         """ "" or what is no longer as it was, path, old and new."""
@@ -61,7 +72,7 @@ class Shelf:
             plan = self._plans[name]
             source, recipe = _open(plan)
             order = Order(source.total, plan.split, plan.split_by, plan.shuffle)
-            stream = self._open[name] = Stream(plan, source, recipe, order)
+            stream = self._open[name] = Stream(plan, source, recipe, order, Spans(order))
             guards.pin_native_threads()
             use = self._uses.get(name)
             if use is not None:
