@@ -23,6 +23,7 @@ class Wait:
 
     def __init__(self, now_s: float, limits: Limits) -> None:
         self._limits = limits
+        self._ping_s = min(PING_S, limits.stall_warning_s / 2)  # so that the first line has an answer to tell
         self._last_s = now_s
         self._warn_at_s = limits.stall_warning_s
         self._pinged_s = 0.0
@@ -45,8 +46,8 @@ class Wait:
         return self.waited_s - self._heard_s
 
     def ping_due(self) -> bool:
-        """True once a second, first after one second."""
-        if self.waited_s - self._pinged_s < PING_S:
+        """True once a second, first after one second; more often where the first line is due earlier than that."""
+        if self.waited_s - self._pinged_s < self._ping_s:
             return False
         self._pinged_s = self.waited_s
         return True
@@ -63,5 +64,5 @@ class Wait:
 
     def pause_s(self, limit_s: float) -> float:
         """How long to sleep at most before the next look."""
-        due = min(self._pinged_s + PING_S, self._warn_at_s, limit_s)
+        due = min(self._pinged_s + self._ping_s, self._warn_at_s, limit_s)
         return min(max(due - self.waited_s, 0.001), PING_S)

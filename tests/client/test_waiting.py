@@ -15,6 +15,13 @@ def test_pings_are_due_once_a_second() -> None:
     assert not any(due[:9])
 
 
+def test_a_short_limit_is_pinged_for_before_its_line_is_due() -> None:
+    wait = Wait(0.0, Limits(timeout_s=5, reconnect_s=60, stall_warning_s=0.5))
+    wait.turn(0.25)
+    assert wait.ping_due()
+    assert not wait.warning_due()
+
+
 def test_warnings_come_at_the_limit_and_each_time_the_wait_has_doubled() -> None:
     wait = Wait(0.0, LIMITS)
     warned = []
