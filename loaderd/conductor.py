@@ -40,7 +40,6 @@ class Conductor:
         self._events: deque[Event] = deque()
         self._stepping = False
         self._look_timer: Timer | None = None
-        self._look_at_s: float | None = None
         self._do: dict[type[Any], Callable[[Any], object]] = {
             actions.Start: lambda a: pool.start(a.worker, a.delay_s),
             actions.Send: lambda a: pool.send(a.worker, a.job),
@@ -90,21 +89,17 @@ class Conductor:
             self._stepping = False
 
     def _arm_look(self) -> bool:
-        """Once a turn, before the sleep."""
+        """Once a turn, before the sleep. A timer that is no longer needed is left to run out: with short jobs that is each of them."""
         at_s = self.scheduler.next_look_s(self._loop.now_s())
-        if at_s == self._look_at_s:
-            return False
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-            self._look_timer = None
-        self._look_at_s = at_s
-        if at_s is not None:
+        if at_s is not None and self._look_timer is None:
             self._look_timer = self._loop.later(at_s - self._loop.now_s(), self._look)
         return False
 
     def _look(self) -> None:
-        self._look_timer = self._look_at_s = None
-        self.step(self._pool.look())
+        self._look_timer = None
+        at_s = self.scheduler.next_look_s(self._loop.now_s())
+        if at_s is not None and at_s <= self._loop.now_s():
+            self.step(self._pool.look())
 
     def _set_aside(self, action: actions.Quarantine) -> None:
         sample = action.sample

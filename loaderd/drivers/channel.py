@@ -41,6 +41,7 @@ class Channel:
         self.sock = sock
         self._takes_fds = takes_fds
         sock.setblocking(blocking)
+        self._buffer = memoryview(bytearray(0 if takes_fds else PACKET + 2))
         self._out: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._parts: list[bytes] = []
         self._size = 0
@@ -57,6 +58,8 @@ class Channel:
     def send(self, message: Any, fds: Sequence[int] = ()) -> None:
         """Send a message; the caller keeps its fds. Raises ChannelClosed, and ProtocolError for a message that is too large."""
         data = ORDERS.encode(message)
+        if len(data) <= PACKET and not fds and not self._out and self._sent(LAST + data, ()):
+            return
         pieces = [data[at : at + PACKET] for at in range(0, len(data), PACKET)]
         for i, piece in enumerate(pieces):
             # Of what has to wait we keep descriptors of our own: the caller may close its before the packet is out.
@@ -68,16 +71,8 @@ class Channel:
         """Send what waits, as far as it goes. Raises ChannelClosed."""
         while self._out:
             packet, fds = self._out[0]
-            try:
-                if fds:
-                    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
-                    self.sock.sendmsg([packet], [rights], socket.MSG_NOSIGNAL)
-                else:
-                    self.sock.send(packet, socket.MSG_NOSIGNAL)
-            except BlockingIOError:
+            if not self._sent(packet, fds):
                 return
-            except OSError as error:
-                raise ChannelClosed(str(error)) from None
             self._out.popleft()
             _close_all(fds)
 
@@ -96,7 +91,9 @@ class Channel:
             self._fds += fds
             if not packet:
                 raise ChannelClosed("the other side has closed it")
-            self._parts.append(packet[1:])
+            if packet[:1] == LAST and not self._parts and not self._fds:
+                return ORDERS.decode(packet[1:]), []
+            self._parts.append(bytes(packet[1:]))
             self._size += len(packet) - 1
             if self._size > MAX_MESSAGE or len(self._fds) > MAX_FDS:
                 raise ProtocolError(f"a message of more than {MAX_MESSAGE} bytes or {MAX_FDS} descriptors")
@@ -118,12 +115,27 @@ class Channel:
         self._fds = []
         self.sock.close()
 
-    def _packet(self) -> tuple[bytes, list[int]]:
+    def _sent(self, packet: bytes, fds: tuple[int, ...]) -> bool:
+        """False where there is no room for it. Raises ChannelClosed."""
+        try:
+            if fds:
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+                self.sock.sendmsg([packet], [rights], socket.MSG_NOSIGNAL)
+            else:
+                self.sock.send(packet, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+        return True
+
+    def _packet(self) -> tuple[bytes | memoryview, list[int]]:
+        """A packet, valid until the next one, and its descriptors."""
         if not self._takes_fds:
-            packet = self.sock.recv(PACKET + 2)
-            if len(packet) > PACKET + 1:
+            size = self.sock.recv_into(self._buffer)
+            if size > PACKET + 1:
                 raise ProtocolError("a packet did not fit")
-            return packet, []
+            return self._buffer[:size], []
         room = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
         packet, ancillary, flags, _ = self.sock.recvmsg(PACKET + 1, room, socket.MSG_CMSG_CLOEXEC)
         fds = array.array("i")

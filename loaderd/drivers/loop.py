@@ -13,7 +13,7 @@ import select
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 
 from loaderd.drivers.clock import Clock
@@ -139,14 +139,17 @@ class Loop:
 
     def turn(self, max_sleep_s: float | None = None) -> None:
         """One turn, sleeping no longer than max_sleep_s (None: as long as nothing is to do)."""
-        begin_s = last_s = self.clock._monotonic_s()
+        monotonic_s = self.clock._monotonic_s
+        begin_s = last_s = monotonic_s()
         slowest_s, slowest = 0.0, None
         busy = False
         for hook in self._hooks:
-            busy = bool(hook()) or busy
-            last_s, took_s = self._took(last_s)
-            if took_s > slowest_s:
-                slowest_s, slowest = took_s, hook
+            if hook():
+                busy = True
+            at_s = monotonic_s()
+            if at_s - last_s > slowest_s:
+                slowest_s, slowest = at_s - last_s, hook
+            last_s = at_s
         spent_s = last_s - begin_s
 
         wait_s = 0.0 if busy or self._soon else self._sleep_s(max_sleep_s)
@@ -155,13 +158,14 @@ class Loop:
         now_s = self.clock.tick(float("inf") if wait_s is None else wait_s)
         self.turns += 1
 
-        begin_s = last_s = self.clock._monotonic_s()
+        begin_s = last_s = monotonic_s()
         entries = [(fd, self._watched.get(fd)) for fd, _ in ready]
-        for callback in itertools.chain(self._ready(entries), self._due(now_s), self._put_off()):
+        for callback in self._calls(entries, now_s):
             callback()
-            last_s, took_s = self._took(last_s)
-            if took_s > slowest_s:
-                slowest_s, slowest = took_s, callback
+            at_s = monotonic_s()
+            if at_s - last_s > slowest_s:
+                slowest_s, slowest = at_s - last_s, callback
+            last_s = at_s
         spent_s += last_s - begin_s
         if spent_s > SLOW_TURN_S and slowest is not None:
             self._report(spent_s, slowest_s, slowest)
@@ -190,13 +194,18 @@ class Loop:
 
     # -- inside
 
-    def _ready(self, entries: list[tuple[int, tuple[Callback] | None]]):
+    def _calls(self, entries: list[tuple[int, tuple[Callback] | None]], now_s: float) -> Iterator[Callback]:
+        """Whom this turn concerns: ready descriptors, due timers, what was put off."""
         # The fd may have been unwatched, or even closed and handed out anew, by a callback earlier in this turn.
         for fd, entry in entries:
             if entry is not None and self._watched.get(fd) is entry:
                 yield entry[0]
+        if self._timers and self._timers[0][0] <= now_s:
+            yield from self._due(now_s)
+        for _ in range(len(self._soon)):
+            yield self._soon.popleft()
 
-    def _due(self, now_s: float):
+    def _due(self, now_s: float) -> Iterator[Callback]:
         # Whatever is set in this turn waits for the next, or a timer that sets itself anew without delay would never let go.
         newest = next(self._serial)
         while self._timers and self._timers[0][0] <= now_s and self._timers[0][1] < newest:
@@ -206,10 +215,6 @@ class Loop:
                 self._cancelled -= 1
             else:
                 yield callback
-
-    def _put_off(self):
-        for _ in range(len(self._soon)):
-            yield self._soon.popleft()
 
     def _sleep_s(self, max_sleep_s: float | None) -> float | None:
         while self._timers and self._timers[0][2].callback is None:
@@ -228,10 +233,6 @@ class Loop:
             self._timers = [entry for entry in self._timers if entry[2].callback is not None]
             heapq.heapify(self._timers)
             self._cancelled = 0
-
-    def _took(self, last_s: float) -> tuple[float, float]:
-        now_s = self.clock._monotonic_s()
-        return now_s, now_s - last_s
 
     def _report(self, spent_s: float, slowest_s: float, slowest: Callable[[], object]) -> None:
         now_s = self.clock.now_s

@@ -56,6 +56,7 @@ class Messages:
         self._blocked: dict[int, None] = {}
         self._news: dict[int, Progress] = {}
         self._rarely = Rarely()
+        self._sent = False  # in this turn
         self.garbage = 0
         self.path = path
         self._context = zmq.Context(io_threads=1)
@@ -132,24 +133,29 @@ class Messages:
         """Take in what has arrived, and what could not be sent before, try again. True if there may be more."""
         if self._socket.closed:
             return False
-        for session in tuple(self._blocked):
-            self._flush(session)
-        self._collect()
-        news, self._news = self._news, {}
-        for session, progress in news.items():
-            self._on_progress(session, progress)
+        if self._blocked:
+            for session in tuple(self._blocked):
+                self._flush(session)
+        self._sent = False
+        all_of_it = self._collect()
+        if self._news:
+            news, self._news = self._news, {}
+            for session, progress in news.items():
+                self._on_progress(session, progress)
+        if all_of_it and not self._sent:
+            return False  # nothing was asked of the socket since it said that there is no more: a new arrival wakes the loop
         # What has arrived meanwhile may have lost its edge to a send.
         return not self._socket.closed and self._readable()
 
     def _readable(self) -> bool:
         return int(self._socket.getsockopt(EVENTS)) & POLLIN != 0
 
-    def _collect(self) -> None:
-        """Receive into `_news`, which has the latest of each session: a Progress is absolute."""
+    def _collect(self) -> bool:
+        """Receive into `_news`, which has the latest of each session: a Progress is absolute. True if that was all there is."""
         for _ in range(RECEIVES):
             if not self._readable():
-                return
-            frames = [self._socket.recv(NOBLOCK)]
+                return True
+            frames = [self._socket.recv(NOBLOCK), self._socket.recv(NOBLOCK)]  # behind a peer's routing id there is always something
             while self._socket.getsockopt(RCVMORE):
                 frames.append(self._socket.recv(NOBLOCK))
             progress = self._understood(frames)
@@ -159,6 +165,7 @@ class Messages:
             if before is not None and (before.ping or before.again or before.plan != progress.plan):
                 self._on_progress(before.session, before)
             self._news[progress.session] = progress
+        return False
 
     def _understood(self, frames: list[bytes]) -> Progress | None:
         """A Progress with its session's token, whose route is known from now on; else None."""
@@ -196,6 +203,7 @@ class Messages:
     def _put(self, route: _Route, data: bytes) -> bool:
         """True if it is out of our hands; False if the peer's queue is full or (then `route.peer` is None) the peer is gone."""
         assert route.peer is not None
+        self._sent = True
         try:
             self._socket.send(route.peer, MORE)  # full or gone is found out here; what follows the first frame is always taken
             self._socket.send(data, NOBLOCK)

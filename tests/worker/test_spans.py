@@ -16,7 +16,8 @@ def test_a_span_asked_for_in_any_piece_is_the_order(order: Order, first: int, la
     expected = order.indices(5, 2, np.arange(first, last, dtype=np.int64))
     for _ in range(2):
         found = spans.indices(5, 2, first, last)
-        assert found.dtype == np.int64 and found.tolist() == expected.tolist()
+        assert found.dtype == np.int64
+        assert found.tolist() == expected.tolist()
 
 
 def test_indices_that_the_caller_overwrites_are_whole_the_next_time() -> None:
