@@ -20,7 +20,7 @@ from loaderd.data.resize import Axis, reach, resample
 
 # From which shrink on (source pixels a pixel, the less of the two axes) a JPEG is decoded at so many eighths. What decoders do to shrink
 # is not quite the same for each pixel of a block; what is left to `resample` has to be enough to even that out.
-LEAST_SHRINK = {8: 0.0, 4: 3.0, 2: 8.0, 1: 20.0}
+LEAST_SHRINK = {8: 0.0, 4: 2.5, 2: 6.0, 1: 16.0}
 
 
 class View:
