@@ -19,7 +19,7 @@ from typing import Any
 import cv2
 import numpy as np
 import simplejpeg
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 MAX_PIXELS = 178_956_970  # what Pillow refuses too
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
@@ -127,6 +127,8 @@ def _formats() -> list[str]:
 
 
 def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
+    # User code in this process may have set it, and then Pillow would fill what is missing with gray.
+    lenient, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
     try:
         with _QUIET, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -142,6 +144,8 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
         raise ImageError(f"more pixels than the limit: {error}") from None
     except Exception as error:  # noqa: BLE001 - Pillow's plugins raise anything on damaged files: OSError, SyntaxError, struct.error, ...
         raise ImageError(f"damaged image: {type(error).__name__}: {error}") from None
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = lenient
 
 
 def from_pillow(image: Any, mode: str = "rgb") -> np.ndarray:
