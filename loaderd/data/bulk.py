@@ -15,8 +15,8 @@ LARGE = 16_384  # bytes of a value from which on rows are copied one by one; sma
 
 
 class Values(Protocol):
-    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview] | None:
-        """The stored values of these samples; None if one isn't there. Raises SourceError for a damaged page."""
+    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
+        """The stored values of these samples; None for one that isn't there. Raises SourceError for a damaged page."""
         ...
 
 
@@ -38,11 +38,10 @@ class Bulk:
 
     def fits(self, index: int) -> bool:
         """True if this sample is one of those. Raises SourceError."""
-        values = self._source.values([index])
-        return values is not None and self._fits(values[0])
+        return self._fits(self._source.values([index])[0])
 
-    def _fits(self, value: memoryview) -> bool:
-        return len(value) == self._size and value[: len(self._start)] == self._start
+    def _fits(self, value: memoryview | None) -> bool:
+        return value is not None and len(value) == self._size and value[: len(self._start)] == self._start
 
     def write(self, indices: np.ndarray, arrays: Mapping[str, np.ndarray]) -> bool:
         """Row i of each array (of its field's dtype, [n, *shape], contiguous; any of the fields) becomes sample indices[i]'s (int64[n]).
@@ -62,13 +61,16 @@ class Bulk:
             values = self._source.values(indices)
         except SourceError:
             return False
-        if values is None or not (self._one_by_one if self._size >= LARGE else self._gathered)(values, targets):
+        if not (self._one_by_one if self._size >= LARGE else self._gathered)(values, targets):
             return False
         return not self._finite or all(bool(np.isfinite(array).all()) for array in arrays.values() if array.dtype.kind in "fc")
 
-    def _gathered(self, values: list[memoryview], targets: list[tuple[np.ndarray, int, int]]) -> bool:
+    def _gathered(self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]) -> bool:
         size = self._size
-        if any(map(size.__ne__, map(len, values))):
+        try:
+            if set(map(len, values)) - {size}:
+                return False
+        except TypeError:  # a None: looking for it costs more than all else here
             return False
         rows = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), size)
         if not (rows[:, : len(self._expected)] == self._expected).all():
@@ -77,9 +79,9 @@ class Bulk:
             target[...] = rows[:, at : at + length]
         return True
 
-    def _one_by_one(self, values: list[memoryview], targets: list[tuple[np.ndarray, int, int]]) -> bool:
+    def _one_by_one(self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]) -> bool:
         for row, value in enumerate(values):
-            if not self._fits(value):
+            if value is None or not self._fits(value):
                 return False
             for target, at, length in targets:
                 target[row] = np.frombuffer(value, np.uint8, length, at)

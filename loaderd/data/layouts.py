@@ -60,8 +60,8 @@ class OwnLayout:
             raise BadValue(f"{self._store.path} has no sample {index}: the database is damaged")
         return value
 
-    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview] | None:
-        """The stored values of these samples; None if one isn't there. Raises SourceError for a damaged page."""
+    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
+        """The stored values of these samples; None for one that isn't there. Raises SourceError for a damaged page."""
         keys = np.asarray(indices, ">u8").tobytes()
         return self._store.get_many([keys[at : at + 8] for at in range(0, len(keys), 8)])
 

@@ -201,16 +201,14 @@ class Store:
         except lmdb.Error as error:
             raise SourceError(f"{self.file}: cannot read key {show_key(key)}: {error}") from None
 
-    def get_many(self, keys: list[bytes]) -> list[memoryview] | None:
-        """The values of these keys as `get` gives them; None if one isn't there. Raises SourceError."""
+    def get_many(self, keys: list[bytes]) -> list[memoryview | None]:
+        """The value of each key as `get` gives it, for less than half the time. Raises SourceError."""
         if self.pid != os.getpid():
             raise SourceError(f"{self.file}: was opened in process {self.pid}, used in {os.getpid()}")
-        get = self._txn.get
         try:
-            found = [get(key) for key in keys]  # three times as fast as a cursor's getmulti
+            return list(map(self._txn.get, keys))  # three times as fast as a cursor's getmulti
         except lmdb.Error as error:
             raise SourceError(f"{self.file}: cannot be read: {error}") from None
-        return None if None in found else found
 
     def _sub(self, name: str | bytes) -> object:
         raw = name.encode() if isinstance(name, str) else name

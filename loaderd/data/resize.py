@@ -133,9 +133,11 @@ def _averaged(image: np.ndarray, rows: Axis, columns: Axis) -> tuple[np.ndarray,
     high, wide = -(-height // down), -(-width // across)
     image = _edged(image, 0, high * down - height, 0, wide * across - width)
     image = cv2.resize(image, (wide, high), interpolation=cv2.INTER_AREA).reshape(high, wide, channels)
-    return image, *(
-        Axis((axis.start + 0.5) / n - 0.5, axis.step / n, axis.pixels) for axis, n in ((rows, down), (columns, across))
-    )  # fmt: skip
+    return image, _over_blocks(rows, down), _over_blocks(columns, across)
+
+
+def _over_blocks(axis: Axis, size: int) -> Axis:
+    return Axis((axis.start + 0.5) / size - 0.5, axis.step / size, axis.pixels)
 
 
 def _edged(image: np.ndarray, top: int, bottom: int, left: int, right: int) -> np.ndarray:

@@ -133,6 +133,19 @@ def test_a_result_does_not_depend_on_whether_the_jpeg_has_tiles(height: int, wid
     assert partly == 60
 
 
+@pytest.mark.parametrize("kind", ["gray", "444", "422", "progressive"])
+def test_other_kinds_of_jpeg_are_the_same_with_tiles_too(kind: str) -> None:
+    image = Image.fromarray(decode(photos(240, 256, 1)[0]))
+    options = {"444": {"subsampling": 0}, "422": {"subsampling": 1}, "progressive": {"progressive": True}}.get(kind, {})
+    plain = coded(image.convert("L") if kind == "gray" else image, "JPEG", quality=90, **options)
+    if kind == "progressive" and not can_rewrite():
+        plain = coded(image, "JPEG", quality=90)
+    draw = random.Random(kind)
+    for index in range(30):
+        steps, draws = chance(draw, 240, 256), Draws(4, 0, index)
+        np.testing.assert_array_equal(made(look(tiled(plain), "rgb"), steps, draws), made(look(plain, "rgb"), steps, draws), str(steps))
+
+
 def test_a_plan_carried_out_at_once_is_the_plan_carried_out_step_by_step() -> None:
     draw = random.Random(3)
     image = decode(photos(240, 256, 1)[0])
