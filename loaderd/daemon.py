@@ -6,15 +6,15 @@ import functools
 import gc
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
-from loaderd import report
+from loaderd import __version__, report
 from loaderd.admission import Stream, check_protocol
 from loaderd.conductor import Conductor
 from loaderd.core.events import Drain, Event, Told
@@ -107,7 +107,6 @@ class Daemon:
         gate = Gate.here(s.allow_uids, s.allow_unmapped)
         prepare_folder(s.socket, uid=gate.own, default=s.default_socket, others=gate.open)
         limit = descriptors.raise_limit()
-        _version()  # reads files, once
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
         connections = stack.enter_context(ExitStack())
         stack.enter_context(LockFile(s.socket))
@@ -318,11 +317,12 @@ class Daemon:
             "doing": self._reception.progress if self._state == STARTING else "",
             "failed": self._reception.all_broken,
             "pid": os.getpid(),
-            "version": _version(),
+            "version": __version__,
             "socket": s.socket,
             "config": s.config_path,
             "turns": self._loop.turns,
             "lost_s": round(self._loop.lost_s, 3),
+            "cpu_s": round(time.process_time(), 3),  # between two pictures: what scheduling and announcing the batches in between cost
             **report.merged(inside, self._reception.picture(), self._streams, self._pool.picture()),
             "memory": {"limit": self._reception.memory, "segments": segments.live_bytes},
             "quarantine": {"path": s.quarantine, "count": self._quarantine.count, "tail": list(self._quarantine.tail)},
@@ -389,11 +389,3 @@ class Daemon:
         if self._code == EXIT_DRAINED:
             with suppress(FileNotFoundError):
                 os.unlink(self._settings.socket + paths.LOG)
-
-
-@functools.cache
-def _version() -> str:
-    try:
-        return version("loaderd")
-    except PackageNotFoundError:
-        return "unknown"

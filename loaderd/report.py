@@ -97,6 +97,7 @@ def numbers(picture: Mapping[str, Any]) -> dict[str, tuple[str, str, float | Map
         "memory_segment_bytes": ("gauge", "shared memory of all segments", picture["memory"]["segments"]),
         "bad_samples_total": ("counter", "samples set aside", picture["quarantine"]["count"]),
         "loop_turns_total": ("counter", "turns of the daemon's loop", picture["turns"]),
+        "cpu_seconds_total": ("counter", "processor time of the daemon's own process, without workers", picture["cpu_s"]),
         "lost_seconds_total": ("counter", "time in which the daemon did not run", picture["lost_s"]),
     }
 

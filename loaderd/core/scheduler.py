@@ -231,7 +231,7 @@ class Scheduler:
 
     def _grow(self, session: Session) -> None:
         """Ask for a larger segment if a batch of the window does not fit; once more if the one that came is too small by now."""
-        if session.growing or session.ended or not session.outgrown:
+        if session.growing or session.ended:
             return
         tail, body = session.needs()
         has = session.rings[session.current].segment
@@ -363,12 +363,16 @@ class Scheduler:
     def _refresh(self, session: Session) -> None:
         """After anything that touched a session: claim, announce, drop, and its place in the queue."""
         if not self.draining:
-            self._grow(session)
-            session.fill()
-        self._out += [Tell(session.session, message) for message in session.announce(self._now_s)] if not session.ended else []
-        self._out += [Drop(session.session, segment) for segment in session.spent()]
-        if session.gone and not session.rings:
-            self.leaving.pop(session.session, None)
+            if session.outgrown:
+                self._grow(session)
+            if session.unplaced:
+                session.fill()
+        if session.unsaid and not session.ended:
+            self._out += [Tell(session.session, message) for message in session.announce(self._now_s)]
+        if session.gone or len(session.rings) > 1:
+            self._out += [Drop(session.session, segment) for segment in session.spent()]
+            if session.gone and not session.rings:
+                self.leaving.pop(session.session, None)
         self.queue.put(session)
 
     def _dispatch(self) -> None:

@@ -66,8 +66,8 @@ class Session:
         # What has happened since it was last looked into; most events leave most of a window as it is.
         self._heard: dict[int, Released] = {}  # by segment, as it was last accepted
         self._unsettled = False  # a slot of a batch that may be in the window has been given back or lent
-        self._unplaced = False  # a batch of the window may have no slot
-        self._unsaid = False  # there may be something to announce
+        self.unplaced = False  # a batch of the window may have no slot
+        self.unsaid = False  # there may be something to announce
         self.version = 0  # of its entry in the scheduler's queue
         self.note_s: float | None = None
         self.notes_left_out = 0
@@ -138,7 +138,7 @@ class Session:
                 if item.draft.place and not self._is_given(item.draft) and item.draft.whole is made:
                     stock.setdefault(item.draft.slice, item.draft)
         old = [item.draft for item in self.items]
-        self._unsettled = self._unplaced = self._unsaid = True
+        self._unsettled = self.unplaced = self.unsaid = True
         self.plan, self.taken = p.plan, p.taken
         self.items.clear()
         self._steps = steps(self.shape, Cursor(p.epoch, p.position, p.step))
@@ -173,13 +173,14 @@ class Session:
             else:
                 self._forsake(draft)  # it was made again, but the client had it after all
             self.taken += 1
+            self.unplaced = True
         return ""
 
     def settle(self) -> None:
         """Items whose slot was given back, or lent to the trainer under another number, are to be made again."""
         if not self._unsettled:
             return
-        self._unsettled, self._unplaced = False, True
+        self._unsettled, self.unplaced = False, True
         for item in self.items:
             place = item.draft.place
             state = self.rings_state(place) if place and item.draft.whole else State.FILLING
@@ -199,40 +200,36 @@ class Session:
         while len(self.items) < self.prefetch:
             cursor, cut = next(self._steps)
             self.items.append(Item(self.taken + len(self.items), cursor, self._draft(cut)))
-            self._unplaced = True
-        if not self._unplaced:
-            return
-        self._unplaced = False
+        self.unplaced = False
         ring = self.rings[self.current]
         for item in self.items:
             draft = item.draft
             if draft.place is not None:
                 continue
             if not self._fits(draft, ring.segment):
-                self._unplaced = True
+                self.unplaced = True
                 continue
             if not ring.free:
                 self._take_back(item.k)
             claimed = ring.claim()
             if claimed is None:
-                self._unplaced = True
+                self.unplaced = True
                 break
             draft.begin(Place(self.current, *claimed))
-            self.finish(draft)
+            if not draft.todo:
+                self.finish(draft)
 
     def finish(self, draft: Draft) -> None:
         """All its rows are in: READY."""
         if draft.whole and draft.place and self.rings_state(draft.place) is State.FILLING:
             self.rings[draft.place.segment].move(draft.place.slot, Verb.FINISH)
             self.made += 1
-            self._unsaid = True
+            self.unsaid = True
 
     def announce(self, now_s: float) -> list[Batch]:
         """Descriptors of the batches that are READY, in order."""
         messages: list[Batch] = []
-        if not self._unsaid:
-            return messages
-        self._unsaid = False
+        self.unsaid = False
         for item in self.items:
             place = item.draft.place
             if place and item.draft.whole:
@@ -287,7 +284,7 @@ class Session:
     def wait(self, draft: Draft) -> None:
         """It has no slot any longer."""
         draft.begin(None)
-        self._unplaced = True
+        self.unplaced = True
 
     def needs(self) -> tuple[int, int]:
         """(bytes of tail a row, bytes of body) that the batches of the window are known to need."""
@@ -319,8 +316,6 @@ class Session:
 
     def spent(self) -> list[int]:
         """Segments that nothing uses any longer; they are forgotten."""
-        if len(self.rings) == 1 and not self.gone:
-            return []
         done = [number for number, ring in self.rings.items() if ring.idle and (self.gone or number != self.current)]
         for number in done:
             del self.rings[number]
