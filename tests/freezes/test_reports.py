@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-import ctypes
 import io
+import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
 
+import lmdb
+import msgpack
 import numpy as np
 import pytest
 from PIL import Image
@@ -59,10 +62,13 @@ class taken_in_thread:
         assert not self.thread.is_alive()
 
 
-def drop_capabilities() -> None:
-    """Root, too, is bound by file modes after the next exec."""
-    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP; fails without root, whose modes bind anyway
+# Root, too, is bound by file modes in what is started without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH; others are anyway.
+BOUND = """
+import ctypes, os, sys
+for capability in (1, 2):
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+os.execv(sys.executable, [sys.executable, "-m", "loaderd", "serve", sys.argv[1]])
+"""
 
 
 @pytest.mark.parametrize("lock", ["no lock file", "a lock file that nobody may write", "a lock file full of dead readers"])
@@ -82,13 +88,8 @@ def test_c5_c6_a_database_that_may_only_be_read_is_read_and_left_as_it_is(site: 
     before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in paths}
     site.config.write_text(site.config.read_text().replace('dataset = "mine:Data"', 'lmdb = "data/train.lmdb"'))
     with site.log.open("ab") as log:
-        command = [
-            "python",
-            "-c",
-            "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'loaderd', 'serve', sys.argv[1]])",
-            str(site.config),
-        ]
-        site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=drop_capabilities)
+        command = [sys.executable, "-c", BOUND, str(site.config)]
+        site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     until("the ready line", lambda: site.process.poll() is not None or "ready" in site.text())
     try:
         assert int(status_of(site.pid)["CapEff"], 16) & 6 == 0
@@ -217,3 +218,70 @@ def test_h9_no_module_of_ours_unpickles_or_runs_what_it_read() -> None:
             assert not unsafe & {n.split(".")[0] for n in names}, f"{path}:{node.lineno}"
             if isinstance(node, ast.Attribute):
                 assert node.attr not in ("recv_pyobj", "send_pyobj"), f"{path}:{node.lineno}"
+
+
+def test_c1_a_database_that_the_trainer_and_the_users_own_dataset_have_open_too(site: Site) -> None:
+    module = """
+    import lmdb
+    class Data:
+        def __init__(self, path):
+            self.env = lmdb.open(path, readonly=True, lock=False, subdir=False)
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            with self.env.begin() as txn:
+                return {"y": index, "entries": txn.stat()["entries"]}
+    class Plain:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            return {"y": index}
+    """
+    bring(site, module)
+    packed = site.cli("pack", "dataset", "mine:Plain", str(site.folder / "train.lmdb"))
+    assert packed.returncode == 0, packed.stderr
+    (site.folder / "link.lmdb").symlink_to("train.lmdb")
+    own = f'\n[streams.own]\ndataset = "mine:Data"\ndataset_args = {{path = "{site.folder}/link.lmdb"}}\nbatch_size = 8\n'
+    bring(site, module, source='lmdb = "train.lmdb"', stream=own)
+    with lmdb.open(str(site.folder / "train.lmdb"), readonly=True, lock=False, subdir=False):
+        site.serve()
+        for stream in ("train", "own"):
+            got = take(site.loader(stream=stream))
+            assert [y for b in got for y in b["y"].tolist()] == list(range(40))
+
+
+class Bomb:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.marker}",)
+
+
+def test_h9_hostile_values_are_bad_samples_and_run_nothing(site: Site) -> None:
+    bring(site, "class Data:\n    def __len__(self): return 16\n    def __getitem__(self, index): return {'y': index}\n")
+    packed = site.cli("pack", "dataset", "mine:Data", str(site.folder / "train.lmdb"))
+    assert packed.returncode == 0, packed.stderr
+    marker = site.folder / "ran"
+    array = io.BytesIO()
+    np.savez(array, x=np.array([Bomb(marker)], object))
+    hostile = [pickle.dumps(Bomb(marker), protocol) for protocol in range(6)] + [
+        array.getvalue(),
+        msgpack.packb({b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": pickle.dumps(Bomb(marker))}),
+        msgpack.packb({b"nd": True, b"type": [["a", "|O"]], b"kind": b"V", b"shape": [1], b"data": bytes(8)}),
+        msgpack.packb({"y": ["|O", [1], pickle.dumps(Bomb(marker))]}),
+        b"",
+        os.urandom(100),
+    ]
+    with lmdb.open(str(site.folder / "train.lmdb"), subdir=False, map_size=1 << 24) as env, env.begin(write=True) as txn:
+        keys = [key for key, _ in txn.cursor()][-16:]
+        for key, value in zip(keys[4:], hostile, strict=True):
+            txn.put(key, value)
+    bring(site, "", source='lmdb = "train.lmdb"', batch=4, stream='on_error = "skip"').serve()
+    got, errors = pull(site.loader())
+    assert [y for b in got for y in b["y"].tolist()] == [0, 1, 2, 3]
+    assert len(errors) == 3
+    assert sorted(bad.index for error in errors for bad in error.errors) == list(range(4, 16))
+    assert not marker.exists()
