@@ -58,7 +58,7 @@ class Channel:
     def send(self, message: Any, fds: Sequence[int] = ()) -> None:
         """Send a message; the caller keeps its fds. Raises ChannelClosed, and ProtocolError for a message that is too large."""
         data = ORDERS.encode(message)
-        if len(data) <= PACKET and not fds and not self._out and self._sent(LAST + data, ()):
+        if len(data) <= PACKET and not self._out and self._sent(LAST + data, tuple(fds)):
             return
         pieces = [data[at : at + PACKET] for at in range(0, len(data), PACKET)]
         for i, piece in enumerate(pieces):

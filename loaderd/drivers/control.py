@@ -112,7 +112,12 @@ class Control:
         if peer.outbox_bytes + len(data) > MAX_OUT:
             self.drop(peer, f"does not read: {peer.outbox_bytes} bytes wait for it")
             return
-        peer.outbox.append((memoryview(data), [os.dup(fd) for fd in fds]))
+        try:
+            own = [os.dup(fd) for fd in fds]
+        except OSError as error:
+            self.drop(peer, f"nothing can be handed to it: {error.strerror}")
+            return
+        peer.outbox.append((memoryview(data), own))
         peer.outbox_bytes += len(data)
         self._write(peer)
 

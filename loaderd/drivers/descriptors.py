@@ -25,6 +25,19 @@ def in_use() -> int:
     return len(os.listdir("/proc/self/fd")) - 1
 
 
+def spare(count: int) -> bool:
+    """Whether this process could open `count` more descriptors just now: RLIMIT_NOFILE may be lowered from outside, and a host may run out."""
+    found: list[int] = []
+    try:
+        found.extend(os.dup(0) for _ in range(count))
+    except OSError:
+        return False
+    finally:
+        for fd in found:
+            os.close(fd)
+    return True
+
+
 def sessions_that_fit(limit: int, taken: int) -> int:
     """Sessions that can be held when `taken` of `limit` descriptors serve other ends."""
     return max(0, (limit - taken - RESERVE) // A_SESSION)

@@ -64,8 +64,9 @@ def send_signal(pidfd: int, number: int) -> bool:
 def kill_group(leader: int, session: int) -> None:
     """SIGKILL the process group that `leader` (a pid) leads, or led, in a session. A group of another session with that number,
     which has come to it after the leader was reaped, is left alone."""
-    if any(_ids(pid) == (leader, session) for pid in _all_pids()):
-        _kill_group(leader)
+    with contextlib.suppress(OSError):  # without a descriptor nobody can be found, and the template or the kernel's parent signal must do
+        if any(_ids(pid) == (leader, session) for pid in _all_pids()):
+            _kill_group(leader)
 
 
 def kill_unreaped_group(leader: int) -> None:
@@ -124,11 +125,11 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the third on (state, ppid, pgrp, session, ...); empty where it is gone."""
+    """The fields of /proc/<pid>/stat from the third on (state, ppid, pgrp, session, ...); empty where they cannot be had."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode("ascii").split()
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:  # it is gone, or we are out of descriptors
         return []
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from loaderd.core.jobs import Job, Stage, unstamp
 from loaderd.drivers import processes
 from loaderd.drivers.channel import Channel, ChannelClosed, pair
+from loaderd.drivers.descriptors import spare
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.orders import Fault, Leave, Ready, Setup
 from loaderd.drivers.scoreboard import Scoreboard
@@ -21,6 +22,7 @@ from loaderd_wire.errors import ProtocolError
 MAX_STACK = 60_000
 DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
+FORK_FDS = 12  # that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd, some to spare
 LEFT = "left as it was told"  # a cause of death
 STATUS_S = 2.0  # what the template gets to tell how a dead worker ended
 
@@ -120,6 +122,9 @@ class Hand:
 
     def fork(self, boot_s: float) -> None:
         """Ask the template, which is ready, for the process."""
+        if not spare(FORK_FDS):
+            self._loop.soon(lambda: self._end(False, "not started: out of file descriptors", ""))
+            return
         ours, its = pair()
         read, write = os.pipe2(os.O_CLOEXEC)
         self._dump_fd = os.memfd_create(f"loaderd-stack-{self.worker}", os.MFD_CLOEXEC)

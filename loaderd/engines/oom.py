@@ -18,7 +18,8 @@ class OomWatch:
     def look(self, now_s: float) -> None:
         """Read the count, once in a window at most; to be called while jobs run."""
         if now_s - self._past[-1][0] >= WINDOW_S:
-            self._past.append((now_s, self._count()))
+            # It only rises: 0 is also what is read when there is no descriptor to read it with.
+            self._past.append((now_s, max(self._count(), self._past[-1][1])))
             while len(self._past) > 1 and now_s - self._past[1][0] >= WINDOW_S:
                 self._past.popleft()
 
