@@ -13,6 +13,7 @@ from typing import Protocol
 
 from loaderd.drivers import processes
 from loaderd.drivers.channel import Channel, ChannelClosed, pair
+from loaderd.drivers.descriptors import spare
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.orders import Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
 from loaderd.engines.output import Log, Output
@@ -32,6 +33,8 @@ ENVIRONMENT = {
 }
 FOLLOW_OMP = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")  # these libraries go by OMP_NUM_THREADS unless told otherwise
 BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # before the n-th start in a row that came to nothing
+START_FDS = 16  # that a start needs
+NO_FDS_S = 1.0  # to the next try where there are none
 HOPELESS = 4  # such starts after which whoever waits for a worker is told
 
 
@@ -117,6 +120,10 @@ class Template:
 
     def _start(self) -> None:
         self._timer = None
+        if not spare(START_FDS):
+            self._log("warning", f"no template can be started: out of file descriptors; the next try is in {NO_FDS_S:g} s")
+            self._timer = self._loop.later(NO_FDS_S, self._start)
+            return
         ours, its = pair()
         read, write = os.pipe2(os.O_CLOEXEC)
         argv = [sys.executable, "-c", BOOT, json.dumps(list(map(str, sys.path))), "template", str(os.getpid()), str(its.fileno())]
