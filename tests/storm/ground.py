@@ -1,0 +1,159 @@
+"""Where a storm takes place: the user's module, whose samples misbehave in every way by their index, and the config around it."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+POLICIES = ("raise", "skip", "replace")
+CLAIMS = ((0, 1), (0, 2), (1, 2))  # (rank, world_size) that trainers may have
+EPOCHS = 2
+BATCH = 16
+MEMORY_MIB = 24
+
+# A worker notes each fault before it commits it: (monotonic seconds, kind, stream).
+NOTE = struct.Struct("<d8s8s")
+
+# Bad for ever, each at one index of a hundred; index 0 is good, so that the probe learns fields and shapes from it. What a worker does
+# only once lies in a token that the storm drops into the folder.
+MODULE = """
+import ctypes, os, signal, struct, threading, time
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NOTE = struct.Struct("<d8s8s")
+hoard = []
+BAD = {{13: "raise", 127: "none", 211: "shape", 307: "dtype", 401: "hang", 503: "crash", 601: "exit", 709: "raise", 750: "system"}}
+
+
+def note(kind, stream):
+    fd = os.open(os.path.join(HERE, "notes"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(fd, NOTE.pack(time.monotonic(), kind.encode(), stream.encode()))
+    finally:
+        os.close(fd)
+
+
+def token(name):
+    try:
+        os.unlink(os.path.join(HERE, "token-" + name))
+        return True
+    except FileNotFoundError:
+        return False
+
+
+def once(stream):
+    if token("die"):
+        note("die once", stream)
+        os._exit(9)
+    if token("abort"):
+        note("abort 1x", stream)
+        os.kill(os.getpid(), signal.SIGABRT)
+    if token("slow"):
+        note("slow", stream)
+        time.sleep(0.7)
+
+
+class Numbers:
+    def __init__(self, stream, calm):
+        self.stream, self.calm = stream, calm
+
+    def __len__(self):
+        return {samples}
+
+    def __getitem__(self, index):
+        kind = BAD.get(index)
+        if not self.calm:
+            if index:  # who opens the stream makes that one, and does not come through it
+                once(self.stream)
+            if index % 50 == 7:
+                if index == 7:
+                    note("leak", self.stream)
+                hoard.append(np.ones(4 << 20, np.uint8))
+            if kind:
+                note(kind, self.stream)
+                if kind == "hang":
+                    threading.Event().wait()
+                if kind == "crash":
+                    ctypes.string_at(0)
+                if kind == "exit":
+                    os._exit(3)
+        if kind == "none":
+            return None
+        if kind == "system":
+            raise SystemExit(5)
+        if kind in ("raise", "hang", "crash", "exit"):
+            raise ValueError("sample %d is bad" % index)
+        rng = np.random.default_rng(index)
+        x = rng.integers(0, 256, (16, 16, 3), np.uint8)
+        if kind == "shape":
+            x = x[:9]
+        if kind == "dtype":
+            x = x.astype(np.float32)
+        return {{"x": x, "y": index, "t": "s%d" % index}}
+
+
+def augment(sample, rng):
+    sample["noise"] = rng.random(4, np.float32)
+    return sample
+"""
+
+DAEMON = """
+[daemon]
+socket = "d.sock"
+memory = "{memory}MiB"
+drain_s = 5
+[workers]
+num_workers = {workers}
+sample_timeout_s = {timeout}
+worker_memory = "160MB"
+"""
+
+STREAM = """
+[streams.{policy}]
+dataset = "mine:Numbers"
+dataset_args = {{stream = "{policy}", calm = {calm}}}
+batch_size = {batch}
+shuffle = true
+seed = 11
+on_error = "{policy}"
+[[streams.{policy}.transforms]]
+call = "mine:augment"
+"""
+
+
+def lay(folder: Path, *, samples: int, workers: int, timeout_s: float, calm: bool) -> Path:
+    """Write module and config into the folder; returns the config's path. calm: what hangs or crashes raises instead, nothing leaks."""
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.py").write_text(MODULE.format(samples=samples))
+    text = DAEMON.format(memory=MEMORY_MIB, workers=workers, timeout=timeout_s)
+    for policy in POLICIES:
+        text += STREAM.format(policy=policy, calm=str(calm).lower(), batch=BATCH)
+    config = folder / "config.toml"
+    config.write_text(text)
+    return config
+
+
+def mark(batch: Any) -> str:
+    """Sixteen hex digits over everything of a batch: place, fields, indices, keys, which samples were bad and what took their place."""
+    total = hashlib.blake2b(digest_size=8)
+    bad = sorted((e.index, e.substitute) for e in batch.errors)
+    total.update(repr((batch.epoch, batch.step, batch.indices.tolist(), list(batch.sample_keys), bad)).encode())
+    for name, value in batch.items():
+        total.update(name.encode())
+        total.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else repr(value).encode())
+    return total.hexdigest()
+
+
+def mark_error(epoch: int, step: int, errors: Any) -> str:
+    """The same of a SampleError in place of that batch."""
+    bad = sorted(e.index for e in errors)
+    return hashlib.blake2b(repr((epoch, step, bad)).encode(), digest_size=8).hexdigest()
+
+
+def table(policy: str, rank: int, world: int) -> str:
+    return f"{policy}/{rank}/{world}"
