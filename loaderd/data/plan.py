@@ -21,6 +21,7 @@ class StreamPlan:
     """Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
 
     shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are stored. nonfinite: "allow" or "error".
+    survey: not None: samples are not delivered, but what a Surveyor made with it says of each.
     """
 
     name: str
@@ -42,6 +43,7 @@ class StreamPlan:
     nonfinite: str = "allow"
     collate: str = "stack"
     transforms: tuple[Step, ...] = ()
+    survey: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

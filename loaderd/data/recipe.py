@@ -19,6 +19,7 @@ from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.shape import batch_specs, check_fit, specs_of
 from loaderd.data.source import Source
+from loaderd.data.survey import Surveyor, mark
 from loaderd.data.userland import find
 from loaderd.data.view import View
 from loaderd_wire.slots import FieldSpec
@@ -31,7 +32,7 @@ ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrup
 class _Making:
     """One sample in the making: what it is, and which stage it is in."""
 
-    __slots__ = ("_draws", "_note", "_place", "_rng", "sample", "stage", "views")
+    __slots__ = ("_draws", "_note", "_place", "_rng", "mark", "sample", "stage", "views")
 
     def __init__(self, place: tuple[int, int, int], note: Note) -> None:
         self._place = place
@@ -41,6 +42,7 @@ class _Making:
         self._note = note
         self._rng: np.random.Generator | None = None
         self.stage = Stage.READ
+        self.mark = (0, 0)
 
     def enter(self, stage: Stage) -> None:
         self.stage = stage
@@ -128,6 +130,7 @@ class Recipe:
         self._batch_form = ""
         self._where = plan.lmdb or plan.dataset or ""
         self._pictures: set[str] = set()
+        self._surveyor = Surveyor(plan.survey, self._where) if plan.survey is not None else None
 
     @property
     def form(self) -> str:
@@ -245,6 +248,8 @@ class Recipe:
         return made
 
     def _finish(self, making: _Making) -> Sample:
+        if self._surveyor is not None:
+            making.mark = mark(making.sample)
         if self._steps:
             if self._plan.decode and not self._takes_bytes():
                 self._look_at_all(making)
@@ -261,7 +266,7 @@ class Recipe:
             elif self._plan.nonfinite == "error" and isinstance(value, np.ndarray) and value.dtype.kind in "fc":
                 _finite(name, value)
         self._pictures |= sample.images
-        return sample
+        return sample if self._surveyor is None else self._surveyor.summary(sample, making.mark)
 
     def _takes_bytes(self) -> bool:
         """True if a transform decodes with a mode of its own, so that the stream's must not come first."""
@@ -285,7 +290,7 @@ class Recipe:
     def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
         """What makes rows of these fields without a sample for each, with the same bytes as `make`; None unless samples are delivered as
         they are stored, as arrays of numbers. A row that it can't make is to be made by `make`, which tells why."""
-        return None if self._steps or self.collated else self._source.bulk(specs)
+        return None if self._steps or self.collated or self._surveyor else self._source.bulk(specs)
 
     # -- collating
 
