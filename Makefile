@@ -1,6 +1,7 @@
 # make demo   sets everything up in .venv and trains a small network through loaderd, killing things on the way
 # make test   sets everything up and runs what CI runs: format, lint, types, floors, tests
 # make bench  figures beside torch's DataLoader
+# make storm  faults of every kind for MINUTES=30, every batch proven; SEED=n repeats one
 #
 # VENV=folder      where to install (default .venv)
 # PYTHON=python3   which Python, 3.10 to 3.14
@@ -11,9 +12,11 @@ VENV ?= .venv
 PYTHON ?= python3
 TORCH ?=
 JOBS ?= 3
+MINUTES ?= 30
+SEED ?=
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench storm clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready: pyproject.toml deploy/constraints.txt .ci/venv $(wildcard loaderd/data/native/*)
@@ -32,6 +35,9 @@ test: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	@$(BIN)/python tests/bench/handoff.py
+
+storm: $(VENV)/.ready
+	@PYTHONPATH=tests $(BIN)/python -m storm.run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf $(VENV) build loaderd.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

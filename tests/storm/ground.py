@@ -68,7 +68,7 @@ class Numbers:
     def __getitem__(self, index):
         kind = BAD.get(index)
         if not self.calm:
-            if index:  # who opens the stream makes that one, and does not come through it
+            if index >= 64:  # who opens the stream makes some of those, and would not come through it
                 once(self.stream)
             if index % 50 == 7:
                 if index == 7:

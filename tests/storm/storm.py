@@ -34,6 +34,9 @@ PATIENCE_S = 60.0
 
 def forecast(folder: Path, samples: int) -> Path:
     """A file with the marks of every batch of every (policy, rank, world_size), by epoch: pulled once from a daemon that nothing disturbs."""
+    path = folder / "expected.json"
+    if path.exists():  # a folder that is used again
+        return path
     config = lay(folder, samples=samples, workers=2, timeout_s=30, calm=True)
     marks: dict[str, list[list[str]]] = {}
     with Loader(str(config), stream=POLICIES[0], output="numpy"):
@@ -41,7 +44,6 @@ def forecast(folder: Path, samples: int) -> Path:
             for rank, world in CLAIMS:
                 with Loader(str(config), stream=policy, rank=rank, world_size=world, output="numpy", prefetch=8) as loader:
                     marks[table(policy, rank, world)] = [_epoch(loader, epoch) for epoch in range(EPOCHS)]
-    path = folder / "expected.json"
     path.write_text(json.dumps(marks))
     return path
 
@@ -140,6 +142,7 @@ class Storm:
         self.hogs: list[subprocess.Popen[bytes]] = []
         self.daemon: subprocess.Popen[bytes] | None = None
         self.mortal = True
+        self.begin = 0  # of the present daemon's part of the log
         self.seen: set[int] = set()
         self.lifts: list[tuple[float, Any]] = []
 
@@ -157,8 +160,16 @@ class Storm:
             )
 
     def serve(self) -> None:
+        self.begin = self.log.stat().st_size if self.log.exists() else 0
         self.daemon = self.program("loaderd", "serve", str(self.config))
         self.tally.daemons += 1
+
+    @property
+    def serving(self) -> bool:
+        """Whether the present daemon has got so far: before that it is allowed to fail, and another is tried."""
+        with self.log.open("rb") as log:
+            log.seek(self.begin)
+            return b"ready: " in log.read()
 
     def ready(self) -> None:
         until("the daemon to be ready", self._is_ready, PATIENCE_S)

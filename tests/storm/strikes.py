@@ -100,6 +100,8 @@ def _change(storm: Storm, fault: Fault) -> bool:
 
 def _no_fds(storm: Storm, fault: Fault, *, who: str) -> bool:
     """RLIMIT_NOFILE of a running process goes down to just above what it has open, while newcomers and deaths ask it for more."""
+    if not storm.serving:
+        return False
     templates, workers = family(storm.pid)
     victim = storm.pid if who == "daemon" else next(iter(templates), 0)
     try:
@@ -154,6 +156,8 @@ def _silent(storm: Storm, fault: Fault) -> bool:
 
 
 def _end_daemon(storm: Storm, fault: Fault, *, number: int) -> bool:
+    if number == signal.SIGTERM and not storm.serving:
+        return False
     signal_all([storm.pid], number)
     return True
 
