@@ -311,7 +311,7 @@ class Scheduler:
             if job == number and stage is not Stage.IDLE:
                 convicted = self.inquest.hold(running.draft, running.job, piece, death, e.seen.key, e.stack)
                 self._out += convicted
-                self.streams[running.job.stream].deaths -= len(convicted)  # the two deaths that convict a row count as one
+                self.streams[running.job.stream].deaths -= 0 if death.hung else len(convicted)  # two deaths that convict count as one
             else:
                 running.draft.redo([piece])
             running.session.finish(running.draft)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.house import House
-from loaderd.core.actions import Dump, Kill, Note, Retire, Send, Start
+from loaderd.core.actions import Dump, Kill, Note, Retire, Send, Start, StreamBroken
 from loaderd.core.events import Look, Seen, WorkerDied, WorkerReady
 from loaderd.core.jobs import Kind, Stage
 from loaderd_wire.messages import Batch
@@ -42,6 +42,20 @@ def test_a_sample_that_hangs_is_dumped_and_killed_after_its_time_and_named_as_a_
     assert (bad.index, bad.key, bad.stage, bad.error) == (20, "k", "decode", "Timeout")
     assert "10 s" in bad.message
     assert bad.traceback == "File transform.py, line 3"
+
+
+def test_a_stream_in_which_every_sample_hangs_ends_before_it_has_tried_all_substitutes() -> None:
+    house = stuck_house(on_error="replace")
+    for worker in range(1, 20):
+        if house.of(StreamBroken):
+            break
+        number = house.core.pool.workers[worker].jobs[0]
+        row = house.core.jobs[number].job.first
+        hang(house, worker, row)
+        killed(house, worker, row)
+        house.step(WorkerReady(worker + 1))
+    assert worker == 11
+    assert "10 workers died" in house.of(StreamBroken)[0].text
 
 
 def test_a_hang_that_names_no_row_is_tried_row_by_row() -> None:
