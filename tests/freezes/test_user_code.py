@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from freezes.users import bring, pull
 from system.site import Site, digest, indices, plain, take, until
 
-# Each is done at one sample in seven, in whatever worker makes it; the stream must be byte for byte the undisturbed one.
+# Each is done at one sample in eleven, in whatever worker makes it; the stream must be byte for byte the undisturbed one.
 HARMLESS = {
     "prints, much and without an end of line": "print('x' * 100_000, end=''); os.write(1, b'y' * 5000); print('err', file=sys.stderr)",
     "closes and replaces its standard streams": "if sys.stdout:\n    sys.stdout.close(); sys.stdout = None; os.close(0); os.close(2)",
@@ -36,10 +37,14 @@ HARMLESS = {
 }
 
 
-@pytest.mark.parametrize("deed", HARMLESS)
-def test_what_user_code_does_to_its_worker_changes_no_batch(site: Site, undisturbed: str, deed: str) -> None:
-    lines = "\n".join("        " + line for line in HARMLESS[deed].split("\n"))
-    fault = f"def fault(index):\n    if index % 7 == 3:\n{lines}\n"
+GROUPS = [list(HARMLESS)[n::4] for n in range(4)]
+
+
+@pytest.mark.parametrize("group", range(4))
+def test_what_user_code_does_to_its_worker_changes_no_batch(site: Site, undisturbed: str, group: int) -> None:
+    fault = "def fault(index):\n"
+    for n, deed in enumerate(GROUPS[group]):
+        fault += f"    if index % 11 == {n}:  # {deed}\n" + textwrap.indent(HARMLESS[deed], " " * 8) + "\n"
     loader = site.write(fault=fault, timeout=10.0).serve().loader()
     assert digest(take(loader) + take(loader)) == undisturbed
 
@@ -56,14 +61,15 @@ ONCE = {
 }
 
 
-@pytest.mark.parametrize("deed", ONCE)
-def test_a_worker_that_user_code_ends_once_costs_nothing(site: Site, undisturbed: str, deed: str) -> None:
-    fault = f"def fault(index):\n    if index == 42 and once('deed'):\n        {ONCE[deed]}\n"
+def test_a_worker_that_user_code_ends_once_costs_nothing(site: Site, undisturbed: str) -> None:
+    fault = "def fault(index):\n"
+    for n, deed in enumerate(ONCE):
+        fault += f"    if index == {10 * n + 12} and once('deed{n}'):  # {deed}\n        {ONCE[deed]}\n"
     loader = site.write(fault=fault, timeout=10.0).serve().loader()
     assert digest(take(loader) + take(loader)) == undisturbed
 
 
-# Each is done whenever sample 42 is made: it is a bad sample, named with what it did.
+# Each is done whenever its sample is made: that is a bad sample, named with what it did.
 ALWAYS = {
     "calls sys.exit": ("sys.exit()", "SystemExit"),
     "calls sys.exit with a text": ("sys.exit('enough')", "enough"),
@@ -86,15 +92,16 @@ ALWAYS = {
 }
 
 
-@pytest.mark.parametrize("deed", ALWAYS)
-def test_a_sample_whose_code_does_that_each_time_is_named(site: Site, deed: str) -> None:
-    code, name = ALWAYS[deed]
-    fault = f"def fault(index):\n    if index == 42:\n        {code}\n"
-    got, errors = pull(site.write(fault=fault, timeout=1.0).serve().loader())
-    assert len(got) == 12
-    assert [(e.index, e.key) for e in errors] == [(42, "42")]
-    assert re.search(name, str(errors[0]))
-    assert 42 not in indices(got)
+def test_a_sample_whose_code_does_that_each_time_is_named(site: Site) -> None:
+    fault, named = "def fault(index):\n", {}
+    for n, (deed, (code, name)) in enumerate(ALWAYS.items()):
+        fault += f"    if index == {8 * n + 3}:  # {deed}\n        {code}\n"
+        named[8 * n + 3] = name
+    got, errors = pull(site.write(fault=fault, timeout=1.0).serve().loader(batch_size=1))
+    assert sorted(indices(got)) == [i for i in range(100) if i not in named]
+    assert {e.index: e.key for e in errors} == {i: str(i) for i in named}
+    for error in errors:
+        assert re.search(named[error.index], str(error)), (named[error.index], str(error))
 
 
 def test_a_process_that_user_code_started_ends_with_its_worker(site: Site) -> None:
@@ -103,7 +110,7 @@ def test_a_process_that_user_code_started_ends_with_its_worker(site: Site) -> No
         def __len__(self):
             return 16
         def __getitem__(self, index):
-            if mark("started"):
+            if os.path.exists(place("served")) and mark("started"):
                 own = subprocess.Popen(["sleep", "1000"], start_new_session=True)
                 open(place("pid"), "w").write(str(own.pid))
             return {"y": index}
@@ -145,10 +152,10 @@ class Data:
     def __len__(self):
         return 1200
     def __getitem__(self, index):
-        sample = {{"x": np.full((4, 4), index, np.float32), "y": index}}
-        if index == 1000:
-            {change}
-        return sample
+        sample = {"x": np.full((4, 4), index, np.float32), "y": index}
+        return change(index, sample)
+
+def change(index, sample):
 """
 CHANGES = {
     "another shape": ("sample['x'] = sample['x'][:3]", ["'x'", r"\(3, 4\)", r"\(4, 4\)"]),
@@ -164,14 +171,19 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_thousandth_sample_that_differs_is_named_with_both_sides(site: Site, change: str) -> None:
-    code, words = CHANGES[change]
-    got, errors = pull(bring(site, ODD.format(change=code), batch=100).serve().loader())
+def test_a_thousandth_sample_that_differs_is_named_with_both_sides(site: Site) -> None:
+    module, words = ODD, {}
+    for n, (change, (code, told)) in enumerate(CHANGES.items()):
+        module += f"    if index == {1000 + n}:  # {change}\n        {code}\n"
+        words[1000 + n] = told
+    got, errors = pull(bring(site, module + "    return sample\n", batch=100).serve().loader())
     assert len(got) == 11
     assert len(errors) == 1
-    for word in ["key|sample '1000'", "step 10 of epoch 0", *words]:
-        assert re.search(word, str(errors[0])), (word, str(errors[0]))
+    assert "step 10 of epoch 0" in str(errors[0])
+    assert {bad.index for bad in errors[0].errors} == set(words)
+    for bad in errors[0].errors:
+        for word in (f"sample '{bad.index}'", *words[bad.index]):
+            assert re.search(word, bad.line()), (word, bad.line())
 
 
 def test_a5_results_and_exceptions_that_nothing_could_send_arrive_as_text(site: Site) -> None:

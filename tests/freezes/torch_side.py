@@ -120,7 +120,7 @@ CASES = [
     ),
     Case(
         "S17 fork after the trainer has used OpenCV's and OpenMP's threads",
-        "def good(self, index):\n    import cv2, torch\n    return {'x': cv2.resize(np.full((500, 500, 3), index, np.float32), (100, 100)), 'y': torch.ones(300, 300).mm(torch.ones(300, 300))[0, 0]}\nodd = good\n",
+        "import cv2, torch\ndef good(self, index):\n    x = self.cv2.resize(np.full((500, 500, 3), index, np.float32), (100, 100))\n    return {'x': x, 'y': self.torch.ones(300, 300).mm(self.torch.ones(300, 300))[0, 0]}\nodd = good\n",
         before="import cv2, numpy, torch; torch.ones(1500, 1500).mm(torch.ones(1500, 1500)); cv2.resize(numpy.ones((3000, 3000, 3), 'f'), (1000, 1000))",
         epochs=2,
     ),
