@@ -12,11 +12,16 @@ import simplejpeg
 
 from loaderd.data import restart
 from loaderd.data.images import allowed, codec_of, decode
-from loaderd.data.restart import SCALES, Tiles
+from loaderd.data.restart import SCALES, SIZE, DamagedJpeg, Tiles
 
 # A JPEG whose scaled result has a shorter side is decoded whole: decoders choose a scale by the size that comes out, which for so few
 # pixels more than one has.
 LEAST_SIDE = 16
+SAVES = 0.9  # a part that ends above this share of the height is decoded from a file cut short
+BEHIND = "extraneous bytes before marker"  # what decoders say of the scan that they leave unread; their first complaint is what is told
+
+
+COLOURS = {1: "GRAY", 3: "RGB"}
 
 
 class Part(NamedTuple):
@@ -27,6 +32,13 @@ class Part(NamedTuple):
     bottom: int
     right: int
     eighths: int = 8
+
+
+class Rows(NamedTuple):
+    """What is known of a JPEG whose rows of MCUs come one after the other."""
+
+    place: int  # byte of the height in its header
+    height: int  # pixels of a row
 
 
 class Raster:
@@ -50,39 +62,79 @@ class Coded:
     scales = SCALES
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, data: restart.Data, mode: str, height: int, width: int, tiles: Tiles | None) -> None:
+    def __init__(self, data: restart.Data, mode: str, height: int, width: int, tiles: Tiles | None, rows: Rows | None = None) -> None:
+        """tiles, rows: what is known of the file, if anything, so that not all of it has to be decoded."""
         self.data = data
         self.mode = mode
         self.height, self.width = height, width
         self.channels = 1 if mode == "gray" else 3
         self._tiles = tiles
+        self._rows = rows
 
     def read(self, part: Part) -> np.ndarray:
         """The part's pixels, in an array that is nobody else's. Raises ValueError for a file that is damaged: then `whole` may know more."""
         top, left, bottom, right, eighths = part
-        if self._tiles is None:
-            return _cut(self._decode(self.data, self.height, self.width, eighths), top, left, bottom, right)
         step = 8 // eighths
+        if self._tiles is None:
+            if self._rows is not None and (bottom + 1) * step < SAVES * self.height:
+                return self._cut_short(self._rows, part)
+            return _cut(self._decode(self.data, self.height, self.width, eighths), top, left, bottom, right)
         piece = self._tiles.splice(left * step, top * step, min(right * step, self.width), min(bottom * step, self.height), eighths)
         image = self._decode(piece.data, piece.height, piece.width, eighths)
         y, x = piece.top // step, piece.left // step
         return _cut(image, top - y, left - x, bottom - y, right - x)
+
+    def _cut_short(self, rows: Rows, part: Part) -> np.ndarray:
+        """The same from a file whose header says that it ends behind the row of MCUs below the part: decoders don't read further."""
+        top, left, bottom, right, eighths = part
+        height = -(-(bottom + 1) * (8 // eighths) // rows.height) * rows.height
+        if height >= self.height:
+            return _cut(self._decode(self.data, self.height, self.width, eighths), top, left, bottom, right)
+        data = bytearray(self.data)
+        SIZE.pack_into(data, rows.place, height, self.width)
+        out, scaled = self._room(height, self.width, eighths)
+        try:
+            simplejpeg.decode_jpeg(data, COLOURS[self.channels], buffer=out, **scaled)
+        except ValueError as error:
+            if BEHIND not in str(error):
+                raise
+        return _cut(out, top, left, bottom, right)
 
     def whole(self) -> Raster:
         """All of its pixels, by whatever decoder can. Raises ImageError."""
         return Raster(decode(self.data, self.mode))
 
     def _decode(self, data: restart.Data, height: int, width: int, eighths: int) -> np.ndarray:
-        shape = (-(-height * eighths // 8), -(-width * eighths // 8), self.channels)
-        out = np.empty(shape, np.uint8)
-        scaled = {} if eighths == 8 else {"min_height": shape[0], "min_width": shape[1]}
-        simplejpeg.decode_jpeg(data, "RGB" if self.channels == 3 else "GRAY", buffer=out, **scaled)
+        out, scaled = self._room(height, width, eighths)
+        simplejpeg.decode_jpeg(data, COLOURS[self.channels], buffer=out, **scaled)
         return out
+
+    def _room(self, height: int, width: int, eighths: int) -> tuple[np.ndarray, dict[str, int]]:
+        """Where an image of this size goes at this scale, and what tells the decoder so."""
+        high, wide = -(-height * eighths // 8), -(-width * eighths // 8)
+        out = np.empty((high, wide, self.channels), np.uint8)
+        return out, {} if eighths == 8 else {"min_height": high, "min_width": wide}
 
 
 def _cut(image: np.ndarray, top: int, left: int, bottom: int, right: int) -> np.ndarray:
     all_of_it = (top, left, bottom, right) == (0, 0, *image.shape[:2])
     return image if all_of_it else image[top:bottom, left:right]
+
+
+def _rows(data: restart.Data) -> Rows | None:
+    """None if the file isn't one whose rows come one after the other: one sequential scan of all components."""
+    rows, parts = None, 0
+    try:
+        for marker, begin, end in restart.segments(data):
+            if marker in restart.SEQUENTIAL and end - begin >= 9:
+                parts = data[begin + 5]
+                down = max((data[begin + 7 + 3 * part] & 15 for part in range(parts)), default=0) if end - begin == 6 + 3 * parts else 0
+                rows = Rows(begin + 1, 8 * down) if parts > 1 else Rows(begin + 1, 8)
+            elif marker == restart.SOS:
+                return rows if parts and rows is not None and rows.height and data[begin] == parts else None
+    except DamagedJpeg:
+        pass
+    return None
 
 
 Origin = Raster | Coded
@@ -101,5 +153,5 @@ def look(data: bytes | memoryview, mode: str) -> Origin:
             return Raster(decode(data, mode))
         if space not in ("CMYK", "YCCK"):
             allowed(height, width)
-            return Coded(data, mode, height, width, None)
+            return Coded(data, mode, height, width, None, _rows(data))
     return Raster(decode(data, mode))

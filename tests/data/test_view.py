@@ -227,6 +227,36 @@ def test_a_jpeg_that_ends_early_is_an_error_for_the_parts_that_are_missing() -> 
         view.pixels()
 
 
+@pytest.mark.parametrize("kind", ["420", "422", "444", "gray", "restarts", "progressive"])
+@pytest.mark.parametrize("eighths", [8, 4, 2, 1])
+def test_the_rows_below_a_part_are_not_decoded_and_the_others_are_as_they_were(kind: str, eighths: int) -> None:
+    image = Image.fromarray(decode(photos(240, 256, 1)[0]))
+    options = {"422": {"subsampling": 1}, "444": {"subsampling": 0}, "restarts": {"restart_marker_rows": 2}}.get(kind, {})
+    data = coded(image.convert("L") if kind == "gray" else image, "JPEG", quality=90, progressive=kind == "progressive", **options)
+    source = look(data, "rgb")
+    assert isinstance(source, Coded)
+    expected = simplejpeg.decode_jpeg(data, min_height=240 * eighths // 8, min_width=256 * eighths // 8)
+    decoded: list[int] = []
+    source._room = lambda height, width, eighths: decoded.append(height) or Coded._room(source, height, width, eighths)  # type: ignore[method-assign,func-returns-value] # to see how much is decoded
+    for bottom in range(1, 240 * eighths // 8 + 1, 1 if eighths < 4 else 7):
+        part = source.read(Part(bottom - 1, 0, bottom, 256 * eighths // 8, eighths))
+        np.testing.assert_array_equal(part, expected[bottom - 1 : bottom])
+        below = (bottom + 1) * 8 // eighths
+        assert decoded.pop() <= (240 if kind == "progressive" or below > 200 else below + 16)
+
+
+def test_damage_above_the_end_of_a_part_is_noticed_as_in_the_whole() -> None:
+    data = photos(240, 256, 1)[0]
+    broken = data[:4000] + b"\xff\xd9" * 20 + data[4040:]
+    view = View(look(broken, "rgb"))
+    view.crop(0, 0, 150, 256)
+    np.testing.assert_array_equal(view.pixels(), decode(broken)[:150])  # which is Pillow's: it makes something of it
+    view = View(look(data[:-500], "rgb"))
+    view.crop(0, 0, 150, 256)
+    with pytest.raises(ImageError, match="damaged"):
+        view.pixels()
+
+
 def test_only_the_tiles_under_a_crop_are_decoded() -> None:
     data = tiled(photos(700, 500, 1)[0])
     source = look(data, "rgb")
