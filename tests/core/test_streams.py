@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from loaderd.core.jobs import Done, Job, Kind
+from loaderd.core.streams import Stream, StreamRules
+
+
+def stream(row_s: float | None, *, collated: bool = False) -> Stream:
+    made = Stream(StreamRules("train", "raise", collated, 1000))
+    made.row_s = row_s
+    return made
+
+
+@pytest.mark.parametrize(
+    ("row_s", "urgent", "parts"),
+    [
+        (None, False, 4),  # nothing is known: the first batch is for everybody
+        (None, True, 4),
+        (10e-6, True, 1),  # 0.6 ms of work: a second worker would cost more than it spares
+        (50e-6, True, 2),  # 3 ms, and a trainer that waits
+        (50e-6, False, 1),
+        (1e-3, False, 3),
+        (1e-3, True, 4),
+        (1.0, False, 4),
+    ],
+)
+def test_a_batch_is_cut_by_its_work_and_by_who_waits_for_it(row_s: float | None, urgent: bool, parts: int) -> None:
+    assert stream(row_s).parts(64, 4, urgent) == parts
+
+
+def test_a_collated_batch_is_never_cut() -> None:
+    assert stream(None, collated=True).parts(64, 4, True) == 1
+
+
+def test_the_seconds_of_a_job_are_counted_by_stage_and_set_the_pace() -> None:
+    train = stream(None)
+    job = Job(1, Kind.FILL, "train", 1, 0, 0, 0, 0, 64, 0, 10)
+    train.answered(job, Done(1, (), (), 0, 0, 1.0, 2.0, 3.0, 4.0))
+    assert train.stage_s == [1.0, 2.0, 3.0, 4.0]
+    assert train.row_s == pytest.approx(1.0)
