@@ -92,6 +92,11 @@ class Starting:
     def __exit__(self, *_: object) -> None:
         os.close(self._pipe)
 
+    @property
+    def silent(self) -> bool:
+        """It has said nothing yet, so that if it has ended, somebody else ended it."""
+        return not self._said
+
     def wait(self, timeout_s: float) -> bool:
         """True once it serves, or has left because another one does. Raises the error that it ended with."""
         poll = select.poll()

@@ -12,7 +12,7 @@ from loaderd_client.embedded import Starting
 from loaderd_client.source import Source
 from loaderd_client.waiting import PING_S, Limits, Wait
 from loaderd_wire import messages as m
-from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, StallError, from_name
+from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, StallError, StreamFailed, from_name
 
 LOG = logging.getLogger("loaderd_client")
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5  # between two looks for a socket; there is nothing to wait on where no socket is
@@ -68,8 +68,13 @@ class Handshake:
 
     def _start(self) -> None:
         with Starting(self._source.config, self._path) as starting:
-            while not starting.wait(self._pause_s(self._limits.timeout_s)):
-                self._look(self._limits.timeout_s, f"the embedded daemon starts; its log is {self._path}.log", StallError)
+            try:
+                while not starting.wait(self._pause_s(self._limits.timeout_s)):
+                    self._look(self._limits.timeout_s, f"the embedded daemon starts; its log is {self._path}.log", StallError)
+            except StreamFailed as error:
+                if not (self._lost and starting.silent):
+                    raise
+                self._lost = str(error).splitlines()[0]  # a successor that was killed as well: the next one may live
 
     def _admission(self, control: Control) -> Admitted | None:
         """None if the daemon left without an answer."""

@@ -319,6 +319,9 @@ class Loader:
             line, warnings = self._door.open(self._passes.cursor, self._loaded, lost)
         except LoaderdError as error:
             raise self._door.explained(error) from None
+        if self._line is not None:  # a signal's handler has asked meanwhile, and has got one
+            self._door.shut(line)
+            return self._line
         self._line, self._loaded = line, None
         self._ending = weakref.finalize(self, line.close)  # for who never closes; at exit the kernel does it
         self._ending.atexit = False

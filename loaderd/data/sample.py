@@ -109,9 +109,19 @@ def leaf(value: Any, name: str, mode: str, sample: Sample) -> None:
         raise BadValue(f"field {name!r} is a {kind}, which a batch cannot hold: return arrays, tensors, numbers, str or bytes")
 
 
+def _field_name(key: Any) -> str:
+    name = str(key)
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise BadValue(f"a field is called {name!a}, which is no Unicode text: rename it") from None
+    return name
+
+
 def _walk(value: Any, name: str, depth: int, mode: str, sample: Sample) -> None:
     if isinstance(value, Mapping):
-        parts = [(str(key), item) for key, item in value.items()]
+        parts = [(_field_name(key), item) for key, item in value.items()]
     elif isinstance(value, (tuple, list)):
         if len(value) > MAX_FIELDS:
             raise BadValue(f"field {name!r} is a {type(value).__name__} of {len(value)} values: make it an array")

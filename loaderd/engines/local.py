@@ -135,9 +135,19 @@ class LocalPool:
                 self._facts[stream] = answer
             done(answer)
 
-        number = self._next_probe
-        self._next_probe += 1
-        self._begin(number, Prober(self._loop, stream, self._sample_timeout_s, found), f"probe of stream {stream!r}")
+        name = f"probe of stream {stream!r}"
+
+        def begin() -> None:
+            number = self._next_probe
+            self._next_probe += 1
+            self._begin(number, prober, name)
+
+        def again(cause: str) -> None:
+            self._log("warning", f"{name} has ended: {cause}; another one is started")
+            begin()
+
+        prober = Prober(self._loop, stream, self._sample_timeout_s, found, again)
+        begin()
 
     def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
         """Jobs may name this segment from now on. fields: what its slots hold, in order; rows: of one slot. fd is the caller's, to be

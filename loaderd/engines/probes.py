@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from loaderd.core.blame import OUTSIDE_DEATHS
 from loaderd.core.jobs import Stage, unstamp
 from loaderd.drivers import processes
 from loaderd.drivers.loop import Loop, Timer
@@ -16,13 +17,20 @@ OPEN_FACTOR = 10  # building an index takes longer than a sample
 
 
 class Prober:
-    """Boss of one probing worker; calls done() once, with what it found or why it found nothing."""
+    """Boss of one probing worker at a time; calls done() once, with what it found or why it found nothing.
 
-    def __init__(self, loop: Loop, stream: str, timeout_s: float, done: Callable[[StreamFacts | OpenFault], None]) -> None:
+    again(cause): start another worker for this prober, for the last one was killed from outside, which says nothing about the stream.
+    """
+
+    def __init__(
+        self, loop: Loop, stream: str, timeout_s: float, done: Callable[[StreamFacts | OpenFault], None], again: Callable[[str], None]
+    ) -> None:
         self._loop = loop
         self._stream = stream
         self._timeout_s = timeout_s
         self._done = done
+        self._again = again
+        self._killed = 0
         self._answer: StreamFacts | OpenFault | None = None
         self._word = -1
         self._since_s = 0.0
@@ -43,7 +51,13 @@ class Prober:
 
     def hand_died(self, hand: Hand, death: Death) -> None:
         self._stop()
-        self._done(self._answer or self._fault(death))
+        outside = not (self._answer or self._hung or death.own or death.boot)
+        self._killed += outside
+        if outside and self._killed < OUTSIDE_DEATHS:
+            self._word = -1
+            self._again(death.cause)
+        else:
+            self._done(self._answer or self._fault(death))
 
     def _fault(self, death: Death) -> OpenFault:
         if death.boot:

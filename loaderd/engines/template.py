@@ -21,7 +21,7 @@ from loaderd.engines.output import Log, Output
 from loaderd_wire.errors import ProtocolError
 
 LEVELS = ("user", "base", "none")  # what is imported ahead; each failure takes the next
-BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; sys.exit(main())"
+BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; main()"
 # Each is respected where the user has set it.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # else iterating over a set of strings differs from worker to worker

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+from typing import NoReturn
+
+from loaderd.worker.guards import flush_output
 
 
-def main() -> int:
-    role, *rest = sys.argv[1:]
+def main() -> NoReturn:
+    """Ends this process itself: the interpreter would first wait for every thread that user code has started."""
+    code = 1
+    try:
+        code = _run(*sys.argv[1:])
+    except BaseException:  # noqa: BLE001 - the rim of a process that must end here
+        traceback.print_exc()
+    finally:
+        flush_output()
+        os._exit(code)
+
+
+def _run(role: str, *rest: str) -> int:
     if role == "template":
         from loaderd.worker.template import main as template
 
-        return template(rest)
+        return template(list(rest))
     if role == "worker":
         from loaderd.worker.main import main as worker
 
-        return worker(rest)
+        return worker(list(rest))
     print(f"loaderd.worker: unknown role {role!r}", file=sys.stderr)
     return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

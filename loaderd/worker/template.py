@@ -94,7 +94,7 @@ def spawn_worker(template: int, sock: int, board: int, line: int, output: int, d
     for fd in (sock, board, output, dump):
         os.set_inheritable(fd, True)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    boot = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; sys.exit(main())"
+    boot = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; main()"
     rest = json.dumps([template, sock, board, line, output, dump])
     os.execv(sys.executable, [sys.executable, "-c", boot, json.dumps(list(map(str, sys.path))), "worker", rest])
 
