@@ -26,6 +26,16 @@ def _whole(low: int) -> Any:
     return read
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 on")
+    return value
+
+
 def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
@@ -62,6 +72,7 @@ def _serve(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
     made.add_argument("--log-format", choices=("text", "json"), default="text")
     made.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    made.add_argument("--socket", metavar="PATH", help=argparse.SUPPRESS)  # instead of the config's; for `bench`
     made.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)
     made.add_argument("--ready-fd", type=_whole(0), metavar="N", help=argparse.SUPPRESS)
 
@@ -71,9 +82,15 @@ def _check(made: argparse.ArgumentParser) -> None:
     made.add_argument("--stream", metavar="S", help="this stream only")
     which = made.add_mutually_exclusive_group()
     which.add_argument("--samples", type=_whole(1), metavar="N", help="so many samples of each stream, spread over all of it (default 256)")
-    which.add_argument("--all", action="store_true", help="every sample")
+    which.add_argument(
+        "--all",
+        action="store_true",
+        help="every sample, with statistics, and the database's every page; Ctrl-C breaks it off, and the same command goes on from there",
+    )
     which.add_argument("--index", type=_whole(0), metavar="I", help="this sample, in this process: breakpoint() works")
     which.add_argument("--key", metavar="K", help="this sample by its key, in this process")
+    made.add_argument("--bad", metavar="FILE", help="write all bad samples there, as JSON lines")
+    made.add_argument("--anew", action="store_true", help="with --all: forget what a run that was broken off has found")
 
 
 def _inspect(made: argparse.ArgumentParser) -> None:
@@ -116,7 +133,10 @@ def _status(made: argparse.ArgumentParser) -> None:
 
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
-    made.add_argument("--against", choices=("dataloader",))
+    made.add_argument("--stream", metavar="S", help="needed if there are several")
+    made.add_argument("--against", choices=("dataloader",), help="the same stream in torch's DataLoader beside it, in turn")
+    made.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="of each measurement (default 10)")
+    made.add_argument("--json", action="store_true")
 
 
 def _drain(made: argparse.ArgumentParser) -> None:

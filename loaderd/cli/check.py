@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING
 
-from loaderd.cli.failure import FAULTS, FINE, NO_START, need
+from loaderd.cli.failure import BROKEN_OFF, FAULTS, FINE, NO_START, USAGE, CommandError, need
 from loaderd.cli.progress import Progress
 from loaderd.cli.status import field, size
 
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from loaderd.config import Config
     from loaderd.data.plan import StreamPlan
     from loaderd.drivers.orders import StreamFacts
+    from loaderd_wire.errors import BadSample
 
 SAMPLES = 256
 PREFETCH = 4  # a Loader's default
@@ -34,15 +39,50 @@ def run(args: argparse.Namespace) -> int:
     from loaderd.cli.desk import chosen
 
     streams = [chosen(settings, args.stream)] if args.stream else settings.streams
-    codes = [_check(settings, plan, None if args.all else args.samples or SAMPLES) for plan in streams]
-    return max(codes)
+    with _opened(args.bad) as bad:
+        if args.all:
+            from loaderd.cli import whole
+
+            return worst(whole.check(settings, plan, bad, anew=args.anew) for plan in streams)
+        return worst(_check(settings, plan, args.samples or SAMPLES, bad) for plan in streams)
 
 
-def _check(settings: Config, plan: StreamPlan, samples: int | None) -> int:
+def worst(codes: Iterable[int]) -> int:
+    """The highest exit code; nothing comes after a stream that was broken off."""
+    highest = FINE
+    for code in codes:
+        highest = max(highest, code)
+        if code == BROKEN_OFF:
+            break
+    return highest
+
+
+def _opened(path: str | None) -> AbstractContextManager[IO[str] | None]:
+    try:
+        return nullcontext() if path is None else open(path, "w", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise CommandError(f"--bad {path}: {error.strerror}", USAGE) from None
+
+
+def _check(settings: Config, plan: StreamPlan, samples: int, bad: IO[str] | None) -> int:
+    print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
+    findings = make_twice(settings, plan, samples)
+    if findings.facts is None:
+        return NO_START
+    for line in (*described(findings), *faults(findings)):
+        print(line)
+    if bad is not None:
+        for index in sorted(findings.bad):
+            bad.write(json.dumps({"stream": plan.name, **asdict(findings.bad[index])}, ensure_ascii=False) + "\n")
+    given_up(plan, findings.end)
+    return FINE if findings.fine else FAULTS
+
+
+def make_twice(settings: Config, plan: StreamPlan, samples: int) -> Findings:
+    """So many samples made twice; why there are no facts has been told."""
     from loaderd.cli import twice
 
-    print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
-    with Progress(f"samples of {plan.name}") as progress:
+    with Progress(f"samples of {plan.name}, twice") as progress:
 
         def say(level: str, text: str) -> None:
             if level != "debug":
@@ -51,12 +91,16 @@ def _check(settings: Config, plan: StreamPlan, samples: int | None) -> int:
         findings = twice.check(settings, plan, samples, progress=progress, say=say)
     if findings.facts is None:
         sys.stderr.write(f"loaderd: {findings.end}\n")
-        return NO_START
-    for line in (*_shape(findings), *_speed(findings), *_faults(findings)):
-        print(line)
-    if findings.end:
-        sys.stderr.write(f"loaderd: stream {plan.name!r} was given up: {findings.end}\n")
-    return FINE if findings.fine else FAULTS
+    return findings
+
+
+def given_up(plan: StreamPlan, end: str) -> None:
+    if end:
+        sys.stderr.write(f"loaderd: stream {plan.name!r} was given up: {end}\n")
+
+
+def described(findings: Findings) -> list[str]:
+    return [*_shape(findings), *_speed(findings)]
 
 
 def _shape(findings: Findings) -> list[str]:
@@ -98,13 +142,25 @@ def _telling(traceback: str) -> list[str]:
     return lines[-4:] if "Traceback (most recent call last)" in traceback else lines[:6]
 
 
-def _faults(findings: Findings) -> list[str]:
+def bad_line(sample: BadSample, *, telling: bool = True) -> list[str]:
+    return [f"  BAD       {sample.line()}", *(f"            {line}" for line in _telling(sample.traceback) if telling)]
+
+
+def faults(findings: Findings) -> list[str]:
     lines: list[str] = []
     for sample in [findings.bad[index] for index in sorted(findings.bad)][:NAMED]:
-        lines.append(f"  BAD       {sample.line()}")
-        lines += [f"            {line}" for line in _telling(sample.traceback)]
+        lines += bad_line(sample)
     if len(findings.bad) > NAMED:
-        lines.append(f"  BAD       and {len(findings.bad) - NAMED:,} more")
+        lines.append(f"  BAD       and {len(findings.bad) - NAMED:,} more (--bad FILE has all)")
+    lines += differences(findings)
+    checked = f"{findings.samples:,} of {findings.of:,} samples made twice, in two processes"
+    if findings.fine:
+        return [*lines, f"  fine      {checked}"]
+    return [*lines, f"  faults    {len(findings.bad)} bad, {len(findings.differ)} different; {checked}"]
+
+
+def differences(findings: Findings) -> list[str]:
+    lines: list[str] = []
     for difference in findings.differ[:NAMED]:
         if difference.only_once:
             lines.append(
@@ -119,7 +175,4 @@ def _faults(findings: Findings) -> list[str]:
         lines.append(
             "            draw from the rng that a transform is given, or from random, numpy.random or torch, which are seeded per sample"
         )
-    checked = f"{findings.samples:,} of {findings.of:,} samples made twice, in two processes"
-    if findings.fine:
-        return [*lines, f"  fine      {checked}"]
-    return [*lines, f"  faults    {len(findings.bad)} bad, {len(findings.differ)} different; {checked}"]
+    return lines

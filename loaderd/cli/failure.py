@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 FINE, FAULTS, USAGE, NO_START, FAULT = 0, 1, 2, 3, 4
+BROKEN_OFF = 130  # by Ctrl-C, as a shell has it
 
 # What the extra brings, by the name it is imported under.
 EXTRA = {"lmdb": "lmdb", "simplejpeg": "simplejpeg", "cv2": "opencv-python-headless", "PIL": "pillow", "tomli": "tomli"}

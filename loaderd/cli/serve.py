@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loaderd.cli.failure import CommandError, need
@@ -35,12 +36,14 @@ def prepared(config: Config, args: argparse.Namespace) -> tuple[DaemonSettings, 
     from loaderd.settings import DaemonSettings
 
     daemon, workers = config.daemon, config.workers
+    if args.socket:
+        daemon = replace(daemon, socket=args.socket, quarantine=f"{args.socket}.bad.jsonl", metrics=None, exit_when_idle_s=0.0)
     settings = DaemonSettings(
         socket=daemon.socket,
         quarantine=daemon.quarantine,
         config_path=config.path,
         folder=config.folder,
-        default_socket=config.default_socket,
+        default_socket=config.default_socket and not args.socket,
         memory=daemon.memory,
         metrics=daemon.metrics,
         allow_uids=daemon.allow_uids,

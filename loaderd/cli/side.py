@@ -67,6 +67,7 @@ class Side:
         on_batch: Callable[[int], None],
         on_end: Callable[[str], None],
         say: Say,
+        prefetch: int = PREFETCH,
     ) -> None:
         self._loop = loop
         self._config = config
@@ -76,6 +77,8 @@ class Side:
         self._on_batch = on_batch
         self._on_end = on_end
         self._say = say
+        self._prefetch = prefetch
+        self._start = 0
         self._segments = Segments(loop)
         self._scheduler: Scheduler | None = None
         self._stepping: list[Event] = []
@@ -132,9 +135,10 @@ class Side:
 
     # -- the pretended trainer
 
-    def begin(self, facts: StreamFacts, order: Order, samples: int, batch_size: int) -> None:
-        """Make the samples at positions [0, samples) of epoch 0."""
+    def begin(self, facts: StreamFacts, order: Order, samples: int, batch_size: int, start: int = 0) -> None:
+        """Make the samples at positions [start, samples) of epoch 0."""
         self._facts = facts
+        self._start = start
         self._stream = Stream(self.plan, facts, order)
         self._shape = Shape(samples, batch_size, 0, 1, False)
         w = self._config.workers
@@ -147,7 +151,7 @@ class Side:
         )
         for action in self._scheduler.begin(self._loop.now_s()):
             self._do[type(action)](action)
-        self._reserve(sized(self._stream, facts.specs, batch_size, PREFETCH + SPARE_SLOTS, 1), self._attach)
+        self._reserve(sized(self._stream, facts.specs, batch_size, self._prefetch + SPARE_SLOTS, 1), self._attach)
 
     def read(self, k: int) -> Made:
         """Batch k as it lies in its slot."""
@@ -185,7 +189,7 @@ class Side:
     def _progress(self) -> None:
         self._seq += 1
         released = tuple(Released(number, tuple(generations), tuple(generations)) for number, (_, _, generations) in self._known.items())
-        self._step(Told(SESSION, _progress(self._seq, self._taken, released)))
+        self._step(Told(SESSION, _progress(self._seq, self._start, self._taken, released)))
 
     # -- segments
 
@@ -201,7 +205,7 @@ class Side:
         self._segments.reserve(SESSION, segment, reserved)
 
     def _attach(self, segment: Segment) -> None:
-        self._step(Attach(SESSION, self.plan.name, self._shape, self.plan.seed, PREFETCH, TOKEN, segment))
+        self._step(Attach(SESSION, self.plan.name, self._shape, self.plan.seed, self._prefetch, TOKEN, segment))
         self._progress()
 
     def _grow(self, action: actions.Grow) -> None:
@@ -283,14 +287,14 @@ class Side:
             self.bad[action.sample.index] = action.sample
 
 
-def _progress(seq: int, taken: int, released: tuple[Released, ...]) -> Progress:
+def _progress(seq: int, start: int, taken: int, released: tuple[Released, ...]) -> Progress:
     return Progress(
         session=SESSION,
         token=TOKEN,
         seq=seq,
         plan=1,
         epoch=0,
-        position=0,
+        position=start,
         step=0,
         taken=taken,
         have=taken,
@@ -301,6 +305,11 @@ def _progress(seq: int, taken: int, released: tuple[Released, ...]) -> Progress:
     )
 
 
+def all_workers(config: Config) -> int:
+    """As many as the daemon would have."""
+    return max(1, config.workers.num_workers or budget.own_cpu_count() or os.cpu_count() or 1)
+
+
 def half_of_the_workers(config: Config) -> int:
     """Of the number that the daemon would have: two sides share the machine."""
-    return max(1, (config.workers.num_workers or budget.own_cpu_count() or os.cpu_count() or 1) // 2)
+    return max(1, all_workers(config) // 2)

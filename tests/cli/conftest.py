@@ -14,6 +14,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     run = tmp_path / "run"
     run.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(run))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Place(tmp_path)
     yield made
     made.close()

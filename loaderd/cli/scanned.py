@@ -1,0 +1,95 @@
+"""What a whole scan found, in lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from loaderd.cli.scan import Scan
+from loaderd.cli.spool import Spool
+from loaderd.cli.status import size
+from loaderd.data.plan import StreamPlan
+from loaderd.data.survey import BITS, COUNT, HIGH, LOW, MEAN, ODD, SQUARES
+from loaderd.drivers.orders import StreamFacts
+from loaderd_wire.slots import FieldSpec
+
+SHOWN_SHAPES = 5
+SHOWN_GROUPS, SHOWN_EACH = 10, 4
+CHANNELS = 16  # a field with more is told as a whole
+
+
+def lines(plan: StreamPlan, facts: StreamFacts, found: Scan, spool: Spool, name: Callable[[int], str]) -> Iterator[str]:
+    """name(position): the key of a sample."""
+    again = f", {found.resumed_at:,} of them by an earlier run" if found.resumed_at else ""
+    made = found.done - found.resumed_at
+    speed = f", {made / found.seconds:,.0f}/s" if found.seconds > 0 and made else ""
+    yield f"  scanned   {found.done:,} of {found.of:,} samples{again}{speed}"
+    tally = found.tally
+    if tally.samples:
+        yield f"  stored    {size(tally.stored.median)} a sample (median), at most {size(tally.stored.most)}"
+        arrays = 0
+        for n, spec in enumerate(facts.sample_specs):
+            yield from _field(found, spec, n, arrays)
+            arrays += spec.kind == "array"
+        yield from _constants(plan, facts, found)
+    copies, groups = spool.duplicates(SHOWN_GROUPS, SHOWN_EACH)
+    if copies:
+        for group in groups:
+            more = " ..." if len(group) == SHOWN_EACH else ""
+            yield f"  COPIES    {' = '.join(repr(name(position)) for position in group)}{more}"
+        yield f"  copies    {copies:,} samples have the content of another (by a hash of {BITS} bits of what is stored, labels and other scalars aside)"
+
+
+def _field(found: Scan, spec: FieldSpec, n: int, array: int) -> Iterator[str]:
+    tally = found.tally
+    sizes = tally.sizes[n]
+    if spec.kind != "array":
+        yield f"  values    {spec.name}: {spec.kind}, {size(sizes.median)} (median), at most {size(sizes.most)}"
+        return
+    first, last = tally.spans()[n]
+    numbers = tally.numbers[first:last]
+    count = numbers[:, COUNT]
+    if count.sum():
+        std = np.sqrt(numbers[:, SQUARES] / np.maximum(count, 1))
+        scale = " (of 0 to 1)" if spec.dtype == "|u1" and (spec.image or last - first > 1) else ""
+        yield f"  values    {spec.name}: min {_floats(numbers[:, LOW])}  max {_floats(numbers[:, HIGH])}  mean {_floats(numbers[:, MEAN])}  std {_floats(std)}{scale}"
+    shapes = list(tally.shapes_of(array).items())
+    if [shape for shape, _ in shapes] == ["scalar"]:
+        shapes = []
+    told = ", ".join(f"{shape} ({count:,})" for shape, count in shapes[:SHOWN_SHAPES])
+    more = f" and {len(shapes) - SHOWN_SHAPES:,} more" if len(shapes) > SHOWN_SHAPES else ""
+    if shapes:
+        yield f"  shapes    {spec.name}: {told}{more}" + (
+            f"; {size(sizes.median)} (median), at most {size(sizes.most)}" if len(shapes) > 1 else ""
+        )
+    if odd := tally.odd_samples[n]:
+        allowed = '; nonfinite = "error" makes them bad'
+        yield f"  NONFINITE {spec.name}: {numbers[:, ODD].sum():,.0f} values are NaN or infinite, in {odd:,} samples{allowed}"
+
+
+def _floats(values: np.ndarray) -> str:
+    """One number, or a list of them; of many channels only the outermost."""
+    if len(values) > CHANNELS:
+        return f"{values.min():.6g} to {values.max():.6g}"
+    words = [f"{value:.6g}" for value in values]
+    return words[0] if len(words) == 1 else f"[{', '.join(words)}]"
+
+
+def _constants(plan: StreamPlan, facts: StreamFacts, found: Scan) -> Iterator[str]:
+    """A `normalize` step as the config would have it, for each picture that has not been normalised."""
+    if any(step.op == "normalize" for step in plan.transforms):
+        return
+    pictures = [spec.name for spec, count in zip(facts.sample_specs, found.tally.channels, strict=True) if spec.image or count > 1]
+    for n, spec in enumerate(facts.sample_specs):
+        first, last = found.tally.spans()[n]
+        numbers = found.tally.numbers[first:last]
+        if spec.name not in pictures or last - first > CHANNELS or not numbers[:, COUNT].all() or numbers[:, HIGH].max() > 1:
+            continue
+        std = np.sqrt(numbers[:, SQUARES] / numbers[:, COUNT])
+        yield f"  normalize [[streams.{plan.name}.transforms]]"
+        yield '            op = "normalize"'
+        if len(pictures) > 1:
+            yield f'            field = "{spec.name}"'
+        yield f"            mean = [{', '.join(f'{value:.4f}' for value in numbers[:, MEAN])}]"
+        yield f"            std = [{', '.join(f'{value:.4f}' for value in std)}]"
