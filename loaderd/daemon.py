@@ -41,6 +41,7 @@ EMBEDDED_FIRST_S = 30.0  # an embedded daemon that nobody has come to
 EMBEDDED_LAST_S = 2.0  # after its last control socket closed
 NOTICEABLE_S = 0.1  # a turn as long as this is a warning
 STARTER_BYTES = 32 << 10  # a pipe takes more at once, so nobody waits for its reader
+ALONE_S = 0.5  # for running jobs to end, in a drain without trainers
 STARTING, SERVING, DRAINING = "starting", "ready", "draining"
 
 
@@ -356,11 +357,13 @@ class Daemon:
         self._log("info", f"draining: {why}")
         systemd.notify("STOPPING=1", self._env)
         self._control.stop_listening()
+        # What is still made for nobody is not waited for long: it may be what hangs.
+        patience_s = self._settings.drain_s if self._reception.guests else min(self._settings.drain_s, ALONE_S)
         self._reception.close("drained")
         if started == STARTING:
             self._loop.stop()
             return
-        self._loop.later(self._settings.drain_s, self._loop.stop)
+        self._loop.later(patience_s, self._loop.stop)
         self._loop.before_sleep(self._leave_if_done)
         self.step(Drain())
 
