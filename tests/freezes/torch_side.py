@@ -1,6 +1,6 @@
 """The same situations under torch's DataLoader and under loaderd, each in a process with a limit; prints README.md's table.
 
-    python tests/freezes/torch_side.py [--only S13] [--limit 12]
+    python tests/freezes/torch_side.py [--only S13] [--limit 30]
 
 Each case is a `Data` class. Both sides go through its 48 samples in batches of 8 with 2 workers and print a line a batch; what is reported is
 how far they came, how they ended, and what they said.
@@ -197,7 +197,11 @@ def words(out: str, err: str, end: str, case: Case, interrupts: int, left: int) 
     total = 6 * case.epochs if "2400" not in case.data else 300
     lines = [line for line in err.splitlines() if line.strip() and not line.startswith(" ")]
     said = next(
-        (line for line in reversed(lines) if re.match(r"\w*(Error|Exception|Exit|Interrupt|Exhausted)\b|said:|[\w.]+Error:", line)),
+        (
+            line
+            for line in reversed(lines)
+            if re.match(r"\w*(Error|Exception|Exit|Interrupt|Exhausted)\b|said:|[\w.]+(Error|Failed|Gone):", line)
+        ),
         lines[-1] if lines else "",
     )
     said = said.removeprefix("said: ").replace("|", "/")
@@ -215,7 +219,7 @@ def words(out: str, err: str, end: str, case: Case, interrupts: int, left: int) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
-    parser.add_argument("--limit", type=float, default=12)
+    parser.add_argument("--limit", type=float, default=30)
     args = parser.parse_args()
     import torch
 
