@@ -217,4 +217,4 @@ def test_what_an_earlier_run_found_does_not_count_once_the_stream_is_another(pla
     done = place.cli("check", name, "--all", code=1)
     assert "an earlier run does not count any longer: data, layout, samples changed since" in done.stderr
     assert "scanned   40 of 40 samples, " in done.stdout
-    assert "earlier" not in done.stdout
+    assert "by an earlier run" not in done.stdout
