@@ -56,7 +56,7 @@ def content(kept: Any) -> bytes:
     if isinstance(kept, list):
         kept = kept[0]
     if isinstance(kept, torch.UntypedStorage):
-        return bytes(kept.tolist())
+        return torch.empty(0, dtype=torch.uint8).set_(kept).numpy().tobytes()
     return np.asarray(kept).tobytes()
 
 
