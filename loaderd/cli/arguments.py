@@ -136,6 +136,9 @@ def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument("--stream", metavar="S", help="needed if there are several")
     made.add_argument("--against", choices=("dataloader",), help="the same stream in torch's DataLoader beside it, in turn")
     made.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="of each measurement (default 10)")
+    made.add_argument(
+        "--rounds", type=_whole(1), metavar="N", help="measure so often, and tell medians (default 1, with --against 2 of each, in turn)"
+    )
     made.add_argument("--json", action="store_true")
 
 

@@ -1,11 +1,133 @@
-"""`loaderd bench`: a word of a later version."""
+"""`loaderd bench`: how fast the loader is alone, with a daemon of its own; beside torch's DataLoader if asked."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
 
-from loaderd.cli.failure import USAGE, CommandError
+from loaderd.cli.failure import FINE, NO_START, CommandError, need
+
+if TYPE_CHECKING:
+    from loaderd.cli.rounds import Round
+    from loaderd.data.plan import StreamPlan
+
+PREFETCH = 4  # a Loader's default
+VERSIONS = ("loaderd", "torch", "numpy", "pyzmq", "lmdb", "simplejpeg", "opencv-python-headless", "pillow")
+ROWS = (  # what is told, its unit, its scale, whether more is better
+    ("batches/s", "batches_s", 1.0, True),
+    ("samples/s", "samples_s", 1.0, True),
+    ("MB/s", "bytes_s", 1e-6, True),
+    ("next() p50, ms", "next_p50_s", 1e3, False),
+    ("next() p99, ms", "next_p99_s", 1e3, False),
+    ("next() p50 after a pause, us", "ready_p50_s", 1e6, False),
+    ("next() p99 after a pause, us", "ready_p99_s", 1e6, False),
+    ("trainer CPU a batch, us", "cpu_s", 1e6, False),
+    ("first batch, ms", "first_s", 1e3, False),
+)
 
 
 def run(args: argparse.Namespace) -> int:
-    raise CommandError("bench: not in this version; `loaderd check CONFIG` measures samples/s by stage", USAGE)
+    need("lmdb", "simplejpeg", "cv2", "PIL")
+    from loaderd import config
+    from loaderd.cli import rounds
+    from loaderd.cli.desk import chosen
+    from loaderd.cli.side import all_workers
+
+    settings = config.load(args.config, os.environ, os.getuid())
+    plan = chosen(settings, args.stream)
+    args.rounds = args.rounds or (2 if args.against else 1)
+    if args.against and importlib.util.find_spec("torch") is None:
+        raise CommandError("--against dataloader: torch is not installed here; install it, or leave --against out", NO_START)
+    workers = all_workers(settings)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it cleans up as after Ctrl-C
+    ours: list[Round] = []
+    theirs: list[Round] = []
+    with tempfile.TemporaryDirectory(prefix="loaderd-bench-") as folder:
+        for n in range(args.rounds):
+            _say(f"loaderd, {args.seconds:g} s" + (f", round {n + 1} of {args.rounds}" if args.rounds > 1 else ""))
+            ours.append(rounds.loaderd(settings, plan, os.path.join(folder, f"{n}.sock"), args.seconds, PREFETCH))
+            if args.against:
+                _say(f"torch's DataLoader, {args.seconds:g} s")
+                theirs.append(rounds.dataloader(settings, plan, workers, args.seconds, PREFETCH))
+    facts = _facts(plan, workers, args.seconds, ours, theirs)
+    print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts)))
+    return FINE
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"loaderd: {text}\n")
+
+
+def _facts(plan: StreamPlan, workers: int, seconds: float, ours: list[Round], theirs: list[Round]) -> dict[str, Any]:
+    """Everything that was measured, as plain data."""
+    from loaderd.cli.rounds import medians
+
+    facts: dict[str, Any] = {
+        "stream": plan.name,
+        "data": plan.lmdb or plan.dataset,
+        "batch_size": plan.batch_size,
+        "workers": workers,
+        "prefetch": PREFETCH,
+        "seconds": seconds,
+        "rounds": len(ours),
+        "versions": _versions(),
+        "loaderd": medians([made.trainer for made in ours]),
+        "stages_s": medians([made.stages_s for made in ours]),
+        "daemon_cpu_s": medians([{"cpu": made.daemon_cpu_s} for made in ours])["cpu"],
+        "workers_busy": medians([{"busy": made.busy} for made in ours])["busy"] / workers,
+        "ready": medians([{"ready": made.ready} for made in ours])["ready"],
+    }
+    if theirs:
+        facts["dataloader"] = medians([made.trainer for made in theirs])
+        facts["ratio"] = {name: facts["loaderd"][name] / facts["dataloader"][name] for _, name, _, _ in ROWS if facts["dataloader"][name]}
+    facts["runs"] = {"loaderd": [made.trainer for made in ours], "dataloader": [made.trainer for made in theirs]}
+    return facts
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "linux": platform.release().split("-")[0], "cpus": str(os.cpu_count())}
+    for name in VERSIONS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    both = "dataloader" in facts
+    lines = [
+        f"{facts['stream']}  {facts['data']}",
+        f"  {facts['workers']} workers, batches of {facts['batch_size']}, prefetch {facts['prefetch']}, {facts['seconds']:g} s a round"
+        + (f", medians of {facts['rounds']} rounds{' in turn' if both else ''}" if facts["rounds"] > 1 else ""),
+        "",
+    ]
+    if both:
+        lines.append(f"  {'':<28} {'loaderd':>12} {'DataLoader':>12}")
+    for text, name, scale, more in ROWS:
+        line = f"  {text:<28} {facts['loaderd'][name] * scale:>12,.4g}"
+        if both:
+            ratio = facts["ratio"].get(name, 0.0)
+            times = ratio if more else 1 / ratio if ratio else 0.0
+            line += f" {facts['dataloader'][name] * scale:>12,.4g}   {times:.2f}x"
+        lines.append(line)
+    stages = facts["stages_s"]
+    whole = sum(stages.values())
+    lines += ["", "  a batch's time, of all workers together"]
+    lines += [f"  {stage:<28} {spent * 1e3:>9,.3g} ms  {spent / whole if whole else 0:.0%}" for stage, spent in stages.items()]
+    lines += [
+        f"  {'daemon (schedule, announce)':<28} {facts['daemon_cpu_s'] * 1e3:>9,.3g} ms",
+        f"  {'trainer (take, wrap)':<28} {facts['loaderd']['cpu_s'] * 1e3:>9,.3g} ms",
+        "",
+        f"  workers busy {facts['workers_busy']:.0%} of the time; {facts['ready']:.1f} of {facts['prefetch']} batches ready when looked at",
+        "  " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+    ]
+    return lines

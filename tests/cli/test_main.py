@@ -75,11 +75,6 @@ def test_debug_shows_where_an_error_comes_from(place: Place) -> None:
     assert "Traceback" in place.cli("serve", "none.toml", "--debug", code=2).stderr
 
 
-def test_a_word_of_a_later_version_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "c.toml"]) == 2
-    assert "not in this version" in capsys.readouterr().err
-
-
 def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     assert "streams" in json.loads(capsys.readouterr().out)["properties"]
