@@ -20,6 +20,8 @@ from loaderd_wire.errors import ConfigError, LoaderdError, Refused, from_name
 from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
 from loaderd_wire.slots import FieldSpec
 
+MAX_NAMED = 32  # different refusals that the log tells within a minute
+MAX_REFUSAL = 4000  # characters: it may quote what the client said
 STARTING_S = 1.0  # between two Starting messages
 LONG_RESERVATION = 256 << 20  # bytes; a client that waits for more is told what for
 
@@ -77,7 +79,7 @@ class Reception:
         self._rooms = rooms
         self.memory = memory
         self.most = most
-        self._rarely = Rarely()
+        self._rarely = Rarely(max_keys=MAX_NAMED)
         self.guests: dict[int, Guest] = {}
         self.broken: dict[str, tuple[str, str]] = {}
         self.progress = "starting"
@@ -121,10 +123,11 @@ class Reception:
         try:
             admitted = self._admit(hello)
         except LoaderdError as error:
-            more = self._rarely.ask(str(error), self._loop.now_s())
+            text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."
+            more = self._rarely.ask(text, self._loop.now_s())
             if more is not None:
-                self._log("warning", f"client ({peer}) refused: {error}{more}")
-            self.control.reject(peer, type(error).__name__, str(error))
+                self._log("warning", f"client ({peer}) refused: {text}{more}")
+            self.control.reject(peer, type(error).__name__, text)
             return
         self._sessions += 1
         guest = Guest(self._sessions, peer, hello, admitted)

@@ -25,7 +25,7 @@ from loaderd_client.views import lend
 from loaderd_client.waiting import Limits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, StreamFailed
-from loaderd_wire.slices import Cursor, steps_left
+from loaderd_wire.slices import MAX_EPOCH, Cursor, steps_left
 
 LOG = logging.getLogger("loaderd_client")
 Ready: TypeAlias = tuple[DictBatch | TupleBatch | LoaderdError, Tally]  # what next() gives or raises, and the errors counted with it
@@ -108,8 +108,8 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass, also one whose iterator exists but gave nothing yet, goes through this epoch; counting goes on from there."""
-        if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch.__index__() <= 1 << 62:
-            raise ConfigError(f"set_epoch({epoch!r}): use a whole number from 0 on")
+        if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch.__index__() <= MAX_EPOCH:
+            raise ConfigError(f"set_epoch({epoch!r}): use a whole number from 0 to 2**60")
         with self._lock:
             self._passes.set_epoch(epoch.__index__())
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from loaderd_wire.errors import ConfigError
-from loaderd_wire.slices import Cursor
+from loaderd_wire.slices import MAX_EPOCH, Cursor
 
 VERSION = 1
-MAX = 1 << 62
+MAX = 2 * MAX_EPOCH  # an epoch counted on from the last that may be asked for is still a state
 NUMPY = str(np.__version__)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - its stubs leave it out
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+MAX_EPOCH = 1 << 60  # that may be asked for: epochs count on from it, and must stay within what a message can hold
+LAST_EPOCH = 3 << 60  # that a daemon serves
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

@@ -10,7 +10,7 @@ from loaderd.core.drafts import Draft, Place
 from loaderd.core.events import Attach
 from loaderd.core.ring import Ring, State, Verb
 from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
-from loaderd_wire.slices import Cursor, Slice, steps, steps_left
+from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left
 
 NOT_OUT = (State.FILLING, State.READY, State.ENDING)  # of such a slot's generation the client cannot know
 REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
@@ -82,6 +82,8 @@ class Session:
             return f"plan {p.plan}"
         if p.position > self.shape.samples:
             return f"position {p.position} of {self.shape.samples}"
+        if p.epoch > LAST_EPOCH:
+            return f"epoch {p.epoch}"
         if p.plan > self.plan and p.taken > self.prefetch:
             return f"{p.taken} batches taken of plan {p.plan}, of which none was announced"
         return ""

@@ -21,6 +21,7 @@ MAX_OUT = 256  # messages that may wait for one session; what is dropped beyond 
 HIGH_WATER = 128  # messages in ZeroMQ's own queue, a peer
 RECEIVES = 64  # in one turn
 HANDSHAKE_MS = 2000
+MAX_NAMED = 4  # peers that are named in the log within a minute: each connection is another one
 # Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
 NOBLOCK, MORE, RCVMORE, EVENTS, POLLIN = map(int, (zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE, zmq.RCVMORE, zmq.EVENTS, zmq.POLLIN))
 
@@ -55,7 +56,7 @@ class Messages:
         self._routes: dict[int, _Route] = {}
         self._blocked: dict[int, None] = {}
         self._news: dict[int, Progress] = {}
-        self._rarely = Rarely()
+        self._rarely = Rarely(max_keys=MAX_NAMED)
         self._sent = False  # in this turn
         self.garbage = 0
         self.path = path
