@@ -1,0 +1,25 @@
+"""What the harnesses share. Each is run by hand, as long as one likes; needs `pip install atheris`, which is no part of the tests:
+
+    python tests/fuzz/codec.py -max_total_time=600
+
+libFuzzer's options. It starts from a few valid inputs and stops at the first crash, hang or exception that the contract does not name;
+what it finds becomes a test.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import atheris
+
+
+def fuzz(target: Callable[[bytes], None], seeds: Iterable[bytes]) -> None:
+    """Does not return."""
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    for i, seed in enumerate(seeds):
+        (folder / f"seed-{i}").write_bytes(seed)
+    atheris.Setup([*sys.argv, str(folder)], target)
+    atheris.Fuzz()
