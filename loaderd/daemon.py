@@ -108,6 +108,9 @@ class Daemon:
         gate = Gate.here(s.allow_uids, s.allow_unmapped)
         prepare_folder(s.socket, uid=gate.own, default=s.default_socket, others=gate.open)
         limit = descriptors.raise_limit()
+        most = descriptors.sessions_that_fit(limit, descriptors.in_use() + 4 * self._workers)
+        if most == 0:
+            raise CannotServe(f"RLIMIT_NOFILE is {limit}, which leaves room for no session; raise the hard limit (ulimit -Hn)")
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
         connections = stack.enter_context(ExitStack())
         stack.enter_context(LockFile(s.socket))
@@ -123,7 +126,7 @@ class Daemon:
             config_path=s.config_path,
             life=f"{os.getpid()}-{os.urandom(4).hex()}",
             memory=s.memory if s.memory is not None else budget.free_bytes(self._root) // 2,
-            most=descriptors.sessions_that_fit(limit, descriptors.in_use() + 4 * self._workers),
+            most=most,
             step=self.step,
             emptied=self._no_sessions,
             log=self._log,

@@ -23,6 +23,14 @@ def _shown(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """A link that leads nowhere, or to itself, is none; it must not hide what lies beside it."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """One file with the name of an image. path: relative to the folder, as the filesystem's bytes. label: NO_LABEL in a flat folder."""
@@ -102,7 +110,7 @@ class Listing:
         yield below
         try:
             with os.scandir(os.path.join(self.folder, below)) as entries:
-                folders = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+                folders = [entry.name for entry in entries if _is_folder(entry) and not entry.name.startswith(".")]
         except OSError as error:
             self.unreadable.append((_shown(below), error.strerror or str(error)))
             return
@@ -118,7 +126,7 @@ class Listing:
                 for entry in entries:
                     if entry.name.startswith("."):
                         continue
-                    if entry.is_dir():
+                    if _is_folder(entry):
                         folders.append(entry.name)
                     elif not entry.name.lower().endswith(IMAGES):
                         self.ignored += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from loaderd.data.sample import Sample
 
 BATCH_BYTES = 16 << 20
 BATCH_SAMPLES = 2_000
+BATCH_S = 5.0  # of work that a broken-off run may lose
 LISTED = 1_000  # bad samples that the report names; all are counted
 KINDS = 32  # different remarks that are counted apart
 OTHER = "other"
@@ -172,7 +174,9 @@ class _Run:
         self._on_bad = on_bad
         self._batch: list[tuple[bytes, bytes]] = []
         self._bytes = 0
+        self._flushed_s = time.monotonic()
         kept = writer.get(own.PART_KEY)
+        self.began = kept is not None  # an earlier run got as far as to keep something
         self.state = (State.from_bytes(kept) if kept else None) or State("")
         self.fresh = self.state.fingerprint != samples.fingerprint
         if self.fresh:
@@ -185,7 +189,7 @@ class _Run:
             for name, make in samples:
                 self._take(name, make)
                 self._on_progress(self.state.seen, self._samples.total)
-                if self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_SAMPLES:
+                if self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_SAMPLES or time.monotonic() - self._flushed_s >= BATCH_S:
                     self._flush()
         self._flush()
 
@@ -205,7 +209,7 @@ class _Run:
 
     def _flush(self) -> None:
         self._writer.put([(own.PART_KEY, self.state.to_bytes())], self._batch)
-        self._batch, self._bytes = [], 0
+        self._batch, self._bytes, self._flushed_s = [], 0, time.monotonic()
 
     def finish(self) -> own.Meta:
         """Write the metadata record, which makes it a database. Raises SourceError if there is not one good sample."""
@@ -260,5 +264,7 @@ def _opened(samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad)
             if empty or not run.fresh:
                 return run, writer, restarted
             writer.close()
+            restarted = restarted or run.began
+        else:
+            restarted = True
         os.truncate(part, 0)
-        restarted = True

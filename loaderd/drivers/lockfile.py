@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -26,8 +27,9 @@ class LockFile:
         closed_in_children(self)
         try:
             self.sweep()
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+            with contextlib.suppress(OSError):  # on a full disk the lock is as good without our number in it
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         except BaseException:
             self.close()
             raise

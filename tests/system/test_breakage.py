@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from data.material import coded, picture
+from loaderd.data import pack
+from loaderd.data.lmdb_store import Writer
+from loaderd.data.packers import pack_dataset, pack_imagefolder
 from system.site import Site, alive, children, digest, plain, take, until
 
 # The very first sample, which the probe makes, takes a while.
@@ -101,3 +111,54 @@ def test_a_state_asked_for_by_a_signal_during_the_first_hello_makes_one_session(
     assert len(batches) == 13
     assert [state["position"] for state in states] == [0]
     until("one session", lambda: len(site.status()["sessions"]) == 1, 10)
+
+
+def test_a_link_to_itself_does_not_hide_the_images_beside_it(tmp_path: Path) -> None:
+    for name in ("a/1.png", "a/sub/2.png", "b/3.png"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).write_bytes(coded(picture()))
+    os.symlink("loop.png", tmp_path / "src" / "a" / "loop.png")
+    report = pack_imagefolder(str(tmp_path / "src"), str(tmp_path / "db"))
+    assert (report.samples, report.classes) == (3, ("a", "b"))
+    assert report.bad == (("a/loop.png", "Too many levels of symbolic links"),)
+
+
+def test_a_pack_killed_before_it_had_anything_to_keep_says_nothing_about_the_source(tmp_path: Path) -> None:
+    Writer(str(tmp_path / "db.part")).close()
+    report = pack_dataset("data.material:Numbers", {"n": 5}, str(tmp_path / "db"))
+    assert (report.samples, report.restarted) == (5, False)
+
+
+def test_a_pack_of_slow_samples_keeps_them_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "BATCH_S", 0.0)
+
+    def interrupted(done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack_dataset("data.material:Numbers", {"n": 5}, str(tmp_path / "db"), progress=interrupted)
+    assert pack_dataset("data.material:Numbers", {"n": 5}, str(tmp_path / "db")).resumed_at == 2
+
+
+@pytest.mark.parametrize("descriptors", [20, 40, 100])
+def test_too_few_descriptors_for_any_session_are_told_at_the_start(site: Site, descriptors: int) -> None:
+    served = site.write().cli("serve", str(site.config), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors,) * 2))
+    assert served.returncode == 3
+    assert f"RLIMIT_NOFILE is {descriptors}" in served.stderr
+    assert "Traceback" not in served.stderr
+
+
+FULL = """
+import resource, sys
+from loaderd.drivers.lockfile import LockFile
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+with LockFile(sys.argv[1]):
+    print("held")
+"""
+
+
+def test_a_socket_is_locked_on_a_full_disk(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "d.sock")], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "held\n", done.stderr
+    assert list(tmp_path.iterdir()) == []
