@@ -46,7 +46,7 @@ FACILITIES: dict[str, Callable[[], str]] = {"userns": _userns, "second_uid": _se
 LACKS: dict[str, str] = {}
 RUN_FOLDER = pytest.StashKey[str]()
 # Folders whose tests start processes and open sockets: each is followed by a search for leftovers.
-GUARDED = ("system", "worker", "drivers", "freezes")
+GUARDED = ("system", "worker", "drivers", "freezes", "storm")
 SKIPPED: list[tuple[str, str]] = []
 
 
