@@ -18,7 +18,7 @@ MEMORY_MIB = 24
 # A worker notes each fault before it commits it: (monotonic seconds, kind, stream).
 NOTE = struct.Struct("<d8s8s")
 
-# Bad for ever, each at one index of a hundred; index 0 is good, so that the probe learns fields and shapes from it. What a worker does
+# Bad for ever, each at an index of its own; index 0 is good, so that the probe learns fields and shapes from it. What a worker does
 # only once lies in a token that the storm drops into the folder.
 MODULE = """
 import ctypes, os, signal, struct, threading, time
@@ -27,7 +27,7 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 NOTE = struct.Struct("<d8s8s")
 hoard = []
-BAD = {{13: "raise", 127: "none", 211: "shape", 307: "dtype", 401: "hang", 503: "crash", 601: "exit", 709: "raise", 750: "system"}}
+BAD = {{13: "raise", 101: "none", 133: "shape", 167: "dtype", 201: "hang", 233: "crash", 269: "exit", 301: "raise", 333: "system"}}
 
 
 def note(kind, stream):

@@ -30,6 +30,7 @@ from system.site import until
 
 TICK_S = 0.02
 PATIENCE_S = 60.0
+LEFT = (0, -signal.SIGTERM)  # told to go, perhaps before it knew what to do then
 
 
 def forecast(folder: Path, samples: int) -> Path:
@@ -107,7 +108,7 @@ class Seat:
         if code is None:
             return
         self.process = None
-        if code == 0:
+        if code in LEFT:
             self.storm.tally.trainer_left(self.order)
             self.newcomer()
         elif code == -signal.SIGKILL:
@@ -176,10 +177,7 @@ class Storm:
 
     def _is_ready(self) -> bool:
         self.tick()
-        done = subprocess.run(
-            [sys.executable, "-m", "loaderd", "status", str(self.socket), "--json"], capture_output=True, timeout=PATIENCE_S
-        )
-        return done.returncode == 0 and len(family(self.pid)[1]) == self.workers
+        return self.serving and len(family(self.pid)[1]) == self.workers
 
     @property
     def pid(self) -> int:
@@ -196,7 +194,9 @@ class Storm:
         templates, workers = family(self.pid)
         self.seen.update([self.pid, *templates, *workers])
         if (code := self.daemon.poll()) is not None:
-            if not self.mortal or code not in (0, -signal.SIGKILL):
+            if self.mortal and not self.serving:
+                self.tally.unready[code] += 1
+            elif not self.mortal or code not in (0, -signal.SIGKILL):
                 self.tally.broken(f"the daemon ended with {code}")
             self.serve()
         self.hogs = [hog for hog in self.hogs if hog.poll() is None]
@@ -270,7 +270,7 @@ class Storm:
                     seat.process.kill()
                     seat.process.wait()
                 time.sleep(TICK_S)
-            if seat.process is not None and seat.process.returncode not in (0, REFUSED):
+            if seat.process is not None and seat.process.returncode not in (*LEFT, REFUSED):
                 self.tally.broken(f"{seat.order['name']} left with {seat.process.returncode}")
             seat.process, seat.again_s = None, 0.0
             self.tally.trainer_left(seat.order)

@@ -49,6 +49,7 @@ class Tally:
         self.waits: dict[str, list[tuple[float, float, bool]]] = {text: [] for text in MEASURED.values()}  # first, fresh, no other fault
         self.rss: tuple[int, int] = (0, 0)
         self.daemons = 0
+        self.unready: Counter[int] = Counter()  # exit codes of daemons that ended before they were ready
         self.refused = 0
         self.seconds = 0.0
 
@@ -158,6 +159,7 @@ class Tally:
             ("kinds of fault", len(self.faults)),
             ("faults injected", sum(self.faults.values())),
             ("daemons, trainers, trainers resumed from their state", f"{self.daemons}, {len(self.orders)}, {books['resumed']}"),
+            ("daemons struck before they were ready, by exit code", dict(self.unready) or "none"),
             ("batches delivered and proven", books["delivered"]),
             ("of these a SampleError, as they should be", books["errors"]),
             ("whole passes", books["passes"]),
