@@ -160,12 +160,11 @@ class _Run:
         indices = self._order.indices(seed, 0, np.arange(found.done, last, dtype=np.int64))
         hashes = np.zeros(len(indices), np.uint64)
         if made.batch.filled:
-            keys = made.keys or [str(index) for index in made.indices.tolist()]
-            good = np.array([not fault for fault in made.fields["fault"]])
-            for row in np.flatnonzero(~good):
-                position = found.done + int(np.flatnonzero(indices == made.indices[row])[0])
-                text = made.fields["fault"][row]
-                self._set_aside(BadSample(int(made.indices[row]), keys[row], position, "check", "BadValue", text, "", None))
+            for row, text in enumerate(made.fields["fault"]):
+                if text:
+                    index = int(made.indices[row])
+                    position = found.done + int(np.flatnonzero(indices == index)[0])
+                    self._set_aside(BadSample(index, made.keys[row] if made.keys else str(index), position, "check", "BadValue", text))
             hashes[np.isin(indices, made.indices)] = made.fields["hash"]
             found.tally.add(made.fields)
         for sample in made.batch.bad:
