@@ -317,19 +317,15 @@ class Scheduler:
             running.session.finish(running.draft)
         for session in touched.values():
             self._refresh(session)
-        self._count_death(e, at)
+        self._count_death(e, at, killed)
 
-    def _count_death(self, e: WorkerDied, at: Running | None) -> None:
-        """The breaker: deaths that pile up while no row of the stream is finished end the stream."""
+    def _count_death(self, e: WorkerDied, at: Running | None, killed: bool) -> None:
+        """The breaker: deaths that pile up while no row of the stream is finished end the stream; those from outside hardly count."""
         streams = [self.streams[at.job.stream]] if at else [s for s in self.streams.values() if s.sessions] if e.boot else []
         for stream in streams:
-            stream.deaths += 1
-            stream.last_death = e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else "")
-            stream.last_stack = e.boot or e.stack
+            stream.lost(e.own or killed or bool(e.boot), e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""), e.boot or e.stack)
             if stream.deaths >= self.breaker * max(1, len(stream.sessions)):  # each may have met the same sample at the same time
-                text = f"{stream.deaths} workers died and no sample of stream {stream.rules.name!r} was finished in between; "
-                text += f"the last: {stream.last_death}" + (f"\n{stream.last_stack}" if stream.last_stack else "")
-                self._break(stream, "StreamFailed", text)
+                self._break(stream, "StreamFailed", stream.obituary())
 
     # what events have in common
 

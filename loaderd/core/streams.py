@@ -9,6 +9,7 @@ from loaderd.core.jobs import Done, Job, Kind
 JOB_S = 0.02  # no job shorter than this, except for the batch that a trainer waits for
 URGENT_JOB_S = 0.0015  # and for that one: less work does not pay for a second worker's trouble and the daemon's
 PACE_WEIGHT = 0.2  # of the newest job in the moving average
+FROM_OUTSIDE = 1 / 8  # what a worker killed by somebody else counts for at the breaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Stream:
     sessions: set[int] = field(default_factory=set[int])
     row_s: float | None = None
     stage_s: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
-    deaths: int = 0
+    deaths: float = 0.0  # since a row was last finished, those from outside counted for little
+    died: int = 0  # all of them
     last_death: str = ""
     last_stack: str = ""
     broken: tuple[str, str] | None = None
@@ -50,12 +52,22 @@ class Stream:
             return workers
         return max(1, min(workers, int(rows * self.row_s / (URGENT_JOB_S if urgent else JOB_S))))
 
+    def lost(self, own: bool, cause: str, stack: str) -> None:
+        """A worker died at this stream's work; one that somebody else killed tells little about it."""
+        self.deaths += 1 if own else FROM_OUTSIDE
+        self.died += 1
+        self.last_death, self.last_stack = cause, stack
+
+    def obituary(self) -> str:
+        text = f"{self.died} workers died and no sample of stream {self.rules.name!r} was finished in between; the last: {self.last_death}"
+        return text + (f"\n{self.last_stack}" if self.last_stack else "")
+
     def answered(self, job: Job, done: Done) -> None:
         """A worker has done this job: it is alive, and that is how long it took."""
         for n, seconds in enumerate((done.read_s, done.decode_s, done.transform_s, done.write_s)):
             self.stage_s[n] += seconds
         if job.kind is not Kind.COMPACT:
-            self.deaths = 0
+            self.deaths, self.died = 0.0, 0
         if job.kind is Kind.FILL:
             self._measured(job.last - job.first, done.seconds)
 

@@ -248,12 +248,23 @@ def test_workers_that_all_keep_dying_end_their_stream_and_no_other() -> None:
     (broken,) = house.of(StreamBroken)
     assert isinstance(broken, StreamBroken)
     assert (broken.stream, broken.error) == ("val", "StreamFailed")
-    assert "10 workers died" in broken.text
+    assert "15 workers died" in broken.text  # five of them convicted a row, together with the one before
     assert "SIGSEGV at sample 'k17'" in broken.text
     assert Failure in {type(m) for m in house.inbox[2]}
     assert Failure not in {type(m) for m in house.inbox[1]}
     for _ in range(6):
         house.take(1)
+
+
+def test_workers_killed_from_outside_do_not_end_a_stream_for_a_long_time() -> None:
+    house = House(workers=2, collated=True)
+    house.attach(prefetch=1)
+    kills = 0
+    while not house.of(StreamBroken) and kills < 200:
+        house.die(next(w for w in house.sent if house.sent[w]), stage=Stage.IDLE, own=False, cause="SIGKILL")
+        kills += 1
+    assert kills == 80  # eight for each death of their own doing
+    assert "80 workers died" in str(house.of(StreamBroken))
 
 
 def test_rows_that_are_finished_in_between_keep_the_stream_alive() -> None:
