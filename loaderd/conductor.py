@@ -106,3 +106,6 @@ class Conductor:
         facts = {name: getattr(sample, name) for name in sample.__slots__}
         self._quarantine.add({"stream": action.stream, "epoch": action.epoch, **facts})
         self._log("warning", f"stream {action.stream!r}, epoch {action.epoch}: {sample.line()}")
+        trouble = self._quarantine.trouble()
+        if trouble:
+            self._log("error", trouble)

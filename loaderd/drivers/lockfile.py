@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import socket
 import stat
 from types import TracebackType
 
@@ -60,6 +62,10 @@ class LockFile:
     def sweep(self) -> None:
         """Remove the sockets that lie at our paths. Raises CannotServe for anything that isn't a socket, and removes nothing then."""
         found = [path for path in (self._socket, self._socket + paths.MESSAGES) if _is_socket(path)]
+        if self._socket in found and _is_served(self._socket):
+            raise CannotServe(
+                f"already running: another daemon serves {self._socket}, though its lock file was removed; end that one first"
+            )
         for path in found:
             os.unlink(path)
 
@@ -135,6 +141,13 @@ def _is_socket(path: str) -> bool:
     if not stat.S_ISSOCK(mode):
         raise CannotServe(f"{path} is not a socket: left as it is; set another [daemon] socket, or move that file away")
     return True
+
+
+def _is_served(path: str) -> bool:
+    """Somebody listens there. A socket that a dead daemon left refuses at once; a full backlog (EAGAIN) has an owner too."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(path) in (0, errno.EAGAIN)
 
 
 def _same_file(fd: int, path: str) -> bool:

@@ -104,6 +104,7 @@ class FileSink:
         self._waiting = 0  # only the loop's thread adds, only the writer subtracts; read as an estimate
         self._written = 0
         self._dropped = 0
+        self.trouble = ""  # why the latest line could not be written
         self._thread: threading.Thread | None = None
 
     def write(self, line: bytes) -> None:
@@ -133,10 +134,11 @@ class FileSink:
                 try:
                     if fd < 0:
                         fd = self._open_file()
-                    _write_all(fd, line)
+                    _write_all(fd, b"\n" + line if self.trouble else line)  # what failed may have left half a line
                     fd = self._after(fd)
-                except OSError:
-                    continue  # disk full, folder gone: the next line tries again
+                    self.trouble = ""
+                except OSError as error:  # disk full, folder gone: the next line tries again
+                    self.trouble = error.strerror or str(error)
         finally:
             if fd >= 0:
                 os.close(fd)
@@ -187,6 +189,7 @@ class Quarantine:
         self._max_bytes = max_bytes
         self._wall_s = wall_s
         self._sink = FileSink(self._open, self._rotate)
+        self._told = ""
         self.count = 0
         self.tail: deque[dict[str, Any]] = deque(maxlen=20)
 
@@ -195,6 +198,12 @@ class Quarantine:
         self.count += 1
         self.tail.append(entry)
         self._sink.write(json.dumps(entry, default=str).encode() + b"\n")
+
+    def trouble(self) -> str:
+        """Why lines are being lost, once for each reason; "" if they are not."""
+        found = self._sink.trouble
+        new, self._told = found != self._told, found
+        return f"{self._path}: {found}; bad samples are not recorded there" if found and new else ""
 
     def close(self) -> None:
         self._sink.close()

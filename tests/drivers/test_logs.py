@@ -171,3 +171,9 @@ def test_a_quarantine_that_cannot_be_written_harms_nobody(tmp_path: Path, where:
     quarantine.add({"index": 1})
     quarantine.close()
     assert quarantine.count == 1
+    assert "No such file" in quarantine.trouble()
+    assert quarantine.trouble() == ""  # said once
+    (tmp_path / "nowhere").mkdir()
+    quarantine.add({"index": 2})
+    quarantine.close()
+    assert [json.loads(line)["index"] for line in (tmp_path / where).read_text().splitlines() if line] == [2]

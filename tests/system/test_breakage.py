@@ -162,3 +162,26 @@ def test_a_socket_is_locked_on_a_full_disk(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "d.sock")], capture_output=True, text=True, timeout=60)
     assert done.stdout == "held\n", done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_file_that_somebody_removes_lets_no_second_daemon_in(site: Site) -> None:
+    loader = site.write().serve().loader()
+    before = take(loader)
+    (site.folder / "d.sock.lock").unlink()
+    second = site.cli("serve", str(site.config))
+    assert second.returncode == 3
+    assert "already running" in second.stderr
+    assert len(take(loader)) == len(before)
+
+
+def test_a_quarantine_that_cannot_be_written_is_said_once(site: Site) -> None:
+    fault = """
+    def fault(index):
+        if index % 10 == 5:
+            raise ValueError("odd")
+    """
+    site.write(fault=fault, daemon='quarantine = "nowhere/bad.jsonl"', stream='on_error = "skip"').serve()
+    loader = site.loader()
+    until("the line about it", lambda: take(loader) and "bad samples are not recorded there" in site.text())
+    take(loader)
+    assert site.text().count("bad samples are not recorded there") == 1
