@@ -90,7 +90,7 @@ class Seat:
             "book": str(storm.folder / f"{name}.book"),
             "spans": str(storm.folder / f"{name}.spans"),
         }
-        storm.tally.away[name] = self.away
+        storm.tally.trainer_came(self.order, self.away)
         self.start()
 
     def start(self) -> None:
@@ -109,7 +109,6 @@ class Seat:
             return
         self.process = None
         if code in LEFT:
-            self.storm.tally.trainer_left(self.order)
             self.newcomer()
         elif code == -signal.SIGKILL:
             self.start()
@@ -273,7 +272,6 @@ class Storm:
             if seat.process is not None and seat.process.returncode not in (*LEFT, REFUSED):
                 self.tally.broken(f"{seat.order['name']} left with {seat.process.returncode}")
             seat.process, seat.again_s = None, 0.0
-            self.tally.trainer_left(seat.order)
 
     def _calm(self) -> dict[str, Any]:
         """What the daemon has when nobody is there, as soon as that holds still."""

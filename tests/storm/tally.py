@@ -63,8 +63,10 @@ class Tally:
         """Something that should not have been."""
         self.troubles.append(text)
 
-    def trainer_left(self, order: dict[str, Any]) -> None:
+    def trainer_came(self, order: dict[str, Any], away: list[tuple[float, float]]) -> None:
+        """away: spans in which it will have been struck itself; whoever strikes it adds to them."""
         self.orders[order["name"]] = order
+        self.away[order["name"]] = away
 
     def book(self, order: dict[str, Any]) -> dict[str, Any]:
         try:
