@@ -215,7 +215,7 @@ class Many:
 
     def read(self, value: Any, say: Say) -> Any:
         if not isinstance(value, list):
-            say("", f"{show(value)} is not an array")
+            say("", f"{show(value)} is not an array" + ("; write its header in double brackets" if isinstance(value, dict) else ""))
             return ()
         return tuple(
             self.kind.read(item, lambda where, text, n=n: say(f"[{n}]{'.' if where and where[0] != '[' else ''}{where}", text))

@@ -187,7 +187,7 @@ STREAM = Table(
         "nonfinite": Key(Choice(("allow", "error")), "Whether NaN and infinity make a sample bad.", "allow"),
         "collate": Key(
             Text(rf"stack|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", '"stack" or the name of a function: "pkg.module:name"'),
-            "How samples become a batch.",
+            "How samples become a batch: a function is called as function(samples, rng).",
             "stack",
         ),
         "transforms": Key(Many(Transform()), "What is done to each sample, in order.", ()),
