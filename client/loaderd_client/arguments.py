@@ -13,7 +13,7 @@ from loaderd_wire.errors import ConfigError
 from loaderd_wire.slots import MAX_ROWS
 
 INDEX, KEY = "__index__", "__key__"  # fields that the client itself adds on request
-MAX_PREFETCH = 4096
+MAX_PREFETCH = 1024  # as the daemon has it
 
 # DataLoader's other arguments, and what to use here instead.
 INSTEAD = {
@@ -23,7 +23,7 @@ INSTEAD = {
     "batch_sampler": "use batch_size=, and [streams.NAME] shuffle and split in the daemon's config",
     "num_workers": "set [workers] num_workers in the daemon's config",
     "prefetch_factor": "use prefetch=, the number of finished batches ahead of the trainer",
-    "collate_fn": "set [streams.NAME] collate in the daemon's config",
+    "collate_fn": "set [streams.NAME] collate in the daemon's config, to a function of (samples, rng)",
     "pin_memory": "leave it out: batches lie in shared memory already, and .to(device) copies from there",
     "pin_memory_device": "leave it out: batches lie in shared memory already, and .to(device) copies from there",
     "timeout": "use timeout_s=",

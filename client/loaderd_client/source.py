@@ -46,8 +46,9 @@ class Source:
         """The socket's absolute path; of a config by its [daemon] socket or the default rule. Raises ConfigError."""
         if self.socket:
             return self.socket
+        setting = _setting(self.config)
         try:
-            return paths.config_socket(_setting(self.config), self.config, os.environ, os.getuid())
+            return paths.config_socket(setting, self.config, os.environ, os.getuid())
         except ValueError as error:
             raise ConfigError(f"{self.config}: [daemon] socket: {error}") from None
 
@@ -58,7 +59,9 @@ def _setting(config: str) -> str | None:
     try:
         with open(config, "rb") as file:
             tree = toml.load(file)
-    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ConfigError(f"{config} is not a config file; if it is a database, name it in one: [streams.NAME] lmdb = ...") from None
+    except toml.TOMLDecodeError as error:
         raise ConfigError(f"{config} is not TOML: {error}") from None
     except OSError as error:
         raise ConfigError(f"{config} cannot be read: {error.strerror}") from None
