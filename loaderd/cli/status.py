@@ -149,7 +149,7 @@ def _workers(workers: Any) -> Iterator[str]:
             yield f"{w['worker']:>3}  {'idle' if w['state'] == 'up' else w['state']:<8}  {pid}"
             continue
         key = f"  {w['key']!r}" if w.get("key") else ""
-        yield f"{w['worker']:>3}  {'busy' if w['state'] == 'up' else w['state']:<8}  {pid}  {w['stream']}  {w['stage']}{key}  {w['seconds']:.1f} s"
+        yield f"{w['worker']:>3}  {'busy' if w['state'] == 'up' else w['state']:<8}  {pid}  {w['stream']}  {w['stage'] or 'between samples'}{key}  {w['seconds']:.1f} s"
 
 
 def _bad(quarantine: Mapping[str, Any]) -> Iterator[str]:
