@@ -10,7 +10,7 @@ EXAMPLE = """
             self.get = get                 # get(key: bytes) -> memoryview | None
 
         def __len__(self):
-            return {entries}  # how many samples there are
+            return {entries}  # how many samples there are; fewer if one has several keys
 
         def keys(self, index):
             return [{key}]  # the key, or keys, of one sample
@@ -52,6 +52,16 @@ def describe_entry(store: Store, key: bytes, value: memoryview) -> str:
     return f"{show_key(key)} ({len(value)} bytes{', ' + looks if looks else ''}: {bytes(value[:8]).hex(' ')})"
 
 
+def _numbered(key: bytes) -> str:
+    """How to write the key of any sample, if the first one is `key`: b"image-%09d" % (index + 1)."""
+    digits = len(key) - len(key.rstrip(b"0123456789"))
+    if not digits:
+        return repr(key)
+    first = int(key[-digits:])
+    form = repr(key[:-digits].replace(b"%", b"%%") + b"%%0%dd" % digits)
+    return f"{form} % {f'(index + {first})' if first else 'index'}".replace("b'", 'b"', 1).replace("d' %", 'd" %', 1)
+
+
 def unknown(store: Store) -> str:
     """What an LMDB that no layout knows looks like, and how to read it all the same."""
     first = [item for item, _ in zip(store.items(), range(3), strict=False)]
@@ -59,7 +69,7 @@ def unknown(store: Store) -> str:
     if not first:
         return f"{store.path}: the database is empty (0 entries)"
     key = first[0][0]
-    shown = "str(index).encode()" if key.isdigit() and key in (b"0", b"1") else f'b"%0{len(key)}d" % index' if key.isdigit() else f"{key!r}"
+    shown = "str(index).encode()" if key in (b"0", b"1") else _numbered(key)
     return (
         f"{store.path}: not in loaderd's own layout, and no other is recognised in this version. It has {store.entries} entries; "
         f"first keys: {'; '.join(describe_entry(store, *item) for item in first)}; "
