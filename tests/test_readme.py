@@ -52,7 +52,8 @@ def test_the_commands_work_in_their_order(site: Path) -> None:
         if command[1] not in ("serve", "status"):
             done = loaderd(site, *command[1:])
             assert done.returncode == 0, (command, done.stdout, done.stderr)
-    assert Image.open(site / "batch.png").size > (100, 100)
+    with Image.open(site / "batch.png") as sheet:
+        assert sheet.size > (100, 100)
 
 
 def test_the_training_loop_trains(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
