@@ -22,6 +22,7 @@ from loaderd_wire.errors import ConfigError, ProtocolError, StallError, from_nam
 from loaderd_wire.slices import Cursor, Shape, steps_left
 
 LOG = logging.getLogger("loaderd_client")
+SHORT_S = 0.02  # a wait of which the daemon is not told
 
 
 class Ended(Exception):
@@ -91,25 +92,24 @@ class Attachment:
         then that whatever was announced may be announced again: a lost message costs a second, never a batch.
         """
         wait = Wait(time.monotonic(), limits)
-        told = False
+        told = False  # a short wait needs no message: what there is to say goes with the batch's own
         while True:
             self._listen(wait)
             batch = self.take()
             if batch is not None:
                 return batch
-            if not told:  # a batch that was only unread needs no message
-                told = True
-                self.tell(waiting=True)
             if self._failure is not None:
                 raise from_name(self._failure.error, self._failure.text)
             if self._ended:
                 raise Ended(self._ended)
             if wait.ping_due():
+                told = True
                 self.tell(again=True, ping=True, waiting=True)
-            elif self.session.dirty:
+            elif self.session.dirty if told else wait.waited_s >= SHORT_S:
+                told = True
                 self.tell(waiting=True)
             self._complain(wait, limits, where)
-            if self.connection.wait(wait.pause_s(limits.timeout_s)):
+            if self.connection.wait(wait.pause_s(limits.timeout_s) if told else SHORT_S):
                 self._hear_control()
             wait.turn(time.monotonic())
 

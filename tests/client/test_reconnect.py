@@ -25,7 +25,7 @@ def pull(batches: Iterator[Any], rows: list[int]) -> None:
         rows += checked(batch)
 
 
-@pytest.mark.parametrize("messages", range(40))
+@pytest.mark.parametrize("messages", range(33))
 def test_a_daemon_killed_between_any_two_messages_costs_a_reconnect(fake: Fake, load: Load, messages: int) -> None:
     daemon, loader = fake(samples=30, messages_left=messages), load(prefetch=2)
     held = [*loader, *loader]
