@@ -146,7 +146,7 @@ def main() -> int:
     step("Result")
     print(f"    accuracy        {result['accuracy']:.1%} on {result['held_out']} digits that the training has never seen")
     print(
-        f"    throughput      {result['images_per_s']:,.0f} images/s, training included; {result['batches']} batches, none lost, none twice"
+        f"    throughput      {result['images_per_s']:,.0f} images/s, training included; {result['batches']} batches, no image lost or twice in any epoch"
     )
     print(f"    waited          {result['wait_fraction']:.1%} of the time, the start and the kills included")
     print(f"    daemon          started {supervisor.starts} times")

@@ -24,13 +24,16 @@ begin = time.perf_counter()
 with Loader(socket, stream="train") as train, Loader(socket, stream="test") as test:
     for epoch in range(epochs):
         train.set_epoch(epoch)
-        seen, total = 0, 0.0
+        seen, total, keys = 0, 0.0, []
         for batch in train:
             loss = criterion(model(batch["image"]), batch["label"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             seen, total = seen + batch.rows, total + loss.item() * batch.rows
+            keys += batch.sample_keys
+        if not len(keys) == len(set(keys)) == seen == len(train) * train.batch_size:
+            raise SystemExit(f"epoch {epoch} had {len(keys)} images, {len(set(keys))} different ones, of {len(train) * train.batch_size}")
         print(f"epoch {epoch:2}  loss {total / seen:.4f}  {seen} images", flush=True)
     spent = time.perf_counter() - begin
 
