@@ -136,7 +136,7 @@ class Attachment:
     def _hear_control(self) -> None:
         for message in self.connection.controlled():
             if isinstance(message, m.Bye):
-                self._farewell = f"it drained: {message.reason}"
+    XX
             else:
                 self._add(message)
         if self.connection.control.ended:
