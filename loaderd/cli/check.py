@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 from loaderd.cli.failure import BROKEN_OFF, FAULTS, FINE, NO_START, USAGE, CommandError, need
 from loaderd.cli.progress import Progress
 from loaderd.cli.status import field, size
+from loaderd_wire.slices import Shape, steps_left
 
 if TYPE_CHECKING:
     from loaderd.cli.twice import Findings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from loaderd.data.plan import StreamPlan
     from loaderd.drivers.orders import StreamFacts
     from loaderd_wire.errors import BadSample
+    from loaderd_wire.messages import Segment
 
 SAMPLES = 256
 PREFETCH = 4  # a Loader's default
@@ -91,6 +93,8 @@ def make_twice(settings: Config, plan: StreamPlan, samples: int) -> Findings:
         findings = twice.check(settings, plan, samples, progress=progress, say=say)
     if findings.facts is None:
         sys.stderr.write(f"loaderd: {findings.end}\n")
+    else:
+        findings.refused = _refused(settings, plan, findings.facts, findings.of)
     return findings
 
 
@@ -112,16 +116,36 @@ def _shape(findings: Findings) -> list[str]:
         f"  {'fields' if not n else '':<8}  {field(spec.name, spec.dtype, spec.shape, spec.kind)}{f', {size(spec.row_bytes)} a row' if spec.kind == 'array' else ''}"
         for n, spec in enumerate(facts.specs)
     ]
-    lines += [f"  batch     {line}" for line in _memory(facts, plan, findings.of)]
+    lines += [f"  batch     {line}" for line in _memory(facts, plan)]
+    lines += [f"  BAD       {line}" for line in findings.refused]
     return lines + [f"  note      {text}" for text in facts.warnings]
 
 
-def _memory(facts: StreamFacts, plan: StreamPlan, samples: int) -> list[str]:
+def _refused(settings: Config, plan: StreamPlan, facts: StreamFacts, samples: int) -> list[str]:
+    """What the daemon would say to every trainer that asks for this stream as it is configured."""
+    lines: list[str] = []
+    if not steps_left(Shape(samples, plan.batch_size, 0, 1, plan.drop_last), 0):
+        lines.append(
+            f"an epoch has no whole step: {samples} samples, batch_size = {plan.batch_size}, drop_last = true; "
+            "set drop_last = false or a smaller batch_size"
+        )
+    segment = _segment(facts, plan)
+    need, memory = segment.slots * segment.slot_bytes, settings.daemon.memory
+    if memory is not None and need > memory:
+        lines.append(f"a trainer needs {size(need)}, [daemon] memory is {size(memory)}: raise it, or set a smaller batch_size")
+    return lines
+
+
+def _segment(facts: StreamFacts, plan: StreamPlan) -> Segment:
     from loaderd.admission import SPARE_SLOTS, Stream, sized
     from loaderd.core.order import Order
 
     stream = Stream(plan, facts, Order(facts.total, plan.split, plan.split_by, plan.shuffle))
-    segment = sized(stream, facts.specs, plan.batch_size, PREFETCH + SPARE_SLOTS, 1)
+    return sized(stream, facts.specs, plan.batch_size, PREFETCH + SPARE_SLOTS, 1)
+
+
+def _memory(facts: StreamFacts, plan: StreamPlan) -> list[str]:
+    segment = _segment(facts, plan)
     row = "collated" if facts.collated else f"{size(sum(spec.row_bytes for spec in facts.specs))} a row"
     first = f"{plan.batch_size} rows, {row}, {size(segment.slot_bytes)} a slot"
     full = f"memory at full credit: {size(segment.slots * segment.slot_bytes)} a trainer (prefetch {PREFETCH}, so {segment.slots} slots)"

@@ -33,7 +33,10 @@ class Difference:
 
 @dataclass(slots=True)
 class Findings:
-    """What came out. facts: None if it could not be opened, then `end` says why. samples: made; of: the split's."""
+    """What came out. facts: None if it could not be opened, then `end` says why. samples: made; of: the split's.
+
+    refused: why no trainer could be served with this stream, good as its samples may be.
+    """
 
     plan: StreamPlan
     facts: StreamFacts | None = None
@@ -42,12 +45,13 @@ class Findings:
     bad: dict[int, BadSample] = field(default_factory=dict[int, BadSample])
     differ: list[Difference] = field(default_factory=list[Difference])
     end: str = ""
+    refused: list[str] = field(default_factory=list[str])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     rows: int = 0
 
     @property
     def fine(self) -> bool:
-        return not self.bad and not self.differ and not self.end
+        return not self.bad and not self.differ and not self.end and not self.refused
 
 
 def check(

@@ -48,7 +48,8 @@ def check(settings: Config, plan: StreamPlan, bad: IO[str] | None, *, anew: bool
         if findings.end:
             part.given_up(plan, findings.end)
             return FAULTS
-        return _scan(settings, plan, findings, findings.facts, spool, verified, bad)
+        code = _scan(settings, plan, findings, findings.facts, spool, verified, bad)
+        return max(code, FAULTS) if findings.refused else code
 
 
 def _verified(path: str, before: str) -> str:

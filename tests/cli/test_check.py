@@ -50,6 +50,18 @@ def test_a_stream_with_a_collate_of_its_own_is_checked_batch_by_batch(place: Pla
     assert "fine      40 of 40" in text
 
 
+def test_a_stream_that_no_trainer_could_be_served_with_is_not_fine(place: Place) -> None:
+    out = place.cli("check", place.config(stream="drop_last = true")).stdout
+    assert "BAD" not in out
+    (place.folder / "config.toml").write_text((place.folder / "config.toml").read_text().replace("batch_size = 8", "batch_size = 4000"))
+    for more in ([], ["--all"]):
+        out = place.cli("check", "config.toml", *more, code=1).stdout
+        assert "no whole step: 40 samples, batch_size = 4000" in out
+    config = place.folder / "config.toml"
+    config.write_text('[daemon]\nmemory = "64KB"\n' + config.read_text().replace("drop_last = true", ""))
+    assert "[daemon] memory is" in place.cli("check", "config.toml", code=1).stdout
+
+
 def test_so_many_samples_as_asked_for_are_made(place: Place) -> None:
     assert "fine      5 of 40" in place.cli("check", place.config(), "--samples", "5").stdout
 
