@@ -136,7 +136,7 @@ class Attachment:
     def _hear_control(self) -> None:
         for message in self.connection.controlled():
             if isinstance(message, m.Bye):
-    XX
+                self._farewell = "it drained" if message.reason == "drained" else f"it drained: {message.reason}"
             else:
                 self._add(message)
         if self.connection.control.ended:
