@@ -5,13 +5,13 @@
 #
 # VENV=folder      where to install (default .venv)
 # PYTHON=python3   which Python, 3.10 to 3.14
-# JOBS=3         how many tests run at a time: most of them wait
+# JOBS=4         how many tests run at a time: most of them wait
 # TORCH=...        a Python whose torch to use, or what pip is to install ("torch==2.13.0", a wheel's path)
 
 VENV ?= .venv
 PYTHON ?= python3
 TORCH ?=
-JOBS ?= 3
+JOBS ?= 4
 MINUTES ?= 30
 SEED ?=
 BIN := $(VENV)/bin
