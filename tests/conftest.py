@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"needs(facility): skipped where the machine lacks it; one of {', '.join(FACILITIES)}")
     # Everything of the tests lies in a folder of their own, so that two runs on a machine see nothing of each other: default sockets,
     # and what tests write, under names short enough for a socket's path.
-    config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="loaderd-")
+    config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="tests-")
     os.environ["XDG_RUNTIME_DIR"] = config.stash[RUN_FOLDER]
     if not config.option.basetemp or hasattr(config, "workerinput"):
         config.option.basetemp = Path(config.stash[RUN_FOLDER]) / "t"

@@ -132,7 +132,7 @@ def _stream(core: Scheduler, name: str) -> dict[str, Any]:
         "sessions": sorted(stream.sessions),
         "row_s": stream.row_s,
         "stage_s": dict(zip(("read", "decode", "transform", "write"), stream.stage_s, strict=True)),
-        "deaths": stream.deaths,
+        "deaths": stream.died,
         "last_death": stream.last_death,
         "failed": f"{stream.broken[0]}: {stream.broken[1]}" if stream.broken else "",
     }
