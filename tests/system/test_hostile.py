@@ -300,7 +300,9 @@ def test_an_epoch_so_far_that_counting_on_has_no_number_for_it_kills_no_worker(s
         liar.heard()
         liar.say(plan=2, epoch=3 << 60, position=96)
         liar.dealer.rcvtimeo = 20_000
-        epochs = [codec.WIRE.decode(liar.dealer.recv()).epoch for _ in range(3)]
+        heard = (codec.WIRE.decode(liar.dealer.recv()) for _ in range(100))
+        second = (batch for batch in heard if getattr(batch, "plan", 0) == 2)  # older ones may still be on their way
+        epochs = [next(second).epoch for _ in range(3)]
         assert epochs == [3 << 60, (3 << 60) + 1, (3 << 60) + 1]
     went_on(site, loader, got, undisturbed)
     assert set(site.workers()) == workers
