@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hmac
 import os
 from collections import deque
@@ -22,8 +23,11 @@ HIGH_WATER = 128  # messages in ZeroMQ's own queue, a peer
 RECEIVES = 64  # in one turn
 HANDSHAKE_MS = 2000
 MAX_NAMED = 4  # peers that are named in the log within a minute: each connection is another one
+TIDY_S = 1.0  # after garbage: ZeroMQ's engines of peers that came and went leave holes all over the heap
 # Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
 NOBLOCK, MORE, RCVMORE, EVENTS, POLLIN = map(int, (zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE, zmq.RCVMORE, zmq.EVENTS, zmq.POLLIN))
+
+_trim: Callable[[int], object] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)  # glibc's; musl does not need it
 
 Log = Callable[[str, str], object]
 
@@ -58,6 +62,7 @@ class Messages:
         self._news: dict[int, Progress] = {}
         self._rarely = Rarely(max_keys=MAX_NAMED)
         self._sent = False  # in this turn
+        self._untidy = False
         self.garbage = 0
         self.path = path
         self._context = zmq.Context(io_threads=1)
@@ -78,6 +83,8 @@ class Messages:
         router = self._socket
         router.setsockopt(zmq.LINGER, 0)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # else what can't be sent is dropped in silence
+        # Of two peers with one routing id (clients have none of their own) the second would else be kept, unread, for ever.
+        router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_IN)
         router.setsockopt(zmq.SNDHWM, HIGH_WATER)
         router.setsockopt(zmq.RCVHWM, HIGH_WATER)
@@ -184,6 +191,9 @@ class Messages:
                 raise ProtocolError(f"a wrong token for session {progress.session}")
         except ProtocolError as error:
             self.garbage += 1
+            if not self._untidy:
+                self._untidy = True
+                self._loop.later(TIDY_S, self._tidy)
             more = self._rarely.ask(peer, self._loop.now_s())
             if more is not None:
                 self._log("warning", f"messages socket: ignored from peer {peer.hex()}: {error}{more}")
@@ -193,6 +203,11 @@ class Messages:
             route.peer = peer
             route.outbox.clear()
         return progress
+
+    def _tidy(self) -> None:
+        """Give the heap's free pages back to the kernel: else 20,000 garbage connections leave a daemon of thrice its size."""
+        self._untidy = False
+        _trim(0)
 
     def _flush(self, session: int) -> None:
         route = self._routes[session]
