@@ -82,8 +82,8 @@ class Attachment:
             raise ProtocolError(f"a batch in segment {batch.segment}, which is not there")
         return self._contents.read(slots, batch, step, lend=lend)
 
-    def tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False) -> None:
-        self.connection.send(self.session.progress(again=again, ping=ping, waiting=waiting))
+    def tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> None:
+        self.connection.send(self.session.progress(again=again, ping=ping, waiting=waiting, stacks=stacks))
 
     def wait_for_batch(self, limits: Limits, where: str) -> m.Batch:
         """Sleeps until the next batch is here and takes it.
@@ -104,7 +104,7 @@ class Attachment:
                 raise Ended(self._ended)
             if wait.ping_due():
                 told = True
-                self.tell(again=True, ping=True, waiting=True)
+                self.tell(again=True, ping=True, waiting=True, stacks=wait.closing)
             elif self.session.dirty if told else wait.waited_s >= SHORT_S:
                 told = True
                 self.tell(waiting=True)

@@ -173,7 +173,7 @@ class ClientSession:
         slots = self._segments[self._current]
         return len(slots.taken) - slots.leased
 
-    def progress(self, *, again: bool = False, ping: bool = False, waiting: bool = False) -> Progress:
+    def progress(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> Progress:
         """All that the daemon must know, now; it makes up for any that was lost before it."""
         self._seq += 1
         self.dirty = False
@@ -202,6 +202,7 @@ class ClientSession:
             ping,
             waiting,
             tuple(released),
+            stacks,
         )
 
     # how

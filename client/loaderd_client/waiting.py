@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 PING_S = 1.0
 SILENT_S = 2.5  # without any answer for so long, with pings each second, the daemon "does not answer"
+CLOSING_S = 3.0  # before the end of a wait: time to ask for stacks, to take them and to hear of them
 TURN_S = 2.0  # a longer turn means that this process itself did not run: that time counts towards nothing
 
 
@@ -23,7 +24,8 @@ class Wait:
 
     def __init__(self, now_s: float, limits: Limits) -> None:
         self._limits = limits
-        self._ping_s = min(PING_S, limits.stall_warning_s / 2)  # so that the first line has an answer to tell
+        # So that the first line, and an early end, have an answer to tell.
+        self._ping_s = min(PING_S, limits.stall_warning_s / 2, limits.timeout_s / 6)
         self._last_s = now_s
         self._warn_at_s = limits.stall_warning_s
         self._pinged_s = 0.0
@@ -61,6 +63,11 @@ class Wait:
 
     def over(self, limit_s: float) -> bool:
         return self.waited_s >= limit_s
+
+    @property
+    def closing(self) -> bool:
+        """It is about to end in an error, which shall have the whole story."""
+        return self.waited_s >= self._limits.timeout_s - min(CLOSING_S, self._limits.timeout_s / 2)
 
     def pause_s(self, limit_s: float) -> float:
         """How long to sleep at most before the next look."""

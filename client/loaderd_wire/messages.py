@@ -131,6 +131,7 @@ class Progress:
 
     plan begins at (epoch, position, step); taken: batches of it that the trainer has got; have: batches of it received without a gap.
     again: announce anew what was announced from `have` on. seq counts this session's messages from 1; ping asks for a Pulse.
+    stacks: the trainer is about to give up, so the stacks of the workers that it waits for are wanted in the next Pulses.
     """
 
     session: int
@@ -146,6 +147,7 @@ class Progress:
     ping: bool
     waiting: bool
     released: tuple[Released, ...]
+    stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

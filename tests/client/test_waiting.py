@@ -63,3 +63,15 @@ def test_no_pause_is_longer_than_a_second_or_ends_after_the_next_thing_due() -> 
     wait.turn(0.3)
     assert wait.warning_due()
     assert 0 < wait.pause_s(0.5) <= 0.2 + 1e-9
+
+
+def test_a_wait_is_closing_while_there_is_time_to_be_told_more() -> None:
+    for timeout_s, closing_s in ((300.0, 297.0), (6.0, 3.0), (1.0, 0.5)):
+        limits = Limits(timeout_s=timeout_s, reconnect_s=60, stall_warning_s=10)
+        wait = Wait(0.0, limits)
+        pings = 0
+        while not wait.over(timeout_s):
+            assert wait.closing == (wait.waited_s >= closing_s)
+            pings += wait.ping_due() and wait.closing
+            wait.turn(wait.waited_s + wait.pause_s(timeout_s))
+        assert pings >= 2  # one to ask, one to hear
