@@ -68,7 +68,7 @@ class Daemon:
         self._code = EXIT_DRAINED
         self._ready_fd = settings.ready_fd
         self._streams: dict[str, Stream] = {}
-        self._faults: list[str] = []
+        self._faults: dict[str, list[str]] = {}  # what is wrong -> the streams that it is wrong with
         self._idle_timer: Timer | None = None
         self._workers = settings.num_workers or budget.own_cpu_count()
         self._conductor: Conductor | None = None
@@ -187,19 +187,19 @@ class Daemon:
     def _opened(self, plan: StreamPlan, found: StreamFacts | OpenFault) -> None:
         self._unopened.discard(plan.name)
         if isinstance(found, OpenFault):
-            self._faults.append(f"stream {plan.name!r}: {found.text}" + (f"\n{found.traceback}" if found.traceback else ""))
+            self._faults.setdefault(f"{found.text}\n{found.traceback}".strip(), []).append(plan.name)
         else:
             try:
                 order = Order(found.total, plan.split, plan.split_by, plan.shuffle)
             except ValueError as error:
-                self._faults.append(f"stream {plan.name!r}: {error}")
+                self._faults.setdefault(str(error), []).append(plan.name)
             else:
                 self._streams[plan.name] = Stream(plan, found, order)
                 for text in found.warnings:
                     self._log("warning", f"stream {plan.name!r}: {text}")
         if not self._unopened:
             if self._faults:
-                self._cannot_serve("\n".join(self._faults))
+                self._cannot_serve(report.stream_faults(self._faults))
             else:
                 self._begin()
 

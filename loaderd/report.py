@@ -26,6 +26,12 @@ def to_json(picture: Mapping[str, Any]) -> str:
     return text
 
 
+def stream_faults(faults: Mapping[str, Iterable[str]]) -> str:
+    """What is wrong -> names of streams, as text: what several have in common, such as a module that can't be imported, is told once."""
+    each = {text: sorted(map(repr, names)) for text, names in faults.items()}
+    return "\n".join(f"{'stream' if len(names) == 1 else 'streams'} {', '.join(names)}: {text}" for text, names in each.items())
+
+
 def prometheus(numbers: Mapping[str, tuple[str, str, float | Mapping[str, float]]]) -> str:
     """Prometheus' text format. numbers: name -> (kind, help, value, or a value for each label set as 'stream="train"')."""
     lines: list[str] = []

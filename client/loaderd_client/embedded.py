@@ -133,9 +133,7 @@ class Starting:
         else:
             cls = ConfigError if EXTRA in text else StreamFailed
         text = text or "the embedded daemon ended before it was ready"
-        said = text.splitlines()
-        quoted = [line for line in _lines(self._log, self._log_begin, QUOTED_LINES) if not any(word in line for word in said if word)]
-        return cls("\n".join([text, f"{self._log} says:", *quoted] if quoted else [text]))
+        return cls(_quoting(text, self._log, _lines(self._log, self._log_begin, QUOTED_LINES)))
 
 
 def explained(error: LoaderdError, socket: str) -> LoaderdError:
@@ -144,8 +142,15 @@ def explained(error: LoaderdError, socket: str) -> LoaderdError:
     log = socket + LOG
     if log in text:
         return error
-    lines = _lines(log, 0, EXPLAINING_LINES)
-    return type(error)("\n".join([text, f"{log} says:", *lines])) if lines else error
+    quoting = _quoting(text, log, _lines(log, 0, EXPLAINING_LINES))
+    return error if quoting == text else type(error)(quoting)
+
+
+def _quoting(text: str, log: str, lines: list[str]) -> str:
+    """The text, and what of the log's lines it does not say itself."""
+    said = [line for line in text.splitlines() if line.strip()]
+    quoted = [line for line in lines if not any(word in line for word in said)]
+    return "\n".join([text, f"{log} says:", *quoted] if quoted else [text])
 
 
 def _lines(log: str, begin: int, most: int) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import traceback as tb
 from types import TracebackType
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+IMPORTER = os.path.dirname(importlib.__file__) + os.sep
 MAX_MESSAGE = 2_000  # characters
 MAX_TRACEBACK = 16_000
 
@@ -55,17 +57,22 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 40] + f" ... ({len(text) - most + 40} characters more)"
 
 
+def is_users(file: str) -> bool:
+    """Whether code of this file is neither loaderd's nor what Python imports modules with."""
+    return not file.startswith((HOME, IMPORTER, "<frozen importlib."))
+
+
 def _users(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(HOME):
+    while trace is not None and not is_users(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
 
 
 def user_traceback(error: BaseException) -> str:
-    """The error as Python prints it, from the first frame that is not loaderd's; "" if there is none."""
+    """The error as Python prints it, from the first frame that is the user's; "" if there is none, and none is told of in the error."""
     first = _users(error.__traceback__)
     hidden = error.__suppress_context__ or error.__context__ is None
-    if first is None and error.__cause__ is None and hidden:
+    if first is None and error.__cause__ is None and hidden and not isinstance(error, SyntaxError):
         return ""
     parts = (part.rstrip("\n") for part in tb.format_exception(type(error), error, first, limit=50))
     text = "".join(_cut(part, MAX_MESSAGE) + "\n" for part in parts)  # else a message of megabytes leaves no room for where it was

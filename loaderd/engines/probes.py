@@ -61,7 +61,8 @@ class Prober:
 
     def _fault(self, death: Death) -> OpenFault:
         if death.boot:
-            return OpenFault(self._stream, "user code", death.boot.splitlines()[0], death.boot)
+            text, _, traceback = death.boot.partition("\n")
+            return OpenFault(self._stream, "user code", text, traceback)
         _, _, stage = unstamp(death.word)
         where = f"while it made sample {death.key!r} ({stage.name.lower()})" if death.key else f"in stage {stage.name.lower()}"
         if self._hung:

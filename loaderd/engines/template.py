@@ -232,7 +232,7 @@ class Template:
             # That user code cannot be imported here is no news: the workers will say it, with the traceback.
             quiet = level == "user" and self._fault
             self._log(
-                "info" if quiet else "warning",
+                "debug" if quiet else "warning",
                 f"template {pid} ended while importing {level!r} ({cause}): {self._fault or 'no reason given'}",
             )
         if not was_ready and self._fails >= HOPELESS:

@@ -9,7 +9,7 @@ import socket
 from loaderd.core.jobs import Job
 from loaderd.data.faults import SourceError, user_traceback
 from loaderd.data.plan import StreamPlan
-from loaderd.data.userland import find
+from loaderd.data.userland import build, find
 from loaderd.drivers.channel import Channel, ChannelClosed
 from loaderd.drivers.orders import Fault, Leave, Map, Probe, Ready, Setup, Unmap, Unmapped, Use
 from loaderd.drivers.scoreboard import Line
@@ -94,7 +94,7 @@ class Worker:
         guards.pin_native_threads()
         guards.tell_torch(setup.place, setup.num_workers, 0, None)
         if setup.init:
-            find(setup.init, "init")(setup.place)
+            build(setup.init, "init", setup.place)
             guards.pin_native_threads()
         self._shelf = Shelf(list(self._plans.values()), setup.place, setup.num_workers)
         self._filler = Filler(self._shelf, self._mapped, self._line)

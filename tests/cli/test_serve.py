@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 
 import pytest
 
@@ -59,3 +60,27 @@ def test_whoever_waits_on_the_pipe_of_an_embedded_daemon_gets_the_lines_of_a_fau
     assert daemon.wait(DEADLINE_S) == 2
     with open(read) as pipe:
         assert pipe.read() == f"ConfigError: {place.folder}/config.toml: streams.train.sede: 1: unknown key; did you mean 'seed'?"
+
+
+def test_a_module_that_cannot_be_imported_is_told_once_with_its_line_and_what_to_do(place: Place) -> None:
+    (place.folder / "yours.py").write_text("import os\nimport pilow\n")
+    (place.folder / "c.toml").write_text("[streams.train]\ndataset = 'yours:Data'\n[streams.test]\ndataset = 'yours:Data'\n")
+    assert place.serve("c.toml", ready=False).wait(DEADLINE_S) == 3
+    first, *rest = place.log("c.toml").splitlines()
+    assert f"streams 'test', 'train': dataset = \"yours:Data\": {place.folder}/yours.py, line 2: there is no module 'pilow': " in first
+    assert f"install it for {sys.executable}, or put it in {place.folder}" in first
+    assert rest == [
+        "Traceback (most recent call last):",
+        f'  File "{place.folder}/yours.py", line 2, in <module>',
+        "    import pilow",
+        "ModuleNotFoundError: No module named 'pilow'",
+    ]
+
+
+def test_an_init_that_raises_is_named_as_such(place: Place) -> None:
+    (place.folder / "yours.py").write_text("def init(worker_id):\n    raise OSError('no licence')\n")
+    place.serve(place.config(workers="num_workers = 1\ninit = 'yours:init'"), ready=False).wait(DEADLINE_S)
+    first, *rest = place.log("config.toml").splitlines()
+    assert 'init = "yours:init"' in first
+    assert "OSError: no licence" in first
+    assert [line for line in rest if "no licence" in line] == ["    raise OSError('no licence')", "OSError: no licence"]

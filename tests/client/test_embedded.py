@@ -166,11 +166,15 @@ def test_a_daemon_has_a_session_of_its_own_no_stdin_and_is_nobodys_child(config:
 
 def test_an_error_of_a_daemon_that_serves_quotes_its_log(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
     program(SERVES)
-    with Loader(config, "train", output="numpy", prefetch=1, timeout_s=1) as loader:
+    with (
+        Loader(config, "train", output="numpy") as starter,
+        Loader(config, "train", output="numpy", prefetch=1, timeout_s=1) as loader,
+    ):
+        assert len(starter) == 13
         batches = iter(loader)
         next(batches)
         os.kill(daemon_of(tmp_path), signal.SIGSTOP)
-        (tmp_path / "d.sock.log").write_text("old\n" * 20 + "the disk is full\n")
+        (tmp_path / "d.sock.log").write_text("older\n" * 20 + "old\n" * 4 + "the disk is full\n")
         try:
             with pytest.raises(StallError, match=r"d\.sock\.log says:\nold\nold\nold\nold\nthe disk is full$"):
                 list(batches)

@@ -54,20 +54,46 @@ def module(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("import no_such_dependency", "needs a module that is not there: no_such_dependency"),
-        ("1 / 0", "importing broken_user_module failed: ZeroDivisionError"),
-        ("def f(:", "importing broken_user_module failed: SyntaxError"),
-        ("raise SystemExit(3)", "importing broken_user_module failed: SystemExit"),
+        ("import no_such_dependency", r"line 2: there is no module 'no_such_dependency': install it for .*python"),
+        ("import nunpy.linalg", r"line 2: there is no module 'nunpy': did you mean .*numpy.*\? Else install it"),
+        ("from json import dumbs", r"line 2: importing broken_user_module failed: ImportError: cannot import name 'dumbs'"),
+        ("1 / 0", "line 2: importing broken_user_module failed: ZeroDivisionError"),
+        ("def f(:", r"broken_user_module\.py, line 2: SyntaxError: "),
+        ("raise SystemExit(3)", "line 2: importing broken_user_module failed: SystemExit"),
     ],
 )
 def test_a_module_that_fails_while_it_is_imported_is_told_with_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
 ) -> None:
-    module(tmp_path, "broken_user_module", text, monkeypatch)
+    module(tmp_path, "broken_user_module", "# ours\n" + text, monkeypatch)
     with pytest.raises(SourceError, match=words) as caught:
         userland.find("broken_user_module:X", "call")
+    assert f"{tmp_path}/broken_user_module.py, line 2: " in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert "broken_user_module.py" in caught.value.traceback
-    assert "\n" not in str(caught.value).strip() or "SyntaxError" in str(caught.value)
+    assert text in caught.value.traceback
+    assert "importlib" not in caught.value.traceback
+
+
+def test_a_module_that_is_not_there_is_told_with_the_nearest_that_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "some_users_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "transforms.py").write_text("def strong(sample, rng): return sample\nclass Weak: pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, words in (
+        (
+            "some_user_package:X",
+            rf"there is no module 'some_user_package' \(looked first in {tmp_path}\); did you mean some_users_package\?",
+        ),
+        ("some_users_package.transform:X", r"no module 'some_users_package\.transform' .*did you mean some_users_package\.transforms\?"),
+        ("some_users_package.transforms.augment:X", r"some_users_package\.transforms is a file and not a package"),
+        ("some_users_package.transforms:stronk", r"has no 'stronk'; did you mean 'strong'\?"),
+        ("some_users_package.transforms:quite_other", "has no 'quite_other'; it has Weak, strong$"),
+    ):
+        with pytest.raises(SourceError, match=words) as caught:
+            userland.find(name, "call")
+        assert caught.value.traceback == ""
 
 
 def test_a_name_inside_a_class_is_found() -> None:

@@ -169,3 +169,14 @@ def test_ctrl_c_goes_to_the_trainer_alone_and_leaves_nothing(site: Site) -> None
     assert err.strip().endswith("KeyboardInterrupt")
     assert len(err.splitlines()) < 30
     gone(site)
+
+
+def test_what_the_error_says_the_log_is_not_quoted_for(site: Site) -> None:
+    site.write()
+    (site.folder / "mine.py").write_text("import no_such_dependency\n")
+    with pytest.raises(LoaderdError) as caught:
+        len(site.loader(source=site.config))
+    said = [line.strip() for line in str(caught.value).splitlines()]
+    assert len([line for line in said if "there is no module 'no_such_dependency'" in line]) == 1
+    assert said.count("import no_such_dependency") == 1
+    assert not any(line.endswith("says:") for line in said)
