@@ -34,7 +34,7 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a table. later: a word that a later version will know; it has no kind."""
+    """One key of a table. later: a word that a later version will know; it has no kind, and its text says what does that in this one."""
 
     kind: Kind | None
     text: str = ""
@@ -265,11 +265,15 @@ def join(where: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with known keys, as a dict with every default in place. `rule` says what is wrong between keys; `conditions` is its schema."""
+    """A table with known keys, as a dict with every default in place. `rule` says what is wrong between keys; `conditions` is its schema.
+
+    elsewhere(word): where a word that the table does not know belongs, or what to write instead; "" if nobody knows.
+    """
 
     keys: Mapping[str, Key]
     rule: Callable[[Mapping[str, Any], Say], None] = lambda given, say: None
     conditions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    elsewhere: Callable[[str], str] = lambda word: ""
 
     def read(self, value: Any, say: Say) -> Any:
         read = {name: copy.copy(key.default) for name, key in self.keys.items() if not key.later}
@@ -280,9 +284,11 @@ class Table:
         for name, item in value.items():
             key = self.keys.get(name)
             if key is None:
-                say(join("", name), f"{show(item)}: unknown key{near(name, known) or '; there are ' + ', '.join(known)}")
+                hint = self.elsewhere(name)
+                hint = f"; {hint}" if hint else near(name, known) or "; there are " + ", ".join(known)
+                say(join("", name), f"{show(item)}: unknown key{hint}")
             elif key.kind is None:
-                say(name, f"{show(item)}: not in this version")
+                say(name, f"{show(item)}: not in this version" + (f"; {key.text}" if key.text else ""))
             else:
                 read[name] = key.kind.read(item, lambda where, text, name=name: say(below(name, where), text))
         for name, key in self.keys.items():

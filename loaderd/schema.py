@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction as Exact
 from typing import Any
 
+from loaderd import strangers
 from loaderd.data import ops_table
 from loaderd.kinds import (
     LATER,
@@ -54,6 +55,14 @@ def _split(text: str) -> str:
     return "is empty: it ends where it begins, or before" if empty else ""
 
 
+def _elsewhere(word: str) -> str:
+    """Where a word belongs that the table at hand does not know."""
+    for name, table in (("[daemon]", DAEMON), ("[workers]", WORKERS), (strangers.STREAM, STREAM)):
+        if word in table.keys and not table.keys[word].later:
+            return f"it belongs in {name}"
+    return strangers.SETTINGS.get(word, "")
+
+
 DAEMON = Table(
     {
         "socket": Key(Path(), "Where trainers attach; everything else of the daemon lies beside it. Default: made from the config's path."),
@@ -72,7 +81,8 @@ DAEMON = Table(
         "engine": LATER,
         "cache": LATER,
         "nodes": LATER,
-    }
+    },
+    elsewhere=_elsewhere,
 )
 
 WORKERS = Table(
@@ -86,7 +96,8 @@ WORKERS = Table(
         "init": Key(entry("a function"), "Called with worker_id in each worker before any data."),
         "engine": LATER,
         "address": LATER,
-    }
+    },
+    elsewhere=_elsewhere,
 )
 
 
@@ -109,6 +120,8 @@ class Transform:
         if not isinstance(op, str) or op not in ops_table.OPS:
             known = list(ops_table.OPS)
             hint = near(op, known) if isinstance(op, str) else ""
+            if isinstance(op, str) and op.rpartition(".")[2] in strangers.OPS:
+                hint = f"; that is {strangers.OPS[op.rpartition('.')[2]]} here"
             say("op", f"{show(op)} is not a built-in{hint or '; there are ' + ', '.join(known)}")
             return nothing
         args = {name: item for name, item in value.items() if name != "op"}
@@ -132,7 +145,8 @@ CALL = Table(
     {
         "call": Key(entry("a function"), "def f(sample: dict, rng, **args) -> dict", required=True),
         "args": Key(Args(), "Keyword arguments of the function.", {}),
-    }
+    },
+    elsewhere=lambda word: f"arguments of the function go into args = {{{word} = ...}}",
 )
 
 
@@ -200,13 +214,14 @@ STREAM = Table(
         "columns": LATER,
         "key_format": LATER,
         "index_file": LATER,
-        "sampler": LATER,
+        "sampler": Key(None, strangers.SETTINGS["sampler"]),
     },
     _stream_rule,
     {
         "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}],
         "dependentRequired": {"dataset_args": ["dataset"], "layout": ["lmdb"], "layout_args": ["lmdb", "layout"]},
     },
+    _elsewhere,
 )
 
 
@@ -220,12 +235,15 @@ class Streams:
             return {}
         if not value:
             say("", 'is empty: add [streams.train] with lmdb = "path" or dataset = "pkg.module:Class"')
-        for name in value:
-            if not re.fullmatch(STREAM_NAME, name):
+        for name, table in value.items():
+            if name in STREAM.keys and not isinstance(table, dict):
+                say(join("", name), f"{show(table)}: belongs to one stream: write it below a header such as [streams.train]")
+            elif not re.fullmatch(STREAM_NAME, name):
                 say(join("", name), "is not a stream's name: letters, digits, '_', '-' and '.', at most 64")
         return {
             name: STREAM.read(table, lambda where, text, name=name: say(f"{join('', name)}{'.' if where else ''}{where}", text))
             for name, table in value.items()
+            if isinstance(table, dict) or name not in STREAM.keys
         }
 
     def schema(self) -> dict[str, Any]:
@@ -245,7 +263,8 @@ CONFIG = Table(
         "engine": LATER,
         "mixtures": LATER,
         "cache": LATER,
-    }
+    },
+    elsewhere=_elsewhere,
 )
 
 

@@ -1,0 +1,58 @@
+"""Words that stand in another table, or are DataLoader's, torchvision's or Loader's: each is told what to write instead."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from torch.utils.data import DataLoader
+
+from config.test_config import stream
+from loaderd import schema, strangers
+from loaderd.data.ops_table import OPS
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "setting"),
+    [
+        ("num_workers = 4", "streams.train.num_workers", "it belongs in [workers]"),
+        ('memory = "1GiB"', "streams.train.memory", "it belongs in [daemon]"),
+        ("pin_memory = true", "streams.train.pin_memory", "leave it out"),
+        ("prefetch_factor = 2", "streams.train.prefetch_factor", "prefetch= of Loader"),
+        ("timeout = 30", "streams.train.timeout", "[workers] sample_timeout_s"),
+        ("timeout_s = 30", "streams.train.timeout_s", "an argument of Loader"),
+        ('collate_fn = "a:b"', "streams.train.collate_fn", 'collate = "pkg.module:function", which is called as function(samples, rng)'),
+        ('sampler = "a:b"', "streams.train.sampler", "not in this version; the order is [streams.NAME] shuffle and seed"),
+        ('batch_sampler = "a:b"', "streams.train.batch_sampler", "batch_size, shuffle and split"),
+        ("persistent_workers = true", "streams.train.persistent_workers", "leave it out"),
+        ('worker_init_fn = "a:b"', "streams.train.worker_init_fn", '[workers] init = "pkg.module:function"'),
+        ('transform = "a:b"', "streams.train.transform", "[[streams.NAME.transforms]]"),
+        ('transforms = [{op = "ToTensor"}]', "streams.train.transforms[0].op", "that is to_float, then to_chw here"),
+        ('transforms = [{op = "v2.RandomHorizontalFlip"}]', "streams.train.transforms[0].op", "that is hflip here"),
+        ('transforms = [{call = "a:b", p = 1}]', "streams.train.transforms[0].p", "args = {p = ...}"),
+        ("[workers]\ndrop_last = true", "workers.drop_last", "it belongs in [streams.NAME]"),
+        ("[workers]\ntimeout = 3", "workers.timeout", "[workers] sample_timeout_s"),
+        ("[daemon]\nbatch_size = 8", "daemon.batch_size", "it belongs in [streams.NAME]"),
+        ("[daemon]\nnum_workers = 8", "daemon.num_workers", "it belongs in [workers]"),
+        ("[daemon]\nprefetch = 8", "daemon.prefetch", "prefetch=4"),
+        ("[streams]\nbatch_size = 8", "streams.batch_size", "below a header such as [streams.train]"),
+    ],
+)
+def test_a_word_that_stands_elsewhere_or_is_dataloaders_is_told_what_to_write(line: str, where: str, setting: str) -> None:
+    (found,) = stream(line)
+    assert found.startswith(f"{where}: ")
+    assert setting in found
+    assert len(found) < 250
+
+
+def test_no_word_that_is_explained_as_a_strangers_is_a_key_of_ours() -> None:
+    tables = (schema.DAEMON, schema.WORKERS, schema.STREAM)
+    known = {name for table in tables for name, key in table.keys.items() if not key.later}
+    assert not known & set(strangers.SETTINGS)
+    assert not set(strangers.OPS) & set(OPS)
+
+
+def test_every_argument_of_dataloader_is_known_or_explained() -> None:
+    named = set(inspect.signature(DataLoader.__init__).parameters) - {"self"}
+    known = {name for table in (schema.WORKERS, schema.STREAM) for name in table.keys}
+    assert named <= known | set(strangers.SETTINGS)
