@@ -16,6 +16,7 @@ from loaderd.data.faults import SourceError
 
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 NO_LABEL = -1
+SHOWN = 5  # classes without images that are named
 
 
 def _shown(path: str) -> str:
@@ -74,6 +75,23 @@ class Listing:
     @property
     def fingerprint(self) -> str:
         return self._digest.hexdigest()
+
+    @property
+    def notes(self) -> list[str]:
+        """What whoever packs this folder should know, a line each."""
+        lines: list[str] = []
+        if self.ignored:
+            many = f"{self.ignored:,} files were ignored: no images" if self.ignored > 1 else "1 file was ignored: no image"
+            lines.append(f"{many} by name, or beside the class folders")
+        if self.empty:
+            named = ", ".join(f"{name!r} (label {self.classes.index(name)})" for name in self.empty[:SHOWN])
+            more = f" and {len(self.empty) - SHOWN:,} more" if len(self.empty) > SHOWN else ""
+            have, its = ("class has", "its label is") if len(self.empty) == 1 else ("classes have", "their labels are")
+            lines.append(
+                f"warning: {len(self.empty):,} {have} no images: {named}{more}; {its} given to no sample. torchvision's ImageFolder refuses "
+                "such a folder unless allow_empty=True. Remove what is no class, and pack again"
+            )
+        return lines
 
     def _list(self) -> None:
         names, folders = self._scan(self.folder)

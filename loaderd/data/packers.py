@@ -123,13 +123,9 @@ def pack_imagefolder(
     target = os.path.abspath(target)
     means = _means() if random_access else ""
     with Listing(os.path.abspath(folder), _place(target)) as listing:
-        notes = [f"{listing.ignored} files were ignored: no images by name, or beside the class folders"] if listing.ignored else []
-        if listing.empty:
-            more = ", ..." if len(listing.empty) > 5 else ""
-            notes.append(f"{len(listing.empty)} classes have no images: {', '.join(listing.empty[:5])}{more}")
         for name, reason in listing.unreadable:
             bad(name, reason)
-        report = pack(_Folder(listing, verify, means), target, progress, bad, tuple(notes))
+        report = pack(_Folder(listing, verify, means), target, progress, bad, tuple(listing.notes))
         listed = (*listing.unreadable, *report.bad)[:LISTED]
         return replace(report, bad=listed, bad_count=report.bad_count + len(listing.unreadable))
 

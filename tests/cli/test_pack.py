@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from cli.place import DEADLINE_S, Place
+from loaderd.data import own
 
 
 def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) -> None:
@@ -24,7 +25,21 @@ def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) 
     assert done.stdout.startswith(f"{place.folder}/photos.lmdb: 20 samples, 2 classes, ")
     assert "loaderd: left out: a/broken.png: " in done.stderr
     assert "1 bad sample was left out" in done.stderr
-    assert "1 files were ignored" in done.stderr
+    assert "loaderd: 1 file was ignored: no image by name, or beside the class folders\n" in done.stderr
+
+
+def test_class_folders_without_images_are_warned_of_with_the_labels_that_nobody_gets(place: Place) -> None:
+    photos = place.folder / place.images(classes="abc")
+    (photos / "b-lost").mkdir()
+    done = place.cli("pack", "imagefolder", str(photos), "photos.lmdb")
+    assert "loaderd: warning: 1 class has no images: 'b-lost' (label 2); its label is given to no sample. torchvision's" in done.stderr
+    with lmdb.open(str(place.folder / "photos.lmdb"), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+        labels = {int(own.unpack_sample(value)["label"]) for key, value in txn.cursor() if len(key) == 8}
+    assert labels == {0, 1, 3}
+    (photos / "d").mkdir()
+    (photos / "d" / "notes.txt").touch()
+    done = place.cli("pack", "imagefolder", str(photos), "more.lmdb")
+    assert "2 classes have no images: 'b-lost' (label 2), 'd' (label 4); their labels are given to no sample" in done.stderr
 
 
 def test_jpegs_are_rewritten_for_random_access_unless_told_not_to(place: Place) -> None:
