@@ -68,8 +68,8 @@ def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any
     _strangers(others)
     if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):  # pyright: ignore[reportUnknownArgumentType] - checked here
         raise ConfigError(f"source={source!r}: give the path of the daemon's socket or of its config file (.toml)")
-    if not isinstance(stream, str) or not stream:
-        raise ConfigError(f"stream={stream!r}: name one of the [streams] of the daemon's config, as in stream='train'")
+    found = Source.of(os.fspath(source))
+    stream = _stream(stream, found)
     for name, low, high in (("batch_size", 1, MAX_ROWS), ("seed", 0, 1 << 62), ("rank", 0, 1 << 31), ("world_size", 1, 1 << 31)):
         if given[name] is not None:
             given[name] = _whole(name, given[name], low, high, " or None")
@@ -81,9 +81,19 @@ def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any
         given[name] = _seconds(name, given[name])
     _ranks(given["rank"], given["world_size"])
     given["fields"] = _fields(given["fields"])
-    found = Source.of(os.fspath(source))
     _output(given["output"])
     return Arguments(source=found, stream=stream, **given)
+
+
+def _stream(stream: Any, source: Source) -> str:
+    """The stream's name. Left out, it is the only one of a config; of a socket nobody knows yet which there are."""
+    if isinstance(stream, str) and stream:
+        return stream
+    names = source.streams() if stream is None else ()
+    if len(names) == 1:
+        return names[0]
+    which = f"there are {', '.join(map(repr, names))}" if names else "name one of the [streams] of the daemon's config"
+    raise ConfigError(f"stream={stream!r}: which one? {which}, as in stream={names[0] if names else 'train'!r}")
 
 
 def _strangers(others: dict[str, Any]) -> None:

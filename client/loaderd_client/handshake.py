@@ -103,7 +103,8 @@ class Handshake:
         last = f" (the last one: {self._lost})" if self._lost else ""
         self._alone.turn(time.monotonic())
         limit_s = 0.0 if self._alone.over(self._limits.reconnect_s) else max(self._limits.timeout_s, self._limits.reconnect_s)
-        self._look(limit_s, f"no daemon is at {self._path}{last}", DaemonGone)
+        how = "" if self._source.config else "; start one: loaderd serve CONFIG"
+        self._look(limit_s, f"no daemon is at {self._path}{last}{how}", DaemonGone)
 
     def _look(self, limit_s: float, what: str, error: type[LoaderdError]) -> None:
         self._wait.turn(time.monotonic())

@@ -42,19 +42,24 @@ class Source:
             raise ConfigError(problem)
         return cls(path, "")
 
+    def streams(self) -> tuple[str, ...]:
+        """Names of a config's streams; () where only a socket is known. Raises ConfigError for a file that cannot be read."""
+        return tuple(_read(self.config, "streams")) if self.config else ()
+
     def find(self) -> str:
         """The socket's absolute path; of a config by its [daemon] socket or the default rule. Raises ConfigError."""
         if self.socket:
             return self.socket
-        setting = _setting(self.config)
+        setting = _read(self.config, "daemon").get("socket")
+        setting = setting if isinstance(setting, str) else None
         try:
             return paths.config_socket(setting, self.config, os.environ, os.getuid())
         except ValueError as error:
             raise ConfigError(f"{self.config}: [daemon] socket: {error}") from None
 
 
-def _setting(config: str) -> str | None:
-    """[daemon] socket of a config. Whatever else is wrong with the file the daemon itself reports."""
+def _read(config: str, table: str) -> dict[str, Any]:
+    """This table of a config, empty if there is none. Whatever else is wrong with the file the daemon itself reports."""
     toml = _toml()
     try:
         with open(config, "rb") as file:
@@ -65,11 +70,8 @@ def _setting(config: str) -> str | None:
         raise ConfigError(f"{config} is not TOML: {error}") from None
     except OSError as error:
         raise ConfigError(f"{config} cannot be read: {error.strerror}") from None
-    try:
-        given: Any = tree["daemon"]["socket"]
-    except (KeyError, TypeError):
-        return None
-    return given if isinstance(given, str) else None
+    found: Any = tree.get(table)
+    return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType] - what it holds is checked by whoever asks
 
 
 def _toml() -> Any:

@@ -101,3 +101,28 @@ def test_torch_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ConfigError, match="numpy"):
         Loader("/tmp/d.sock", "train")
     Loader("/tmp/d.sock", "train", output="numpy")
+
+
+@pytest.mark.parametrize("streams", ["[streams.train]\nlmdb = 'x'\n", "[streams]\ntrain = {lmdb = 'x'}"])
+def test_the_only_stream_of_a_config_needs_no_name(tmp_path: Path, streams: str) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(streams)
+    assert "stream='train'" in repr(Loader(config))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[streams.train]\n[streams.val]", r"^stream=None: which one\? there are 'train', 'val', as in stream='train'$"),
+        ("[streams]", r"^stream=None: which one\? name one of the \[streams\] of the daemon's config, as in stream='train'$"),
+        ("streams = 3", "which one"),
+        ("[streams", "not TOML"),
+    ],
+)
+def test_a_stream_that_does_not_go_without_saying_is_asked_for(tmp_path: Path, text: str, words: str) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        Loader(config)
+    with pytest.raises(ConfigError, match="which one"):
+        Loader(tmp_path / "d.sock")
