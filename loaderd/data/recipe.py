@@ -20,7 +20,7 @@ from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.shape import batch_specs, check_fit, specs_of
 from loaderd.data.source import Source
 from loaderd.data.survey import Surveyor, mark
-from loaderd.data.userland import find
+from loaderd.data.userland import find, invoke
 from loaderd.data.view import View
 from loaderd_wire.slots import FieldSpec
 
@@ -176,13 +176,14 @@ class Recipe:
 
     def _call(self, name: str, args: dict[str, Any]) -> Callable[[_Making], None]:
         function = find(name, "call")
+        how = f"{name}({', '.join(['sample', 'rng', *(f'{arg}=...' for arg in args)])})"
 
         def step(making: _Making) -> None:
             if self._plan.decode:
                 self._look_at_all(making)
             making.carry_out_all()
             given = _own(making.sample)
-            returned = function(given, making.rng(), **args)
+            returned = invoke(function, how, given, making.rng(), **args)
             if not isinstance(returned, Mapping):
                 raise BadValue(f"{name} returned {_kind(returned)}: a transform returns a dict of fields")
             making.sample = self._returned(returned, making.sample)
@@ -303,7 +304,8 @@ class Recipe:
         key = Draws(seed, epoch, position).key()
         try:
             rng = np.random.Generator(np.random.PCG64([key, 1]))  # not the generator of the sample that has this index
-            batch, form = batch_of(self._collate([_own(sample) for sample in samples], rng), self._plan.mode)
+            made = invoke(self._collate, f"{self._plan.collate}(samples, rng)", [_own(sample) for sample in samples], rng)
+            batch, form = batch_of(made, self._plan.mode)
             if self._batch_form and form != self._batch_form:
                 raise BadValue(f"collate returned a {form}, before it was a {self._batch_form}")
         except ANYTHING as error:

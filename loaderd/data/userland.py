@@ -11,6 +11,7 @@ from typing import Any
 
 from loaderd.data.faults import SampleFault, SourceError, is_users, user_traceback
 
+HOW = {"dataset": "Class(**dataset_args)", "layout": "Class(get, **layout_args)", "init": "function(worker_id)"}
 SHOWN = 8  # names that are listed where none is near
 
 
@@ -78,14 +79,25 @@ def _near_name(name: str, found: Any) -> str:
     return f"; it has {', '.join(own[:SHOWN])}{', ...' if len(own) > SHOWN else ''}" if own else ""
 
 
-def build(name: str, what: str, *args: Any, **options: Any) -> Any:
+def build(name: str, what: str, /, *args: Any, **options: Any) -> Any:
     """The object that "pkg.module:Class" makes of these arguments. Raises SourceError with the user's traceback."""
     made = find(name, what)
     try:
-        return made(*args, **options)
+        return invoke(made, HOW[what], *args, **options)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         shown = ", ".join(f"{key}={value!r:.60}" for key, value in options.items())
         raise SourceError(f'{what} = "{name}": {name}({shown}) failed: {failure(error)}', user_traceback(error)) from None
+
+
+def invoke(function: Any, how: str, /, *args: Any, **options: Any) -> Any:
+    """What the user's function returns, or raises; that it cannot be called so becomes a TypeError which says how it is called."""
+    try:
+        return function(*args, **options)
+    except TypeError as error:
+        inside = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        if inside is not None:
+            raise
+        raise TypeError(f"{error}; it is called as {how}") from None
 
 
 def count_of(thing: Any, name: str, what: str) -> int:

@@ -239,6 +239,10 @@ def ragged(samples: list[dict[str, Any]], rng: np.random.Generator) -> dict[str,
     return {"boxes": [sample["0"] for sample in samples]}
 
 
+def as_dataloader_calls_it(samples: Any) -> Any:
+    return {"x": np.stack([sample["x"] for sample in samples])}
+
+
 def broken_collate(samples: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
     raise RuntimeError("cannot stack")
 

@@ -178,7 +178,7 @@ def test_identity_depends_on_class_arguments_and_length_alone() -> None:
         ("data.material:HELD", "is a list, which cannot be called"),
         ("data.material:Endless", "only map-style datasets"),
         ("data.material:Holding", "it is empty"),
-        ("data.material:Unbuilt", "missing 1 required positional argument"),
+        ("data.material:Unbuilt", r"missing 1 required positional argument: 'root'; it is called as Class\(\*\*dataset_args\)"),
     ],
 )
 def test_a_dataset_that_cannot_be_built_is_a_source_error(name: str, words: str) -> None:

@@ -98,3 +98,9 @@ def test_a_module_that_is_not_there_is_told_with_the_nearest_that_is(tmp_path: P
 
 def test_a_name_inside_a_class_is_found() -> None:
     assert userland.find("collections:OrderedDict.fromkeys", "call")("ab") == {"a": None, "b": None}
+
+
+def test_arguments_of_users_code_may_have_any_name() -> None:
+    names = ("name", "what", "how", "function", "args", "options", "sample", "self_")
+    built = userland.build("types:SimpleNamespace", "dataset", **{name: n for n, name in enumerate(names)})
+    assert vars(built) == {name: n for n, name in enumerate(names)}

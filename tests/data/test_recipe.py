@@ -325,6 +325,20 @@ def test_a_collate_function_that_returns_a_tuple_makes_a_tuple_batch() -> None:
     source.close()
 
 
+def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
+    recipe, source = collated("as_dataloader_calls_it")
+    with pytest.raises(
+        SampleFault, match=r"2 were given; it is called as data\.material:as_dataloader_calls_it\(samples, rng\)$"
+    ) as caught:
+        recipe.collate([recipe.make(3, 0, 0, silent)], 0, 0, 0)
+    assert caught.value.traceback == ""
+    source.close()
+    with Source(dataset_plan("Numbers", transforms=(Step(None, "data.material:as_dataloader_calls_it", {"p": 1}),))) as source:
+        recipe = Recipe(source.plan, source)
+        with pytest.raises(SampleFault, match=r"it is called as data\.material:as_dataloader_calls_it\(sample, rng, p=\.\.\.\)$"):
+            recipe.make(0, 0, 0, silent)
+
+
 @pytest.mark.parametrize(
     ("function", "error", "words"), [("ragged", "BadValue", "pad or concatenate"), ("broken_collate", "RuntimeError", "cannot stack")]
 )
