@@ -33,6 +33,7 @@ from loaderd.drivers.orders import OpenFault, StreamFacts
 from loaderd.drivers.sockets import Messages
 from loaderd.reception import Reception
 from loaderd.settings import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, DaemonSettings
+from loaderd.startup import Startup
 from loaderd_wire import paths
 from loaderd_wire.errors import LoaderdError
 from loaderd_wire.messages import Ask, Hello, Report
@@ -180,7 +181,8 @@ class Daemon:
 
     def _open_streams(self) -> None:
         self._unopened = {plan.name for plan in self._plans}
-        self._reception.progress = "opening " + ", ".join(f"stream {plan.name!r}" for plan in self._plans)
+        self._startup = Startup(self._loop, self._pool.doing, self._reception.starts, self._log)
+        self._startup.begin("opening " + ", ".join(f"stream {plan.name!r}" for plan in self._plans))
         for plan in self._plans:
             self._pool.open(plan.name, functools.partial(self._opened, plan))
 
@@ -205,7 +207,7 @@ class Daemon:
 
     def _begin(self) -> None:
         s = self._settings
-        self._reception.progress = "starting workers"
+        self._startup.begin("starting workers")
         # As the config has them: the order in which they were opened is chance.
         self._streams = {plan.name: self._streams[plan.name] for plan in self._plans}
         scheduler = Scheduler(
@@ -230,6 +232,7 @@ class Daemon:
 
     def _serve(self) -> None:
         self._state = SERVING
+        self._startup.end()
         gc.freeze()  # a full collection would look through all modules: 10 ms in which nobody is answered
         s = self._settings
         streams = report.stream_counts((name, stream.order.samples) for name, stream in self._streams.items())

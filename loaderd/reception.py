@@ -101,6 +101,10 @@ class Reception:
         for peer, hello in parked.items():
             self.hello(peer, hello)
 
+    def starts(self, progress: str) -> None:
+        """What clients that wait are told that the daemon is doing."""
+        self.progress = progress
+
     def close(self, reason: str) -> None:
         """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
         for peer in tuple(self._parked):

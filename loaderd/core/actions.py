@@ -27,7 +27,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Have this worker write its stacks; they come with its WorkerDied."""
+    """Have this worker write its stacks. Answer: Dumped, unless it dies before; they come with its WorkerDied, too."""
 
     worker: int
 

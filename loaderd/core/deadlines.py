@@ -28,8 +28,10 @@ class Deadlines:
             w = pool.workers.get(one.worker)
             if w is None or w.life is Life.STARTING or w.life is Life.STUCK:
                 continue
-            moved = one.word != w.word
-            passed = 0.0 if one.paused else now_s - w.looked_s
+            moved, still = one.word != w.word, one.paused or one.starved
+            passed = 0.0 if still else now_s - w.looked_s
+            if one.paused and not w.paused:
+                w.paused_s = now_s
             w.word, w.key, w.paused, w.looked_s = one.word, one.key, one.paused, now_s
             if w.killed_s is not None:
                 w.quiet_s += passed
@@ -45,17 +47,17 @@ class Deadlines:
             else:
                 w.quiet_s += passed
                 pool.sort(w)
-                actions += self._judge(pool, w, now_s)
+                actions += [] if still else self._judge(pool, w, now_s)
         return actions, stuck
 
     def _judge(self, pool: Pool, w: Worker, now_s: float) -> list[Action]:
-        if w.quiet_s <= self.sample_timeout_s or w.paused:
+        if w.quiet_s <= self.sample_timeout_s:
             return []
         if not w.suspect:
             w.suspect = True  # the next look decides: what was seen may be old
             return []
         if w.dumped_s is None:
-            w.dumped_s = now_s
+            w.dumped_s, w.asked = now_s, w.job
             return [Dump(w.worker)]
         if now_s - w.dumped_s < DUMP_S:
             return []

@@ -59,6 +59,14 @@ class WorkerReady:
 
 
 @dataclass(frozen=True, slots=True)
+class Booting:
+    """What a worker, or the template that it waits for, does before it is ready: "importing mypkg.aug (call of stream 'train')"."""
+
+    worker: int
+    doing: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerDone:
     worker: int
     done: Done
@@ -68,7 +76,8 @@ class WorkerDone:
 class Seen:
     """A worker as last looked at. word: its scoreboard stamp. key: the sample's name stamped with it, "" if unknown.
 
-    paused: stopped by a signal, or the loop itself did not run since the last look. anon_bytes: RssAnon + VmSwap; 0 not looked at.
+    paused: stopped by a signal or a debugger. anon_bytes: RssAnon + VmSwap; 0 not looked at. starved: the loop itself did not run
+    since the last look. Time in which a worker was paused or starved counts for nothing.
     """
 
     worker: int
@@ -76,6 +85,7 @@ class Seen:
     key: str
     paused: bool
     anon_bytes: int
+    starved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,14 @@ class Look:
     """The timer while jobs run: every running worker, read from the scoreboard."""
 
     seen: tuple[Seen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """The answer to a Dump: the stacks of all threads; "" if there is nobody yet who could write them."""
+
+    worker: int
+    stack: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +125,4 @@ class Drain:
     """Finish: nothing new is made; what was announced stays valid."""
 
 
-Event = Attach | Detach | Told | Grown | NotGrown | WorkerReady | WorkerDone | Look | WorkerDied | Drain
+Event = Attach | Detach | Told | Grown | NotGrown | Booting | WorkerReady | WorkerDone | Look | Dumped | WorkerDied | Drain

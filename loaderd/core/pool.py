@@ -9,7 +9,7 @@ from loaderd.core.actions import Retire, Start
 from loaderd.core.jobs import Stage, unstamp
 
 QUEUE = 2  # jobs that a worker may have: one that runs, one that hides the hand-over
-SLOW_S = 1.0  # a job that has not moved for so long has none put behind it
+SLOW_S = 1.0  # a job that has not moved for so long, or whose worker is stopped, has none put behind it
 BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
 
 
@@ -26,7 +26,8 @@ class Worker:
     """A process that is not known to be dead. `jobs`: sent to it and not answered, the first one runs.
 
     word, key: its stamp as last seen. quiet_s: how long that has not changed while it had a job, or was to end, and was not stopped.
-    The marks `suspect`, `dumped_s`, `killed_s` are the steps towards its end.
+    The marks `suspect`, `dumped_s`, `killed_s` are the steps towards its end. paused: stopped, since paused_s. doing, doing_s: before it
+    is ready, and since when. asked: the job for which its stacks were asked for last (0: its start); stack, stack_s: what came, and when.
     """
 
     worker: int
@@ -38,6 +39,12 @@ class Worker:
     quiet_s: float = 0.0
     looked_s: float = 0.0
     paused: bool = False
+    paused_s: float = 0.0
+    doing: str = ""
+    doing_s: float = 0.0
+    asked: int | None = None
+    stack: str = ""
+    stack_s: float = 0.0
     suspect: bool = False
     dumped_s: float | None = None
     killed_s: float | None = None
@@ -45,6 +52,11 @@ class Worker:
     @property
     def stamp(self) -> tuple[int, int, Stage]:
         return unstamp(self.word)
+
+    @property
+    def job(self) -> int:
+        """The one that runs; 0 without any."""
+        return self.jobs[0] if self.jobs else 0
 
 
 class Pool:
@@ -86,6 +98,11 @@ class Pool:
     def begin(self) -> list[Start]:
         return [self._start(seat, 0.0) for seat in range(self.seats)]
 
+    def booting(self, worker: int, doing: str, now_s: float) -> None:
+        w = self.workers.get(worker)
+        if w is not None and w.life is Life.STARTING:
+            w.doing, w.doing_s = doing, now_s
+
     def ready(self, worker: int) -> None:
         w = self._known(worker, "WorkerReady")
         if w.life is Life.STARTING:
@@ -112,7 +129,7 @@ class Pool:
         if job not in w.jobs:
             raise ValueError(f"worker {worker} ({w.life.value}) answers job {job}, it has {w.jobs}")
         w.jobs.remove(job)
-        w.quiet_s = 0.0
+        w.quiet_s, w.paused = 0.0, False
         if w.seat >= 0:
             self._deaths[w.seat] = 0
         self.sort(w)
@@ -173,7 +190,7 @@ class Pool:
         if w.life is Life.UP:
             if not jobs:
                 self._idle[worker] = None
-            elif jobs < QUEUE and w.quiet_s <= SLOW_S:
+            elif jobs < QUEUE and w.quiet_s <= SLOW_S and not w.paused:
                 self._single[worker] = None
         if w.seat >= 0 and (jobs or w.life is Life.KILLED or w.life is Life.RETIRING):
             self._watched.add(worker)
@@ -187,7 +204,7 @@ class Pool:
             assert len(w.jobs) <= QUEUE, f"worker {w.worker} has jobs {w.jobs}"
             assert not w.jobs or w.life is not Life.STARTING, f"worker {w.worker} is starting with jobs {w.jobs}"
             assert (w.worker in self._idle) == (w.life is Life.UP and not w.jobs), f"worker {w.worker} is {w.life.value}: idle?"
-            room = w.life is Life.UP and len(w.jobs) == 1 and w.quiet_s <= SLOW_S
+            room = w.life is Life.UP and len(w.jobs) == 1 and w.quiet_s <= SLOW_S and not w.paused
             assert (w.worker in self._single) == room, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"
             watched = w.seat >= 0 and (bool(w.jobs) or w.life in (Life.KILLED, Life.RETIRING))
             assert (w.worker in self._watched) == watched, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: watched?"

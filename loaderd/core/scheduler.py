@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loaderd.core import checks, story
+from loaderd.core import checks, rescue, stacks, story
 from loaderd.core.actions import Action, CannotBoot, Drop, Grow, Note, Quarantine, Send, StreamBroken, Tell
 from loaderd.core.blame import Death
 from loaderd.core.deadlines import Deadlines
 from loaderd.core.events import (
     Attach,
+    Booting,
     Detach,
     Drain,
+    Dumped,
     Event,
     Grown,
     Look,
@@ -27,7 +29,7 @@ from loaderd.core.events import (
 )
 from loaderd.core.inquest import Inquest
 from loaderd.core.jobs import Done, Kind, Stage, unstamp
-from loaderd.core.pool import SLOW_S, Life, Pool, Worker
+from loaderd.core.pool import Life, Pool, Worker
 from loaderd.core.queue import Queue
 from loaderd.core.running import Running
 from loaderd.core.sessions import Session
@@ -80,10 +82,12 @@ class Scheduler:
             Told: self._told,
             Grown: self._grown,
             NotGrown: self._not_grown,
-            WorkerReady: self._ready,
+            Booting: lambda e: self.pool.booting(e.worker, e.doing, self._now_s),
+            WorkerReady: lambda e: self.pool.ready(e.worker),
             WorkerDone: self._done,
             WorkerDied: self._died,
             Look: self._look,
+            Dumped: lambda e: stacks.take(self.pool.workers.get(e.worker), e.stack, self._now_s),
             Drain: self._drain,
         }
 
@@ -161,6 +165,7 @@ class Scheduler:
         self._refresh(session)
         if p.ping:
             self._dispatch()
+            self._out += stacks.ask(story.concerned(self, session)) if p.stacks else []
             line, detail = story.story(self, session, self._now_s)
             self._out += [Tell(session.session, session.failure)] if session.failure else []
             self._out.append(Tell(session.session, Pulse(session.session, p.seq, self.turns, session.made, line, detail)))
@@ -188,9 +193,6 @@ class Scheduler:
             self._refresh(session)
 
     # workers
-
-    def _ready(self, e: WorkerReady) -> None:
-        self.pool.ready(e.worker)
 
     def _done(self, e: WorkerDone) -> None:
         done = e.done
@@ -252,8 +254,10 @@ class Scheduler:
             w = self.pool.workers.get(one.worker)
             if w is None:
                 continue
-            if self.pool.idle and len(w.jobs) > 1 and w.quiet_s > SLOW_S:
-                self._rescue(w)
+            if (running := rescue.stranded(self, w)) is not None:
+                running.draft.rescued = True
+                running.session.restart(running.draft)
+                self._refresh(running.session)
             if 0 < self.worker_memory < one.anon_bytes and w.life is Life.UP:
                 text = f"worker {w.worker} has {one.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: it is replaced"
                 self._out.append(Note("warning", text))
@@ -277,16 +281,6 @@ class Scheduler:
                 running.draft.apart = not convicted
             running.session.restart(running.draft)
             self._refresh(running.session)
-
-    def _rescue(self, w: Worker) -> None:
-        """What a trainer waits for must not stand behind somebody's slow job while a worker is idle: once, it is made anew elsewhere."""
-        running = self.jobs[w.jobs[1]]
-        session, draft = running.session, running.draft
-        waits = running.wanted and not session.gone and bool(session.items) and session.items[0].draft is draft
-        if waits and not draft.rescued and self.jobs[w.jobs[0]].draft is not draft and session.rings[session.current].free:
-            draft.rescued = True
-            session.restart(draft)
-            self._refresh(session)
 
     def _died(self, e: WorkerDied) -> None:
         w, start = self.pool.died(e.worker)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loaderd.core.jobs import Stage
+from loaderd.core import stacks
+from loaderd.core.jobs import SINGLE, Stage
 from loaderd.core.pool import Life, Worker
 from loaderd.core.ring import State
-from loaderd.core.sessions import Item, Session
+from loaderd.core.sessions import Session
 
 if TYPE_CHECKING:
     from loaderd.core.scheduler import Scheduler
 
+SHOWN = 64  # workers in a detail
 DOING = {
     Stage.OPEN: "opening the dataset",
     Stage.READ: "reading",
@@ -30,11 +32,37 @@ def story(core: Scheduler, session: Session, now_s: float) -> tuple[str, str]:
     if not line:
         return "", ""
     stream = core.streams[session.stream]
-    lines = [line, *(_worker_line(w, now_s) for w in core.pool.workers.values() if w.jobs)]
+    lines = [line]
+    first = concerned(core, session)
+    known = {w.worker for w in first}
+    told = first + [w for w in core.pool.workers.values() if w.worker not in known and (w.jobs or w.life is not Life.UP)]
+    for n, w in enumerate(told[:SHOWN]):
+        lines += [_worker_line(w, now_s), *(_stack_lines(w, now_s) if n < stacks.MOST else [])]
+    if len(told) > SHOWN:
+        lines.append(f"and {len(told) - SHOWN} more workers")
     if stream.last_death:
         lines.append(f"the last worker that died at stream {session.stream}: {stream.last_death}")
-        lines += [stream.last_stack] if stream.last_stack else []
+        lines += [stacks.cut(stream.last_stack)] if stream.last_stack else []
     return line, "\n".join(lines)
+
+
+def concerned(core: Scheduler, session: Session) -> list[Worker]:
+    """Whom the next batch waits for: those that make it; else those that keep its slots, or itself, waiting."""
+    if session.ended or not session.items or session.items[0].draft.whole:
+        return []
+    draft = session.items[0].draft
+    workers = core.pool.workers
+    if draft.place is None:
+        return [w for w in workers.values() if any(core.jobs[n].session is session for n in w.jobs)]
+    at = [workers[core.jobs[number].worker] for number in draft.running]
+    return at or [w for w in workers.values() if w.jobs] or [w for w in workers.values() if w.life is Life.STARTING]
+
+
+def _stack_lines(w: Worker, now_s: float) -> list[str]:
+    if w.paused:
+        return ["  no stack of it can be had while it is stopped"]
+    stack = stacks.of(w)
+    return [f"  its stacks {now_s - w.stack_s:.1f} s ago:", *("  " + line for line in stack.splitlines())] if stack else []
 
 
 def _line(core: Scheduler, session: Session, now_s: float) -> str:
@@ -52,9 +80,11 @@ def _line(core: Scheduler, session: Session, now_s: float) -> str:
     rows = _ranges(draft.missing())
     at = [core.pool.workers[core.jobs[number].worker] for number in draft.running]
     if at:
-        w = max(at, key=lambda w: w.quiet_s)
-        return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}"
-    return f"{batch} waits for rows {rows}: {_no_worker(core, session, item)}"
+        w = max(at, key=lambda w: (w.paused, w.quiet_s))
+        died = core.streams[session.stream].died
+        before = f"; {died} workers died at it before, the last: {core.streams[session.stream].last_death}" if died > 1 else ""
+        return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}{before}"
+    return f"{batch} waits for rows {rows}: {_no_worker(core, session, now_s)}"
 
 
 def no_slot(session: Session) -> str:
@@ -70,13 +100,16 @@ def no_slot(session: Session) -> str:
     return f"of {slots} slots {', '.join(parts)}"
 
 
-def _no_worker(core: Scheduler, session: Session, item: Item) -> str:
+def _no_worker(core: Scheduler, session: Session, now_s: float) -> str:
     pool = core.pool
     if pool.up == 0:
         stuck = sum(w.life is Life.STUCK for w in pool.workers.values())
         more = f" ({stuck} do not die)" if stuck else ""
-        last = core.streams[session.stream].last_death
-        return f"workers are starting{more}" + (f"; the last death: {last}" if last else "")
+        first = next((w for w in pool.workers.values() if w.life is Life.STARTING and w.doing), None)
+        doing = f": {_worker_line(first, now_s)}" if first else ""
+        stream = core.streams[session.stream]
+        deaths = f"{stream.died} workers have died at it, the last" if stream.died > 1 else "the last death"
+        return f"workers are starting{more}{doing}" + (f"; {deaths}: {stream.last_death}" if stream.last_death else "")
     own = sum(core.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
     busy = len(core.jobs)
     if own < busy:
@@ -86,9 +119,12 @@ def _no_worker(core: Scheduler, session: Session, item: Item) -> str:
 
 def _worker_line(w: Worker, now_s: float) -> str:
     name = f"worker {w.worker}"
-    if w.paused:
-        return f"{name} is stopped"
     number, row, stage = w.stamp
+    if w.paused:
+        at = f", {DOING[stage]} row {row}, sample {w.key or '?'}" if number in w.jobs and stage in SINGLE else ""
+        return f"{name} is stopped by a signal (T), {now_s - w.paused_s:.1f} s by now{at}; SIGCONT lets it go on"
+    if w.life is Life.STARTING:
+        return f"{name} has been {w.doing} for {now_s - w.doing_s:.1f} s" if w.doing else f"{name} is starting"
     if w.life is Life.KILLED:
         return f"{name} was killed and does not end"
     if w.life is Life.STUCK:
@@ -173,5 +209,14 @@ def _worker(core: Scheduler, w: Worker, now_s: float) -> dict[str, Any]:
         "row": row if busy else None,
         "stage": stage.name.lower() if busy else None,
         "key": w.key if busy else "",
-        "seconds": round(w.quiet_s + max(0.0, now_s - w.looked_s), 3) if busy else 0.0,
+        "seconds": round(_seconds(w, now_s), 3) if busy or w.paused or w.doing else 0.0,
+        "doing": w.doing if w.life is Life.STARTING else "",
+        "stack": stacks.of(w),
     }
+
+
+def _seconds(w: Worker, now_s: float) -> float:
+    """For how long it has been doing what it does."""
+    if w.life is Life.STARTING:
+        return now_s - w.doing_s if w.doing else 0.0
+    return now_s - w.paused_s if w.paused else w.quiet_s + max(0.0, now_s - w.looked_s)

@@ -129,6 +129,13 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class Doing:
+    """What a worker, or the template, is about to do before it is ready, where that is the users' affair and may take long."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """User code is imported, `init` has run."""
 
@@ -203,6 +210,7 @@ ORDERS = Codec(
         35: Unmapped,
         36: Done,
         37: Fault,
+        38: Doing,
     },
     (Segment, FieldSpec, Condemned, BadSample, BadRow, Replaced),
 )

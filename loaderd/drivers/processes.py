@@ -111,6 +111,16 @@ def stopped(pid: int) -> bool:
     return bool(fields) and fields[0] in "Tt"
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for this signal, which would end it otherwise; False where it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            caught = next((line for line in file if line.startswith(b"SigCgt:")), b"SigCgt: 0")
+        return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+    except (OSError, ValueError, IndexError):
+        return False
+
+
 def anonymous_bytes(pid: int) -> int:
     """RssAnon + VmSwap of a process: what it holds for itself, without slots and database pages. 0 where it is gone."""
     total = 0

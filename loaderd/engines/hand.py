@@ -13,13 +13,14 @@ from loaderd.drivers import processes
 from loaderd.drivers.channel import Channel, ChannelClosed, pair
 from loaderd.drivers.descriptors import spare
 from loaderd.drivers.loop import Loop, Timer
-from loaderd.drivers.orders import Fault, Leave, Ready, Setup
+from loaderd.drivers.orders import Doing, Fault, Leave, Ready, Setup
 from loaderd.drivers.scoreboard import Scoreboard
 from loaderd.engines.output import Log, Output
 from loaderd.engines.template import Template
 from loaderd_wire.errors import ProtocolError
 
 MAX_STACK = 60_000
+STACK_S = (0.05, 0.1, 0.15, 0.3, 0.5)  # from one look for a dump that was asked for to the next, until it does not grow
 DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
 FORK_FDS = 12  # that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd, some to spare
@@ -49,6 +50,10 @@ class Death:
 
 
 class Boss(Protocol):
+    def hand_does(self, hand: Hand, doing: str) -> None:
+        """As in Doing."""
+        ...
+
     def hand_ready(self, hand: Hand) -> None: ...
 
     def hand_said(self, hand: Hand, message: Any) -> None:
@@ -64,7 +69,7 @@ class Hand:
     """Owns socket, pidfd, output pipe and stack dump of a worker.
 
     worker: its number, also towards the template. place: as in Setup, and its line on the scoreboard. jobs: sent and not answered, by number, the first one runs.
-    used: streams it has been told of. gone(hand) is called just before the boss is told of its death.
+    used: streams it has been told of. doing, doing_s: what it does before it is ready, "" for nothing long, and since when. gone(hand) is called just before the boss is told of its death.
     """
 
     def __init__(
@@ -95,6 +100,8 @@ class Hand:
         self.jobs: dict[int, Job] = {}
         self.was_ready = False
         self.used: set[str] = set()
+        self.doing = ""
+        self.doing_s = 0.0
         self._session = 0
         self._pidfd = -1
         self._dump_fd = -1
@@ -103,6 +110,8 @@ class Hand:
         self._timers: list[Timer] = []
         self._boot_timer: Timer | None = None
         self._dumped_s: float | None = None
+        self._stack_at = 0  # where what it writes next begins
+        self._dump_timer: Timer | None = None
         self._killed = ""  # why we killed it
         self._own_fault = False  # and whether that was its own doing
         self._left = False
@@ -161,13 +170,18 @@ class Hand:
         if self._channel.unsent:
             self._loop.watch(self._channel.fileno(), self._readable, write=True)
 
-    def dump(self) -> None:
-        """Have it write its stacks; they come with its death."""
-        if self._pidfd >= 0 and self.state in (State.BOOTING, State.READY):
-            os.ftruncate(self._dump_fd, 0)
-            os.lseek(self._dump_fd, 0, os.SEEK_SET)
-            self._dumped_s = self._loop.now_s()
-            processes.send_signal(self._pidfd, processes.DUMP_SIGNAL)
+    def dump(self, then: Callable[[str], None] | None = None) -> None:
+        """Have it write its stacks; they come with its death. then(text): called once with them, "" where it cannot do that (yet)."""
+        if self._pidfd < 0 or self.state not in (State.BOOTING, State.READY) or not processes.catches(self.pid, processes.DUMP_SIGNAL):
+            if then is not None:
+                self._loop.soon(lambda: then(""))
+            return
+        os.ftruncate(self._dump_fd, 0)
+        os.lseek(self._dump_fd, 0, os.SEEK_SET)
+        self._stack_at, self._dumped_s = 0, self._loop.now_s()
+        processes.send_signal(self._pidfd, processes.DUMP_SIGNAL)
+        if then is not None:
+            self._look_for_dump(then, STACK_S, "")
 
     def kill(self, why: str, *, own_fault: bool = False) -> None:
         """SIGKILL, as soon as a dump that was asked for has had its time. Idempotent."""
@@ -226,6 +240,20 @@ class Hand:
 
     # -- inside
 
+    def _look_for_dump(self, then: Callable[[str], None], pauses_s: tuple[float, ...], last: str) -> None:
+        def look() -> None:
+            stack = self._stack()
+            if pauses_s[1:] and (not stack or stack != last):
+                self._look_for_dump(then, pauses_s[1:], stack)
+                return
+            if not self._killed:  # what it may write when it crashes, later, has nothing to do with this
+                self._stack_at += len(os.pread(self._dump_fd, MAX_STACK, self._stack_at))
+            then(stack)
+
+        if self._dump_timer is not None:
+            self._dump_timer.cancel()
+        self._dump_timer = self._loop.later(pauses_s[0], look)
+
     def _label(self) -> str:
         word, key = self.look()
         _, _, stage = unstamp(word)
@@ -234,7 +262,8 @@ class Hand:
     def _boots_too_long(self, boot_s: float) -> None:
         if not self.was_ready and self.alive:
             self.dump()
-            self.kill(f"it was not ready after {boot_s:g} s", own_fault=True)
+            doing = f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
+            self.kill(f"it was not ready after {boot_s:g} s{doing}", own_fault=True)
 
     def _kill_now(self) -> None:
         if self._pidfd >= 0:
@@ -271,6 +300,9 @@ class Hand:
     def _hear(self, message: Any) -> None:
         if isinstance(message, Fault):
             self._fault = message.text
+        elif isinstance(message, Doing) and not self.was_ready:
+            self.doing, self.doing_s = message.text, self._loop.now_s()
+            self._boss.hand_does(self, message.text)
         elif isinstance(message, Ready):
             if self.was_ready:
                 raise ProtocolError("Ready, a second time")
@@ -306,7 +338,7 @@ class Hand:
     def _stack(self) -> str:
         if self._dump_fd < 0:
             return ""
-        return os.pread(self._dump_fd, MAX_STACK, 0).decode("utf-8", "replace")
+        return os.pread(self._dump_fd, MAX_STACK, self._stack_at).decode("utf-8", "replace")
 
     def _end(self, own: bool, cause: str, boot: str) -> None:
         if self.state == State.GONE:
@@ -330,7 +362,7 @@ class Hand:
     def close(self) -> None:
         """Give back everything; the process itself is left to its fate. Idempotent."""
         self.state = State.GONE
-        for timer in self._timers:
+        for timer in (*self._timers, *([self._dump_timer] if self._dump_timer else [])):
             timer.cancel()
         if self._channel is not None:
             self._loop.unwatch(self._channel.fileno())

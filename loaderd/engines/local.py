@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loaderd.core.events import Event, Look, Seen, WorkerDied, WorkerDone, WorkerReady
+from loaderd.core.events import Booting, Dumped, Event, Look, Seen, WorkerDied, WorkerDone, WorkerReady
 from loaderd.core.jobs import Done, Job, Kind
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers import processes
@@ -72,6 +72,7 @@ class LocalPool:
         self._delayed: dict[int, Timer] = {}
         self._awaited: set[Hand] = set()  # of a dead template: a new one is started when they are dead
         self._awaiting: Timer | None = None
+        self._probers: list[Prober] = []  # that have no answer yet
         self._next_probe = FIRST_PROBE
         self._anon_s: dict[int, float] = {}
         self._lost_s = loop.lost_s
@@ -104,9 +105,10 @@ class LocalPool:
         hand.send(job)
 
     def dump(self, worker: int) -> None:
-        """Have a worker write its stacks. Nothing happens if it is dead already."""
-        if worker in self._hands:
-            self._hands[worker].dump()
+        """Have a worker write its stacks, or the template that it waits for. Answer: Dumped, unless it is dead already or dies before."""
+        hand = self._hands.get(worker)
+        if hand is not None:
+            (self._template if hand.state == State.WAITING else hand).dump(lambda stack: self._emit(Dumped(worker, stack)))
 
     def kill(self, worker: int, why: str) -> None:
         """Kill a worker, in whatever state it is. Answer: WorkerDied, unless it has been given already."""
@@ -133,6 +135,7 @@ class LocalPool:
         def found(answer: StreamFacts | OpenFault) -> None:
             if isinstance(answer, StreamFacts):
                 self._facts[stream] = answer
+            self._probers.remove(prober)
             done(answer)
 
         name = f"probe of stream {stream!r}"
@@ -147,6 +150,7 @@ class LocalPool:
             begin()
 
         prober = Prober(self._loop, stream, self._sample_timeout_s, found, again)
+        self._probers.append(prober)
         begin()
 
     def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
@@ -169,6 +173,15 @@ class LocalPool:
         starved, self._lost_s = lost_s > self._lost_s, lost_s
         self._oom.look(now_s)
         return Look(tuple(self._seen(hand, now_s, starved) for hand in self._busy()))
+
+    def doing(self) -> list[str]:
+        """What each of those that are not ready does, for how long: the template, workers, and probes until they have an answer."""
+        now_s = self._loop.now_s()
+        lines = [f"the template has been {self._template.doing} for {now_s - self._template.doing_s:.0f} s"] if self._template.doing else []
+        for hand in self._hands.values():
+            if hand.state == State.BOOTING and hand.doing:
+                lines.append(f"{hand.name} has been {hand.doing} for {now_s - hand.doing_s:.0f} s")
+        return lines + [line for prober in self._probers for line in prober.doing(now_s)]
 
     def picture(self) -> dict[str, Any]:
         """JSON-able, but for the numbers that "workers" goes by: the template and every process of the pool."""
@@ -201,6 +214,11 @@ class LocalPool:
             if hand.state == State.WAITING:
                 hand.fork(self._boot_s)
 
+    def template_does(self, doing: str) -> None:
+        for hand in self._hands.values():
+            if hand.state == State.WAITING and hand.worker < FIRST_PROBE:
+                self._emit(Booting(hand.worker, f"waiting for the template, which is {doing},"))
+
     def forked(self, worker: int, pid: int, pidfd: int) -> None:
         self._hands[worker].forked(pid, pidfd)
 
@@ -228,6 +246,9 @@ class LocalPool:
 
     def hand_ready(self, hand: Hand) -> None:
         self._emit(WorkerReady(hand.worker))
+
+    def hand_does(self, hand: Hand, doing: str) -> None:
+        self._emit(Booting(hand.worker, doing))
 
     def hand_said(self, hand: Hand, message: Any) -> None:
         first = next(iter(hand.jobs.values()), None)
@@ -303,7 +324,7 @@ class LocalPool:
         if now_s - self._anon_s.get(hand.worker, -ANON_S) >= ANON_S:
             self._anon_s[hand.worker] = now_s
             anon = processes.anonymous_bytes(hand.pid)
-        return Seen(hand.worker, word, key, starved or processes.stopped(hand.pid), anon)
+        return Seen(hand.worker, word, key, processes.stopped(hand.pid), anon, starved)
 
 
 def answers(done: Done, job: Job) -> bool:

@@ -33,6 +33,7 @@ class Prober:
         self._killed = 0
         self._answer: StreamFacts | OpenFault | None = None
         self._word = -1
+        self._key = ""
         self._since_s = 0.0
         self._hung = ""
         self._timer: Timer | None = None
@@ -41,6 +42,18 @@ class Prober:
         hand.send(Probe(self._stream))
         self._since_s = self._loop.now_s()
         self._watch(hand)
+
+    def hand_does(self, hand: Hand, doing: str) -> None:
+        """The pool tells of it for all hands."""
+
+    def doing(self, now_s: float) -> list[str]:
+        """What its worker has been doing since it is ready, and for how long, in a line at most."""
+        if self._timer is None:
+            return []
+        _, _, stage = unstamp(self._word)
+        what = "opening it" if stage in (Stage.OPEN, Stage.IDLE) else "collating its first samples" if stage is Stage.COLLATE else ""
+        what = what or f"making its first samples ({stage.name.lower()}{f' of {self._key!r}' if self._key else ''})"
+        return [f"the worker that opens stream {self._stream!r} has been {what} for {now_s - self._since_s:.0f} s"]
 
     def hand_said(self, hand: Hand, message: Any) -> None:
         if not isinstance(message, (StreamFacts, OpenFault)) or message.stream != self._stream or self._answer is not None:
@@ -77,6 +90,7 @@ class Prober:
     def _watch(self, hand: Hand) -> None:
         now_s = self._loop.now_s()
         word, key = hand.look()
+        self._key = key
         stage = unstamp(word)[2]
         if word != self._word or processes.stopped(hand.pid):
             self._word, self._since_s = word, now_s

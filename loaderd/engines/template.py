@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from loaderd.drivers import processes
 from loaderd.drivers.channel import Channel, ChannelClosed, pair
 from loaderd.drivers.descriptors import spare
 from loaderd.drivers.loop import Loop, Timer
-from loaderd.drivers.orders import Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
+from loaderd.drivers.orders import Doing, Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
 from loaderd.engines.output import Log, Output
 from loaderd_wire.errors import ProtocolError
 
@@ -37,7 +37,9 @@ FOLLOW_OMP = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")  # 
 # first fetching the slot's old bytes a copy takes two thirds of the time.
 COPYING = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=131072"}
 BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # before the n-th start in a row that came to nothing
-START_FDS = 16  # that a start needs
+START_FDS = 17  # that a start needs
+DUMP_S = 0.5  # what one that is not ready gets to write its stacks before it is killed
+MAX_STACK = 16_000
 NO_FDS_S = 1.0  # to the next try where there are none
 HOPELESS = 4  # such starts after which whoever waits for a worker is told
 
@@ -66,6 +68,10 @@ class Boss(Protocol):
         """The pidfd is the boss's from now on."""
         ...
 
+    def template_does(self, doing: str) -> None:
+        """What it is about to do before it is ready."""
+        ...
+
     def not_forked(self, worker: int, text: str) -> None: ...
 
     def ended(self, worker: int, status: int) -> None: ...
@@ -80,7 +86,7 @@ class Boss(Protocol):
 
 
 class Template:
-    """At most one template process. `boot_s`: how long it may take to get ready."""
+    """At most one template process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when."""
 
     def __init__(self, loop: Loop, setup: Setup, start_method: str, boss: Boss, log: Log, *, boot_s: float) -> None:
         self._loop = loop
@@ -92,6 +98,7 @@ class Template:
         self._level = LEVELS.index("none" if self._spawn else "user")
         self._fails = 0
         self._fault = ""
+        self._slow = False
         self._last_words = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
@@ -99,6 +106,9 @@ class Template:
         self._pidfd = -1
         self._timer: Timer | None = None
         self.ready = False
+        self.doing = ""
+        self.doing_s = 0.0
+        self._dump_fd = -1
 
     @property
     def pid(self) -> int:
@@ -113,6 +123,17 @@ class Template:
     def fork(self, worker: int, line: int, fds: tuple[int, int, int, int]) -> None:
         """Ask for a worker; only while `ready`. fds: its socket, the scoreboard, its output, its stack dump; they stay the caller's."""
         self._send(Fork(worker, line), fds)
+
+    def dump(self, then: Callable[[str], None]) -> Timer:
+        """then(text): called later with the stacks of one that is not ready yet, "" where there are none."""
+        if self._pidfd >= 0 and not self.ready and processes.catches(self.pid, processes.DUMP_SIGNAL):
+            os.ftruncate(self._dump_fd, 0)
+            os.lseek(self._dump_fd, 0, os.SEEK_SET)
+            processes.send_signal(self._pidfd, processes.DUMP_SIGNAL)
+        return self._loop.later(DUMP_S, lambda: then(self._stack()))
+
+    def _stack(self) -> str:
+        return os.pread(self._dump_fd, MAX_STACK, 0).decode("utf-8", "replace").rstrip() if self._dump_fd >= 0 else ""
 
     def reap(self, worker: int) -> None:
         """The worker is dead, its pidfd is held, its group has been killed."""
@@ -139,21 +160,23 @@ class Template:
             return
         ours, its = pair()
         read, write = os.pipe2(os.O_CLOEXEC)
-        argv = [sys.executable, "-c", BOOT, json.dumps(list(map(str, sys.path))), "template", str(os.getpid()), str(its.fileno())]
+        self._dump_fd = os.memfd_create("loaderd-stack-template", os.MFD_CLOEXEC)
+        fds = (its.fileno(), self._dump_fd)
+        argv = [sys.executable, "-c", BOOT, json.dumps(list(map(str, sys.path))), "template", str(os.getpid()), *map(str, fds)]
         with its:
             self._process = subprocess.Popen(
                 [*argv, "spawn" if self._spawn else "fork"],
                 stdin=subprocess.DEVNULL,
                 stdout=write,
                 stderr=write,
-                pass_fds=(its.fileno(),),
+                pass_fds=fds,
                 start_new_session=True,
                 env=environment(os.environ, copies=only_copies(self._setup)),
             )
         os.close(write)
         # Our child, and not reaped: this is its pidfd and no other's.
         self._pidfd = os.pidfd_open(self._process.pid)
-        self._fault = ""
+        self._fault, self._slow = "", False
         self._output = Output(self._loop, read, self._log, lambda: "template")
         self._channel = Channel(ours, blocking=False)
         self._loop.watch(self._pidfd, self._died)
@@ -173,8 +196,16 @@ class Template:
 
     def _too_slow(self) -> None:
         self._timer = None
-        self._fault = f"it was not ready after {self._boot_s:g} s"
-        processes.send_signal(self._pidfd, signal.SIGKILL)
+        doing = f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
+        self._slow = True
+        self._fault = f"it was not ready after {self._boot_s:g} s{doing}"
+
+        def end(stack: str) -> None:
+            self._timer = None
+            self._fault += f"\n{stack}" if stack else ""
+            processes.send_signal(self._pidfd, signal.SIGKILL)
+
+        self._timer = self.dump(end)
 
     def _readable(self) -> None:
         if self._channel is None:
@@ -205,13 +236,18 @@ class Template:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            self._fails = 0
+            self._fails, self.doing = 0, ""
             self.ready = True
+            os.close(self._dump_fd)
+            self._dump_fd = -1
             self._boss.template_ready()
         elif isinstance(message, NotForked):
             self._boss.not_forked(message.worker, message.text)
         elif isinstance(message, Ended):
             self._boss.ended(message.worker, message.status)
+        elif isinstance(message, Doing) and not self.ready:
+            self.doing, self.doing_s = message.text, self._loop.now_s()
+            self._boss.template_does(message.text)
         elif isinstance(message, Fault):
             self._fault = message.text
         else:
@@ -230,7 +266,7 @@ class Template:
             level = LEVELS[self._level]
             self._level = min(self._level + 1, len(LEVELS) - 1)
             # That user code cannot be imported here is no news: the workers will say it, with the traceback.
-            quiet = level == "user" and self._fault
+            quiet = level == "user" and self._fault and not self._slow
             self._log(
                 "debug" if quiet else "warning",
                 f"template {pid} ended while importing {level!r} ({cause}): {self._fault or 'no reason given'}",
@@ -247,7 +283,10 @@ class Template:
             self._timer.cancel()
             self._timer = None
         self._loop.unwatch(self._pidfd)
-        os.close(self._pidfd)
+        for fd in (self._pidfd, self._dump_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._pidfd = self._dump_fd = -1
         if self._channel is not None:
             self._loop.unwatch(self._channel.fileno())
             self._channel.close()
@@ -258,5 +297,5 @@ class Template:
             self._last_words = " | ".join(self._output.tail)
             self._output = None
         self._process = None
-        self.ready = False
+        self.ready, self.doing = False, ""
         return -code if code < 0 else code << 8

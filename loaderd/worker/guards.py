@@ -49,9 +49,24 @@ def become_worker(template: int, output: int, dump: int) -> None:
     set_name("loaderd-worker")
     ignore_signals()
     _redirect(output)
+    dump_stacks(dump)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def dump_stacks(dump: int) -> None:
+    """From now on every thread's stack goes to this descriptor, on DUMP_SIGNAL and in a crash.
+
+    System calls go on after the signal, except those that the kernel never takes up again (nanosleep, select, poll): Python's own
+    calls of these wait on, C code's return early. So nobody is asked without need.
+    """
     faulthandler.enable(dump, all_threads=True)
     faulthandler.register(DUMP_SIGNAL, dump, all_threads=True, chain=False)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def dump_no_stacks() -> None:
+    """Undo dump_stacks: its descriptor may be closed."""
+    faulthandler.unregister(DUMP_SIGNAL)
+    faulthandler.disable()
 
 
 def _redirect(output: int) -> None:

@@ -9,9 +9,9 @@ import socket
 from loaderd.core.jobs import Job
 from loaderd.data.faults import SourceError, user_traceback
 from loaderd.data.plan import StreamPlan
-from loaderd.data.userland import build, find
+from loaderd.data.userland import build
 from loaderd.drivers.channel import Channel, ChannelClosed
-from loaderd.drivers.orders import Fault, Leave, Map, Probe, Ready, Setup, Unmap, Unmapped, Use
+from loaderd.drivers.orders import Doing, Fault, Leave, Map, Probe, Ready, Setup, Unmap, Unmapped, Use
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker import guards
 from loaderd.worker.filler import Filler
@@ -19,7 +19,7 @@ from loaderd.worker.mapping import MappedSegment
 from loaderd.worker.probe import probe
 from loaderd.worker.rows import clean
 from loaderd.worker.streams import Shelf
-from loaderd.worker.usercode import entries, put_first
+from loaderd.worker.usercode import import_all, put_first
 from loaderd_wire.errors import ProtocolError
 
 MAX_TEXT = 60_000
@@ -89,11 +89,11 @@ class Worker:
         """Import all user code and call `init`: what fails here is told before the worker is ready."""
         self._plans = {plan.name: plan for plan in map(StreamPlan.from_json, setup.plans)}
         put_first(setup.folder)
-        for name, what in entries(list(self._plans.values())):
-            find(name, what)
+        import_all(list(self._plans.values()), setup.init, lambda text: self._channel.send(Doing(text)))
         guards.pin_native_threads()
         guards.tell_torch(setup.place, setup.num_workers, 0, None)
         if setup.init:
+            self._channel.send(Doing(f"calling init, {setup.init}"))
             build(setup.init, "init", setup.place)
             guards.pin_native_threads()
         self._shelf = Shelf(list(self._plans.values()), setup.place, setup.num_workers)

@@ -16,12 +16,11 @@ from collections.abc import Callable
 
 from loaderd.data.faults import SourceError
 from loaderd.data.plan import StreamPlan
-from loaderd.data.userland import find
 from loaderd.drivers.channel import Channel, ChannelClosed
-from loaderd.drivers.orders import Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
+from loaderd.drivers.orders import Doing, Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
 from loaderd.drivers.processes import adopt_orphans, children, die_with_parent, set_name, threads
 from loaderd.worker import guards
-from loaderd.worker.usercode import entries, put_first
+from loaderd.worker.usercode import import_all, put_first
 from loaderd_wire.errors import ProtocolError
 
 # This module itself must not need any of these: where the user's environment asks for native threads, numpy already brings some.
@@ -31,7 +30,7 @@ FDS = 4  # of a Fork: socket, scoreboard, output, stack dump
 
 
 def main(argv: list[str]) -> int:
-    """argv: pid of the daemon, number of the socket's descriptor, "fork" or "spawn". Returns the exit code."""
+    """argv: pid of the daemon, descriptors of the socket and of the stack dump, "fork" or "spawn". Returns the exit code."""
     die_with_parent(int(argv[0]))
     adopt_orphans()
     set_name("loaderd-templ")
@@ -40,11 +39,15 @@ def main(argv: list[str]) -> int:
     received = channel.receive()
     if received is None or not isinstance(received[0], Setup):
         raise ProtocolError("the first message to the template must be Setup")
+    dump = int(argv[2])
+    guards.dump_stacks(dump)
     try:
-        preload(received[0])
+        preload(received[0], lambda text: channel.send(Doing(text)))
     except SourceError as error:
         channel.send(Fault(str(error)[:60_000]))
         return 1
+    guards.dump_no_stacks()
+    os.close(dump)
     guards.ignore_signals()
     if threads() > 1:
         channel.send(Fault(f"it has {threads()} threads after preloading {received[0].preload!r}"))
@@ -52,7 +55,7 @@ def main(argv: list[str]) -> int:
     gc.collect()
     gc.freeze()
     channel.send(TemplateReady(received[0].preload, threads()))
-    template = Template(channel, spawn_worker if argv[2] == "spawn" else be_worker)
+    template = Template(channel, spawn_worker if argv[3] == "spawn" else be_worker)
     try:
         template.run()
     except ChannelClosed:
@@ -63,11 +66,15 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def preload(setup: Setup) -> None:
-    """Import what all workers need; with "user" also the user's modules. Raises SourceError where those cannot be imported."""
+def preload(setup: Setup, tell: Callable[[str], object]) -> None:
+    """Import what all workers need; with "user" also the user's modules. tell(text): called with what comes next.
+
+    Raises SourceError where the user's modules cannot be imported.
+    """
     put_first(setup.folder)
     if setup.preload == "none":
         return
+    tell("importing what all workers need")
     for name in BASE:
         try:
             importlib.import_module(name)
@@ -75,9 +82,7 @@ def preload(setup: Setup) -> None:
             continue  # whoever really needs it will say so
     if setup.preload == "user":
         folder = os.getcwd()
-        names = list(entries([StreamPlan.from_json(plan) for plan in setup.plans]))
-        for name, what in [*names, *([(setup.init, "init")] if setup.init else [])]:
-            find(name, what)
+        import_all([StreamPlan.from_json(plan) for plan in setup.plans], setup.init, tell)
         guards.pin_native_threads()
         os.chdir(folder)
 

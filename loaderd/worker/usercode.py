@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from loaderd.data.plan import StreamPlan
+from loaderd.data.userland import find
 
 
 def put_first(folder: str) -> None:
@@ -14,15 +15,28 @@ def put_first(folder: str) -> None:
         sys.path.insert(0, folder)
 
 
-def entries(plans: list[StreamPlan]) -> Iterator[tuple[str, str]]:
-    """("pkg.module:name", the setting that names it) of all user code in these plans."""
+def import_all(plans: list[StreamPlan], init: str, tell: Callable[[str], object]) -> None:
+    """Import all user code of these plans, and `init` if that is not "". tell(text): called before each import that is not done yet.
+
+    Raises SourceError where something cannot be imported.
+    """
+    for name, what, place in [*_entries(plans), *([(init, "init", "[workers]")] if init else [])]:
+        module = name.partition(":")[0]
+        if module not in sys.modules:
+            tell(f"importing {module} ({what} of {place})")
+        find(name, what)
+
+
+def _entries(plans: list[StreamPlan]) -> Iterator[tuple[str, str, str]]:
+    """("pkg.module:name", the setting that names it, whose setting that is) of all user code."""
     for plan in plans:
+        place = f"stream {plan.name!r}"
         if plan.dataset is not None:
-            yield plan.dataset, "dataset"
+            yield plan.dataset, "dataset", place
         if ":" in plan.layout:
-            yield plan.layout, "layout"
+            yield plan.layout, "layout", place
         if ":" in plan.collate:
-            yield plan.collate, "collate"
+            yield plan.collate, "collate", place
         for step in plan.transforms:
             if step.call is not None:
-                yield step.call, "call"
+                yield step.call, "call", place

@@ -29,7 +29,15 @@ def test_it_names_a_stopped_worker() -> None:
     house = House(workers=1)
     house.attach()
     house.look(house.seen(1, 0, paused=True))
-    assert line(house) == "batch 0 (epoch 0, step 0) waits for rows 0-7: worker 1 is stopped"
+    house.now_s += 4.0
+    assert line(house) == (
+        "batch 0 (epoch 0, step 0) waits for rows 0-7: "
+        "worker 1 is stopped by a signal (T), 4.0 s by now, reading row 0, sample ?; SIGCONT lets it go on"
+    )
+    _, detail = story(house.core, house.core.sessions[1], house.now_s)
+    assert "no stack of it can be had while it is stopped" in detail
+    (worker,) = house.core.picture()["workers"]
+    assert (worker["state"], worker["seconds"]) == ("stopped", 0.0)
 
 
 def test_it_tells_of_workers_that_are_starting_and_of_what_the_last_one_died() -> None:

@@ -83,6 +83,9 @@ class FakePool:
 
     def kill(self, worker: int, why: str) -> None: ...
 
+    def doing(self) -> list[str]:
+        return []
+
     def dump(self, worker: int) -> None: ...
 
     def retire(self, worker: int) -> None: ...

@@ -44,11 +44,16 @@ def stalled(batches: Iterator[Any], caplog: pytest.LogCaptureFixture) -> tuple[s
 def test_a_hung_sample_is_named_with_worker_stage_key_and_seconds(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     bring(site, WAITS, timeout=1000).serve()
     batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
+    workers = site.workers()
     line, error = stalled(batches, caplog)
     named = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ has been reading row 5, sample 21, for \d+\.\d s"
     assert re.search(named, line)
     assert re.search(named, error)
     assert re.search(r"\nworker \d+ has been reading row 5, sample 21", error)  # a line for each worker that is busy
+    # and the stack of the living worker, down to the line that waits
+    assert re.search(r"its stacks \d+\.\d s ago:\n  Current thread .*\n(.*\n)* +File .*mine\.py\", line \d+ in wait_here\n", error)
+    assert "in wait_here" in next(w["stack"] for w in site.status()["workers"] if w["key"] == "21")
+    assert site.workers() == workers  # it lives
     story = site.status()["sessions"][0]["story"]
     assert re.search(r"worker \d+ has been reading row 5, sample 21", story)
     shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout

@@ -134,7 +134,10 @@ class Daemon:
                     self.world.boot_failures -= 1
                     after(wait + 0.1, self._cannot_boot, process)
                 else:
+                    after(wait, self._booting, process)
                     after(wait + chance.uniform(0.01, 0.3), process.boot)
+            case a.Dump(worker):
+                after(chance.uniform(0, 0.5), self._dumped, self.processes[worker])
             case a.Send(worker, job):
                 process = self.processes[worker]
                 if len(process.mail) + (process.job is not None) >= QUEUE:
@@ -174,6 +177,14 @@ class Daemon:
                 raise Broken(f"the daemon says that it cannot start: {text}")
             case _:
                 pass
+
+    def _booting(self, process: Process) -> None:
+        if process.alive:
+            self.tell(e.Booting(process.worker, "importing users"))
+
+    def _dumped(self, process: Process) -> None:
+        if process.worker in self.processes:
+            self.tell(e.Dumped(process.worker, f"stack of {process.worker} at {process.word}" if process.ready else ""))
 
     def _cannot_boot(self, process: Process) -> None:
         if process.alive:

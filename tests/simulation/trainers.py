@@ -172,7 +172,7 @@ class Trainer:
     def _ask(self, wait: int, again: bool) -> None:
         """Inside next(): say so at once, and every second again."""
         if self._waiting and wait == self._wait and self.session is not None and self.alive and not self.failed:
-            self.say(waiting=True, ping=True, again=again)
+            self.say(waiting=True, ping=True, again=again, stacks=self.world.chance.random() < 0.2)
             self.world.after(PING_S, self._ask, wait, True)
 
     def prod(self) -> None:
@@ -330,6 +330,7 @@ class Madman(Trainer):
             chance.random() < 0.5,
             chance.random() < 0.5,
             (released,) * chance.choice([0, 1, 1, 2]),
+            chance.random() < 0.5,
         )
         self.world.network.send(self.world.hear, progress)
         self.world.after(chance.uniform(0, 1), self._rave, daemon, token, segment, seq + 1)
