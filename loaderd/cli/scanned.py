@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -19,8 +19,10 @@ SHOWN_GROUPS, SHOWN_EACH = 10, 4
 CHANNELS = 16  # a field with more is told as a whole
 
 
-def lines(plan: StreamPlan, facts: StreamFacts, found: Scan, spool: Spool, name: Callable[[int], str]) -> Iterator[str]:
-    """name(position): the key of a sample."""
+def lines(
+    plan: StreamPlan, facts: StreamFacts, found: Scan, spool: Spool, name: Callable[[int], str], trained: StreamPlan | None = None
+) -> Iterator[str]:
+    """name(position): the key of a sample. trained: the stream whose mean and std this one is to be normalised with; None: its own."""
     again = f", {found.resumed_at:,} of them by an earlier run" if found.resumed_at else ""
     made = found.done - found.resumed_at
     speed = f", {made / found.seconds:,.0f}/s" if found.seconds > 0 and made else ""
@@ -32,7 +34,7 @@ def lines(plan: StreamPlan, facts: StreamFacts, found: Scan, spool: Spool, name:
         for n, spec in enumerate(facts.sample_specs):
             yield from _field(found, spec, n, arrays)
             arrays += spec.kind == "array"
-        yield from _constants(plan, facts, found)
+        yield from _constants(plan, facts, found, trained)
     copies, groups = spool.duplicates(SHOWN_GROUPS, SHOWN_EACH)
     if copies:
         for group in groups:
@@ -76,15 +78,31 @@ def _floats(values: np.ndarray) -> str:
     return words[0] if len(words) == 1 else f"[{', '.join(words)}]"
 
 
-def _constants(plan: StreamPlan, facts: StreamFacts, found: Scan) -> Iterator[str]:
-    """A `normalize` step as the config would have it, for each picture that has not been normalised."""
-    if any(step.op == "normalize" for step in plan.transforms):
+def trained_on(plan: StreamPlan, plans: Sequence[StreamPlan]) -> StreamPlan | None:
+    """The stream that is trained on, as far as one can see, if it is another than this: one that is shuffled, where this one is not."""
+    others = [other for other in plans if other.shuffle]
+    return None if plan.shuffle or not others else others[0]
+
+
+def _normalizes(plan: StreamPlan) -> bool:
+    return any(step.op == "normalize" for step in plan.transforms)
+
+
+def _constants(plan: StreamPlan, facts: StreamFacts, found: Scan, trained: StreamPlan | None) -> Iterator[str]:
+    """A `normalize` step as the config would have it, for each picture that has not been normalised by it or by code of the user's."""
+    if _normalizes(plan):
         return
     pictures = [spec.name for spec, count in zip(facts.sample_specs, found.tally.channels, strict=True) if spec.image or count > 1]
     for n, spec in enumerate(facts.sample_specs):
         first, last = found.tally.spans()[n]
         numbers = found.tally.numbers[first:last]
-        if spec.name not in pictures or last - first > CHANNELS or not numbers[:, COUNT].all() or numbers[:, HIGH].max() > 1:
+        if spec.name not in pictures or last - first > CHANNELS or not numbers[:, COUNT].all():
+            continue
+        if numbers[:, HIGH].max() > 1 or numbers[:, LOW].min() < 0:
+            continue
+        if trained is not None:
+            has = "which has that step" if _normalizes(trained) else f"which check --all --stream {trained.name} prints"
+            yield f"  normalize {spec.name}: with mean and std of stream {trained.name!r}, {has}; not with this stream's own"
             continue
         std = np.sqrt(numbers[:, SQUARES] / numbers[:, COUNT])
         yield f"  normalize [[streams.{plan.name}.transforms]]"

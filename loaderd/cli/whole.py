@@ -90,7 +90,7 @@ def _scan(
         on = "the same command goes on from there" if spool.keeps else "it begins anew next time"
         sys.stderr.write(f"loaderd: broken off at sample {found.done:,} of {found.of:,} of stream {plan.name!r}; {on}\n")
         return BROKEN_OFF
-    _tell(plan, facts, findings, found, spool)
+    _tell(plan, facts, findings, found, spool, scanned.trained_on(plan, settings.streams))
     if bad is not None:
         spool.bad_lines(bad)
     part.given_up(plan, found.end)
@@ -99,8 +99,8 @@ def _scan(
     return FAULTS if found.end or found.bad or findings.differ else FINE
 
 
-def _tell(plan: StreamPlan, facts: StreamFacts, findings: Findings, found: Scan, spool: Spool) -> None:
-    for line in scanned.lines(plan, facts, found, spool, _namer(plan, facts)):
+def _tell(plan: StreamPlan, facts: StreamFacts, findings: Findings, found: Scan, spool: Spool, trained: StreamPlan | None) -> None:
+    for line in scanned.lines(plan, facts, found, spool, _namer(plan, facts), trained):
         print(line)
     for n, sample in enumerate(spool.bad()):
         if n == NAMED:
@@ -109,11 +109,11 @@ def _tell(plan: StreamPlan, facts: StreamFacts, findings: Findings, found: Scan,
         print("\n".join(part.bad_line(sample, telling=n < part.NAMED)))
     for line in part.differences(findings):
         print(line)
-    twice = f"{findings.samples:,} of them twice, in two processes"
+    twice = f"{findings.samples:,} of them once more, in another process"
     if found.bad or findings.differ or found.end:
-        print(f"  faults    {found.bad:,} bad, {len(findings.differ)} different; {found.done:,} of {found.of:,} samples made, {twice}")
+        print(f"  faults    {found.bad:,} bad, {len(findings.differ)} different; {found.done:,} of {found.of:,} samples made once, {twice}")
     else:
-        print(f"  fine      {found.done:,} of {found.of:,} samples made, {twice}")
+        print(f"  fine      {found.done:,} of {found.of:,} samples made once, {twice}")
 
 
 def _namer(plan: StreamPlan, facts: StreamFacts) -> Callable[[int], str]:

@@ -50,7 +50,7 @@ def verify(path: str) -> Verdict:
     """Walk the file's every page without opening it as a database; seconds for each million pages. Raises SourceError as `state_of`."""
     state = state_of(path)
     if not can_verify():
-        return Verdict((), f"the file's structure was not verified: {HELP}", state)
+        return Verdict((), f"not verified: {HELP}", state)
     fd, file = open_file(path)
     room = SPARE_BYTES + os.fstat(fd).st_size // 64
     os.close(fd)

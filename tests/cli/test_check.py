@@ -29,7 +29,7 @@ def test_every_bad_sample_is_named_whatever_it_does(place: Place) -> None:
     assert re.search(r"BAD       sample '17' \(index 17\) failed in read: .*SIGSEGV", text)
     assert re.search(r"BAD       sample '23' \(index 23\) failed in read: .*sample_timeout_s", text)
     assert 'raise ValueError("unlucky %d" % index)' in text
-    assert "faults    4 bad, 0 different; 40 of 40 samples made, 40 of them twice, in two processes" in text
+    assert "faults    4 bad, 0 different; 40 of 40 samples made once, 40 of them once more, in another process" in text
 
 
 def test_fields_that_differ_between_two_makings_are_named(place: Place) -> None:

@@ -85,7 +85,7 @@ def test_what_the_samples_come_to_is_what_numpy_says(place: Place) -> None:
     found = re.search(r"stored    (\d+) KiB a sample \(median\), at most (\d+) KiB", text)
     assert found
     assert int(found[2]) == round(sizes[-1] / 1024)
-    assert "fine      60 of 60 samples made, 60 of them twice" in text
+    assert "fine      60 of 60 samples made once, 60 of them once more, in another process" in text
 
 
 def test_the_constants_can_be_pasted_and_are_not_offered_again(place: Place) -> None:
@@ -100,6 +100,40 @@ def test_the_constants_can_be_pasted_and_are_not_offered_again(place: Place) -> 
     assert [float(text) for text in means[1].split(", ")] == pytest.approx([0] * 3, abs=1e-3)
     assert [float(text) for text in means[2].split(", ")] == pytest.approx([1] * 3, abs=1e-3)
     assert "op = " not in again
+
+
+def test_a_stream_that_is_not_trained_on_is_sent_to_the_one_that_is(place: Place) -> None:
+    name = packed(place, stream="shuffle = true\nsplit = '0%:50%'\n")
+    test = "[streams.test]\nlmdb = 'photos.lmdb'\nsplit = '50%:'\n"
+    (place.folder / name).write_text((place.folder / name).read_text() + test)
+    train, _, text = place.cli("check", name, "--all").stdout.partition("\ntest  ")
+    assert 'op = "normalize"' in train
+    assert "normalize image: with mean and std of stream 'train', which check --all --stream train prints; not with this" in text
+    assert "op = " not in text
+    step = "[[streams.train.transforms]]\nop = 'normalize'\nmean = 0.5\nstd = 0.2\n"
+    (place.folder / name).write_text((place.folder / name).read_text() + step)
+    text = place.cli("check", name, "--all", "--stream", "test").stdout
+    assert "normalize image: with mean and std of stream 'train', which has that step; not with this" in text
+
+
+def test_what_the_users_own_code_has_normalised_is_left_alone(place: Place) -> None:
+    (place.folder / "own.py").write_text("def norm(sample, rng):\n    return {'image': sample['image'].astype('f4') / 255 - 0.9}\n")
+    name = packed(place, stream="[[streams.train.transforms]]\ncall = 'own:norm'\n")
+    text = place.cli("check", name, "--all").stdout
+    assert re.search(r"values    image: min \[-0\.[\d., -]+\]  max \[0\.", text)
+    assert "normalize" not in text
+
+
+def test_with_an_lmdb_that_has_no_verifier_one_line_says_so_and_the_rest_is_done(place: Place) -> None:
+    name = packed(place)
+    older = place.folder / "older" / "lmdb"
+    older.mkdir(parents=True)
+    for path in Path(lmdb.__file__).parent.iterdir():
+        if path.name not in ("verify.py", "__pycache__"):
+            (older / path.name).symlink_to(path)
+    done = place.cli("check", name, "--all", env={"PYTHONPATH": str(older.parent)})
+    assert "  structure not verified: lmdb 3.0 or newer ships what verifies a file: pip install -U lmdb\n" in done.stdout
+    assert "fine      60 of 60 samples made once" in done.stdout
 
 
 def test_what_is_odd_about_samples_is_told_by_field_and_key(place: Place) -> None:
@@ -144,7 +178,7 @@ def test_a_bit_flipped_in_a_picture_is_a_bad_sample_by_key(place: Place) -> None
         txn.put(key, value[:at] + bytes([value[at] ^ 0xFF] * 30) + value[at + 30 :])
     text = place.cli("check", name, "--all", code=1).stdout
     assert re.search(r"BAD       sample 'a/\d+\.png' \(index \d+\) failed in decode", text)
-    assert "faults    1 bad, 0 different; 60 of 60 samples made" in text
+    assert "faults    1 bad, 0 different; 60 of 60 samples made once, " in text
 
 
 def test_a_file_with_a_torn_page_is_reported_and_not_opened(place: Place) -> None:
