@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from freezes.users import bring, pull, status_of
+from freezes.users import bring, pull, status_of, trainer
 from loaderd_client import SampleError
 from system.site import Site, indices, plain, take, until
 
@@ -157,6 +157,30 @@ def test_e4_a_bad_sample_on_one_rank_leaves_all_ranks_with_as_many_batches(site:
     assert {len(t) for t in taken} == {len(ranks[0])} == {42}
     flat = sorted(i for t in taken for i in indices(t))
     assert flat == [i for i in range(1003) if i not in (3, 500, 501, 502, 999)]
+
+
+def test_e4_two_ranks_that_meet_in_an_all_reduce_each_step_both_come_to_the_end(site: Site) -> None:
+    fault = "def fault(index):\n    if index % 8 < 6 and index < 200:\n        raise ValueError('bad')\n"
+    site.write(n=1003, fault=fault, stream='on_error = "skip"').serve()
+    bad = sum(index % 8 < 6 for index in range(200))
+    code = f"""
+    import torch
+    import torch.distributed as dist
+    rank = int(sys.argv[1])
+    dist.init_process_group("gloo", init_method="file://{site.folder}/meeting", rank=rank, world_size=2)
+    steps = rows = bad = 0
+    with Loader({str(site.socket)!r}, stream="train") as loader:  # which finds its rank in the process group
+        for batch in loader:
+            mine = torch.tensor([len(batch["y"]), len(batch.errors)])
+            dist.all_reduce(mine)
+            steps, rows, bad = steps + 1, rows + int(mine[0]), bad + int(mine[1])
+        print(steps == len(loader), rows, bad, flush=True)
+    dist.destroy_process_group()
+    """
+    env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    with trainer(code, "0", env=env) as one, trainer(code, "1", env=env) as other:
+        said = [rank.communicate(timeout=100) for rank in (one, other)]
+    assert [out.split() for out, _ in said] == [["True", str(1003 - bad), str(bad)]] * 2, said
 
 
 def test_f1_batches_held_by_tee_and_zip_stay_what_they_were(site: Site, undisturbed: str) -> None:

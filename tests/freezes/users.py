@@ -90,12 +90,12 @@ def pull(loader: Loader) -> tuple[list[dict[str, Any]], list[SampleError]]:
 
 
 @contextmanager
-def trainer(code: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+def trainer(code: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """A training script in a process and a session of its own, killed at the end. The tests' modules and loaderd are there to import."""
     head = f"import sys\nsys.path[:0] = [{str(Path(__file__).parents[1])!r}]\nfrom loaderd_client import *\n"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
-        [sys.executable, "-c", head + textwrap.dedent(code)], text=True, start_new_session=True, **{**pipes, **options}
+        [sys.executable, "-c", head + textwrap.dedent(code), *args], text=True, start_new_session=True, **{**pipes, **options}
     )
     try:
         yield process
