@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,7 @@ class Conductor:
         self._events: deque[Event] = deque()
         self._stepping = False
         self._look_timer: Timer | None = None
+        self._schedule_s = 0.0
         self._do: dict[type[Any], Callable[[Any], object]] = {
             actions.Start: lambda a: pool.start(a.worker, a.delay_s),
             actions.Send: lambda a: pool.send(a.worker, a.job),
@@ -75,12 +77,19 @@ class Conductor:
         """Whether no worker has anything to do."""
         return self.scheduler.next_look_s(self._loop.now_s()) is None
 
+    def picture(self) -> dict[str, Any]:
+        """The scheduler's, and the seconds that it has spent so far: the part of the daemon's time that is no driver's."""
+        return {**self.scheduler.picture(), "schedule_s": round(self._schedule_s, 6)}
+
     def _take_in(self) -> None:
         self._stepping = True
         try:
             while self._events:
                 event = self._events.popleft()
-                for action in self.scheduler.step(event, self._loop.now_s()):
+                begin_s = time.perf_counter()
+                made = self.scheduler.step(event, self._loop.now_s())
+                self._schedule_s += time.perf_counter() - begin_s
+                for action in made:
                     self._do[type(action)](action)
                 if self._first_worker is not None and type(event) is WorkerReady:
                     first_worker, self._first_worker = self._first_worker, None

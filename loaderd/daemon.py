@@ -318,7 +318,7 @@ class Daemon:
     def picture(self) -> dict[str, Any]:
         """The state as plain data, for `status`."""
         s, segments = self._settings, self._segments
-        inside = self._conductor.scheduler.picture() if self._conductor is not None else {}
+        inside = self._conductor.picture() if self._conductor is not None else {}
         return {
             "state": self._state,
             "doing": self._reception.progress if self._state == STARTING else "",

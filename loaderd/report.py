@@ -59,6 +59,7 @@ def merged(
     processes = pool.get("workers", {})
     return {
         "jobs": inside.get("jobs", 0),
+        "schedule_s": inside.get("schedule_s", 0.0),
         "streams": {name: {**_stream(stream), **inside.get("streams", {}).get(name, {})} for name, stream in streams.items()},
         "sessions": [{**guest, **sessions.get(guest["session"], {})} for guest in guests],
         "workers": [{**processes.get(entry["worker"], {}), **entry} for entry in inside.get("workers", ())],

@@ -11,6 +11,7 @@ import platform
 import signal
 import sys
 import tempfile
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from loaderd.cli.failure import FINE, NO_START, CommandError, need
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from loaderd.data.plan import StreamPlan
 
 PREFETCH = 4  # a Loader's default
+STARVED = 1.25  # stages are taken by the clock: beyond so much of the CPU that was had, processors were somebody else's
 VERSIONS = ("loaderd", "torch", "numpy", "pyzmq", "lmdb", "simplejpeg", "opencv-python-headless", "pillow")
 ROWS = (  # what is told, its unit, its scale, whether more is better
     ("batches/s", "batches_s", 1.0, True),
@@ -30,8 +32,11 @@ ROWS = (  # what is told, its unit, its scale, whether more is better
     ("next() p50 after a pause, us", "ready_p50_s", 1e6, False),
     ("next() p99 after a pause, us", "ready_p99_s", 1e6, False),
     ("trainer CPU a batch, us", "cpu_s", 1e6, False),
+    ("all CPU a batch, ms", "all_s", 1e3, False),
     ("first batch, ms", "first_s", 1e3, False),
+    ("first batch of a later epoch, ms", "turn_s", 1e3, False),
 )
+WHERE = {"schedule": "daemon", "announce": "daemon", "wrap": "trainer"}  # the parts that no worker does
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,17 +84,22 @@ def _facts(plan: StreamPlan, workers: int, seconds: float, ours: list[Round], th
         "seconds": seconds,
         "rounds": len(ours),
         "versions": _versions(),
-        "loaderd": medians([made.trainer for made in ours]),
-        "stages_s": medians([made.stages_s for made in ours]),
-        "daemon_cpu_s": medians([{"cpu": made.daemon_cpu_s} for made in ours])["cpu"],
-        "workers_busy": medians([{"busy": made.busy} for made in ours])["busy"] / workers,
-        "ready": medians([{"ready": made.ready} for made in ours])["ready"],
+        "loaderd": medians([_figures(made) for made in ours]),
+        "parts_s": medians([{**made.parts, "wrap": made.trainer["wrap_s"]} for made in ours]),
+        # what `parts_s` should add up to: whatever is computed for a batch, but for the trainer's own reading of it
+        "whole_s": median(made.all_s - made.trainer["cpu_s"] + made.trainer["wrap_s"] for made in ours),
+        "workers_busy": median(made.busy for made in ours) / workers,
+        "ready": median(made.ready for made in ours),
     }
     if theirs:
-        facts["dataloader"] = medians([made.trainer for made in theirs])
+        facts["dataloader"] = medians([_figures(made) for made in theirs])
         facts["ratio"] = {name: facts["loaderd"][name] / facts["dataloader"][name] for _, name, _, _ in ROWS if facts["dataloader"][name]}
     facts["runs"] = {"loaderd": [made.trainer for made in ours], "dataloader": [made.trainer for made in theirs]}
     return facts
+
+
+def _figures(made: Round) -> dict[str, float]:
+    return {**made.trainer, "all_s": made.all_s}
 
 
 def _versions() -> dict[str, str]:
@@ -111,21 +121,27 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "",
     ]
     if both:
-        lines.append(f"  {'':<28} {'loaderd':>12} {'DataLoader':>12}")
+        lines.append(f"  {'':<32} {'loaderd':>12} {'DataLoader':>12}")
     for text, name, scale, more in ROWS:
-        line = f"  {text:<28} {facts['loaderd'][name] * scale:>12,.4g}"
+        if not facts["loaderd"][name]:
+            continue  # no epoch has ended
+        line = f"  {text:<32} {facts['loaderd'][name] * scale:>12,.4g}"
         if both:
             ratio = facts["ratio"].get(name, 0.0)
             times = ratio if more else 1 / ratio if ratio else 0.0
             line += f" {facts['dataloader'][name] * scale:>12,.4g}   {times:.2f}x"
         lines.append(line)
-    stages = facts["stages_s"]
-    whole = sum(stages.values())
-    lines += ["", "  a batch's time, of all workers together"]
-    lines += [f"  {stage:<28} {spent * 1e3:>9,.3g} ms  {spent / whole if whole else 0:.0%}" for stage, spent in stages.items()]
+    parts, whole = facts["parts_s"], facts["whole_s"]
+    total = sum(parts.values())
+    lines += ["", "  where a batch's time goes, of all processes together"]
     lines += [
-        f"  {'daemon (schedule, announce)':<28} {facts['daemon_cpu_s'] * 1e3:>9,.3g} ms",
-        f"  {'trainer (take, wrap)':<28} {facts['loaderd']['cpu_s'] * 1e3:>9,.3g} ms",
+        f"  {f'{part} ({WHERE[part]})' if part in WHERE else part:<32} {spent * 1e3:>9,.3g} ms  {spent / total if total else 0:.0%}"
+        for part, spent in parts.items()
+    ]
+    lines += [
+        f"  {'sum':<32} {total * 1e3:>9,.3g} ms",
+        f"  {'all CPU, less reading the batch':<32} {whole * 1e3:>9,.3g} ms, of which the sum is {total / whole if whole else 0:.0%}"
+        + ("; the workers waited for a processor" if whole and total > STARVED * whole else ""),
         "",
         f"  workers busy {facts['workers_busy']:.0%} of the time; {facts['ready']:.1f} of {facts['prefetch']} batches ready when looked at",
         "  " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),

@@ -36,14 +36,28 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """trainer: what it measured. stages_s: workers' seconds a batch by stage. daemon_cpu_s: of the daemon's own process, a batch. busy: how
-    many workers had something to do, on average. ready: finished batches in the trainer's slots, on average."""
+    """trainer: what it measured. parts: seconds a batch, by stage of the workers (on the clock) and in the daemon (of CPU). all_s: CPU of every
+    process, a batch. busy: how many workers had something to do, on average. ready: finished batches in the trainer's slots, on average."""
 
     trainer: dict[str, float]
-    stages_s: dict[str, float]
-    daemon_cpu_s: float
+    parts: dict[str, float]
+    all_s: float
     busy: float
     ready: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A daemon as it was at a moment: seconds spent so far by its workers, stage by stage, by its scheduler, and of CPU by its own process and
+    by template and workers; batches made for its session, and how many of its slots hold one that is ready."""
+
+    at_s: float
+    stages: dict[str, float]
+    schedule_s: float
+    daemon_s: float
+    workers_s: float
+    made: int
+    ready: int
 
 
 def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -52,33 +66,31 @@ def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def loaderd(config: Config, plan: StreamPlan, socket: str, seconds: float, prefetch: int) -> Round:
     """A daemon for this config on `socket`, and a trainer. Raises CommandError with what either says."""
-    with _daemon(config, socket) as daemon:
+    with daemon(config.path, socket) as process:
+        process.wait_ready()
         asked = {"make": None, "args": {"source": socket, "stream": plan.name, "prefetch": prefetch}, "seconds": seconds}
-        looks: list[tuple[float, dict[str, float], float, int, int]] = []
-        with _trainer(asked) as trainer:
-            while trainer.runs(LOOK_S):
-                try:
-                    picture = status.fetch(socket)
-                except CommandError as error:
-                    raise CommandError(f"the daemon is gone: {error}\n{_log(socket)}", FAULT) from None
-                looks += _look(picture, plan.name, daemon.pid)
-            measured = trainer.answer()
-    return _round(measured, looks)
+        looks: list[Look] = []
+        with trainer(asked) as measuring:
+            while measuring.runs(LOOK_S):
+                looks += process.look(plan.name)
+            measured = measuring.answer()
+    return summed(measured, looks)
 
 
 def dataloader(config: Config, plan: StreamPlan, workers: int, seconds: float, prefetch: int) -> Round:
     """The same stream as a torch DataLoader has it. Raises CommandError with what it says."""
     args = {"plan": plan.to_json(), "folder": config.folder, "init": config.workers.init or "", "workers": workers, "prefetch": prefetch}
-    with _trainer({"make": "loaderd.cli.against:make", "args": args, "seconds": seconds}) as trainer:
-        while trainer.runs(LOOK_S):
+    with trainer({"make": "loaderd.cli.against:make", "args": args, "seconds": seconds}) as measuring:
+        while measuring.runs(LOOK_S):
             pass
-        return _round(trainer.answer(), ())
+        return summed(measuring.answer(), ())
 
 
 class Trainer:
     """A process that measures; what it says goes to files."""
 
     def __init__(self, process: subprocess.Popen[bytes], out: IO[bytes], error: IO[bytes]) -> None:
+        self.pid = process.pid
         self._process, self._out, self._error = process, out, error
 
     def runs(self, seconds: float) -> bool:
@@ -99,37 +111,67 @@ class Trainer:
         return json.loads(next(line for line in reversed(self._out.read().splitlines()) if line.startswith(MEASURED)))
 
 
-Look = tuple[float, dict[str, float], float, int, int]  # when; stages' seconds, the daemon's CPU, batches made, batches ready
+class Daemon:
+    """A process that serves, and what it says: in its log, and once, when it is ready or can't be, on a pipe."""
+
+    def __init__(self, process: subprocess.Popen[bytes], socket: str, said: IO[str]) -> None:
+        self.pid, self._socket, self._said = process.pid, socket, said
+
+    def wait_ready(self) -> None:
+        """Raises CommandError with what it says if it can't serve."""
+        said = self._said.read().strip()
+        if not said.startswith("ready"):
+            text = said.partition(": ")[2] if said.startswith("ConfigError: ") else said
+            raise CommandError(f"the daemon could not start: {text or _log(self._socket)}", NO_START)
+
+    def look(self, stream: str) -> list[Look]:
+        """What it looks like while its only session runs; nothing before and after. Raises CommandError if it has gone."""
+        try:
+            picture = status.fetch(self._socket)
+        except CommandError as error:
+            raise CommandError(f"the daemon is gone: {error}\n{_log(self._socket)}", FAULT) from None
+        sessions = [session for session in picture.get("sessions", ()) if session.get("epoch") is not None]
+        if not sessions:
+            return []
+        slots = sessions[0].get("slots", {})
+        others = [worker.get("pid", 0) for worker in picture["workers"]]
+        return [
+            Look(
+                at_s=time.monotonic(),
+                stages=dict(picture["streams"][stream].get("stage_s", {})),
+                schedule_s=picture.get("schedule_s", 0.0),
+                daemon_s=cpu_s(self.pid),
+                workers_s=sum(map(cpu_s, others)),
+                made=sessions[0].get("made", 0),
+                ready=sum(slots.get(state, 0) for state in HERE),
+            )
+        ]
 
 
-def _look(picture: Mapping[str, Any], stream: str, pid: int) -> list[Look]:
-    """What a daemon's picture says while its only session runs; nothing before and after."""
-    sessions = [session for session in picture.get("sessions", ()) if session.get("epoch") is not None]
-    if not sessions:
-        return []
-    slots = sessions[0].get("slots", {})
-    ready = sum(slots.get(state, 0) for state in HERE)
-    stages = dict(picture["streams"][stream].get("stage_s", {}))
-    return [(time.monotonic(), stages, _cpu_s(pid), sessions[0].get("made", 0), ready)]
-
-
-def _round(measured: dict[str, float], looks: Sequence[Look]) -> Round:
+def summed(measured: dict[str, float], looks: Sequence[Look]) -> Round:
+    """A trainer's measurement and, if it had a daemon, what that looked like in the meantime, per batch."""
     first_s, last_s = measured.pop("begin_s"), measured.pop("end_s")
-    inside = [look for look in looks if first_s <= look[0] <= last_s]
+    own_s = measured["cpu_s"] + measured["children_s"]
+    inside = [look for look in looks if first_s <= look.at_s <= last_s]
     looks = inside if len(inside) > 1 else looks
     if len(looks) < 2:
-        return Round(measured, {}, 0.0, 0.0, 0.0)
-    (begin_s, before, cpu_before, made_before, _), (end_s, after, cpu_after, made_after, _) = looks[0], looks[-1]
-    batches = max(1, made_after - made_before)
-    stages = {stage: (spent - before.get(stage, 0.0)) / batches for stage, spent in after.items()}
-    spent_s = sum(after.values()) - sum(before.values())
-    ready = sum(look[4] for look in looks) / len(looks)
-    return Round(measured, stages, (cpu_after - cpu_before) / batches, spent_s / max(1e-9, end_s - begin_s), ready)
+        return Round(measured, {}, own_s, 0.0, 0.0)
+    before, after = looks[0], looks[-1]
+    batches = max(1, after.made - before.made)
+    daemon_s, workers_s = (after.daemon_s - before.daemon_s) / batches, (after.workers_s - before.workers_s) / batches
+    parts = {stage: (spent - before.stages.get(stage, 0.0)) / batches for stage, spent in after.stages.items()}
+    busy = sum(parts.values()) * batches / max(1e-9, after.at_s - before.at_s)
+    parts["schedule"] = (after.schedule_s - before.schedule_s) / batches
+    parts["announce"] = max(0.0, daemon_s - parts["schedule"])
+    return Round(measured, parts, own_s + daemon_s + workers_s, busy, sum(look.ready for look in looks) / len(looks))
 
 
-def _cpu_s(pid: int) -> float:
-    """Seconds of CPU of all threads of a process, to the nanosecond."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU of all threads of a process, to the nanosecond; 0 if it has gone."""
+    try:
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+    except OSError:
+        return 0.0
 
 
 def _child(module: str) -> list[str]:
@@ -138,20 +180,17 @@ def _child(module: str) -> list[str]:
 
 
 @contextmanager
-def _daemon(config: Config, socket: str) -> Iterator[subprocess.Popen[bytes]]:
+def daemon(config: str, socket: str) -> Iterator[Daemon]:
+    """`loaderd serve` for this config on this socket, which need not be ready yet."""
     read, write = os.pipe()
-    command = [*_child("loaderd"), "serve", config.path, "--socket", socket, "--ready-fd", str(write)]
+    command = [*_child("loaderd"), "serve", config, "--socket", socket, "--ready-fd", str(write)]
     with open(f"{socket}.log", "wb") as log:
         # in a session of its own: Ctrl-C is for us alone
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write,), start_new_session=True)
     try:
         os.close(write)
-        with os.fdopen(read, encoding="utf-8", errors="replace") as pipe:
-            said = pipe.read().strip()
-        if not said.startswith("ready"):
-            text = said.partition(": ")[2] if said.startswith("ConfigError: ") else said
-            raise CommandError(f"the daemon could not start: {text or _log(socket)}", NO_START)
-        yield process
+        with os.fdopen(read, encoding="utf-8", errors="replace") as said:
+            yield Daemon(process, socket, said)
     finally:
         process.terminate()
         try:
@@ -162,7 +201,8 @@ def _daemon(config: Config, socket: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def _trainer(asked: Mapping[str, Any]) -> Iterator[Trainer]:
+def trainer(asked: Mapping[str, Any]) -> Iterator[Trainer]:
+    """A process that measures, as `loaderd_client.bench` is asked to."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:  # not pipes: user code may print as much as it likes
         process = subprocess.Popen(
             [*_child("loaderd_client.bench"), json.dumps(asked)],

@@ -55,7 +55,10 @@ def test_the_loader_alone_is_measured_and_nothing_is_left(place: Place, temporar
     assert all(facts["loaderd"][name] > 0 for name in FIGURES)
     assert facts["loaderd"]["samples_s"] / facts["loaderd"]["batches_s"] == pytest.approx(8)
     assert facts["loaderd"]["bytes_s"] / facts["loaderd"]["samples_s"] == pytest.approx(16 + 8)
-    assert facts["stages_s"].keys() == {"read", "decode", "transform", "write"}
+    assert list(facts["parts_s"]) == ["read", "decode", "transform", "write", "schedule", "announce", "wrap"]
+    assert all(facts["parts_s"][name] > 0 for name in ("read", "schedule", "announce", "wrap"))
+    assert facts["whole_s"] > facts["parts_s"]["schedule"] + facts["parts_s"]["announce"] + facts["parts_s"]["wrap"]
+    assert facts["loaderd"]["turn_s"] > 0
     assert 0 <= facts["ready"] <= facts["prefetch"]
     assert facts["versions"]["loaderd"]
     assert "dataloader" not in facts
@@ -69,8 +72,10 @@ def test_the_same_stream_in_a_dataloader_is_measured_beside_it(place: Place, tem
     assert "1 workers, batches of 8, prefetch 4, 0.3 s a round\n" in text
     for row in ("batches/s", "samples/s", "MB/s", r"next\(\) p50, ms", r"next\(\) p99 after a pause, us", "trainer CPU a batch, us"):
         assert re.search(rf"{row} +[\d.e+,]+ +[\d.e+,]+ +[\d.]+x\n", text), row
-    for row in ("read", "transform", "write", r"daemon \(schedule, announce\)", r"trainer \(take, wrap\)"):
+    parts = ("read", "transform", "write", r"schedule \(daemon\)", r"announce \(daemon\)", r"wrap \(trainer\)")
+    for row in (*parts, "sum", "all CPU, less reading the batch"):
         assert re.search(rf"  {row} +[\d.e+-]+ ms", text), row
+    assert re.search(r"of which the sum is \d+%", text)
     assert re.search(r"loaderd \S+, torch \S+, numpy ", text)
     until("everything of it to be gone", lambda: gone(temporary))
 
