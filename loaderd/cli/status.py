@@ -147,7 +147,8 @@ def _workers(workers: Any) -> Iterator[str]:
     for w in workers:
         pid = f"pid {w['pid']}" if w.get("pid") else ""
         if not w["jobs"]:
-            yield f"{w['worker']:>3}  {'idle' if w['state'] == 'up' else w['state']:<8}  {pid}"
+            doing = f"  {w['doing']}  {w['seconds']:.1f} s" if w.get("doing") else ""
+            yield f"{w['worker']:>3}  {'idle' if w['state'] == 'up' else w['state']:<8}  {pid}{doing}"
             continue
         key = f"  {w['key']!r}" if w.get("key") else ""
         yield f"{w['worker']:>3}  {'busy' if w['state'] == 'up' else w['state']:<8}  {pid}  {w['stream']}  {w['stage'] or 'between samples'}{key}  {w['seconds']:.1f} s"

@@ -71,6 +71,8 @@ class Pool:
         self.seats = seats
         self.workers: dict[int, Worker] = {}
         self.ever_ready = False
+        self.fallen = 0  # that died before they were ready, since one was
+        self.last_fall = ""  # of what the last of them died
         self._deaths = [0] * seats
         self._count = 0
         self._idle: dict[int, None] = {}  # UP without a job, in order of becoming so
@@ -107,7 +109,8 @@ class Pool:
         w = self._known(worker, "WorkerReady")
         if w.life is Life.STARTING:
             w.life = Life.UP
-            self.ever_ready = True
+            self.ever_ready, self.fallen = True, 0
+            w.doing, w.asked = "", None
             self.sort(w)
 
     def pick(self, *, second: bool) -> int | None:
@@ -156,9 +159,11 @@ class Pool:
         self.sort(w)
         return self._start(seat, 0.0)
 
-    def died(self, worker: int) -> tuple[Worker, Start | None]:
+    def died(self, worker: int, cause: str) -> tuple[Worker, Start | None]:
         """It is no more; its successor, unless that is there already."""
         w = self._known(worker, "WorkerDied")
+        if w.life is Life.STARTING:
+            self.fallen, self.last_fall = self.fallen + 1, cause
         del self.workers[worker]
         self._idle.pop(worker, None)
         self._single.pop(worker, None)

@@ -283,7 +283,7 @@ class Scheduler:
             self._refresh(running.session)
 
     def _died(self, e: WorkerDied) -> None:
-        w, start = self.pool.died(e.worker)
+        w, start = self.pool.died(e.worker, e.cause)
         if start:
             self._out.append(start)
         if e.boot:

@@ -108,8 +108,10 @@ def _no_worker(core: Scheduler, session: Session, now_s: float) -> str:
         first = next((w for w in pool.workers.values() if w.life is Life.STARTING and w.doing), None)
         doing = f": {_worker_line(first, now_s)}" if first else ""
         stream = core.streams[session.stream]
-        deaths = f"{stream.died} workers have died at it, the last" if stream.died > 1 else "the last death"
-        return f"workers are starting{more}{doing}" + (f"; {deaths}: {stream.last_death}" if stream.last_death else "")
+        last = f"; the last death: {stream.last_death}" if stream.last_death else ""
+        if pool.fallen:
+            last = f"; {pool.fallen} died before they were ready, the last: {pool.last_fall}"
+        return f"workers are starting{more}{doing}{last}"
     own = sum(core.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
     busy = len(core.jobs)
     if own < busy:

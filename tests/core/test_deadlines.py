@@ -244,3 +244,41 @@ def test_a_worker_stopped_after_its_time_was_up_is_not_killed_while_it_is_stoppe
     for _ in range(50):
         house.look(house.seen(1, 2, paused=True))
     assert not house.of(Kill)
+
+
+def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:
+    house = House(workers=2, ready=False)
+    house.attach(prefetch=1)
+    house.step(WorkerReady(1))
+    house.step(WorkerReady(2))
+    while house.sent[2]:
+        house.work(2)
+    (job,) = house.sent[1]
+    word = Seen(1, 0, "", True, 0)
+    house.look(word)
+    assert [(j.start, j.slot == job.slot) for j in house.sent[2]] == [(job.start, False)]
+    house.work(2)
+    assert house.take().k == 0
+    ring = house.core.sessions[1].rings[1]
+    assert ring.state[job.slot].value == "ending"
+    house.work(1)  # it goes on, and what it writes is nobody's
+    assert ring.state[job.slot].value != "ending"
+
+
+def test_a_job_that_a_stopped_worker_is_at_stays_with_it() -> None:
+    house = House(workers=2)
+    house.attach(prefetch=1)
+    house.work(2)
+    for _ in range(200):
+        house.look(house.seen(1, 0, paused=True), after_s=1.0)
+    assert not house.sent[2]
+    assert not house.of(Kill)
+
+
+def test_time_in_which_the_loop_did_not_run_counts_for_nothing_and_stops_nobody() -> None:
+    house = stuck_house()
+    seen = house.seen(1, 2, Stage.DECODE)
+    for _ in range(100):
+        assert house.look(Seen(1, seen.word, "", False, 0, starved=True), after_s=1.0) == []
+    house.tell(ping=True)
+    assert "is stopped" not in str(house.inbox[1])

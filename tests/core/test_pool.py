@@ -20,7 +20,7 @@ def test_a_seat_that_goes_on_dying_waits_longer_each_time_and_not_for_ever() -> 
     (start,) = p.begin()
     delays: list[float] = []
     for _ in range(12):
-        _, again = p.died(start.worker)
+        _, again = p.died(start.worker, "SIGKILL")
         assert again is not None
         start = again
         delays.append(start.delay_s)
@@ -31,12 +31,12 @@ def test_a_seat_that_goes_on_dying_waits_longer_each_time_and_not_for_ever() -> 
 
 def test_a_job_done_makes_the_next_death_the_first_again() -> None:
     p = pool(1)
-    _, start = p.died(1)
+    _, start = p.died(1, "SIGKILL")
     assert start == Start(2, 0.0)
     p.ready(2)
     p.give(2, 5, 1.0)
     p.answered(2, 5)
-    assert p.died(2)[1] == Start(3, 0.0)
+    assert p.died(2, "SIGKILL")[1] == Start(3, 0.0)
 
 
 def test_a_worker_holds_two_jobs_and_no_third() -> None:
@@ -54,7 +54,7 @@ def test_an_answer_to_a_job_that_it_does_not_have_is_refused() -> None:
     with pytest.raises(ValueError, match=r"worker 1 \(up\) answers job 9, it has \[\]"):
         p.answered(1, 9)
     with pytest.raises(ValueError, match="WorkerDied of worker 8"):
-        p.died(8)
+        p.died(8, "SIGKILL")
 
 
 def test_a_worker_that_is_to_retire_ends_its_job_first() -> None:
@@ -63,7 +63,7 @@ def test_a_worker_that_is_to_retire_ends_its_job_first() -> None:
     assert p.retire(1) is None
     assert p.pick(second=True) is None
     assert p.answered(1, 4) == Retire(1)
-    assert p.died(1)[1] == Start(2, 0.0)
+    assert p.died(1, "SIGKILL")[1] == Start(2, 0.0)
 
 
 def test_the_seat_of_a_worker_that_does_not_die_goes_to_another_once() -> None:
@@ -72,7 +72,35 @@ def test_the_seat_of_a_worker_that_does_not_die_goes_to_another_once() -> None:
     p.killed(1, 1.0)
     assert p.stuck(1) == Start(3, 0.0)
     p.invariants()
-    w, start = p.died(1)
+    w, start = p.died(1, "SIGKILL")
     assert w.jobs == [4]
     assert start is None
     p.invariants()
+
+
+def test_a_stopped_worker_gets_no_job_behind_the_one_that_it_has() -> None:
+    p = pool(1)
+    p.give(1, 4, 0.0)
+    assert p.pick(second=True) == 1
+    p.workers[1].paused = True
+    p.sort(p.workers[1])
+    p.invariants()
+    assert p.pick(second=True) is None
+    p.answered(1, 4)  # so it goes on
+    p.invariants()
+    assert p.pick(second=False) == 1
+
+
+def test_those_that_die_before_they_are_ready_are_counted_until_one_is() -> None:
+    p = Pool(1)
+    (start,) = p.begin()
+    for n in range(3):
+        _, start = p.died(start.worker, f"exit code {n}")
+        assert start is not None
+    assert (p.fallen, p.last_fall) == (3, "exit code 2")
+    p.booting(start.worker, "importing users", 5.0)
+    assert p.workers[start.worker].doing == "importing users"
+    p.ready(start.worker)
+    assert (p.fallen, p.workers[start.worker].doing) == (0, "")
+    p.booting(start.worker, "too late", 6.0)
+    assert p.workers[start.worker].doing == ""

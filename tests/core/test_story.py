@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 from core.house import House, bad_row, done
-from loaderd.core.events import Drain, Look, Seen
+from loaderd.core import stacks
+from loaderd.core.actions import Dump
+from loaderd.core.events import Booting, Drain, Dumped, Look, Seen, WorkerReady
 from loaderd.core.jobs import Stage
 from loaderd.core.story import story
+from loaderd_wire.slices import Shape
 
 
 def line(house: House, session: int = 1) -> str:
@@ -45,7 +48,15 @@ def test_it_tells_of_workers_that_are_starting_and_of_what_the_last_one_died() -
     house.attach()
     assert line(house).endswith("waits for rows 0-7: workers are starting")
     house.die(1, stage=Stage.IDLE, cause="exit code 3", boot="ImportError", ready=False)
-    assert line(house).endswith("workers are starting; the last death: exit code 3")
+    assert line(house).endswith("workers are starting; 1 died before they were ready, the last: exit code 3")
+    house.step(Booting(2, "importing users (call of stream 'train')"))
+    house.now_s += 7.0
+    assert "workers are starting: worker 2 has been importing users (call of stream 'train') for 7.0 s; 1 died" in line(house)
+    (worker,) = house.core.picture()["workers"]
+    assert (worker["state"], worker["doing"]) == ("starting", "importing users (call of stream 'train')")
+    house.step(WorkerReady(2))
+    assert "starting" not in line(house)
+    assert house.core.picture()["workers"][0]["doing"] == ""
 
 
 def test_it_tells_of_other_sessions_batches() -> None:
@@ -113,3 +124,42 @@ def test_the_picture_is_plain_data_at_any_time() -> None:
         assert {s["session"] for s in picture["sessions"]} == {1, 2}
         assert len(picture["workers"]) == 2
     assert picture["streams"]["train"]["sessions"] == [1, 2]
+
+
+def test_the_deaths_before_are_told_with_what_goes_on_now() -> None:
+    house = House(workers=1)
+    house.attach(prefetch=1)
+    house.die(1, 3, cause="SIGBUS", key="x")
+    assert "before" not in line(house)
+    house.die(2, 3, cause="SIGKILL", key="y", own=False)
+    assert line(house).endswith("worker 3 has just begun; 2 workers died at it before, the last: SIGKILL at sample 'y'")
+
+
+def test_a_batch_without_memory_waits_for_a_larger_segment() -> None:
+    house = House(workers=1)
+    house.attach(prefetch=1)
+    house.make = lambda job: done(job, needs_body=10_000)
+    house.work()
+    assert line(house) == "batch 0 (epoch 0, step 0) has no slot: waiting for a larger segment"
+
+
+def test_a_stopped_worker_is_named_before_a_slow_one() -> None:
+    house = House(workers=2)
+    house.attach(prefetch=1)
+    house.look(house.seen(1, 0), house.seen(2, 4))
+    house.look(house.seen(1, 0), house.seen(2, 4, paused=True), after_s=5.0)
+    assert "worker 2 is stopped" in line(house)
+
+
+def test_a_detail_of_many_workers_has_a_bound() -> None:
+    house = House(workers=100)
+    house.attach(prefetch=8, shape=Shape(2000, 100, 0, 1, True))
+    house.tell(ping=True, stacks=True)
+    for _ in range(20):
+        for dump in house.of(Dump):
+            house.step(Dumped(dump.worker, "frame\n" * 10_000))
+        house.tell(ping=True, stacks=True)
+    _, detail = story(house.core, house.core.sessions[1], house.now_s)
+    assert "and 36 more workers" in detail
+    assert detail.count("its stacks") == stacks.MOST
+    assert len(detail) < 150_000
