@@ -36,6 +36,7 @@ BIG = 1024
 MAX_HEAD = 1 << 20
 MAX_META = 64 << 20
 MAX_CLASSES = 100_000
+MAX_SPAN = 1 << 62  # bytes of an array if no axis of it were empty; numpy makes no greater one, even where there is nothing in it
 MAX_AXES = 32
 HEADS = 64  # parsed heads that are remembered: where all samples have the same shapes there is but one
 
@@ -178,11 +179,13 @@ def _part(entry: Any) -> Part:
         raise Damaged(f"field {name!r} is described by impossible values")
     if kind <= Kind.PICTURE:
         try:
-            expected = math.prod(shape) * itemsize(dtype)
+            item = itemsize(dtype)
             np.dtype(dtype)
         except (ValueError, TypeError):
             raise Damaged(f"field {name!r} has dtype {dtype!r:.20}") from None
-        if expected != size or (kind == Kind.PICTURE and len(shape) != 3):
+        if math.prod(n or 1 for n in shape) * item > MAX_SPAN:
+            raise Damaged(f"field {name!r} is described by impossible values")
+        if math.prod(shape) * item != size or (kind == Kind.PICTURE and len(shape) != 3):
             raise Damaged(f"field {name!r} of {dtype} {shape} has {size} bytes")
     return Part(name, Kind(kind), dtype, tuple(shape), size)
 

@@ -131,6 +131,15 @@ def harmless(value: bytes) -> None:
             read(value)
 
 
+def test_an_empty_array_of_a_shape_that_no_array_has_is_damage() -> None:
+    for shape in ([1 << 47, 1 << 47, 0], [0] + [1 << 47] * 31, [1 << 30, 0, 1 << 30, 8]):
+        head = msgpack.packb([["x", 0, "<i8", shape, 0]])
+        value = own.SIZES.pack(len(head), 0) + head
+        value += bytes(own.places(len(value), [own.Part("x", own.Kind.ARRAY, "<i8", tuple(shape), 0)])[-1] - len(value))
+        with pytest.raises(own.Damaged, match="impossible"):
+            own.unpack_sample(value)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_raise_nothing_but_damaged(data: bytes) -> None:

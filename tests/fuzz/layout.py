@@ -13,6 +13,8 @@ with atheris.instrument_imports(include=["loaderd.data.own", "loaderd.data.sampl
 
 from harness import fuzz
 
+LARGEST = 1 << 20
+
 
 def samples() -> list[bytes]:
     one = Sample({"x": np.arange(12, dtype=np.int16).reshape(3, 4), "t": "text", "b": b"bytes"})
@@ -24,6 +26,27 @@ def samples() -> list[bytes]:
 
 
 def target(data: bytes) -> None:
+    whole(data)
+    filled(data)
+    for function in (own.name_of, own.read_head, own.unpack_meta):
+        with contextlib.suppress(own.Damaged):
+            function(data)
+    own._heads.clear()
+
+
+def filled(head: bytes) -> None:
+    """A value with this head and as many zeros behind it as the head wants: else few inputs would get past their length."""
+    value = own.SIZES.pack(len(head), 0) + head
+    try:
+        parts, start = own.read_head(value)
+    except own.Damaged:
+        return
+    end = own.places(start, parts)[-1]
+    if end < LARGEST:
+        whole(value + bytes(end - len(value)))
+
+
+def whole(data: bytes) -> None:
     try:
         sample = own.unpack_sample(data)
         for value in sample.values():
@@ -32,11 +55,11 @@ def target(data: bytes) -> None:
                 assert value.nbytes <= len(data)
     except own.Damaged:
         pass
-    for function in (own.name_of, own.read_head, own.unpack_meta):
-        with contextlib.suppress(own.Damaged):
-            function(data)
-    own._heads.clear()
+
+
+def heads() -> list[bytes]:
+    return [value[own.SIZES.size : own.SIZES.size + own.SIZES.unpack_from(value)[0]] for value in samples()[:2]]
 
 
 if __name__ == "__main__":
-    fuzz(target, samples())
+    fuzz(target, [*samples(), *heads()])
