@@ -36,7 +36,10 @@ def mix(word: int) -> int:
 def absorb(state: int, *words: int) -> int:
     """`state` with further words (each taken modulo 2**64) stirred in, in order: absorb(absorb(s, a), b) == absorb(s, a, b)."""
     for word in words:
-        state = mix(((state ^ (word & MASK)) + STRIDE) & MASK)
+        word = ((state ^ (word & MASK)) + STRIDE) & MASK  # `mix` of it, written out: every sample pays for this
+        word = ((word ^ (word >> 30)) * FIRST) & MASK
+        word = ((word ^ (word >> 27)) * SECOND) & MASK
+        state = word ^ (word >> 31)
     return state
 
 

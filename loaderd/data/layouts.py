@@ -83,6 +83,7 @@ class UserLayout:
     def __init__(self, store: Store, plan: StreamPlan) -> None:
         self._store = store
         self.name = plan.layout
+        self._last: tuple[int, list[bytes]] = (-1, [])  # a sample's name is asked for just before it is read
         self._inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
         self.total = count_of(self._inner, plan.layout, "layout")
         classes = getattr(self._inner, "classes", ())
@@ -108,10 +109,14 @@ class UserLayout:
         return digest.hexdigest()[:32]
 
     def _keys(self, index: int) -> list[bytes]:
+        last, keys = self._last
+        if last == index:
+            return keys
         keys = self._inner.keys(index)
         if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, bytes) for key in keys):
             raise BadValue(f"{self.name}.keys({index}) returned {keys!r:.80}: expected a list of bytes, at least one")
-        return list(keys)
+        self._last = (index, list(keys))
+        return self._last[1]
 
     def read(self, index: int, mode: str) -> Sample:
         keys = self._keys(index)

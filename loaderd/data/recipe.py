@@ -17,7 +17,7 @@ from loaderd.data.ops_table import resolved
 from loaderd.data.origin import Raster, look
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten
-from loaderd.data.shape import batch_specs, check_fit, specs_of
+from loaderd.data.shape import Shape, batch_specs, check_fit, plainly_fits, shape_of, specs_of
 from loaderd.data.source import Source
 from loaderd.data.survey import Surveyor, mark
 from loaderd.data.userland import find, invoke
@@ -26,16 +26,18 @@ from loaderd_wire.slots import FieldSpec
 
 Note = Callable[[Stage], None]
 NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", Stage.TRANSFORM: "transform", Stage.COLLATE: "collate"}
+NOTHING: Mapping[str, np.ndarray] = {}
 ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrupt is nobody's fault
 
 
 class _Making:
     """One sample in the making: what it is, and which stage it is in."""
 
-    __slots__ = ("_draws", "_note", "_place", "_rng", "mark", "sample", "stage", "views")
+    __slots__ = ("_draws", "_note", "_place", "_rng", "mark", "room", "sample", "stage", "views")
 
-    def __init__(self, place: tuple[int, int, int], note: Note) -> None:
+    def __init__(self, place: tuple[int, int, int], note: Note, room: Mapping[str, np.ndarray] = NOTHING) -> None:
         self._place = place
+        self.room = room  # where pictures may be made, by field
         self._draws: Draws | None = None
         self.sample = Sample()
         self.views: dict[str, View] = {}  # pictures that are planned, by field; the sample still has what they are made from
@@ -92,13 +94,13 @@ class _Making:
 
     def carry_out(self, name: str) -> None:
         """Make the picture that has been planned."""
-        view, sample, before = self.views.pop(name), self.sample, self.stage
+        view, sample, before, room = self.views.pop(name), self.sample, self.stage, self.room.get(name)
         if view.stored and before is not Stage.DECODE:
             self.enter(Stage.DECODE)
-            view.load()
+            view.load(room)
             if before is not Stage.READ:
                 self.enter(before)
-        value, old = view.pixels(), sample[name]
+        value, old = view.pixels(room), sample[name]
         if value is not old:
             sample[name] = value
             own = value.flags.c_contiguous and not (isinstance(old, np.ndarray) and np.may_share_memory(value, old))
@@ -130,6 +132,8 @@ class Recipe:
         self._batch_form = ""
         self._where = plan.lmdb or plan.dataset or ""
         self._pictures: set[str] = set()
+        self._specs: tuple[FieldSpec, ...] = ()
+        self._shape: Shape = ()
         self._surveyor = Surveyor(plan.survey, self._where) if plan.survey is not None else None
 
     @property
@@ -210,12 +214,14 @@ class Recipe:
 
     # -- running
 
-    def make(self, index: int, seed: int, epoch: int, note: Note) -> Sample:
+    def make(self, index: int, seed: int, epoch: int, note: Note, room: Mapping[str, np.ndarray] = NOTHING) -> Sample:
         """Sample `index` as it goes into a batch. note: told each stage before it begins. Raises SampleFault.
 
-        Arrays may be views into the database, valid until the source is closed; values are arrays, str and bytes.
+        Arrays may be views into the database, valid until the source is closed; values are arrays, str and bytes. room: by field, an
+        array that may be written to, even in vain: a picture of its shape and dtype may be made there, and is that array then. Somebody
+        else's code never sees it.
         """
-        making = _Making((seed, epoch, index), note)
+        making = _Making((seed, epoch, index), note, NOTHING if self.user_code or self._surveyor else room)
         try:
             making.enter(Stage.READ)
             making.sample = self._source.read(index)
@@ -286,7 +292,10 @@ class Recipe:
 
     def fit(self, sample: Sample, specs: tuple[FieldSpec, ...]) -> None:
         """Raises SampleFault ("check") if the sample's fields, dtypes or (unless a collate function is used) shapes are not these."""
-        check_fit(sample, specs, self.collated, self._where)
+        if specs is not self._specs:
+            self._specs, self._shape = specs, shape_of(specs)
+        if not plainly_fits(sample, self._shape, self.collated):
+            check_fit(sample, specs, self.collated, self._where)
 
     def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
         """What makes rows of these fields without a sample for each, with the same bytes as `make`; None unless samples are delivered as

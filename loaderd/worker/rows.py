@@ -41,6 +41,8 @@ class Rows:
         self._condemned = {each.row: each.tries for each in job.condemned}
         self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
         self._keys: dict[int, str] = {}
+        self._places: Mapping[str, np.ndarray] = {}
+        self.room: dict[str, np.ndarray] = {}  # where pictures of the row that is being made may be put at once, by field
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
 
@@ -84,6 +86,11 @@ class Rows:
             if not bulk.write(self.indices[first:last], {name: array[first:last] for name, array in arrays.items()}):
                 return False
         return True
+
+    def into(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Make pictures in their rows of these arrays, by field, [rows of the batch, *shape], where that can be done. A sample has the
+        array of `room` then, and it holds what it should only if the sample is made."""
+        self._places = {name: array for name, array in arrays.items() if array.ndim == 4}
 
     def each(self, without: frozenset[int] = frozenset()) -> Iterator[tuple[int, Any | None]]:
         """(row, what `make` makes of it) for every row of the job, in order; together where the dataset can fetch many."""
@@ -145,12 +152,13 @@ class Rows:
         self._line.name(row, str(index))
         self.note(Stage.READ)
         try:
+            if stream.recipe.user_code:
+                seed_sample(job.seed, job.epoch, index)
             if stream.source.keys == "stored":
                 self._keys[row] = stream.source.key(index)
                 self._line.name(row, self._keys[row])
-            if stream.recipe.user_code:
-                seed_sample(job.seed, job.epoch, index)
-            sample = stream.recipe.make(index, job.seed, job.epoch, self.note)
+            self.room = {name: array[row] for name, array in self._places.items()}
+            sample = stream.recipe.make(index, job.seed, job.epoch, self.note, self.room)
             if stream.specs:
                 stream.recipe.fit(sample, stream.specs)
         except SampleFault:

@@ -8,17 +8,15 @@ from loaderd.core.jobs import Stage
 
 READ, DECODE, TRANSFORM, WRITE = range(4)
 
-BUCKET = {
-    Stage.IDLE: READ,
-    Stage.OPEN: READ,
-    Stage.READ: READ,
-    Stage.FETCH_MANY: READ,
+BUCKET = [READ] * len(Stage)  # by stage
+for stage, bucket in {
     Stage.DECODE: DECODE,
     Stage.TRANSFORM: TRANSFORM,
     Stage.COLLATE: TRANSFORM,
     Stage.WRITE: WRITE,
     Stage.COMPACT: WRITE,
-}
+}.items():
+    BUCKET[stage] = bucket
 
 
 class Stopwatch:
