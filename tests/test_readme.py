@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lmdb
 import numpy as np
 import pytest
 import torch
@@ -16,8 +17,9 @@ ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
 
 
-def block(language: str) -> str:
-    found = re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.S | re.M)
+def block(language: str, what: str) -> str:
+    """The only block in this language that has these words."""
+    found = [each for each in re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.S | re.M) if what in each]
     assert len(found) == 1
     return found[0]
 
@@ -40,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "photos" / name).mkdir(parents=True)
         for i in range(60):
             Image.fromarray(rng.integers(0, 256, (40, 48, 3), np.uint8)).save(folder / "photos" / name / f"{i}.jpg")
-    (folder / "config.toml").write_text(block("toml"))
+    (folder / "config.toml").write_text(block("toml", "[streams.train]"))
     (folder / "augment.py").write_text("def train(sample, rng, strength):\n    return sample\n")
     return folder
 
@@ -63,10 +65,25 @@ def test_the_training_loop_trains(site: Path, monkeypatch: pytest.MonkeyPatch) -
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 2))
     world = {"model": model, "criterion": torch.nn.CrossEntropyLoss(), "optimizer": torch.optim.SGD(model.parameters(), 0.01)}
     before = [p.detach().clone() for p in model.parameters()]
-    exec(compile(block("python"), "README.md", "exec"), world)
+    exec(compile(block("python", "import Loader"), "README.md", "exec"), world)
     world["loader"].close()
     assert world["loss"].isfinite()
     assert any((a != b).any() for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_the_layout_class_reads_a_database_that_something_else_has_written(site: Path) -> None:
+    (site / "layouts.py").write_text(block("python", "class Pairs"))
+    files = sorted((site / "photos").rglob("*.jpg"))[:20]
+    with lmdb.open(str(site / "foreign.lmdb"), subdir=False, map_size=1 << 24) as env, env.begin(write=True) as txn:
+        txn.put(b"num-samples", b"%d" % len(files))
+        for number, file in enumerate(files, 1):
+            txn.put(b"image-%09d" % number, file.read_bytes())
+            txn.put(b"label-%09d" % number, b"%d" % number)
+    (site / "foreign.toml").write_text('[streams.train]\nlmdb = "foreign.lmdb"\nlayout = "layouts:Pairs"\n')
+    done = loaderd(site, "check", "foreign.toml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "samples   20, layout layouts:Pairs" in done.stdout
+    assert "image uint8[40,48,3]" in done.stdout
 
 
 def test_every_argument_and_file_that_it_names_exists() -> None:

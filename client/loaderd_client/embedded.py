@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import select
 import stat
 import subprocess
@@ -19,6 +20,7 @@ from loaderd_client.source import EXTRA
 from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailed
 from loaderd_wire.paths import LOG, run_folder
 
+ROUTINE = re.compile(r"\S+Z (?:info|debug) ")  # how such lines of the log begin
 READY = b"ready"
 TAKEN = b"already running"  # how the error of a daemon that did not get the lock begins
 PIPE_BYTES = 64 << 10
@@ -147,9 +149,9 @@ def explained(error: LoaderdError, socket: str) -> LoaderdError:
 
 
 def _quoting(text: str, log: str, lines: list[str]) -> str:
-    """The text, and what of the log's lines it does not say itself."""
+    """The text, and what of the log's lines it does not say itself; of a daemon's daily business nobody needs to be told."""
     said = [line for line in text.splitlines() if line.strip()]
-    quoted = [line for line in lines if not any(word in line for word in said)]
+    quoted = [line for line in lines if not ROUTINE.match(line) and not any(word in line for word in said)]
     return "\n".join([text, f"{log} says:", *quoted] if quoted else [text])
 
 
