@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import simplejpeg
 
-from loaderd.data import restart
+from loaderd.data import restart, swift
 from loaderd.data.images import allowed, codec_of, decode
 from loaderd.data.restart import SCALES, SIZE, DamagedJpeg, Tiles
 
@@ -62,12 +62,17 @@ class Coded:
     scales = SCALES
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, data: restart.Data, mode: str, height: int, width: int, tiles: Tiles | None, rows: Rows | None = None) -> None:
-        """tiles, rows: what is known of the file, if anything, so that not all of it has to be decoded."""
+    def __init__(
+        self, data: restart.Data, mode: str, height: int, width: int, tiles: Tiles | None, rows: Rows | None = None, swift: bool = False
+    ) -> None:
+        """tiles, rows: what is known of the file, if anything, so that not all of it has to be decoded. swift: nothing is yet, since
+        `swift.crop` may do without."""
         self.data = data
         self.mode = mode
         self.height, self.width = height, width
         self.channels = 1 if mode == "gray" else 3
+        self.swift = swift
+        self._known = not swift
         self._tiles = tiles
         self._rows = rows
 
@@ -75,6 +80,9 @@ class Coded:
         """The part's pixels, in an array that is nobody else's. Raises ValueError for a file that is damaged: then `whole` may know more."""
         top, left, bottom, right, eighths = part
         step = 8 // eighths
+        if not self._known:
+            self._tiles, self._known = restart.read(self.data), True
+            self._rows = None if self._tiles is not None else _rows(self.data)
         if self._tiles is None:
             if self._rows is not None and (bottom + 1) * step < SAVES * self.height:
                 return self._cut_short(self._rows, part)
@@ -143,6 +151,10 @@ Origin = Raster | Coded
 def look(data: bytes | memoryview, mode: str) -> Origin:
     """Where the pixels of a stored image come from. What cannot be read in part is decoded here and now. Raises ImageError."""
     if codec_of(data) == "jpeg":
+        size = swift.look(data)
+        if size is not None:
+            allowed(*size)
+            return Coded(data, mode, *size, None, swift=True)
         tiles = restart.read(data)
         if tiles is not None:
             allowed(tiles.height, tiles.width)

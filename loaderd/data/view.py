@@ -15,12 +15,14 @@ from math import ceil, floor
 import cv2
 import numpy as np
 
+from loaderd.data import swift
 from loaderd.data.origin import LEAST_SIDE, Coded, Origin, Part, Raster
 from loaderd.data.resize import Axis, reach, resample
 
 # From which shrink on (source pixels a pixel, the less of the two axes) a JPEG is decoded at so many eighths. What decoders do to shrink
 # is not quite the same for each pixel of a block; what is left to `resample` has to be enough to even that out.
 LEAST_SHRINK = {8: 0.0, 4: 2.5, 2: 6.0, 1: 16.0}
+SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}  # the same for `swift.crop`, whose filter is the triangle itself
 
 
 class View:
@@ -28,7 +30,7 @@ class View:
     x 256; level v of channel c becomes levels[c, v] (only a picture of bytes may have them)."""
 
     __slots__ = (
-        "_box", "_flipped", "_loaded", "_origin", "_size", "_window", "channels", "height", "levels", "planar", "width",
+        "_box", "_flipped", "_loaded", "_made", "_origin", "_size", "_window", "channels", "height", "levels", "planar", "width",
     )  # fmt: skip
 
     def __init__(self, origin: Origin) -> None:
@@ -44,6 +46,7 @@ class View:
         self._flipped = False
         self.levels: np.ndarray | None = None
         self._loaded: tuple[np.ndarray, Axis, Axis] | None = None
+        self._made: np.ndarray | None = None
 
     # -- planning
 
@@ -104,16 +107,35 @@ class View:
     @property
     def stored(self) -> bool:
         """True if pixels have yet to be decoded."""
-        return isinstance(self._origin, Coded) and self._loaded is None
+        return isinstance(self._origin, Coded) and self._loaded is None and self._made is None
 
-    def load(self) -> None:
-        """Decode what is needed. Raises ImageError."""
-        if self._loaded is None:
-            self._loaded = self._load(self._eighths())
+    def load(self, room: np.ndarray | None = None) -> None:
+        """Decode what is needed. room: see `pixels`. Raises ImageError."""
+        if self._loaded is None and self._made is None and not self._swiftly(room):
+            self._loaded = self._load(self._eighths(LEAST_SHRINK))
 
-    def pixels(self) -> np.ndarray:
+    def _swiftly(self, room: np.ndarray | None) -> bool:
+        """Decode and carry out everything at once, if that can be done here."""
+        origin, levels = self._origin, self.levels
+        if not (isinstance(origin, Coded) and origin.swift and self._resized):
+            return False
+        shape = (self.channels, self.height, self.width) if self.planar else (self.height, self.width, self.channels)
+        out = room if room is not None and fits(room, shape, self.dtype) else np.empty(shape, self.dtype)
+        (top, left, bottom, right), (height, width), (y, x) = self._box, self._size, self._window
+        rows = swift.Span(top, bottom, height, y, self.height)
+        columns = swift.Span(left, right, width, x, self.width, self._flipped)
+        levels = None if levels is None else np.ascontiguousarray(levels, np.float32)
+        if swift.crop(origin.data, rows, columns, self._eighths(SWIFT_SHRINK), levels, out, planar=self.planar):
+            self._made = out
+        return self._made is not None
+
+    def pixels(self, room: np.ndarray | None = None) -> np.ndarray:
         """The picture: height x width x channels, or channels first. It may share memory with the array that it was begun with, and is
-        that array if nothing was to be done. Raises ImageError."""
+        that array if nothing was to be done. room: an array that may be written to, even in vain; the picture is that array if it has the
+        picture's shape and dtype and things are such that it can be made there. Raises ImageError."""
+        self.load(room)
+        if self._made is not None:
+            return self._made
         if not self.planar:
             return self._flat()
         image, levels = self._geometry(), self.levels
@@ -128,6 +150,9 @@ class View:
         return out
 
     def _flat(self) -> np.ndarray:
+        self.load()
+        if self._made is not None:
+            return self._made.transpose(1, 2, 0) if self.planar else self._made
         return self._leveled(self._geometry())
 
     def _leveled(self, image: np.ndarray) -> np.ndarray:
@@ -147,13 +172,13 @@ class View:
         image = resample(image, rows, columns)
         return cv2.flip(image, 1).reshape(image.shape) if self._flipped else image
 
-    def _eighths(self) -> int:
-        """The smallest scale that leaves pixels enough."""
+    def _eighths(self, least: dict[int, float]) -> int:
+        """The smallest scale that leaves pixels enough: from which shrink on is told for each."""
         (top, left, bottom, right), (height, width) = self._box, self._size
         if min(height, width) < LEAST_SIDE:
             return 8
         shrink = min((bottom - top) / height, (right - left) / width)
-        return min(eighths for eighths in self._origin.scales if shrink >= LEAST_SHRINK[eighths])
+        return min(eighths for eighths in self._origin.scales if shrink >= least[eighths])
 
     def _load(self, eighths: int) -> tuple[np.ndarray, Axis, Axis]:
         (top, left, bottom, right), (height, width) = self._box, self._size
@@ -178,3 +203,8 @@ def _axis(begin: float, end: float, size: int, first: int, count: int) -> tuple[
     low = max(floor(begin), floor(start) - around)
     high = min(ceil(end), floor(start + (count - 1) * step) + around + 2)
     return low, high, Axis(start - low, step, count)
+
+
+def fits(room: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """True if such a picture can be written there as it is."""
+    return room.shape == shape and room.dtype == dtype and room.flags.c_contiguous and room.flags.writeable

@@ -102,12 +102,14 @@ class Filler:
             return Outcome(rows)
         texts: dict[str, list[Any]] = {field.name: [] for field in slot.fields if field.kind != "array"}
         there: list[int] = []
+        rows.into({field.name: array for field, array in arrays})
         for row, sample in rows.each(frozenset(job.lost)):
             if sample is None:
                 continue
             rows.note(Stage.WRITE)
             for field, array in arrays:
-                array[row] = sample[field.name]
+                if sample[field.name] is not rows.room.get(field.name):
+                    array[row] = sample[field.name]
             for name, values in texts.items():
                 values.append(_plain(sample[name]))
             there.append(row)

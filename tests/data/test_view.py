@@ -18,6 +18,7 @@ from PIL import Image
 
 from data.material import coded, picture
 from loaderd.core.draws import Draws
+from loaderd.data import restart, swift
 from loaderd.data.images import ImageError, decode
 from loaderd.data.ops import crop_box, make_op
 from loaderd.data.origin import Coded, Part, Raster, look
@@ -143,7 +144,11 @@ def test_other_kinds_of_jpeg_are_the_same_with_tiles_too(kind: str) -> None:
     draw = random.Random(kind)
     for index in range(30):
         steps, draws = chance(draw, 240, 256), Draws(4, 0, index)
-        np.testing.assert_array_equal(made(look(tiled(plain), "rgb"), steps, draws), made(look(plain, "rgb"), steps, draws), str(steps))
+        with_tiles, without = made(look(tiled(plain), "rgb"), steps, draws), made(look(plain, "rgb"), steps, draws)
+        if kind == "progressive" and swift.library():  # reads only what is sequential
+            assert psnr(with_tiles, without) > 40, steps
+        else:
+            np.testing.assert_array_equal(with_tiles, without, str(steps))
 
 
 def test_a_plan_carried_out_at_once_is_the_plan_carried_out_step_by_step() -> None:
@@ -268,7 +273,7 @@ def test_only_the_tiles_under_a_crop_are_decoded() -> None:
             decoded.append((height, width))
             return super()._decode(data, height, width, eighths)  # type: ignore[arg-type] # it is what it was given
 
-    watched = Watched(data, "rgb", source.height, source.width, source._tiles)
+    watched = Watched(data, "rgb", source.height, source.width, restart.read(data))
     part = watched.read(Part(300, 200, 340, 260))
     np.testing.assert_array_equal(part, decode(data)[300:340, 200:260])
     assert decoded[0][0] <= 40 + 4 * 16

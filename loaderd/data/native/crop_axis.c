@@ -1,0 +1,83 @@
+/* The weights of samples in a pixel. */
+#include <math.h>
+#include <string.h>
+
+#include "crop.h"
+
+enum { ONE = 1 << 14, SPARE = 6 };
+
+/* The shares of samples [low, high) in a pixel at `centre`: a triangle that reaches `reach` on both sides. */
+static void triangle(double *shares, int low, int high, double centre, double reach) {
+    for (int i = low; i < high; i++) {
+        double away = fabs(i - centre) / reach;
+        shares[i - low] = away < 1.0 ? 1.0 - away : 0.0;
+    }
+}
+
+/* Shares of interpolated samples [low, high) as shares of the stored ones, half as many, from *first on. Returns how many. */
+static int folded(const double *shares, int low, int high, int samples, int smooth, double *out, int *first) {
+    int begin = low / 2 > 0 ? low / 2 - 1 : 0, end = 0;
+    memset(out, 0, (size_t)(high / 2 - begin + 3) * sizeof *out);
+    for (int i = low; i < high; i++) {
+        int near = i / 2 < samples ? i / 2 : samples - 1, far = i % 2 ? near + 1 : near - 1;
+        far = !smooth ? near : far < 0 ? 0 : far >= samples ? samples - 1 : far;
+        out[near - begin] += 0.75 * shares[i - low];
+        out[far - begin] += 0.25 * shares[i - low];
+        end = near > far ? (near > end ? near : end) : (far > end ? far : end);
+    }
+    *first = begin;
+    return end + 1 - begin;
+}
+
+/* Shares to whole numbers whose sum is ONE; zeros at both ends go. Returns how many are left, made even. */
+static int rounded(const double *shares, int count, int16_t *weights, int *first) {
+    double total = 0.0;
+    int skip = 0, sum = 0, most = 0;
+    for (int i = 0; i < count; i++) total += shares[i];
+    while (skip < count - 1 && shares[skip] * ONE < 0.5 * total) skip++;
+    while (count > skip + 1 && shares[count - 1] * ONE < 0.5 * total) count--;
+    count -= skip;
+    for (int i = 0; i < count; i++) {
+        weights[i] = (int16_t)(shares[skip + i] * ONE / total + 0.5);
+        sum += weights[i];
+        if (weights[i] > weights[most]) most = i;
+    }
+    weights[most] = (int16_t)(weights[most] + ONE - sum);
+    weights[count] = 0;
+    *first += skip;
+    return count + (count & 1);
+}
+
+/* The axis of a component with `samples`, at `scale` of the size at which the whole picture has `whole`. halved: the component has half as
+ * many as the picture; smooth: between them it is interpolated. Touches no memory if the room is too small; then `low` and `high` aren't
+ * known. */
+void make_axis(Axis *axis, const Span *span, double scale, int whole, int samples, int halved, int smooth, Room *room) {
+    double begin = span->begin * scale, step = (span->end - span->begin) * scale / span->size, reach = step > 1.0 ? step : 1.0;
+    int least = (int)floor(begin), limit = (int)ceil(span->begin * scale + step * span->size), most = (int)(2 * reach) + 2;
+    least = least < 0 ? 0 : least >= whole ? whole - 1 : least;
+    limit = limit > whole ? whole : limit <= least ? least + 1 : limit;
+    axis->pixels = span->pixels;
+    axis->most = (most + SPARE) & ~1;
+    axis->first = carve(room, (size_t)span->pixels * sizeof *axis->first);
+    axis->count = carve(room, (size_t)span->pixels * sizeof *axis->count);
+    axis->weights = carve(room, (size_t)span->pixels * (size_t)axis->most * sizeof *axis->weights);
+    double *shares = carve(room, 2 * (size_t)(axis->most + SPARE) * sizeof *shares), *stored = shares + axis->most + SPARE;
+    axis->low = samples, axis->high = 0;
+    if (room->used > room->size) return;
+    for (int pixel = 0; pixel < span->pixels; pixel++) {
+        int place = span->first + (span->mirrored ? span->pixels - 1 - pixel : pixel);
+        double centre = begin + (place + 0.5) * step - 0.5;
+        int low = (int)floor(centre - reach) + 1, high = (int)ceil(centre + reach);
+        low = low < least ? least : low >= limit ? limit - 1 : low;
+        high = high > limit ? limit : high <= low ? low + 1 : high;
+        triangle(shares, low, high, centre, reach);
+        if (high - low == 1) shares[0] = 1.0;
+        int count = high - low, first = low;
+        if (halved) count = folded(shares, low, high, samples, smooth, stored, &first);
+        axis->count[pixel] = rounded(halved ? stored : shares, count, axis->weights + (size_t)pixel * (size_t)axis->most, &first);
+        axis->first[pixel] = first;
+        if (first < axis->low) axis->low = first;
+        int end = first + axis->count[pixel] - !axis->weights[pixel * axis->most + axis->count[pixel] - 1];
+        if (end > axis->high) axis->high = end;
+    }
+}
