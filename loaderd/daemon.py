@@ -181,8 +181,8 @@ class Daemon:
 
     def _open_streams(self) -> None:
         self._unopened = {plan.name for plan in self._plans}
-        self._startup = Startup(self._loop, self._pool.doing, self._reception.starts, self._log)
-        self._startup.begin("opening " + ", ".join(f"stream {plan.name!r}" for plan in self._plans))
+        self._startup = Startup(self._loop, [plan.name for plan in self._plans], self._pool.doing, self._log)
+        self._reception.progress = self._startup.text
         for plan in self._plans:
             self._pool.open(plan.name, functools.partial(self._opened, plan))
 
@@ -207,7 +207,7 @@ class Daemon:
 
     def _begin(self) -> None:
         s = self._settings
-        self._startup.begin("starting workers")
+        self._startup.what = "starting workers"
         # As the config has them: the order in which they were opened is chance.
         self._streams = {plan.name: self._streams[plan.name] for plan in self._plans}
         scheduler = Scheduler(
@@ -321,7 +321,7 @@ class Daemon:
         inside = self._conductor.picture() if self._conductor is not None else {}
         return {
             "state": self._state,
-            "doing": self._reception.progress if self._state == STARTING else "",
+            "doing": self._reception.progress() if self._state == STARTING else "",
             "failed": self._reception.all_broken,
             "pid": os.getpid(),
             "version": __version__,

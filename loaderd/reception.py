@@ -82,7 +82,7 @@ class Reception:
         self._rarely = Rarely(max_keys=MAX_NAMED)
         self.guests: dict[int, Guest] = {}
         self.broken: dict[str, tuple[str, str]] = {}
-        self.progress = "starting"
+        self.progress: Callable[[], str] = lambda: "starting"  # what clients that wait are told
         self._parked: dict[Peer, Hello] = {}
         self._parked_timer: Timer | None = None
         self._streams: Mapping[str, Stream] | None = None
@@ -101,10 +101,6 @@ class Reception:
         for peer, hello in parked.items():
             self.hello(peer, hello)
 
-    def starts(self, progress: str) -> None:
-        """What clients that wait are told that the daemon is doing."""
-        self.progress = progress
-
     def close(self, reason: str) -> None:
         """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
         for peer in tuple(self._parked):
@@ -120,7 +116,7 @@ class Reception:
     def hello(self, peer: Peer, hello: Hello) -> None:
         if self._streams is None:
             self._parked[peer] = hello
-            self.control.send(peer, Starting(self.progress))
+            self.control.send(peer, Starting(self.progress()))
             if self._parked_timer is None:
                 self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
             return
@@ -302,7 +298,7 @@ class Reception:
     def _still_starting(self) -> None:
         self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
         for peer in tuple(self._parked):
-            self.control.send(peer, Starting(self.progress))
+            self.control.send(peer, Starting(self.progress()))
 
     def _wait_no_more(self) -> None:
         if self._parked_timer is not None:

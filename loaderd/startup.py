@@ -1,46 +1,34 @@
-"""What a daemon that is not ready waits for: told to clients at once, and to the log when it takes long."""
+"""What a daemon that is not ready waits for: for clients and `status` whenever they ask, and for the log when it takes long."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from loaderd.drivers.loop import Loop, Timer
+from loaderd.drivers.loop import Loop
 
-LOOK_S = 1.0
+FIRST_S = 5.0  # until the first line in the log; the next ones when the wait has doubled
 SHOWN = 4  # of those that are not ready
-FIRST_S = 5.0  # a line in the log, then each time the wait has doubled
 
 
 class Startup:
-    """From `begin` to `end`. doing(): a line for each of those that are not ready, perhaps none. tell(text): for clients that wait."""
+    """From now until `end`. what: is being done, opening `streams` at first. doing(): a line for each of those that are not ready."""
 
-    def __init__(self, loop: Loop, doing: Callable[[], list[str]], tell: Callable[[str], object], log: Callable[..., object]) -> None:
+    def __init__(self, loop: Loop, streams: list[str], doing: Callable[[], list[str]], log: Callable[..., object]) -> None:
         self._loop = loop
         self._doing = doing
-        self._tell = tell
         self._log = log
-        self._timer: Timer | None = None
-        self._what = ""
-        self._since_s = self._said_s = 0.0
+        self._since_s = loop.now_s()
+        self._timer = loop.later(FIRST_S, self._say)
+        self.what = "opening " + ", ".join(f"stream {name!r}" for name in streams)
 
-    def begin(self, what: str) -> None:
-        """This is what is being done from now on."""
-        if self._timer is None:
-            self._since_s = self._said_s = self._loop.now_s()
-            self._timer = self._loop.later(LOOK_S, self._look)
-        self._what = what
-        self._tell(what)
+    def text(self) -> str:
+        """What is being done, and by whom, on one line."""
+        return "; ".join([self.what, *self._doing()[:SHOWN]])
 
     def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
-    def _look(self) -> None:
-        self._timer = self._loop.later(LOOK_S, self._look)
-        text = "; ".join([self._what, *self._doing()[:SHOWN]])
-        self._tell(text)
-        now_s = self._loop.now_s()
-        if now_s - self._since_s >= max(FIRST_S, 2 * (self._said_s - self._since_s)):
-            self._said_s = now_s
-            self._log("info", f"not ready after {now_s - self._since_s:.0f} s: {text}")
+    def _say(self) -> None:
+        waited_s = self._loop.now_s() - self._since_s
+        self._timer = self._loop.later(waited_s, self._say)
+        self._log("info", f"not ready after {waited_s:.0f} s: {self.text()}")

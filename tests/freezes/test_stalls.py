@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
 import signal
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,7 +46,6 @@ def stalled(batches: Iterator[Any], caplog: pytest.LogCaptureFixture) -> tuple[s
 def test_a_hung_sample_is_named_with_worker_stage_key_and_seconds(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     bring(site, WAITS, timeout=1000).serve()
     batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
-    workers = site.workers()
     line, error = stalled(batches, caplog)
     named = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ has been reading row 5, sample 21, for \d+\.\d s"
     assert re.search(named, line)
@@ -52,8 +53,9 @@ def test_a_hung_sample_is_named_with_worker_stage_key_and_seconds(site: Site, ca
     assert re.search(r"\nworker \d+ has been reading row 5, sample 21", error)  # a line for each worker that is busy
     # and the stack of the living worker, down to the line that waits
     assert re.search(r"its stacks \d+\.\d s ago:\n  Current thread .*\n(.*\n)* +File .*mine\.py\", line \d+ in wait_here\n", error)
-    assert "in wait_here" in next(w["stack"] for w in site.status()["workers"] if w["key"] == "21")
-    assert site.workers() == workers  # it lives
+    (it,) = [w for w in site.status()["workers"] if w["key"] == "21"]
+    assert "in wait_here" in it["stack"]
+    assert it["pid"] in site.workers()  # it lives
     story = site.status()["sessions"][0]["story"]
     assert re.search(r"worker \d+ has been reading row 5, sample 21", story)
     shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
@@ -120,6 +122,7 @@ def test_a_trainer_that_holds_nearly_all_its_slots_is_told_so(site: Site, caplog
     line, error = stalled(batches, caplog)
     assert re.search(r"sample 21, .*; you hold 2 of 3 slots", line)
     assert "you hold 2 of 3 slots" in error
+    assert site.status()["sessions"][0]["slots"]["leased"] == 2
     assert [b["x"][0, 0] for b in held] == [0, 4, 8, 12, 16]
     (site.folder / "go").touch()
     assert next(batches)["x"][1, 5] == 21
@@ -195,3 +198,166 @@ def test_the_last_dead_workers_stack_is_told_while_its_successor_hangs_too(site:
     assert "string_at" in error
     (site.folder / "go").touch()
     assert next(batches)["y"].tolist() == list(range(16, 24))
+
+
+def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """Time in which a worker is stopped counts towards no deadline, so it is named and not killed; others go on without it."""
+    module = """
+    class Data:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            if index == 21 and mark("stopped"):
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return {"y": index}
+    """
+    bring(site, module, timeout=2).serve()
+    batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
+    line, error = stalled(batches, caplog)
+    stopped = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ is stopped by a signal \(T\), \d+\.\d s by now, reading row 5, sample 21"
+    assert re.search(stopped, line)
+    assert re.search(stopped, error)
+    assert "\n  no stack of it can be had while it is stopped" in error
+    status = site.status()
+    assert re.search(r"worker \d+ is stopped by a signal \(T\)", status["sessions"][0]["story"])
+    (it,) = [w for w in status["workers"] if w["state"] == "stopped"]
+    assert (it["key"], it["stage"]) == ("21", "read")
+    assert it["seconds"] > 2  # over sample_timeout_s
+    shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+    assert re.search(r"stopped .* read +'21'", shown)
+    assert [plain(b)["y"].tolist() for b in site.loader()] == [list(range(i, i + 8)) for i in range(0, 40, 8)]
+    os.kill(it["pid"], signal.SIGCONT)
+    assert [plain(b)["y"].tolist() for b in batches] == [list(range(i, i + 8)) for i in (16, 24, 32)]
+    assert it["pid"] in site.workers()
+
+
+NARROW = """
+import sys
+from loaderd.drivers import memfd
+memfd.PIECE_BYTES = 1024  # of shared memory that is reserved in a turn of the loop: a larger segment takes its time
+from loaderd.__main__ import main
+sys.argv[0] = "loaderd"
+sys.exit(main())
+"""
+
+
+def test_a_batch_that_waits_for_a_larger_segment_says_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    module = """
+    class Data:
+        def __len__(self):
+            return 64
+        def __getitem__(self, index):
+            return {"y": index}
+    def ragged(samples, rng):
+        size = 10 if samples[0]["y"] < 16 else 10_000_000
+        return {"x": np.full(size, int(samples[0]["y"]), np.uint8)}
+    """
+    bring(site, module, stream='collate = "mine:ragged"')
+    (site.folder / "narrow.py").write_text(NARROW)
+    site.serve(program=(str(site.folder / "narrow.py"),))
+    batches = iter(site.loader(stall_warning_s=0.2, timeout_s=0.6, prefetch=1))
+    line, error = stalled(batches, caplog)
+    assert re.search(r"step 2 of epoch 0 of stream 'train': batch 2 .* has no slot: waiting for a larger segment", line)
+    assert "has no slot: waiting for a larger segment" in error
+    assert "has no slot: waiting for a larger segment" in site.status()["sessions"][0]["story"]
+    patient = site.loader(prefetch=1)
+    assert [(b["x"].size, int(b["x"][0])) for b in patient][2:4] == [(10_000_000, 16), (10_000_000, 24)]
+
+
+def test_status_of_a_stopped_daemon_says_that_it_is_silent(site: Site) -> None:
+    site.write().serve()
+    site.kill(sig=signal.SIGSTOP)
+    try:
+        out = site.cli("status", str(site.socket))
+    finally:
+        site.kill(sig=signal.SIGCONT)
+    assert out.returncode == 4
+    assert re.search(r"the daemon at .*d\.sock has said nothing for 5 s", out.stderr)
+
+
+SLOW_MODULE = """
+class Data:
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return {"y": index}
+
+def slowly():
+    while os.path.exists(place("slow")):
+        time.sleep(0.02)
+
+slowly()
+"""
+
+
+def test_a_slow_import_after_a_template_was_killed_is_named_with_its_module_and_its_stack(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    bring(site, SLOW_MODULE).serve()
+    batches = iter(site.loader(stall_warning_s=1, timeout_s=4, prefetch=1))
+    next(batches)
+    (site.folder / "slow").touch()
+    os.kill(site.template(), signal.SIGKILL)
+    line, error = stalled(batches, caplog)
+    named = r"workers are starting: worker \d+ has been waiting for the template, which is importing mine \(dataset of stream 'train'\), for \d+\.\d s"
+    assert re.search(named, error)
+    assert "workers are starting" in line
+    assert re.search(r"its stacks \d+\.\d s ago:\n(.*\n)* +File .*mine\.py\", line \d+ in slowly\n", error)
+    assert re.search(named, site.status()["sessions"][0]["story"])
+    shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+    assert re.search(r"starting .* importing mine \(dataset of stream 'train'\), +\d+\.\d s", shown)
+    (site.folder / "slow").unlink()
+    assert len(list(batches)) == 4 - error_steps(line)
+
+
+def error_steps(line: str) -> int:
+    """Batches that were taken after the first one, before the line was said."""
+    return int(re.search(r"step (\d+)", line)[1]) - 1  # type: ignore[index]  # it is there
+
+
+def test_workers_that_die_again_and_again_before_they_are_ready_are_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    module = SLOW_MODULE + textwrap.dedent("""
+    def init(worker_id):
+        if os.path.exists(place("doomed")):
+            os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    bring(site, module, pool='init = "mine:init"').serve()
+    batches = iter(site.loader(stall_warning_s=1, timeout_s=4, prefetch=1))
+    next(batches)
+    (site.folder / "doomed").touch()
+    for pid in site.workers():
+        os.kill(pid, signal.SIGKILL)
+    line, error = stalled(batches, caplog)
+    named = r"workers are starting.*; \d+ died before they were ready, the last: SIGKILL"
+    assert re.search(named, line)
+    assert int(re.search(r"(\d+) died before they were ready", error)[1]) >= 4  # type: ignore[index]  # it is there
+    assert re.search(named, site.status()["sessions"][0]["story"])
+    (site.folder / "doomed").unlink()
+    assert len(list(batches)) == 4 - error_steps(line)
+
+
+def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -> None:
+    (site.folder / "slow").touch()
+    bring(site, SLOW_MODULE)
+    (site.folder / "hasty.py").write_text(HASTY)
+    site.serve(program=(str(site.folder / "hasty.py"),), wait=False)
+    said = r"not ready after \d+ s: opening stream 'train'; the template has been importing mine \(dataset of stream 'train'\) for \d+ s"
+    until("what it waits for", lambda: re.search(said, site.text()))
+    with pytest.raises(StallError, match=r"is starting: opening stream 'train'; the template has been importing mine \(dataset of"):
+        next(iter(site.loader(stall_warning_s=1, timeout_s=2)))
+    until("its status", lambda: "importing mine" in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"])
+    until("its end", lambda: site.process.poll() is not None)  # type: ignore[union-attr]  # it was started
+    assert site.process.returncode == 3  # type: ignore[union-attr]  # as above
+    end = site.text()[site.text().rindex("error") :]
+    assert re.search(r"not ready after 10 s, importing mine \(dataset of stream 'train'\) for \d+ s", end)
+    assert re.search(r"File .*mine\.py\", line \d+ in slowly\n", end)
+
+
+HASTY = """
+import functools, sys
+from loaderd.engines import local
+local.LocalPool = functools.partial(local.LocalPool, boot_s=10.0)
+from loaderd.__main__ import main
+sys.argv[0] = "loaderd"
+sys.exit(main())
+"""

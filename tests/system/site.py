@@ -129,11 +129,11 @@ class Site:
         self.config.write_text(CONFIG.format(workers=workers, timeout=timeout, daemon=daemon, pool=pool, stream=stream, more=more))
         return self
 
-    def serve(self, *args: str, wait: bool = True) -> Site:
+    def serve(self, *args: str, wait: bool = True, program: tuple[str, ...] = ("-m", "loaderd")) -> Site:
         with self.log.open("ab") as log:
             begin = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "loaderd", "serve", str(self.config), *args], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [sys.executable, *program, "serve", str(self.config), *args], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         if wait:
             until("the daemon's ready line", lambda: self.process.poll() is not None or b"ready" in self.log.read_bytes()[begin:])
