@@ -20,6 +20,7 @@ from loaderd.cli import status
 from loaderd.cli.failure import FAULT, NO_START, CommandError
 from loaderd.config import Config
 from loaderd.data.plan import StreamPlan
+from loaderd.drivers.processes import keep_niceness
 
 LOOK_S = 0.25  # between two looks at the daemon
 LEAVE_S = 15.0
@@ -189,6 +190,7 @@ def daemon(config: str, socket: str) -> Iterator[Daemon]:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write,), start_new_session=True)
     try:
         os.close(write)
+        keep_niceness(process.pid)
         with os.fdopen(read, encoding="utf-8", errors="replace") as said:
             yield Daemon(process, socket, said)
     finally:
@@ -212,6 +214,7 @@ def trainer(asked: Mapping[str, Any]) -> Iterator[Trainer]:
             start_new_session=True,
         )
         try:
+            keep_niceness(process.pid)
             yield Trainer(process, out, error)
         finally:
             with suppress(ProcessLookupError):

@@ -45,6 +45,18 @@ def set_name(name: str) -> None:
     libc.prctl(PR_SET_NAME, buffer, 0, 0, 0)
 
 
+def keep_niceness(leader: int) -> None:
+    """Have a session that has just begun, led by this process, scheduled with our own niceness.
+
+    Where the kernel schedules sessions as groups (autogroup), what its members inherit counts within the new group alone: a daemon started
+    with `nice` would have workers that take as much as anybody.
+    """
+    nice = os.nice(0)
+    if nice:
+        with contextlib.suppress(OSError), open(f"/proc/{leader}/autogroup", "w", encoding="ascii") as group:
+            group.write(str(nice))
+
+
 def ended(pidfd: int, timeout_s: float = 0.0) -> bool:
     """Whether the process of this pidfd is dead (it may be unreaped), waiting up to timeout_s for it."""
     poll = select.poll()

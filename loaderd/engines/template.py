@@ -174,6 +174,7 @@ class Template:
                 env=environment(os.environ, copies=only_copies(self._setup)),
             )
         os.close(write)
+        processes.keep_niceness(self._process.pid)
         # Our child, and not reaped: this is its pidfd and no other's.
         self._pidfd = os.pidfd_open(self._process.pid)
         self._fault, self._slow = "", False
