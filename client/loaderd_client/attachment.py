@@ -85,6 +85,13 @@ class Attachment:
     def tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> None:
         self.connection.send(self.session.progress(again=again, ping=ping, waiting=waiting, stacks=stacks))
 
+    def tell_if_due(self) -> None:
+        """With what has arrived meanwhile, for the socket is touched anyway."""
+        if self.session.due:
+            self._listen()
+            if self.session.due:
+                self.tell()
+
     def wait_for_batch(self, limits: Limits, where: str) -> m.Batch:
         """Sleeps until the next batch is here and takes it.
 
@@ -94,7 +101,8 @@ class Attachment:
         wait = Wait(time.monotonic(), limits)
         told = False  # a short wait needs no message: what there is to say goes with the batch's own
         while True:
-            self._listen(wait)
+            if self._listen():
+                wait.heard()
             batch = self.take()
             if batch is not None:
                 return batch
@@ -123,15 +131,17 @@ class Attachment:
         slots = self._newest.segment.slots
         return slots - self.session.free_slots(), slots
 
-    def _listen(self, wait: Wait) -> None:
-        for message in self.connection.received():
-            wait.heard()
+    def _listen(self) -> bool:
+        """Takes in what is here; True if there was anything."""
+        messages = self.connection.received()
+        for message in messages:
             if isinstance(message, m.Batch):
                 self.session.receive(message)
             elif isinstance(message, m.Pulse):
                 self._pulse = message
             else:
                 self._failure = message
+        return bool(messages)
 
     def _hear_control(self) -> None:
         for message in self.connection.controlled():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from typing import Any
 
 import zmq
@@ -13,6 +14,8 @@ from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.paths import MESSAGES
 
+# Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
+EVENTS, POLLIN, NOBLOCK = map(int, (zmq.EVENTS, zmq.POLLIN, zmq.NOBLOCK))
 FROM_DAEMON = (m.Batch, m.Pulse, m.Failure)
 ON_CONTROL = (m.Segment, m.Bye)
 
@@ -28,32 +31,30 @@ class Connection:
         self._dealer.setsockopt(zmq.LINGER, 0)
         self._dealer.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
         self._dealer.connect(f"ipc://{path}{MESSAGES}")
-        self._poller = zmq.Poller()
-        self._poller.register(self._dealer, zmq.POLLIN)
-        self._poller.register(control.fileno(), zmq.POLLIN)
+        # The dealer's descriptor is edge-triggered: before each sleep the dealer itself is asked.
+        self._poll = select.poll()
+        self._poll.register(int(self._dealer.getsockopt(zmq.FD)), select.POLLIN)
+        self._poll.register(control.fileno(), select.POLLIN)
         self.lost = False  # in a forked child: another process's
         forks.watch(self)
 
     def send(self, progress: m.Progress) -> None:
         """Never blocks. What cannot be sent is dropped: any later progress says the same and more."""
         try:
-            self._dealer.send(WIRE.encode(progress), zmq.NOBLOCK)
+            self._dealer.send(WIRE.encode(progress), NOBLOCK)
         except zmq.Again:
             return
 
     def received(self) -> list[Any]:
         """Batches, pulses and failures of this session that are here now. Raises ProtocolError."""
         messages: list[Any] = []
-        while True:
-            try:
-                data = self._dealer.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return messages
-            message = WIRE.decode(data)
+        while self._readable():
+            message = WIRE.decode(self._dealer.recv(NOBLOCK))
             if not isinstance(message, FROM_DAEMON):
                 raise ProtocolError(f"the daemon sent {type(message).__name__} on the messages socket")
             if message.session == self._session:  # a predecessor's, still on their way, are nobody's
                 messages.append(message)
+        return messages
 
     def controlled(self) -> list[Any]:
         """Segments and farewells that are here now; then `control.ended` tells whether the daemon is gone. Raises ProtocolError."""
@@ -64,9 +65,13 @@ class Connection:
         return messages
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleeps until something arrives on either socket; True if it is the control socket."""
-        ready = dict(self._poller.poll(max(1, int(timeout_s * 1000))))
-        return self.control.fileno() in ready
+        """Sleeps until something arrives on either socket, perhaps for nothing; True if it is the control socket."""
+        control = self.control.fileno()
+        ready = self._poll.poll(0 if self._readable() else max(1, int(timeout_s * 1000)))
+        return any(fd == control for fd, _ in ready)
+
+    def _readable(self) -> bool:
+        return int(self._dealer.getsockopt(EVENTS)) & POLLIN != 0
 
     def close(self) -> None:
         if self.lost:

@@ -12,7 +12,7 @@ import numpy as np
 from loaderd_client import chunks
 from loaderd_client.arguments import INDEX, KEY
 from loaderd_client.batch import DictBatch, TupleBatch, describe
-from loaderd_client.views import Array, Slot, Slots, array, indices
+from loaderd_client.views import Array, Slot, Slots, indices
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.messages import Batch, Welcome
 from loaderd_wire.slots import FieldSpec, itemsize
@@ -64,39 +64,48 @@ class Contents:
         rows = batch.filled
         slot = slots.slot(batch)
         own = indices(slot, rows)
-        parts = [slots.bytes_of(slot, c.offset, c.size) for c in batch.chunks if c.size]
+        parts = [slots.bytes_of(slot, c.offset, c.size) for c in batch.chunks if c.size] if batch.chunks else []
         maps = chunks.unpack(parts) if self._text or self._collated else []
         if self._collated and not maps:
             raise ProtocolError("a collated batch without a description")
         make_keys = partial(chunks.keys, parts, rows) if self._stored else partial(_index_keys, own)
         values: dict[str, Any] = {}
+        cuts = slots.cuts(rows)
         total, lent = 0, False
         for field in self._shown:
-            if field.kind == "array":
-                view: Any = self._view(slots, slot, field, rows, maps)
+            view: Any
+            if field.place is not None:
+                shape, dtype, offset, size = cuts[field.place]
+                view = np.ndarray(shape, dtype, slot, offset)
+            elif field.kind == "array":
+                view = self._described(slots, slot, field, maps)
                 if type(view) is list:
                     values[field.name] = view
                     continue
-                total += view.nbytes
-                if lend and view.nbytes > PRIVATE_BYTES:
-                    lent = True
-                else:
-                    view = view.copy()
-                values[field.name] = field.show(view)
-            elif field.kind == INDEX:
-                values[field.name] = field.show(own + 0)
-            elif field.kind == KEY:
-                values[field.name] = make_keys()
+                size = view.nbytes
             else:
-                values[field.name] = chunks.texts(maps, field.name, None if self._collated else rows)
+                values[field.name] = self._other(field, own, make_keys, maps, rows)
+                continue
+            total += size
+            if lend and size > PRIVATE_BYTES:
+                lent = True
+            else:
+                view = view.copy()
+            values[field.name] = field.show(view)
         made = TupleBatch(values.values()) if self._tuple else DictBatch(values)
         describe(made, batch.epoch, step, rows, own, make_keys, batch.bad)
         return made, slot if lent else None, total
 
-    def _view(self, slots: Slots, slot: Slot, field: Shown, rows: int, maps: list[dict[str, Any]]) -> Any:
-        """The field's array within the slot; in a collated batch, where any field may be either, perhaps a list of texts."""
-        if field.place is not None:
-            return array(slot, slots.fields[field.place], rows)
+    def _other(self, field: Shown, own: Array, make_keys: Callable[[], list[str]], maps: list[dict[str, Any]], rows: int) -> Any:
+        """A field that is no array: the indices, the keys, or texts."""
+        if field.kind == INDEX:
+            return field.show(own + 0)
+        if field.kind == KEY:
+            return make_keys()
+        return chunks.texts(maps, field.name, None if self._collated else rows)
+
+    def _described(self, slots: Slots, slot: Slot, field: Shown, maps: list[dict[str, Any]]) -> Any:
+        """An array of a collated batch, where any field may be either, perhaps a list of texts."""
         described = chunks.arrays(maps, field.name)
         if described is None:
             return chunks.texts(maps, field.name, None)

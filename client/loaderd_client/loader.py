@@ -251,7 +251,9 @@ class Loader:
         made: DictBatch | TupleBatch | LoaderdError
         slot, crowded = None, False
         tally = self._tally.plus(running.rows, batch.bad)
-        text = tally.verdict(line.welcome.max_errors, line.shape.world_size, epoch_ends=running.taken + 1 == running.steps)
+        text = ""
+        if tally.bad:
+            text = tally.verdict(line.welcome.max_errors, line.shape.world_size, epoch_ends=running.taken + 1 == running.steps)
         if text:
             self._fatal = f"stream {self._arguments.stream!r}: {text}"
             made = StreamFailed(self._fatal)
@@ -272,7 +274,11 @@ class Loader:
         self._ready = made, tally
         if crowded:
             self._crowded(line)
-        line.tell()
+        try:
+            line.tell_if_due()
+        except ProtocolError:
+            self._detach()  # what is ready is handed out by the next call, and a new session goes on behind it
+            raise
 
     def _wait(self, running: Pass) -> m.Batch:
         """The next batch, whatever it takes: a daemon that went away is waited for, and the stream goes on where it was."""

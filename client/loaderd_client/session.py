@@ -11,26 +11,37 @@ from loaderd_wire.messages import Batch, Progress, Released, Segment
 from loaderd_wire.slices import Cursor, Shape, Slice, after, settle, steps
 
 AHEAD = 8  # segments that may be named before they have come
+IN_HAND = 2  # slots that a trainer holds which keeps nothing: the batch that it gets, and the last one, which its variable still names
 
 
 class _Slots:
     """What the client has done with the slots of one segment: per slot the last generation given back, and the last one lent out."""
 
-    __slots__ = ("added", "mention", "released", "retired", "taken")
+    __slots__ = ("added", "leased", "mention", "released", "retired", "taken")
 
     def __init__(self, slots: int) -> None:
         self.released = [0] * slots
         self.taken = [0] * slots
+        self.leased = 0  # slots that are lent out and not given back
         self.added = False  # its memory is here
         self.retired = False  # nothing in it is wanted any more, now or later
         self.mention = False  # the daemon seems not to know what was given back
 
-    @property
-    def leased(self) -> int:
-        return sum(out > back for out, back in zip(self.taken, self.released, strict=True))
+    def lend(self, slot: int, generation: int) -> None:
+        """`generation` of a slot whose former ones have all been given back."""
+        self.taken[slot] = generation
+        self.leased += 1
+
+    def give_back(self, slot: int, generation: int) -> bool:
+        """True if that is news."""
+        if generation <= self.released[slot]:
+            return False
+        self.released[slot] = generation
+        self.leased -= generation == self.taken[slot]
+        return True
 
     def drop(self, slot: int, generation: int) -> None:
-        """Given back without having been read."""
+        """Given back without having been read; the slot is not lent."""
         self.released[slot] = max(self.released[slot], generation)
         self.taken[slot] = max(self.taken[slot], generation)
 
@@ -62,6 +73,9 @@ class ClientSession:
         self.shape = shape
         self.prefetch = prefetch
         self.dirty = True
+        self._pressing = True  # what is to be said must be said at once
+        self._untold = 0  # batches taken since the daemon was last told
+        self._late = max(1, prefetch // 2)  # so many taken batches are told together
         self.plan = 0
         self._slots_each = segment.slots
         self._segments: dict[int, _Slots] = {}
@@ -86,6 +100,17 @@ class ClientSession:
     def gap(self) -> bool:
         """A later descriptor is here but not the next one: perhaps one was lost, and `progress(again=True)` is due."""
         return self._items[0].batch is None and any(item.batch and not item.adopted for item in self._items)
+
+    @property
+    def due(self) -> bool:
+        """There is something to say that should not wait for the next batch. What does wait costs nobody anything: the next batch is in
+        hand, more than half of `prefetch` are ready or being made, and the daemon has all the slots that it needs for them.
+        """
+        if not self.dirty:
+            return False
+        if self._pressing or self._untold >= self._late or self._items[0].batch is None:
+            return True
+        return sum(slots.leased for slots in self._segments.values()) > IN_HAND
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -115,8 +140,9 @@ class ClientSession:
         batch = item.batch
         if batch is None or not self._segments[batch.segment].added:
             return None
-        self._segments[batch.segment].taken[batch.slot] = batch.generation
+        self._segments[batch.segment].lend(batch.slot, batch.generation)
         self._items.popleft()
+        self._untold += 1
         self._cursor = after(self.shape, item.cursor)
         self._extend()
         self._make_room()
@@ -132,7 +158,7 @@ class ClientSession:
             raise ProtocolError(f"batch {batch.k} of plan {batch.plan}, while plans up to {self.plan} were asked for")
         if batch.generation <= slots.taken[batch.slot]:
             if batch.generation <= slots.released[batch.slot]:
-                slots.mention = self.dirty = True
+                slots.mention = self.dirty = self._pressing = True
             return
         if slots.taken[batch.slot] > slots.released[batch.slot] or self._clashes(batch):
             raise ProtocolError(
@@ -163,8 +189,7 @@ class ClientSession:
         slots = self._segments.get(segment)
         if slots is None or not 0 <= slot < len(slots.taken) or generation > slots.taken[slot]:
             raise ValueError(f"generation {generation} of segment {segment} slot {slot} was never lent")
-        if generation > slots.released[slot]:
-            slots.released[slot] = generation
+        if slots.give_back(slot, generation):
             self.dirty = True
             self._tidy()
 
@@ -176,7 +201,8 @@ class ClientSession:
     def progress(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> Progress:
         """All that the daemon must know, now; it makes up for any that was lost before it."""
         self._seq += 1
-        self.dirty = False
+        self.dirty = self._pressing = False
+        self._untold = 0
         have = taken = self._items[0].k
         for item in self._items:
             if item.batch is None:
@@ -214,7 +240,7 @@ class ClientSession:
         self._count = 0
         self._items.clear()
         self._extend()
-        self.dirty = True
+        self.dirty = self._pressing = True
 
     def _extend(self) -> None:
         while len(self._items) < self.prefetch:
@@ -287,7 +313,7 @@ class ClientSession:
         slots = self._segments[batch.segment]
         slots.drop(batch.slot, batch.generation)
         slots.mention = slots.retired
-        self.dirty = True
+        self.dirty = self._pressing = True
 
     def _tidy(self) -> None:
         """An old segment in which nothing is outstanding is done with: whatever is announced in it later is given back unseen."""
@@ -296,7 +322,7 @@ class ClientSession:
         wanted = {item.batch.segment for item in self._items if item.batch}
         for number, slots in self._segments.items():
             if number < self._current and not slots.retired and number not in wanted and not slots.leased:
-                slots.retired = slots.mention = True
+                slots.retired = slots.mention = self._pressing = True
 
 
 def _same(a: Batch, b: Batch) -> bool:

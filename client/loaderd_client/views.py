@@ -21,18 +21,19 @@ from loaderd_wire.slots import MAX_ROWS, FieldSpec, SlotLayout, itemsize, slot_l
 Array: TypeAlias = np.ndarray[Any, Any]
 Slot: TypeAlias = Any  # ctypes.Array[c_char], whose stubs hide that it exports its bytes
 Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation
+Cut: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int, int]  # a field of a batch: shape, dtype, offset in the slot, bytes
 INDEX_TYPE = np.dtype("<i8")
+KEPT = 64  # numbers of rows whose cuts are remembered; nearly all batches have the same
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayField:
-    """Where one field lies in every slot. items: elements of one row."""
+    """Where one field lies in every slot."""
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
-    items: int
     row_bytes: int
 
 
@@ -52,6 +53,16 @@ class Slots:
         _check_memory(fd, size)
         self.mapping = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._type = ctypes.c_char * segment.slot_bytes
+        self._cuts: dict[int, tuple[Cut, ...]] = {}
+
+    def cuts(self, rows: int) -> tuple[Cut, ...]:
+        """The first `rows` rows of each field, in the order of `fields`: the same for every slot."""
+        cuts = self._cuts.get(rows)
+        if cuts is None:
+            if len(self._cuts) >= KEPT:
+                self._cuts.clear()
+            cuts = self._cuts[rows] = tuple(((rows, *f.shape), f.dtype, f.offset, rows * f.row_bytes) for f in self.fields)
+        return cuts
 
     def slot(self, batch: Batch) -> Slot:
         """The slot's bytes as the object that its lease hangs on. It is no ndarray: numpy would cut it out of the chains of bases."""
@@ -81,16 +92,22 @@ class Slots:
         return flat.reshape(tuple(shape))
 
 
-def array(slot: Slot, field: ArrayField, rows: int) -> Array:
-    """The first `rows` rows of a field: a view that keeps the slot's lease."""
-    flat: Any = np.frombuffer(slot, field.dtype, rows * field.items, field.offset)
-    return flat.reshape((rows, *field.shape))
-
-
 def indices(slot: Slot, rows: int) -> Array:
     """A private copy of the dataset indices of a batch: int64[rows]."""
-    flat: Any = np.frombuffer(slot, INDEX_TYPE, rows, 0)
-    return flat.copy()
+    view: Any = np.ndarray((rows,), INDEX_TYPE, slot)
+    return view.copy()
+
+
+class _Lent(weakref.ref[Any]):
+    """A slot that is lent, and what is to be told when it is no longer. weakref.finalize does the same at five times the price."""
+
+    __slots__ = ("lease", "over", "pid")
+    lease: Lease
+    over: deque[Lease]
+    pid: int
+
+
+_lent: dict[int, _Lent] = {}  # a weak reference that nobody holds would not be called
 
 
 def lend(slot: Slot, lease: Lease, over: deque[Lease]) -> None:
@@ -99,13 +116,15 @@ def lend(slot: Slot, lease: Lease, over: deque[Lease]) -> None:
     That may happen in any thread, in the middle of any call, or at exit: so it takes no lock, touches no socket, and after a fork
     it does nothing, for the parent still has its views.
     """
-    end = weakref.finalize(slot, _end, over, lease, os.getpid())
-    end.atexit = False
+    lent = _Lent(slot, _end)
+    lent.lease, lent.over, lent.pid = lease, over, os.getpid()
+    _lent[id(lent)] = lent
 
 
-def _end(over: deque[Lease], lease: Lease, pid: int) -> None:
-    if os.getpid() == pid:
-        over.append(lease)
+def _end(lent: _Lent) -> None:
+    _lent.pop(id(lent), None)
+    if os.getpid() == lent.pid:
+        lent.over.append(lent.lease)
 
 
 def _layout(segment: Segment, specs: Sequence[FieldSpec], rows: int) -> SlotLayout:
@@ -119,8 +138,7 @@ def _layout(segment: Segment, specs: Sequence[FieldSpec], rows: int) -> SlotLayo
 
 
 def _field(spec: FieldSpec, offset: int) -> ArrayField:
-    items = spec.row_bytes // itemsize(spec.dtype)
-    return ArrayField(spec.name, np.dtype(spec.dtype), spec.shape, offset, items, spec.row_bytes)
+    return ArrayField(spec.name, np.dtype(spec.dtype), spec.shape, offset, spec.row_bytes)
 
 
 def _check_memory(fd: int, size: int) -> None:

@@ -15,12 +15,12 @@ SHAPE = Shape(samples=20, batch_size=4, rank=0, world_size=1, drop_last=True)
 START = Cursor(0, 0, 0)
 
 
-def segment(number: int = 1) -> Segment:
-    return Segment(number, 5, 4096, 64, 0)
+def segment(number: int = 1, slots: int = 5) -> Segment:
+    return Segment(number, slots, 4096, 64, 0)
 
 
-def client(cursor: Cursor = START) -> ClientSession:
-    return ClientSession(3, b"token", SHAPE, 3, segment(), cursor)
+def client(cursor: Cursor = START, prefetch: int = 3) -> ClientSession:
+    return ClientSession(3, b"token", SHAPE, prefetch, segment(slots=prefetch + 2), cursor)
 
 
 def batch(k: int, slot: int, *, plan: int = 1, generation: int = 1, start: Cursor = START, number: int = 1) -> Batch:
@@ -34,6 +34,14 @@ def batch(k: int, slot: int, *, plan: int = 1, generation: int = 1, start: Curso
 
 def released(progress: Progress, number: int = 1) -> Released | None:
     return next((r for r in progress.released if r.segment == number), None)
+
+
+def take_and_drop(c: ClientSession) -> int:
+    """next(), by a trainer that keeps nothing."""
+    taken = c.take()
+    assert taken is not None
+    c.release(taken.segment, taken.slot, taken.generation)
+    return taken.k
 
 
 def test_batches_are_taken_in_order_however_they_arrive() -> None:
@@ -160,6 +168,60 @@ def test_a_progress_is_due_after_anything_that_the_daemon_must_know() -> None:
     c.release(1, 0, 1)
     assert c.dirty
     assert c.progress().seq == first.seq + 1
+
+
+def test_what_was_taken_is_told_late_while_batches_are_in_hand() -> None:
+    c = client(prefetch=4)
+    assert c.due
+    c.progress()
+    for k in range(4):
+        c.receive(batch(k, slot=k))
+    assert take_and_drop(c) == 0
+    assert c.dirty
+    assert not c.due
+    assert take_and_drop(c) == 1
+    assert c.due
+    assert c.progress().taken == 2
+    assert take_and_drop(c) == 2
+    assert not c.due
+    assert take_and_drop(c) == 3  # the last one in hand: who takes the next one waits for it
+    assert c.due
+
+
+def test_with_a_short_window_each_batch_is_told_at_once() -> None:
+    c = client(prefetch=2)
+    c.progress()
+    c.receive(batch(0, slot=0))
+    c.receive(batch(1, slot=1))
+    take_and_drop(c)
+    assert c.due
+
+
+def test_who_keeps_batches_tells_of_each_slot_that_comes_back() -> None:
+    c = client(prefetch=6)
+    for k in range(6):
+        c.receive(batch(k, slot=k))
+    for _ in range(4):
+        assert c.take() is not None
+    c.progress()
+    c.release(1, 0, 1)
+    assert c.due
+
+
+def test_a_slot_that_goes_back_unread_and_a_segment_that_ends_are_told_at_once() -> None:
+    c = client(prefetch=6)
+    c.receive(batch(0, slot=0))
+    c.receive(batch(1, slot=1))
+    c.progress()
+    c.receive(batch(0, slot=2))  # made anew in another slot: the first one is of no use
+    assert c.due
+    c.progress()
+    take_and_drop(c)
+    assert not c.due
+    c.add_segment(segment(2, slots=8))
+    take_and_drop(c)
+    c.receive(batch(2, slot=0, number=2))
+    assert c.due
 
 
 def test_a_gap_shows_that_a_descriptor_may_be_lost() -> None:

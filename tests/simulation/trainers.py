@@ -127,10 +127,10 @@ class Trainer:
     def _arrived(self) -> None:
         if self._waiting:
             self._next()
-        self._say_if_dirty()
+        self._say_if_due()
 
-    def _say_if_dirty(self) -> None:
-        if self.session is not None and self._daemon is not None and self.session.dirty:
+    def _say_if_due(self) -> None:
+        if self.session is not None and self._daemon is not None and self.session.due:
             self.say()
 
     # the training loop
@@ -159,7 +159,7 @@ class Trainer:
             return
         self._waiting = False
         self._got(batch)
-        self._say_if_dirty()
+        self._say_if_due()
         pause = chance.uniform(0.3, 1.5) * (0.01 if self.world.calm else self.think_s)
         if not self.world.calm and chance.random() < 0.02:
             pause += chance.uniform(1, 8)  # validation, a breakpoint, SIGSTOP
@@ -203,7 +203,7 @@ class Trainer:
         self.world.write("trainer {} seeks from {} to {}", self.number, self.cursor, at)
         self.cursor = at
         self.session.seek(at)
-        self._say_if_dirty()
+        self._say_if_due()
 
     def _got(self, batch: Batch) -> None:
         """Compare it with the undisturbed one, row by row."""
