@@ -99,6 +99,23 @@ def goes_on(loader: Any, got: list[Any], undisturbed: str) -> None:
     assert digest(got) == undisturbed
 
 
+def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_keeps_nobody_waiting(site: Site, undisturbed: str) -> None:
+    loader = site.write().serve().loader(prefetch=1, timeout_s=30)
+    batches = pulls(loader)
+    got = [plain(next(batches)) for _ in range(3)]
+    until("both workers", lambda: len(site.workers()) == 2)
+    until("nothing to do", lambda: not site.status()["jobs"])
+    stopped = site.workers()[0]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        got += [plain(next(batches)) for _ in range(23)]
+        assert digest(got) == undisturbed
+        assert [w["pid"] for w in site.status()["workers"] if w["state"] == "stopped"] == [stopped]
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    until("its end of that job", lambda: not site.status()["jobs"])
+
+
 def test_a_stopped_daemon_is_said_to_be_silent(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:
     loader = site.write().serve().loader(stall_warning_s=3, timeout_s=5)
     got: list[Any] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from loaderd.core.events import Booting, Dumped
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.drivers.orders import OpenFault
 from worker.workshop import Workshop, numbers
@@ -215,3 +217,40 @@ def test_native_threads_that_the_user_asks_for_are_in_the_workers_and_not_in_the
     assert shop.threads_of_template() == 1
     shop.pond(facts, 4)
     assert shop.run(1, shop.job("train", 4)).bad == ()
+
+
+def test_a_dataset_that_takes_long_to_build_is_said_to(build: Build) -> None:
+    shop = build(StreamPlan("train", dataset="wares:Crashing", dataset_args={"how": "sleeps"}))
+    shop.pool.open("train", lambda found: None)
+    shop.until(
+        lambda: any(re.fullmatch(r"the worker that opens stream 'train' has been opening it for \d+ s", w) for w in shop.pool.doing())
+    )
+
+
+def test_first_samples_that_take_long_are_said_to(build: Build) -> None:
+    shop = build(numbers(bad={"0": "sleeps"}), sample_timeout_s=4.0)
+    found: list[object] = []
+    shop.pool.open("train", found.append)
+    said = r"the worker that opens stream 'train' has been making its first samples \(read of '0'\) for \d+ s"
+    shop.until(lambda: any(re.fullmatch(said, line) for line in shop.pool.doing()))
+    shop.until(lambda: found)
+    assert shop.pool.doing() == []
+
+
+def test_an_init_that_takes_long_is_said_to_and_its_stack_can_be_had(build: Build, tmp_path: Path) -> None:
+    shop = build(numbers(), init="wares:slow_setup")
+    shop.pool.start(1, 0.0)
+    doing = shop.until(lambda: next((e for e in shop.events if isinstance(e, Booting) and "init" in e.doing), None))
+    assert doing == Booting(1, "calling init, wares:slow_setup")
+    assert any(re.fullmatch(r"worker 1 has been calling init, wares:slow_setup for \d+ s", line) for line in shop.pool.doing())
+
+    def dumped() -> str:
+        shop.pool.dump(1)
+        count = len([e for e in shop.events if isinstance(e, Dumped)])
+        shop.until(lambda: len(stacks := [e.stack for e in shop.events if isinstance(e, Dumped)]) > count and stacks)
+        return [e.stack for e in shop.events if isinstance(e, Dumped)][-1]
+
+    shop.until(lambda: "in slow_setup" in dumped(), "its stack")
+    (tmp_path / "go").touch()
+    shop.until(lambda: shop.ready(1))
+    assert shop.pool.doing() == []

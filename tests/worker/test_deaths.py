@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from loaderd.core.events import Dumped
 from loaderd.core.jobs import Job, Stage, unstamp
 from worker.workshop import Workshop, numbers
 
@@ -96,6 +97,46 @@ def test_a_sample_that_hangs_in_native_code_is_dumped_and_killed(build: Build, w
     death = shop.death(1)
     assert (death.own, death.cause, death.seen.key) == (False, "killed: it hangs", "20")
     assert f"in {what}" in death.stack
+
+
+def stacks(shop: Workshop, worker: int) -> str:
+    """What a living worker writes when it is asked."""
+    before = len(shop.events)
+    shop.pool.dump(worker)
+    return shop.until(lambda: [e for e in shop.events[before:] if isinstance(e, Dumped) and e.worker == worker], "its stacks")[0].stack
+
+
+def test_a_living_worker_is_asked_for_its_stacks_and_lives_on(build: Build, tmp_path: Path) -> None:
+    shop = build(numbers(bad={"20": "waits_then_segfaults"}))
+    _, pid = busy(shop, "waits_then_segfaults")
+    shop.until(lambda: stamped(shop, 1, 20), "the hanging row")
+    for _ in range(2):
+        assert "in waits_then_segfaults" in stacks(shop, 1)
+        assert alive(pid)
+    (tmp_path / "go").touch()
+    death = shop.death(1)
+    assert death.cause == "SIGSEGV"
+    assert death.stack.count("Fatal Python error") == 1
+    assert death.stack.startswith("Fatal Python error: Segmentation fault")  # and not what it had been asked for before
+    shop.pool.dump(1)  # it is gone, and nobody answers
+    assert len([e for e in shop.events if isinstance(e, Dumped)]) == 2
+
+
+def test_a_worker_that_holds_the_gil_is_asked_as_well(build: Build) -> None:
+    shop = build(numbers(bad={"20": "holds_the_gil"}))
+    busy(shop, "holds_the_gil")
+    shop.until(lambda: stamped(shop, 1, 20), "the hanging row")
+    assert "in holds_the_gil" in stacks(shop, 1)
+
+
+def test_a_worker_without_a_handler_for_it_is_not_ended_by_being_asked(build: Build, tmp_path: Path) -> None:
+    shop = build(numbers(bad={"20": "takes_the_handler_away"}))
+    job, pid = busy(shop, "takes_the_handler_away")
+    shop.until(lambda: stamped(shop, 1, 20), "the row")
+    shop.until(lambda: stacks(shop, 1) == "", "the end of the handler")
+    (tmp_path / "go").touch()
+    shop.answer(1, job)
+    assert alive(pid)
 
 
 def test_a_worker_killed_from_outside_is_not_to_blame(build: Build) -> None:

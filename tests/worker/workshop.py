@@ -72,6 +72,15 @@ def segfaults(): ctypes.string_at(0)
 def aborts(): os.abort()
 def sleeps():
     while True: ctypes.CDLL(None).sleep(1000)
+def waits_then_segfaults():
+    while not os.path.exists(HERE + "/go"):
+        time.sleep(0.01)
+    segfaults()
+def takes_the_handler_away():
+    for number in range(34, 65):
+        signal.signal(number, signal.SIG_DFL)
+    while not os.path.exists(HERE + "/go"):
+        time.sleep(0.01)
 def holds_the_gil():
     while True: ctypes.PyDLL(None).sleep(1000)
 def closes_all(): os.closerange(3, 256)
@@ -129,6 +138,10 @@ def picky(samples, rng):
 
 def setup(worker_id):
     print("set up", worker_id)
+
+def slow_setup(worker_id):
+    while not os.path.exists(HERE + "/go"):
+        time.sleep(0.01)
 
 def bad_setup(worker_id):
     raise RuntimeError("no such worker here")
