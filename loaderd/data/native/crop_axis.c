@@ -1,16 +1,24 @@
 /* The weights of samples in a pixel. */
-#include <math.h>
 #include <string.h>
 
 #include "crop.h"
 
 enum { ONE = 1 << 14, SPARE = 6 };
 
+static int below(double value) {
+    int whole = (int)value;
+    return whole - (value < whole);
+}
+
+static int above(double value) {
+    return -below(-value);
+}
+
 /* The shares of samples [low, high) in a pixel at `centre`: a triangle that reaches `reach` on both sides. */
 static void triangle(double *shares, int low, int high, double centre, double reach) {
     for (int i = low; i < high; i++) {
-        double away = fabs(i - centre) / reach;
-        shares[i - low] = away < 1.0 ? 1.0 - away : 0.0;
+        double left = i < centre ? reach - (centre - i) : reach - (i - centre);
+        shares[i - low] = left > 0.0 ? left : 0.0;
     }
 }
 
@@ -34,11 +42,12 @@ static int rounded(const double *shares, int count, int16_t *weights, int *first
     double total = 0.0;
     int skip = 0, sum = 0, most = 0;
     for (int i = 0; i < count; i++) total += shares[i];
-    while (skip < count - 1 && shares[skip] * ONE < 0.5 * total) skip++;
-    while (count > skip + 1 && shares[count - 1] * ONE < 0.5 * total) count--;
+    double scale = ONE / total;
+    while (skip < count - 1 && shares[skip] * scale < 0.5) skip++;
+    while (count > skip + 1 && shares[count - 1] * scale < 0.5) count--;
     count -= skip;
     for (int i = 0; i < count; i++) {
-        weights[i] = (int16_t)(shares[skip + i] * ONE / total + 0.5);
+        weights[i] = (int16_t)(shares[skip + i] * scale + 0.5);
         sum += weights[i];
         if (weights[i] > weights[most]) most = i;
     }
@@ -53,7 +62,7 @@ static int rounded(const double *shares, int count, int16_t *weights, int *first
  * known. */
 void make_axis(Axis *axis, const Span *span, double scale, int whole, int samples, int halved, int smooth, Room *room) {
     double begin = span->begin * scale, step = (span->end - span->begin) * scale / span->size, reach = step > 1.0 ? step : 1.0;
-    int least = (int)floor(begin), limit = (int)ceil(span->begin * scale + step * span->size), most = (int)(2 * reach) + 2;
+    int least = below(begin), limit = above(span->begin * scale + step * span->size), most = (int)(2 * reach) + 2;
     least = least < 0 ? 0 : least >= whole ? whole - 1 : least;
     limit = limit > whole ? whole : limit <= least ? least + 1 : limit;
     axis->pixels = span->pixels;
@@ -67,7 +76,7 @@ void make_axis(Axis *axis, const Span *span, double scale, int whole, int sample
     for (int pixel = 0; pixel < span->pixels; pixel++) {
         int place = span->first + (span->mirrored ? span->pixels - 1 - pixel : pixel);
         double centre = begin + (place + 0.5) * step - 0.5;
-        int low = (int)floor(centre - reach) + 1, high = (int)ceil(centre + reach);
+        int low = below(centre - reach) + 1, high = above(centre + reach);
         low = low < least ? least : low >= limit ? limit - 1 : low;
         high = high > limit ? limit : high <= low ? low + 1 : high;
         triangle(shares, low, high, centre, reach);

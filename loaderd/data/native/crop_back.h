@@ -117,27 +117,3 @@ static void back_4(const int16_t *block, uint8_t *out, size_t stride) {
         memcpy(out + (size_t)i * stride, &bytes, sizeof bytes);
     }
 }
-
-INLINE int odd_2(int a, int b, int c, int d) {
-    return a * 29692 - b * 10426 + c * 6967 - d * 5906;
-}
-
-static void back_2(const int16_t *block, uint8_t *out, size_t stride) {
-    static const int USED[5] = {0, 1, 3, 5, 7};
-    int work[2][8], shift = BITS - EXTRA + 2;
-    for (int i = 0; i < 5; i++) {
-        const int16_t *at = block + USED[i];
-        int even = at[0] * (1 << (BITS + 2)) + (1 << (shift - 1)), odd = odd_2(at[8], at[24], at[40], at[56]);
-        work[0][USED[i]] = (even + odd) >> shift;
-        work[1][USED[i]] = (even - odd) >> shift;
-    }
-    shift = BITS + EXTRA + 3 + 2;
-    for (int y = 0; y < 2; y++) {
-        const int *at = work[y];
-        int even = at[0] * (1 << (BITS + 2)) + (1 << (shift - 1)), odd = odd_2(at[1], at[3], at[5], at[7]);
-        for (int x = 0; x < 2; x++) {
-            int value = ((x ? even - odd : even + odd) >> shift) + 128;
-            out[(size_t)x * stride + (size_t)y] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
-        }
-    }
-}

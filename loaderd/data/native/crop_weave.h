@@ -37,6 +37,38 @@ INLINE void turn(const int16_t *in, size_t in_step, int16_t *out, size_t out_ste
     }
 }
 
+/* RUN weighted sums: of the numbers at `from`, `from` + step, ..., `count` of them, an even number; rounded, `shift` bits fewer. */
+#ifdef VECTORS
+#define SUMS(name, type, load)                                                                                                        \
+    INLINE void name(const type *from, size_t step, const int16_t *weights, int count, int16_t *to, int shift) {                      \
+        __m256i low = _mm256_set1_epi32(1 << (shift - 1)), high = low;                                                                \
+        for (int k = 0; k < count; k += 2, from += 2 * step) {                                                                        \
+            int32_t both;                                                                                                             \
+            memcpy(&both, weights + k, sizeof both);                                                                                  \
+            __m256i a = load(from), b = load(from + step), weight = _mm256_set1_epi32(both);                                          \
+            low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), weight));                                      \
+            high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), weight));                                    \
+        }                                                                                                                             \
+        __m256i sum = _mm256_packs_epi32(_mm256_srai_epi32(low, shift), _mm256_srai_epi32(high, shift));                              \
+        _mm256_storeu_si256((__m256i *)to, sum);                                                                                      \
+    }
+#define LOAD_BYTES(at) _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(at)))
+#define LOAD_NUMBERS(at) _mm256_loadu_si256((const __m256i *)(at))
+#else
+#define SUMS(name, type, load)                                                                                                        \
+    INLINE void name(const type *from, size_t step, const int16_t *weights, int count, int16_t *to, int shift) {                      \
+        int32_t sum[RUN];                                                                                                             \
+        for (int i = 0; i < RUN; i++) sum[i] = 1 << (shift - 1);                                                                      \
+        for (int k = 0; k < count; k += 2, from += 2 * step) {                                                                        \
+            for (int i = 0; i < RUN; i++) sum[i] += from[i] * weights[k] + from[(size_t)i + step] * weights[k + 1];                   \
+        }                                                                                                                             \
+        for (int i = 0; i < RUN; i++) to[i] = (int16_t)(sum[i] >> shift);                                                             \
+    }
+#endif
+
+SUMS(sum_bytes, uint8_t, LOAD_BYTES)
+SUMS(sum_numbers, int16_t, LOAD_NUMBERS)
+
 /* Pixels along x, eight at a time: each of all rows, then turned so that rows lie beside each other. */
 static void along_columns(const Axis *axis, const uint8_t *plane, size_t stride, int rows, int16_t *strip, int16_t *out, size_t width) {
     size_t line = (size_t)(rows + RUN - 1) / RUN * RUN;
@@ -44,15 +76,7 @@ static void along_columns(const Axis *axis, const uint8_t *plane, size_t stride,
         const uint8_t *from = plane + (size_t)(axis->first[pixel] - axis->low) * stride;
         const int16_t *weights = axis->weights + (size_t)pixel * (size_t)axis->most;
         int16_t *to = strip + (size_t)(pixel % LINES) * line;
-        for (size_t y = 0; y < line; y += RUN) {
-            int32_t sum[RUN];
-            for (int i = 0; i < RUN; i++) sum[i] = 1 << 6;
-            for (int k = 0; k < axis->count[pixel]; k += 2) {  /* weights come in pairs; the last may be 0 */
-                const uint8_t *a = from + (size_t)k * stride + y, *b = a + stride;
-                for (int i = 0; i < RUN; i++) sum[i] += a[i] * weights[k] + b[i] * weights[k + 1];
-            }
-            for (int i = 0; i < RUN; i++) to[y + (size_t)i] = (int16_t)(sum[i] >> 7);
-        }
+        for (size_t y = 0; y < line; y += RUN) sum_bytes(from + y, stride, weights, axis->count[pixel], to + y, 7);
         if (pixel % LINES != LINES - 1 && pixel != axis->pixels - 1) continue;
         for (size_t y = 0; y < line; y += 8) turn(strip + y, line, out + y * width + (size_t)(pixel - pixel % LINES), width);
     }
@@ -61,35 +85,36 @@ static void along_columns(const Axis *axis, const uint8_t *plane, size_t stride,
 static void along_rows(const Axis *axis, int pixel, const int16_t *in, size_t width, int16_t *out) {
     const int16_t *from = in + (size_t)(axis->first[pixel] - axis->low) * width;
     const int16_t *weights = axis->weights + (size_t)pixel * (size_t)axis->most;
-    for (size_t x = 0; x < width; x += RUN) {
-        int32_t sum[RUN];
-        for (int i = 0; i < RUN; i++) sum[i] = 1 << 14;
-        for (int k = 0; k < axis->count[pixel]; k += 2) {
-            const int16_t *a = from + (size_t)k * width + x, *b = a + width;
-            for (int i = 0; i < RUN; i++) sum[i] += a[i] * weights[k] + b[i] * weights[k + 1];
-        }
-        for (int i = 0; i < RUN; i++) out[x + (size_t)i] = (int16_t)(sum[i] >> 15);
-    }
+    for (size_t x = 0; x < width; x += RUN) sum_numbers(from + x, width, weights, axis->count[pixel], out + x, 15);
 }
 
-INLINE uint8_t byte_of(int value) {
-    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+INLINE uint8_t byte_of(int16_t value) {
+    int16_t rounded = (int16_t)((value + 32) >> 6), low = rounded < 0 ? 0 : rounded;
+    return (uint8_t)(low > 255 ? 255 : low);
+}
+
+INLINE int16_t part(int16_t value, int16_t weight) {
+    int16_t four = (int16_t)(value * 4);
+    return (int16_t)((four * weight) >> 16);
 }
 
 /* JFIF's conversion, with 14 bits of fraction. */
-static void colours(const int16_t *const rows[3], int width, uint8_t *const out[3]) {
-    const int16_t *restrict luma = rows[0], *restrict blue = rows[1], *restrict red = rows[2];
-    uint8_t *restrict r = out[0], *restrict g = out[1], *restrict b = out[2];
+static __attribute__((noinline)) void convert(const int16_t *restrict luma, const int16_t *restrict blue, const int16_t *restrict red, int width,
+                                              uint8_t *restrict r, uint8_t *restrict g, uint8_t *restrict b) {
     for (int x = 0; x < width; x++) {
-        int y = luma[x] * 16384 + (1 << 19), cb = blue[x] - 128 * 64, cr = red[x] - 128 * 64;
-        r[x] = byte_of((y + 22970 * cr) >> 20);
-        g[x] = byte_of((y - 5638 * cb - 11700 * cr) >> 20);
-        b[x] = byte_of((y + 29032 * cb) >> 20);
+        int16_t y = luma[x], cb = (int16_t)(blue[x] - 128 * 64), cr = (int16_t)(red[x] - 128 * 64);
+        r[x] = byte_of((int16_t)(y + part(cr, 22970)));
+        g[x] = byte_of((int16_t)(y - part(cb, 5638) - part(cr, 11700)));
+        b[x] = byte_of((int16_t)(y + part(cb, 29032)));
     }
 }
 
+static void colours(const int16_t *const rows[3], int width, uint8_t *const out[3]) {
+    convert(rows[0], rows[1], rows[2], width, out[0], out[1], out[2]);
+}
+
 static void gray(const int16_t *row, int width, uint8_t *out) {
-    for (int x = 0; x < width; x++) out[x] = byte_of((row[x] + 32) >> 6);
+    for (int x = 0; x < width; x++) out[x] = byte_of(row[x]);
 }
 
 /* Writes 3 * width bytes. What `in` holds may be read 16 bytes further than that. */

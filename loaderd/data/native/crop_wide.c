@@ -2,6 +2,7 @@
 #include "crop.h"
 
 #ifdef HAS_WIDE
+#include <immintrin.h>
 #include <string.h>
 
 #ifdef __clang__
@@ -10,7 +11,8 @@
 #pragma GCC target("avx2,bmi,bmi2,lzcnt")
 #endif
 
-#include "crop_back.h"
+#define VECTORS
+#include "crop_back_wide.h"
 #include "crop_codes.h"
 #include "crop_weave.h"
 
