@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-DEADLINE_S = 60.0
+from system.site import DEADLINE_S, until
+
+__all__ = ["DEADLINE_S", "Place", "until"]
 
 MODULE = '''
-import os, signal, sys, time
+import os, select, signal, sys, time
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -26,8 +25,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class Numbers:
     """x, y and t are functions of the index. `bad`: indices that raise; `gate`: a file that must be there before it can be built."""
     def __init__(self, n=40, bad=(), crash=(), hang=(), gate=""):
+        end = time.monotonic() + 60
         while gate and not os.path.exists(os.path.join(HERE, gate)):
-            time.sleep(0.01)
+            assert time.monotonic() < end, "nobody made " + gate
+            select.select([], [], [], 0.01)
         self.n, self.bad, self.crash, self.hang = n, bad, crash, hang
     def __len__(self):
         return self.n
@@ -68,15 +69,6 @@ def pad(samples, rng):
 def prints(worker_id):
     print("init of", worker_id)
 '''
-
-
-def until(what: str, condition: Callable[[], Any]) -> Any:
-    """The condition's first true value; fails, saying what was waited for, after the deadline."""
-    end = time.monotonic() + DEADLINE_S
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {DEADLINE_S:.0f} s for: {what}"
-        select.select([], [], [], 0.01)
-    return value
 
 
 class Place:

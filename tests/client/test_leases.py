@@ -8,42 +8,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from client.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
+from client.holding import WAYS, content, cycle
 from loaderd_client import Loader
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
-
-
-def cycle(x: Any) -> list[Any]:
-    loop = [x]
-    loop.append(loop)
-    return loop
-
-
-WAYS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "a view of a view": lambda x: x[1:][:, 3:, 5:],
-    "numpy of it": lambda x: x.numpy()[1:],
-    "a detached one": lambda x: x.detach()[1:],
-    "another dtype's view": lambda x: x.view(torch.int8)[1:].view(torch.uint8),
-    "DLPack": lambda x: torch.from_dlpack(x)[1:],
-    "numpy's DLPack": lambda x: np.from_dlpack(x)[1:],
-    "a memoryview": lambda x: memoryview(x.numpy())[1:],
-    "its storage": lambda x: x.untyped_storage(),
-    "a cycle": lambda x: cycle(x[1:]),
-}
-
-
-def content(kept: Any) -> bytes:
-    if isinstance(kept, list):
-        kept = kept[0]
-    if isinstance(kept, torch.UntypedStorage):
-        return bytes(kept.tolist())
-    return np.asarray(kept).tobytes()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -23,6 +23,7 @@ from loaderd.drivers.lockfile import LockFile
 from loaderd_wire.codec import WIRE, frame, unframe
 from loaderd_wire.messages import PROTOCOL, Ask, Batch, Bye, Failure, Hello, Progress, Pulse, Rejected, Report, Segment, Starting, Welcome
 from loaderd_wire.slots import slot_layout
+from system.site import until
 
 DEADLINE_S = 20.0
 HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
@@ -53,11 +54,8 @@ class Served:
 
     def wait(self, part: str) -> Served:
         """Until the log has it."""
-        end = time.monotonic() + DEADLINE_S
-        while part not in self.text():
-            assert self.process.poll() is None, self.text()
-            assert time.monotonic() < end, self.text()
-            time.sleep(0.01)
+        until(f"{part!r} in the log", lambda: part in self.text() or self.process.poll() is not None)
+        assert part in self.text(), self.text()
         return self
 
     def connect(self) -> Line:
@@ -200,10 +198,7 @@ def test_a_client_is_admitted_with_its_memory_and_gets_batches(start: Any) -> No
 
 def test_clients_that_come_early_are_told_to_wait(start: Any) -> None:
     daemon = start("train", "late")
-    end = time.monotonic() + DEADLINE_S
-    while not os.path.exists(daemon.socket):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until("its socket", lambda: os.path.exists(daemon.socket))
     line = daemon.connect()
     line.send(HELLO)
     assert "late" in line.get(Starting).text
@@ -366,10 +361,7 @@ def test_a_second_signal_leaves_at_once(start: Any) -> None:
 
 def test_a_signal_while_it_starts_ends_it(start: Any) -> None:
     daemon = start("late")
-    end = time.monotonic() + DEADLINE_S
-    while not os.path.exists(daemon.socket + ".zmq"):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until("its socket for messages", lambda: os.path.exists(daemon.socket + ".zmq"))
     daemon.status()
     assert daemon.end() == 0
 

@@ -14,7 +14,7 @@ from loaderd_client import Loader, SampleError
 from system.site import Site, plain
 
 HEAD = """
-import ctypes, multiprocessing, os, re, signal, subprocess, sys, threading, time
+import ctypes, multiprocessing, os, re, select, signal, subprocess, sys, threading, time
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -35,7 +35,7 @@ def wait_for(name, seconds=50):
     while not os.path.exists(place(name)):
         if time.monotonic() > end:
             raise TimeoutError("nobody made " + name)
-        time.sleep(0.01)
+        select.select([], [], [], 0.01)
 """
 
 CONFIG = """

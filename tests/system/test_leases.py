@@ -8,13 +8,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from client.holding import WAYS, content, cycle
 from system.site import Site, take
 
 BIG = "\ndef big(sample, rng):\n    return {'x': np.full((128, 1024), sample['y'], np.uint8), 'y': sample['y']}\n"  # 1 MB a batch: never copied
@@ -31,33 +31,6 @@ def big(site: Site, n: int = 200) -> Site:
 
 def right(x: Any, y: Any) -> bool:
     return bool((np.asarray(x)[:, 0, 0] == np.asarray(y) % 256).all()) and bool((np.asarray(x) == np.asarray(x)[:, :1, :1]).all())
-
-
-WAYS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "a view of a view": lambda x: x[1:][:, 3:, 5:],
-    "numpy of it": lambda x: x.numpy()[1:],
-    "a detached one": lambda x: x.detach()[1:],
-    "another dtype's view": lambda x: x.view(torch.int8)[1:].view(torch.uint8),
-    "DLPack": lambda x: torch.from_dlpack(x)[1:],
-    "numpy's DLPack": lambda x: np.from_dlpack(x)[1:],
-    "a memoryview": lambda x: memoryview(x.numpy())[1:],
-    "its storage": lambda x: x.untyped_storage(),
-    "a cycle": lambda x: _cycle(x[1:]),
-}
-
-
-def _cycle(x: Any) -> Any:
-    loop = [x]
-    loop.append(loop)
-    return loop
-
-
-def content(kept: Any) -> bytes:
-    if isinstance(kept, list):
-        kept = kept[0]
-    if isinstance(kept, torch.UntypedStorage):
-        return torch.empty(0, dtype=torch.uint8).set_(kept).numpy().tobytes()
-    return np.asarray(kept).tobytes()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -150,7 +123,7 @@ def test_collection_in_the_middle_of_a_call_is_harmless(site: Site) -> None:
     try:
         for batch in loader:
             assert right(batch["x"], batch["y"])
-            _cycle(batch["x"])
+            cycle(batch["x"])
     finally:
         gc.set_threshold(*old)
 
