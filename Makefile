@@ -1,6 +1,6 @@
 # make demo   sets everything up in .venv and trains a small network through loaderd, killing things on the way
 # make test   sets everything up and runs what CI runs: format, lint, types, floors, tests
-# make bench  figures beside torch's DataLoader
+# make bench  figures beside torch's DataLoader, in five minutes
 # make storm  faults of every kind for MINUTES=30, every batch proven; SEED=n repeats one
 #
 # VENV=folder      where to install (default .venv)
@@ -34,7 +34,7 @@ test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(JOBS)
 
 bench: $(VENV)/.ready
-	@$(BIN)/python tests/bench/handoff.py
+	@$(BIN)/python tests/bench/run.py
 
 storm: $(VENV)/.ready
 	@PYTHONPATH=tests $(BIN)/python -m storm.run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

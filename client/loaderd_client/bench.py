@@ -1,8 +1,9 @@
 """A trainer that does nothing but take batches, and says as one line of JSON how it was served: `python -m loaderd_client.bench JSON`.
 
-The argument is {"make": "pkg.module:function" or null, "args": {...}, "seconds": S, "busy_s": B, "since_s": T}. What `make(**args)` returns
-is iterated over again and again; null makes a Loader with these arguments. busy_s: how long the trainer computes with each batch. since_s:
-when somebody asked for it, on the machine's monotonic clock. `loaderd bench` starts this.
+The argument is {"make": "pkg.module:function" or null, "args": {...}, "seconds": S, "busy_s": B, "pause_s": P, "since_s": T}. What `make(**args)`
+returns is iterated over again and again; null makes a Loader with these arguments. busy_s: how long the trainer computes with each batch;
+pause_s: how long something else does, such as a GPU. since_s: when somebody asked for it, on the machine's monotonic clock. `loaderd bench`
+starts this.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,11 +79,13 @@ def touch(batch: Any) -> tuple[int, int]:
     return rows, size
 
 
-def compute(seconds: float) -> None:
-    """Hold a core for so long, as a training step in Python would."""
-    end_s = time.thread_time() + seconds
-    while time.thread_time() < end_s:
+def compute(busy_s: float, pause_s: float) -> None:
+    """Hold a core for so long, as a training step in Python would, and leave it to others for so long."""
+    end_s = time.thread_time() + busy_s
+    while busy_s and time.thread_time() < end_s:
         pass
+    if pause_s:
+        time.sleep(pause_s)
 
 
 def children_s() -> float:
@@ -107,9 +111,11 @@ def threads_s(pid: int) -> float:
         return 0.0
 
 
-def measure(endless: Iterable[Any], seconds: float, busy_s: float = 0.0, since_s: float | None = None) -> dict[str, float]:
+def measure(
+    endless: Iterable[Any], seconds: float, busy_s: float = 0.0, pause_s: float = 0.0, since_s: float | None = None
+) -> dict[str, float]:
     """batches, rows, bytes a second; cpu_s: of this process, a batch, without what it computes; wrap_s: the part of it that isn't reading the
-    batch; children_s: of the processes it has, a batch. first_s: until the first batch; start_s: the same, since `since_s`; turn_s: from the
+    batch; children_s: of the processes it has, a batch. faults: its minor page faults, a batch. first_s: until the first batch; start_s: the same, since `since_s`; turn_s: from the
     end of an epoch to the next one's first batch, 0 if none ended. ready_p50_s, ready_p99_s: of a next() that finds its batch ready, after a
     pause; next_p50_s, next_p99_s: of the others, without any pause between them. begin_s, end_s: of the part without pauses, on the
     machine's monotonic clock. For seconds = 0 there is but one batch after the first, and nothing warms up."""
@@ -119,12 +125,12 @@ def measure(endless: Iterable[Any], seconds: float, busy_s: float = 0.0, since_s
     first_at_s = time.perf_counter()
     for _ in range(WARM_BATCHES if seconds else 0):
         touch(next(batches))
-        compute(busy_s)
+        compute(busy_s, pause_s)
         if time.perf_counter() - first_at_s > WARM_S:
             break
     waits: list[float] = []
     rows = size = 0
-    touched_s, others_s = 0.0, children_s()
+    touched_s, others_s, faults = 0.0, children_s(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     window_s, cpu_s = time.perf_counter(), time.process_time()
     at_s = window_s
     while not waits or at_s < window_s + seconds:
@@ -134,9 +140,10 @@ def measure(endless: Iterable[Any], seconds: float, busy_s: float = 0.0, since_s
         more = touch(batch)
         touched_s += time.thread_time() - thread_s
         rows, size = rows + more[0], size + more[1]
-        compute(busy_s)
+        compute(busy_s, pause_s)
         at_s = time.perf_counter()
     spent_s, cpu_s = at_s - window_s, time.process_time() - cpu_s - busy_s * len(waits)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
     others_s = children_s() - others_s
     ready = _ready(batches, max(PAUSE_S, 2 * spent_s / len(waits)), seconds / 2)
     return {
@@ -150,6 +157,7 @@ def measure(endless: Iterable[Any], seconds: float, busy_s: float = 0.0, since_s
         "cpu_s": cpu_s / len(waits),
         "wrap_s": (cpu_s - touched_s) / len(waits),
         "children_s": others_s / len(waits),
+        "faults": faults / len(waits),
         "first_s": first_at_s - begin_s,
         "start_s": first_at_s - (begin_s if since_s is None else since_s),
         "turn_s": median(batches.turns) if batches.turns else 0.0,
@@ -173,7 +181,7 @@ def _ready(batches: Iterator[Any], pause_s: float, seconds: float) -> list[float
 
 def main(text: str) -> int:
     asked = json.loads(text)
-    how = {name: asked[name] for name in ("seconds", "busy_s", "since_s") if name in asked}
+    how = {name: asked[name] for name in ("seconds", "busy_s", "pause_s", "since_s") if name in asked}
     if asked["make"] is None:
         output = "torch" if importlib.util.find_spec("torch") else "numpy"
         if output == "torch":

@@ -19,6 +19,33 @@ def faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
+def family(pids: Iterable[int]) -> set[int]:
+    """These processes and all that they, and those, have started."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = set(pids)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def pss_mb(pids: Iterable[int]) -> float:
+    """Proportional set size of these processes together: a page that n of them map counts once."""
+    total = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+    return total / 1024
+
+
 def wait_s(seconds: float) -> None:
     """A pause in a measurement (a trainer's own work), not a wait for anything."""
     time.sleep(seconds)
