@@ -26,8 +26,11 @@ def run(args: argparse.Namespace) -> int:
         _tell(args.ready_fd, f"ConfigError: {error}")
         raise
     from loaderd.daemon import Daemon
+    from loaderd.drivers.processes import keep_niceness
     from loaderd.engines.local import LocalPool
 
+    if args.embedded:
+        keep_niceness(os.getpid())  # the trainer's, which gave it a session of its own
     return Daemon(settings, plans, make_pool=LocalPool).run()
 
 

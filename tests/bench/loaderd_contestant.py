@@ -180,20 +180,8 @@ def serve(cfg: Config, ready: Callable[[], None]) -> None:
     if "embedded" in variant:
         ready()
         time.sleep(86400)  # this process has nothing to do until it is killed
-    with subprocess.Popen([sys.executable, "-m", "loaderd", "serve", str(config)]) as daemon:
+    with subprocess.Popen([sys.executable, "-m", "loaderd", "serve", str(config)]):
         ready()
-        if os.nice(0):
-            keep_niceness(daemon)
-
-
-def keep_niceness(daemon: subprocess.Popen[bytes]) -> None:
-    """A session of its own, such as the workers have, is scheduled as a group that knows nothing of our niceness."""
-    while daemon.poll() is None:
-        for pid in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split():
-            if os.getsid(int(pid)) == int(pid):
-                Path(f"/proc/{pid}/autogroup").write_text(str(os.nice(0)))
-                return
-        time.sleep(0.01)
 
 
 @contextmanager
