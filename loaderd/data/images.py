@@ -108,8 +108,7 @@ def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
     if len(head) < 33 or head[12:16] != b"IHDR":
         raise ImageError("damaged PNG: it has no header")
     allowed(int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big"))
-    if b"IEND" not in bytes(data[-64:]) and bytes(data).rfind(b"IEND") < 0:
-        raise ImageError(f"truncated PNG: {len(data)} bytes without an end")
+    _walk_png(data)
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:
@@ -119,6 +118,18 @@ def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
     if mode == "gray":
         return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)[:, :, np.newaxis]
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+
+
+def _walk_png(data: bytes | memoryview) -> None:
+    """Raises ImageError unless every chunk lies within the data, up to the last one: OpenCV takes memory for what a chunk says it is long,
+    which in a file of a hundred bytes may be 4 GB, and says nothing of an end that is missing."""
+    at = len(PNG)
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if data[at + 4 : at + 8] == b"IEND":
+            return
+        at += 12 + size
+    raise ImageError(f"truncated or damaged PNG: its parts need more than its {len(data)} bytes")
 
 
 def _formats() -> list[str]:
