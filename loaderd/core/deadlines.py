@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from loaderd.core.actions import Action, Dump, Kill
 from loaderd.core.events import Seen
+from loaderd.core.jobs import Stage
 from loaderd.core.pool import Life, Pool, Worker
 
 DUMP_S = 0.2  # between the dump of a worker's stacks and its kill
 LOOK_S, LOOK_MIN_S = 0.25, 0.02
+OPEN_FACTOR = 10  # building a dataset, or its index, takes longer than a sample
 
 
 class Deadlines:
@@ -51,7 +53,9 @@ class Deadlines:
         return actions, stuck
 
     def _judge(self, pool: Pool, w: Worker, now_s: float) -> list[Action]:
-        if w.quiet_s <= self.sample_timeout_s:
+        _, row, stage = w.stamp
+        limit_s = self.sample_timeout_s * (OPEN_FACTOR if stage is Stage.OPEN else 1)
+        if w.quiet_s <= limit_s:
             return []
         if not w.suspect:
             w.suspect = True  # the next look decides: what was seen may be old
@@ -61,8 +65,7 @@ class Deadlines:
             return [Dump(w.worker)]
         if now_s - w.dumped_s < DUMP_S:
             return []
-        _, row, stage = w.stamp
-        return [self._kill(pool, w, now_s, f"row {row} has been in {stage.name.lower()} for over {self.sample_timeout_s:g} s")]
+        return [self._kill(pool, w, now_s, f"row {row} has been in {stage.name.lower()} for over {limit_s:g} s")]
 
     def _kill(self, pool: Pool, w: Worker, now_s: float, why: str) -> Kill:
         pool.killed(w.worker, now_s)

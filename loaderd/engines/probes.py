@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderd.core.blame import OUTSIDE_DEATHS
+from loaderd.core.deadlines import OPEN_FACTOR
 from loaderd.core.jobs import Stage, unstamp
 from loaderd.drivers import processes
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.orders import OpenFault, Probe, StreamFacts
 from loaderd.engines.hand import Death, Hand
 from loaderd_wire.errors import ProtocolError
-
-OPEN_FACTOR = 10  # building an index takes longer than a sample
 
 
 class Prober:

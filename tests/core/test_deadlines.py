@@ -93,6 +93,12 @@ def test_a_row_that_hangs_a_collated_batch_is_left_out() -> None:
     assert house.take().filled == 7
 
 
+def test_a_dataset_that_is_being_built_may_take_as_long_in_a_job_as_it_may_where_it_is_first_opened() -> None:
+    house = stuck_house()
+    assert 100.0 < hang(house, 1, 0, Stage.OPEN) < 102.0
+    assert "row 0 has been in open for over 100 s" in house.of(Kill)[-1].why
+
+
 def test_a_worker_that_moves_is_left_alone_however_slow() -> None:
     house = stuck_house()
     for row in range(8):
