@@ -109,6 +109,7 @@ class Template:
         self.doing = ""
         self.doing_s = 0.0
         self._dump_fd = -1
+        self._dumped_s = -DUMP_S
 
     @property
     def pid(self) -> int:
@@ -126,7 +127,10 @@ class Template:
 
     def dump(self, then: Callable[[str], None]) -> Timer:
         """then(text): called later with the stacks of one that is not ready yet, "" where there are none."""
-        if self._pidfd >= 0 and not self.ready and processes.catches(self.pid, processes.DUMP_SIGNAL):
+        now_s = self._loop.now_s()
+        asked = now_s - self._dumped_s < DUMP_S  # for another worker that waits: these signals queue, and each would write
+        if self._pidfd >= 0 and not self.ready and not asked and processes.catches(self.pid, processes.DUMP_SIGNAL):
+            self._dumped_s = now_s
             os.ftruncate(self._dump_fd, 0)
             os.lseek(self._dump_fd, 0, os.SEEK_SET)
             processes.send_signal(self._pidfd, processes.DUMP_SIGNAL)

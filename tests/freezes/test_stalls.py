@@ -320,6 +320,7 @@ def test_a_slow_import_after_a_template_was_killed_is_named_with_its_module_and_
     assert re.search(named, error)
     assert "workers are starting" in line
     assert re.search(r"its stacks \d+\.\d s ago:\n(.*\n)* +File .*mine\.py\", line \d+ in slowly\n", error)
+    assert all(w["stack"].count("most recent call first") == 1 for w in site.status()["workers"])
     assert re.search(named, site.status()["sessions"][0]["story"])
     shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
     assert re.search(r"starting .* importing mine \(dataset of stream 'train'\), +\d+\.\d s", shown)
