@@ -41,7 +41,7 @@ class Bulk:
         return self._fits(self._source.values([index])[0])
 
     def _fits(self, value: memoryview | None) -> bool:
-        return value is not None and len(value) == self._size and value[: len(self._start)] == self._start
+        return value is not None and len(value) == self._size and value[: len(self._start)].tobytes() == self._start
 
     def write(self, indices: np.ndarray, arrays: Mapping[str, np.ndarray]) -> bool:
         """Row i of each array (of its field's dtype, [n, *shape], contiguous; any of the fields) becomes sample indices[i]'s (int64[n]).
@@ -80,11 +80,17 @@ class Bulk:
         return True
 
     def _one_by_one(self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]) -> bool:
-        for row, value in enumerate(values):
-            if value is None or not self._fits(value):
-                return False
-            for target, at, length in targets:
-                target[row] = np.frombuffer(value, np.uint8, length, at)
+        size, begin, head = self._size, self._start, len(self._start)
+        good = [value for value in values if value is not None and len(value) == size and value[:head].tobytes() == begin]
+        if len(good) != len(values):
+            return False
+        for target, at, length in targets:
+            if length < LARGE:
+                target[...] = np.frombuffer(b"".join([value[at : at + length] for value in good]), np.uint8).reshape(target.shape)
+                continue
+            to, places = memoryview(target.reshape(-1)), range(0, len(good) * length, length)
+            for to_at, value in zip(places, good, strict=True):  # between two memoryviews it is one memcpy, and little else
+                to[to_at : to_at + length] = value[at : at + length]
         return True
 
 
