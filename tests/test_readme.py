@@ -98,5 +98,29 @@ def test_every_argument_and_file_that_it_names_exists() -> None:
         assert (ROOT / name).exists(), name
 
 
+def rows(text: str, begin: str) -> list[list[str]]:
+    """The cells of a table's rows that begin so."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if re.match(begin, line)]
+
+
+def test_what_is_said_of_dataloader_is_what_was_recorded() -> None:
+    record: dict[str, list[list[str]]] = {}
+    for situation, *sides in rows((ROOT / "tests" / "freezes" / "README.md").read_text(), r"\| S\d+ [^|]+\|[^|]*batches"):
+        record.setdefault(situation.split()[0], []).append([situation, *sides])
+    assert set(record) == {f"S{n}" for n in range(1, 27)}
+    told: list[str] = []
+    for seeds, what, *sides in rows(TEXT, r"\| S\d+[, |]"):
+        for seed in seeds.split(", "):
+            told.append(seed)
+            for _, *seen in record[seed]:
+                for said, was in zip(sides, seen, strict=True):
+                    assert ("stands still" in said) == ("stands still" in was), seed
+                    assert not said.startswith("ends") or "then it ends" in was, seed
+                    assert not said.startswith("all batches") or re.match(r"all [\d,]+ batches", was), seed
+        known = set(re.findall(r"[\d.,]*\d", str([record[seed] for seed in seeds.split(", ")]))) | {"48", "200"}
+        assert set(re.findall(r"[\d.,]*\d", f"{what} {sides}")) <= known, seeds
+    assert sorted(told) == sorted(record)
+
+
 def test_no_placeholder_is_left() -> None:
     assert "@@" not in TEXT

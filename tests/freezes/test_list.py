@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from freezes.torch_side import CASES as CASES_TRIED
+
 HERE = Path(__file__).parent
 TEXT = (HERE / "README.md").read_text()
 CASES = [
@@ -100,6 +102,14 @@ def test_every_case_has_its_line() -> None:
         for letter, first, last in re.findall(r"([A-Z])(\d+)(?: to [A-Z](\d+))?", line):
             listed |= {f"{letter}{n}" for n in range(int(first), int(last or first) + 1)}
     assert listed == set(CASES)
+
+
+def test_every_account_has_been_tried_under_dataloader() -> None:
+    _, _, beside = TEXT.partition("## Beside torch's DataLoader")
+    tried = re.findall(r"^\| (S\d+) ", beside, re.M)
+    assert set(tried) == {f"S{n}" for n in range(1, 27)}
+    recorded = re.findall(r"^\| ([A-Z]\d+ .*?) \|", beside.partition("## Public reports")[0], re.M)
+    assert sorted(recorded) == sorted(case.name for case in CASES_TRIED)
 
 
 def test_no_placeholder_is_left() -> None:
