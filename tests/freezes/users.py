@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loaderd_client import Loader, SampleError
-from system.site import Site, plain
+from system.site import TOP, Site, plain
 
 HEAD = """
 import ctypes, multiprocessing, os, re, select, signal, subprocess, sys, threading, time
@@ -38,19 +38,13 @@ def wait_for(name, seconds=50):
         select.select([], [], [], 0.01)
 """
 
-CONFIG = """
-[daemon]
-socket = "d.sock"
-{daemon}
-[workers]
-num_workers = {workers}
-sample_timeout_s = {timeout}
-{pool}
-[streams.train]
-{source}
+CONFIG = (
+    TOP
+    + """{source}
 batch_size = {batch}
 {stream}
 """
+)
 
 
 def bring(

@@ -57,7 +57,7 @@ def augment(sample, rng):
     return sample
 """
 
-CONFIG = """
+TOP = """
 [daemon]
 socket = "d.sock"
 {daemon}
@@ -66,7 +66,11 @@ num_workers = {workers}
 sample_timeout_s = {timeout}
 {pool}
 [streams.train]
-dataset = "mine:Numbers"
+"""
+
+CONFIG = (
+    TOP
+    + """dataset = "mine:Numbers"
 batch_size = 8
 shuffle = true
 seed = 7
@@ -75,6 +79,7 @@ seed = 7
 call = "mine:augment"
 {more}
 """
+)
 
 
 def until(what: str, condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
