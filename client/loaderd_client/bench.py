@@ -25,7 +25,7 @@ import numpy as np
 from loaderd_client.loader import Loader
 from loaderd_wire.errors import LoaderdError
 
-WARM_BATCHES, WARM_S = 16, 2.0
+WARM_BATCHES, WARM_S = 16, 1.0
 PAUSE_S = 0.03  # between two calls that find a batch ready
 READY_CALLS = 60
 PAGE = 4096

@@ -1,6 +1,6 @@
 """loaderd beside torch's DataLoader, all workloads in one run: `make bench`, or
 
-    python tests/bench/run.py [--rounds 3] [--seconds 1.5] [--only WORD] [--json FILE] [--small]
+    python tests/bench/run.py [--rounds 3] [--seconds 1.2] [--only WORD] [--json FILE] [--small]
 
 In each round both sides of every workload are measured once, in turn; figures are medians over the rounds, with the least and the most. The
 ratio says how many times better loaderd is. Prints a table; asserts nothing about time.
@@ -157,7 +157,7 @@ def times(ratio: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=1.2, help="of each measurement")
     parser.add_argument("--only", default="", metavar="WORD", help="workloads whose title has it")
     parser.add_argument("--json", metavar="FILE", help="every single figure, too")
     parser.add_argument("--small", action="store_true", help="little data: whether it works, not how fast")
