@@ -113,41 +113,61 @@ static void flat(const Component *c, int dc, uint8_t *out) {
     for (int x = 0; x < c->size; x++, out += c->stride) memset(out, value, (size_t)c->size);
 }
 
-INLINE int one_block(Reader *r, Component *c, int *dc, uint8_t *out) {
+/* A block of an MCU: whose it is, and where in the MCU. */
+typedef struct {
+    Component *component;
+    int part, x, y;  /* y, x: samples */
+} Place;
+
+/* A block's coefficients to `block`, which is all zero (NULL: nobody wants them). Returns as `others`. */
+INLINE int coefficients(Reader *r, const Component *c, int *dc, int16_t *block) {
     if (difference(r, c->dc, dc)) return DAMAGED;
-    if (!out) return others(r, c->ac, NULL, NULL);
-    if (c->size == 1) {
-        flat(c, (int16_t)(*dc * c->quantisation[0]), out);
-        return others(r, c->ac, NULL, NULL);
-    }
-    int16_t block[64] __attribute__((aligned(32)));
-    memset(block, 0, sizeof block);
+    if (!block) return others(r, c->ac, NULL, NULL);
     block[0] = (int16_t)(*dc * c->quantisation[0]);
-    int last = others(r, c->ac, c->quantisation, block);
-    if (last <= 0) {
-        if (!last) flat(c, block[0], out);
-        return last;
-    }
-    if (c->size == 8) back_8(block, out, c->stride);
+    return c->size == 1 ? others(r, c->ac, NULL, NULL) : others(r, c->ac, c->quantisation, block);
+}
+
+/* last: the place of the last coefficient that isn't zero, or of a later one. */
+INLINE void samples(const Component *c, const int16_t *block, int last, uint8_t *out) {
+    if (last == 0 || c->size == 1) flat(c, block[0], out);
+    else if (c->size == 8) back_8(block, out, c->stride);
     else if (c->size == 4) back_4(block, out, c->stride);
     else back_2(block, out, c->stride);
+}
+
+static int places_of(Jpeg *j, Place *places) {
+    int count = 0;
+    for (int i = 0; i < j->components; i++) {
+        Component *c = &j->component[i];
+        for (int k = 0; k < c->across * c->down; k++) places[count++] = (Place){c, i, k % c->across * c->size, k / c->across * c->size};
+    }
+    return count;
+}
+
+/* An MCU that nobody wants. */
+INLINE int pass_over(Reader *r, const Place *places, int count, int dc[3]) {
+    for (int i = 0; i < count; i++) {
+        if (coefficients(r, places[i].component, &dc[places[i].part], NULL) < 0) return DAMAGED;
+    }
     return 0;
 }
 
-/* One MCU; `wanted`: its samples go to the planes. */
-INLINE int one_mcu(Jpeg *j, Reader *r, int column, int row, int wanted, int dc[3]) {
-    for (int i = 0; i < j->components; i++) {
-        Component *c = &j->component[i];
-        for (int y = 0; y < c->down; y++) {
-            for (int x = 0; x < c->across; x++) {
-                uint8_t *out = NULL;
-                if (wanted && c->plane) {
-                    size_t across = (size_t)((column - j->left) * c->across + x), down = (size_t)((row - j->top) * c->down + y);
-                    out = c->plane + across * (size_t)c->size * c->stride + down * (size_t)c->size;
-                }
-                if (one_block(r, c, &dc[i], out) < 0) return DAMAGED;
-            }
-        }
+/* An MCU whose samples go to the planes. All of its coefficients come before all samples: a vector read right after its parts were
+ * written has to wait for them. */
+INLINE int one_mcu(const Jpeg *j, Reader *r, const Place *places, int count, int column, int row, int dc[3]) {
+    int16_t blocks[6][64] __attribute__((aligned(32)));
+    int last[6];
+    memset(blocks, 0, (size_t)count * sizeof blocks[0]);
+    for (int i = 0; i < count; i++) {
+        const Component *c = places[i].component;
+        last[i] = coefficients(r, c, &dc[places[i].part], c->plane ? blocks[i] : NULL);
+        if (last[i] < 0) return DAMAGED;
+    }
+    for (int i = 0; i < count; i++) {
+        const Component *c = places[i].component;
+        if (!c->plane) continue;
+        size_t x = (size_t)((column - j->left) * c->across * c->size + places[i].x), y = (size_t)((row - j->top) * c->down * c->size + places[i].y);
+        samples(c, blocks[i], last[i], c->plane + x * c->stride + y);
     }
     return 0;
 }
@@ -174,10 +194,12 @@ static const uint8_t *unstuffed(const uint8_t *from, const uint8_t *end, uint8_t
 static int stretch(Jpeg *j, const uint8_t *begin, const uint8_t *end, int first, int last, int enough) {
     Reader r = {begin, 0, 0};
     int dc[3] = {0, 0, 0}, wide = j->mcu_columns, mcu = first;
-    int row = first / wide, column = first % wide;
+    Place places[6];
+    int row = first / wide, column = first % wide, count = places_of(j, places);
     for (; mcu < last && mcu < enough; mcu++) {
         int wanted = row >= j->top && column >= j->left && column < j->right;
-        if (one_mcu(j, &r, column, row, wanted, dc) || r.at > end + 16) return DAMAGED;
+        int error = wanted ? one_mcu(j, &r, places, count, column, row, dc) : pass_over(&r, places, count, dc);
+        if (error || r.at > end + 16) return DAMAGED;
         if (++column == wide) column = 0, row++;
     }
     ptrdiff_t left = (end - r.at) * 8 + r.count;
