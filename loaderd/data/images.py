@@ -105,7 +105,7 @@ def _second_try(data: bytes | memoryview, mode: str, first: str) -> np.ndarray:
 
 def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
     head = bytes(data[:33])
-    if len(head) < 33 or head[12:16] != b"IHDR":
+    if len(head) < 33 or head[8:16] != b"\0\0\0\rIHDR":
         raise ImageError("damaged PNG: it has no header")
     allowed(int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big"))
     _walk_png(data)
@@ -126,7 +126,7 @@ def _walk_png(data: bytes | memoryview) -> None:
     at = len(PNG)
     while at + 8 <= len(data):
         size = int.from_bytes(data[at : at + 4], "big")
-        if data[at + 4 : at + 8] == b"IEND":
+        if data[at + 4 : at + 8] == b"IEND" and size == 0:
             return
         at += 12 + size
     raise ImageError(f"truncated or damaged PNG: its parts need more than its {len(data)} bytes")
