@@ -78,9 +78,20 @@ def look(data: Data) -> tuple[int, int] | None:
     return (int(out[0]), int(out[1])) if found.loaderd_crop_look(_address(stored), len(stored), _address(out)) == 0 else None
 
 
-def crop(data: Data, rows: Span, columns: Span, eighths: int, levels: np.ndarray | None, out: np.ndarray, *, planar: bool = False) -> bool:
+def crop(
+    data: Data,
+    rows: Span,
+    columns: Span,
+    eighths: int,
+    levels: np.ndarray | None,
+    out: np.ndarray,
+    *,
+    planar: bool = False,
+    plain: bool = False,
+) -> bool:
     """Writes the pixels to `out`: height x width x channels (channels first if planar), contiguous; channels 1 (luma) or 3 (RGB). uint8, or
     with levels (float32, channels x 256) float32: the level of each byte. eighths: the scale at which the JPEG is decoded.
+    plain: by the code for any machine, which gives the same.
 
     False if the JPEG is damaged or can't be read here: then `out` may hold anything. The same plan gives the same bytes whether the JPEG
     has an index of tiles or not.
@@ -90,7 +101,7 @@ def crop(data: Data, rows: Span, columns: Span, eighths: int, levels: np.ndarray
         return False
     stored = np.frombuffer(data, np.uint8)
     form = (BYTES_LAST if levels is None else FLOATS_LAST) + planar
-    plan = PLAN.pack(*rows, *columns, eighths, out.shape[0 if planar else 2], form, 0)
+    plan = PLAN.pack(*rows, *columns, eighths, out.shape[0 if planar else 2], form, plain)
     table = 0 if levels is None else _address(levels)
     room = _scratch.room
     while True:

@@ -85,6 +85,14 @@ def evaluated(data: bytes) -> np.ndarray:
     return np.asarray(image.crop((left, top, left + 224, top + 224)))
 
 
+@pytest.fixture(params=["swift", "without"])
+def means(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the extension, where it has been built, and without."""
+    if request.param == "without":
+        monkeypatch.setattr(swift, "library", lambda: None)
+
+
+@pytest.mark.usefixtures("means")
 @pytest.mark.parametrize(("height", "width", "draws"), [(375, 500, 25), (1200, 1600, 12), (500, 333, 12)])
 def test_the_training_recipe_is_close_to_pillows(height: int, width: int, draws: int) -> None:
     figures = []
@@ -96,6 +104,7 @@ def test_the_training_recipe_is_close_to_pillows(height: int, width: int, draws:
     assert min(figures) >= 38
 
 
+@pytest.mark.usefixtures("means")
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 375), (333, 500), (1200, 1600), (257, 300), (768, 1024)])
 def test_the_evaluation_recipe_is_close_to_torchvisions(height: int, width: int) -> None:
     figures = [psnr(made(look(data, "rgb"), EVAL), evaluated(data)) for data in photos(height, width)]
@@ -120,6 +129,7 @@ def chance(draw: random.Random, height: int, width: int) -> Steps:
     )
 
 
+@pytest.mark.usefixtures("means")
 @pytest.mark.parametrize("mode", ["rgb", "gray"])
 @pytest.mark.parametrize(("height", "width"), [(75, 118), (61, 205), (240, 256), (700, 500)])
 def test_a_result_does_not_depend_on_whether_the_jpeg_has_tiles(height: int, width: int, mode: str) -> None:
