@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -12,11 +10,6 @@ from statistics import median
 def cpu_s(pid: int) -> float:
     """Seconds of CPU of a process's first thread and its others, to the nanosecond."""
     return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
-
-
-def faults() -> int:
-    """Minor page faults of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def family(pids: Iterable[int]) -> set[int]:
@@ -44,11 +37,6 @@ def pss_mb(pids: Iterable[int]) -> float:
             continue
         total += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
     return total / 1024
-
-
-def wait_s(seconds: float) -> None:
-    """A pause in a measurement (a trainer's own work), not a wait for anything."""
-    time.sleep(seconds)
 
 
 def spread(values: Sequence[float]) -> str:
