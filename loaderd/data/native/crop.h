@@ -23,7 +23,8 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { OTHER = -1, DAMAGED = -2 };
-enum { FAST = 11, DC_FAST = 8, PADDING = 640 };  /* PADDING: more than a block takes, so that reading it can't leave the buffer */
+enum { FAST = 11, DC_FAST = 8 };
+enum { PADDING = 1536 };  /* more than an MCU takes (6 blocks, 64 times at most 31 bits each), so that reading it can't leave the buffer */
 
 /* An entry of `fast` says of the bits that come next: how many the code and its coefficient take, how many the coefficient, and by how many
  * coefficients it moves on. 0: a longer code. END, as a move: no more coefficients. */
