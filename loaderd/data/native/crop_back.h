@@ -39,6 +39,12 @@ INLINE void transpose_8(V8 v[8]) {
     }
 }
 
+/* What 16 bits can't hold is brought to what they can, as instructions for 16 bits do: only damaged or odd files come to it. */
+INLINE V8 held(V8 v) {
+    V8 over = v > 32767, under = v < -32768;
+    return (v & ~(over | under)) | (over & 32767) | (under & -32768);
+}
+
 /* One pass over eight lines at once; what comes out has `shift` bits too many, which are rounded away. */
 INLINE void pass_8(V8 x[8], int shift) {
     V8 both = (x[2] + x[6]) * 4433, half = (V8){} + (1 << (shift - 1));
@@ -63,6 +69,7 @@ static void back_8(const int16_t *block, uint8_t *out, size_t stride) {
         x[i] = __builtin_convertvector(row, V8);
     }
     pass_8(x, BITS - EXTRA);
+    for (int i = 0; i < 8; i++) x[i] = held(x[i]);
     transpose_8(x);
     pass_8(x, BITS + EXTRA + 3);
     for (int i = 0; i < 8; i++) {
@@ -102,6 +109,7 @@ static void back_4(const int16_t *block, uint8_t *out, size_t stride) {
     PASS_4(V8, x, BITS - EXTRA + 1);
     V4 low[4], high[4];
     for (int i = 0; i < 4; i++) {
+        x[i] = held(x[i]);
         memcpy(&low[i], &x[i], sizeof low[i]);
         memcpy(&high[i], (const char *)&x[i] + sizeof high[i], sizeof high[i]);
     }
