@@ -8,7 +8,7 @@ static const uint8_t NATURAL[80] = {
     35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 };
 
-/* Bits of a stretch of the scan from which stuffed zeros have been taken out. Behind its end lie PADDING zeros. */
+/* Bits of a stretch of the scan from which stuffed zeros have been taken out. Behind its end lie a few zeros, in PADDING bytes that may be read. */
 typedef struct {
     const uint8_t *at;
     uint64_t bits;  /* the next ones, from the top */
@@ -181,7 +181,7 @@ static const uint8_t *unstuffed(const uint8_t *from, const uint8_t *end, uint8_t
         memcpy(to, from, length);
         to += length;
         if (mark[1] != 0) {
-            memset(to, 0, PADDING);
+            memset(to, 0, 64);
             *to_end = to;
             return mark;
         }
