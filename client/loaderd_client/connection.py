@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from typing import Any
 
 import zmq
@@ -15,7 +14,7 @@ from loaderd_wire.errors import ProtocolError
 from loaderd_wire.paths import MESSAGES
 
 # Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
-EVENTS, POLLIN, NOBLOCK = map(int, (zmq.EVENTS, zmq.POLLIN, zmq.NOBLOCK))
+POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 FROM_DAEMON = (m.Batch, m.Pulse, m.Failure)
 ON_CONTROL = (m.Segment, m.Bye)
 
@@ -31,10 +30,8 @@ class Connection:
         self._dealer.setsockopt(zmq.LINGER, 0)
         self._dealer.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
         self._dealer.connect(f"ipc://{path}{MESSAGES}")
-        # The dealer's descriptor is edge-triggered: before each sleep the dealer itself is asked.
-        self._poll = select.poll()
-        self._poll.register(int(self._dealer.getsockopt(zmq.FD)), select.POLLIN)
-        self._poll.register(control.fileno(), select.POLLIN)
+        self._messages: list[tuple[Any, int]] = [(self._dealer, POLLIN)]
+        self._both: list[tuple[Any, int]] = [(self._dealer, POLLIN), (control.fileno(), POLLIN)]
         self.lost = False  # in a forked child: another process's
         forks.watch(self)
 
@@ -48,7 +45,7 @@ class Connection:
     def received(self) -> list[Any]:
         """Batches, pulses and failures of this session that are here now. Raises ProtocolError."""
         messages: list[Any] = []
-        while self._readable():
+        while zmq.zmq_poll(self._messages, 0):  # half the price of asking for EVENTS, and a tenth of zmq.Again
             message = WIRE.decode(self._dealer.recv(NOBLOCK))
             if not isinstance(message, FROM_DAEMON):
                 raise ProtocolError(f"the daemon sent {type(message).__name__} on the messages socket")
@@ -65,13 +62,9 @@ class Connection:
         return messages
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleeps until something arrives on either socket, perhaps for nothing; True if it is the control socket."""
-        control = self.control.fileno()
-        ready = self._poll.poll(0 if self._readable() else max(1, int(timeout_s * 1000)))
-        return any(fd == control for fd, _ in ready)
-
-    def _readable(self) -> bool:
-        return int(self._dealer.getsockopt(EVENTS)) & POLLIN != 0
+        """Sleeps until something arrives on either socket; True if it is the control socket."""
+        ready = zmq.zmq_poll(self._both, max(1, int(timeout_s * 1000)))
+        return any(which is not self._dealer for which, _ in ready)
 
     def close(self) -> None:
         if self.lost:

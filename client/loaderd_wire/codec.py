@@ -11,7 +11,7 @@ import struct
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, make_dataclass
 from typing import Any
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
@@ -58,11 +58,11 @@ def _of(kind: type[Any]) -> Check:
 def _array(value: Any) -> list[Any]:
     if type(value) is not list:
         raise ProtocolError(f"expected an array, not {_show(value)}")
-    return typing.cast("list[Any]", value)
+    return value  # pyright: ignore[reportUnknownVariableType] - of whatever it holds
 
 
 def _many(item: Check) -> Check:
-    return lambda value: tuple(map(item, _array(value)))
+    return lambda value: tuple(map(item, _array(value))) if value else tuple(_array(value))
 
 
 def _wholes(value: Any) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class Codec:
 
     def encode(self, message: Any) -> bytes:
         """The bytes of a message. Raises ProtocolError when it would be larger than MAX_MESSAGE."""
-        cls: type[Any] = typing.cast("type[Any]", type(message))
+        cls = typing.cast("type[Any]", type(message))
         body = (self._code_of[cls], *self._values[cls](message))
         # A path or a user's message may hold lone surrogates (surrogateescape); they arrive spelled out, never as an error.
         data = _packb(body, default=self._plain, unicode_errors="backslashreplace")
@@ -126,7 +126,8 @@ class Codec:
         return check(body)
 
     def _plain(self, value: Any) -> Any:
-        values = self._values.get(typing.cast("type[Any]", type(value)))
+        cls = typing.cast("type[Any]", type(value))
+        values = self._values.get(cls)
         if values is None:
             raise TypeError(f"{value!r} cannot be sent")
         return values(value)
@@ -140,6 +141,7 @@ class Codec:
         plain = tuple(PLAIN.get(hints[f.name], list) for f in fields(cls))
         wholes = _picker([i for i, kind in enumerate(plain) if kind is int])
         others = [(i, checks[i]) for i, kind in enumerate(plain) if kind is list]
+        make = _maker(cls)
 
         def check(value: Any) -> Any:
             values = _array(value)
@@ -148,7 +150,7 @@ class Codec:
                 if not numbers or (min(numbers) >= 0 and max(numbers) <= MAX_INT):
                     for i, one in others:
                         values[i] = one(values[i])
-                    return cls(*values)
+                    return make(values)
             if len(values) != len(checks):
                 raise ProtocolError(f"expected the {len(checks)} fields of {cls.__name__}, not {len(values)}")
             return cls(*[c(v) for c, v in zip(checks, values, strict=True)])
@@ -174,6 +176,22 @@ class Codec:
         if origin is types.UnionType and args[1] is type(None):
             return _maybe(self._check_for(args[0]))
         raise TypeError(f"no check for {hint!r}")
+
+
+def _maker(cls: type[Any]) -> Callable[[list[Any]], Any]:
+    """A record of this class with these values. A frozen dataclass sets each of its fields by way of object.__setattr__, which takes most
+    of the time of a message; so a twin that is not frozen is filled, and then becomes what it is to be.
+    """
+    twin: Any = make_dataclass(cls.__name__, [f.name for f in fields(cls)], slots=True)
+    if hasattr(cls, "__post_init__") or twin.__slots__ != getattr(cls, "__slots__", None):
+        return lambda values: cls(*values)
+
+    def make(values: list[Any]) -> Any:
+        record = twin(*values)
+        record.__class__ = cls
+        return record
+
+    return make
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

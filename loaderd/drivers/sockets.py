@@ -25,7 +25,7 @@ HANDSHAKE_MS = 2000
 MAX_NAMED = 4  # peers that are named in the log within a minute: each connection is another one
 TIDY_S = 1.0  # after garbage: ZeroMQ's engines of peers that came and went leave holes all over the heap
 # Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
-NOBLOCK, MORE, RCVMORE, EVENTS, POLLIN = map(int, (zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE, zmq.RCVMORE, zmq.EVENTS, zmq.POLLIN))
+NOBLOCK, MORE, POLLIN = map(int, (zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE, zmq.POLLIN))
 
 _trim: Callable[[int], object] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)  # glibc's; musl does not need it
 
@@ -75,6 +75,7 @@ class Messages:
                 raise OSError(error.errno, f"ZeroMQ: {error.strerror}", path) from None
             raise
         self._fd: int = self._socket.getsockopt(zmq.FD)
+        self._asked = [(self._socket, POLLIN)]
         # The descriptor is edge-triggered: it only wakes the loop, `_pump` then asks before each sleep what there is.
         loop.watch(self._fd, _nothing)
         loop.before_sleep(self._pump)
@@ -156,17 +157,20 @@ class Messages:
         return not self._socket.closed and self._readable()
 
     def _readable(self) -> bool:
-        return int(self._socket.getsockopt(EVENTS)) & POLLIN != 0
+        return bool(zmq.zmq_poll(self._asked, 0))  # half the price of asking for EVENTS
 
     def _collect(self) -> bool:
         """Receive into `_news`, which has the latest of each session: a Progress is absolute. True if that was all there is."""
         for _ in range(RECEIVES):
             if not self._readable():
                 return True
-            frames = [self._socket.recv(NOBLOCK), self._socket.recv(NOBLOCK)]  # behind a peer's routing id there is always something
-            while self._socket.getsockopt(RCVMORE):
-                frames.append(self._socket.recv(NOBLOCK))
-            progress = self._understood(frames)
+            peer = self._socket.recv(NOBLOCK)
+            frame = self._socket.recv(NOBLOCK, copy=False)  # behind a peer's routing id there is always something
+            frames = [frame.bytes]
+            while frame.more:
+                frame = self._socket.recv(NOBLOCK, copy=False)
+                frames.append(frame.bytes)
+            progress = self._understood(peer, frames)
             if progress is None:
                 continue
             before = self._news.pop(progress.session, None)
@@ -175,13 +179,12 @@ class Messages:
             self._news[progress.session] = progress
         return False
 
-    def _understood(self, frames: list[bytes]) -> Progress | None:
+    def _understood(self, peer: bytes, frames: list[bytes]) -> Progress | None:
         """A Progress with its session's token, whose route is known from now on; else None."""
-        peer = frames[0]
         try:
-            if len(frames) != 2:
-                raise ProtocolError(f"{len(frames) - 1} frames")
-            progress = WIRE.decode(frames[1])
+            if len(frames) != 1:
+                raise ProtocolError(f"{len(frames)} frames")
+            progress = WIRE.decode(frames[0])
             if not isinstance(progress, Progress):
                 raise ProtocolError(f"{type(progress).__name__} is not a client's to say here")
             route = self._routes.get(progress.session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import types
 import typing
-from dataclasses import fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass
 from typing import Any
 
 import msgpack
@@ -99,6 +99,15 @@ def test_every_message_arrives_as_it_was_sent(message: m.Message) -> None:
     buffer = bytearray(frame(message) + b"\x00")
     assert unframe(buffer) == message
     assert buffer == b"\x00"
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_what_has_arrived_is_a_frozen_record_like_any_other(example: m.Message) -> None:
+    arrived = WIRE.decode(WIRE.encode(example))
+    assert type(arrived) is type(example)
+    assert repr(arrived) == repr(example)
+    with pytest.raises(FrozenInstanceError):
+        setattr(arrived, fields(example)[0].name, 0)
 
 
 @given(st.binary(max_size=200))
