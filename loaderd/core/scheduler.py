@@ -378,7 +378,7 @@ class Scheduler:
                 return
             self._job_count += 1
             stream = self.streams[session.stream]
-            job = item.draft.hand_out(self._job_count, stream.parts(item.draft.slice.rows, self.pool.seats, urgent))
+            job = item.draft.hand_out(self._job_count, stream.parts(item.draft.slice.rows, self.pool.seats, session.prefetch, urgent))
             self.jobs[job.job] = Running(job, worker, session, item.draft, item.draft.attempt)
             session.rings[job.segment].writers[job.slot].add(job.job)
             self.pool.give(worker, job.job, self._now_s)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from loaderd.core.jobs import Done, Job, Kind
 
 JOB_S = 0.02  # no job shorter than this, except for the batch that a trainer waits for
+LONG_JOB_S = 0.25  # a longer one is cut in any case: who changes its mind waits for what runs
+PIECES = 2  # for each worker, in all batches that a session has in the making: more would only cost the daemon
 URGENT_JOB_S = 0.0015  # and for that one: less work does not pay for a second worker's trouble and the daemon's
 PACE_WEIGHT = 0.2  # of the newest job in the moving average
 FROM_OUTSIDE = 1 / 8  # what a worker killed by somebody else counts for at the breaker
@@ -44,13 +47,17 @@ class Stream:
     last_stack: str = ""
     broken: tuple[str, str] | None = None
 
-    def parts(self, rows: int, workers: int, urgent: bool) -> int:
-        """Into how many jobs a batch of so many rows is cut."""
+    def parts(self, rows: int, workers: int, window: int, urgent: bool) -> int:
+        """Into how many jobs a batch of so many rows is cut, of `window` that may be made at once. urgent: a trainer waits for this one."""
         if self.rules.collated:
             return 1
         if self.row_s is None:
             return workers
-        return max(1, min(workers, int(rows * self.row_s / (URGENT_JOB_S if urgent else JOB_S))))
+        work_s = rows * self.row_s
+        parts = min(workers, int(work_s / (URGENT_JOB_S if urgent else JOB_S)))
+        if not urgent:
+            parts = min(parts, max(-(-PIECES * workers // window), math.ceil(work_s / LONG_JOB_S)))
+        return max(1, parts)
 
     def lost(self, own: bool, cause: str, stack: str) -> None:
         """A worker died at this stream's work; one that somebody else killed tells little about it."""

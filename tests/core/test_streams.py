@@ -20,17 +20,22 @@ def stream(row_s: float | None, *, collated: bool = False) -> Stream:
         (10e-6, True, 1),  # 0.6 ms of work: a second worker would cost more than it spares
         (50e-6, True, 2),  # 3 ms, and a trainer that waits
         (50e-6, False, 1),
-        (1e-3, False, 3),
+        (1e-3, False, 2),  # four batches in the making are eight pieces for four workers
         (1e-3, True, 4),
-        (1.0, False, 4),
+        (1.0, False, 4),  # 64 s of work: nobody shall wait for a whole one of them
     ],
 )
 def test_a_batch_is_cut_by_its_work_and_by_who_waits_for_it(row_s: float | None, urgent: bool, parts: int) -> None:
-    assert stream(row_s).parts(64, 4, urgent) == parts
+    assert stream(row_s).parts(64, 4, 4, urgent) == parts
+
+
+@pytest.mark.parametrize(("window", "parts"), [(1, 4), (2, 4), (3, 3), (4, 2), (8, 1)])
+def test_the_more_batches_are_in_the_making_the_fewer_pieces_one_is_cut_into(window: int, parts: int) -> None:
+    assert stream(3e-3).parts(64, 4, window, False) == parts
 
 
 def test_a_collated_batch_is_never_cut() -> None:
-    assert stream(None, collated=True).parts(64, 4, True) == 1
+    assert stream(None, collated=True).parts(64, 4, 4, True) == 1
 
 
 def test_the_seconds_of_a_job_are_counted_by_stage_and_set_the_pace() -> None:
