@@ -85,11 +85,16 @@ class Attachment:
     def tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> None:
         self.connection.send(self.session.progress(again=again, ping=ping, waiting=waiting, stacks=stacks))
 
-    def tell_if_due(self) -> None:
-        """With what has arrived meanwhile, for the socket is touched anyway."""
-        if self.session.due:
+    def tell_if_due(self, waited: bool) -> None:
+        """waited: for the batch that was just taken; who does so needs whatever can be made, and others are told in twos, with what has
+        arrived meanwhile, for the socket is touched anyway.
+        """
+        session = self.session
+        if waited:
+            self.tell()
+        elif session.due:
             self._listen()
-            if self.session.due:
+            if session.due:
                 self.tell()
 
     def wait_for_batch(self, limits: Limits, where: str) -> m.Batch:

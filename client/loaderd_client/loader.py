@@ -245,6 +245,7 @@ class Loader:
         """The next batch, or what is to be raised in its place, into `_ready`."""
         line = self._line
         batch = line.take() if line is not None else None
+        waited = batch is None
         if batch is None:
             batch = self._wait(running)
         line = self._attached()
@@ -275,7 +276,7 @@ class Loader:
         if crowded:
             self._crowded(line)
         try:
-            line.tell_if_due()
+            line.tell_if_due(waited)
         except ProtocolError:
             self._detach()  # what is ready is handed out by the next call, and a new session goes on behind it
             raise

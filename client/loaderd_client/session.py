@@ -11,6 +11,8 @@ from loaderd_wire.messages import Batch, Progress, Released, Segment
 from loaderd_wire.slices import Cursor, Shape, Slice, after, settle, steps
 
 AHEAD = 8  # segments that may be named before they have come
+LATE = 2  # taken batches that are told together, while there are others in hand
+SHORT = 4  # a prefetch below which each one counts
 IN_HAND = 2  # slots that a trainer holds which keeps nothing: the batch that it gets, and the last one, which its variable still names
 
 
@@ -75,7 +77,7 @@ class ClientSession:
         self.dirty = True
         self._pressing = True  # what is to be said must be said at once
         self._untold = 0  # batches taken since the daemon was last told
-        self._late = max(1, prefetch // 2)  # so many taken batches are told together
+        self._late = LATE if prefetch >= SHORT else 1
         self.plan = 0
         self._slots_each = segment.slots
         self._segments: dict[int, _Slots] = {}
@@ -104,7 +106,7 @@ class ClientSession:
     @property
     def due(self) -> bool:
         """There is something to say that should not wait for the next batch. What does wait costs nobody anything: the next batch is in
-        hand, more than half of `prefetch` are ready or being made, and the daemon has all the slots that it needs for them.
+        hand, all of `prefetch` but one are ready or being made, and the daemon has all the slots that it needs for them.
         """
         if not self.dirty:
             return False
@@ -145,7 +147,8 @@ class ClientSession:
         self._untold += 1
         self._cursor = after(self.shape, item.cursor)
         self._extend()
-        self._make_room()
+        if self._items[0].batch is None:
+            self._make_room()
         self.dirty = True
         return batch
 

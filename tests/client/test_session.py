@@ -189,7 +189,7 @@ def test_what_was_taken_is_told_late_while_batches_are_in_hand() -> None:
 
 
 def test_with_a_short_window_each_batch_is_told_at_once() -> None:
-    c = client(prefetch=2)
+    c = client(prefetch=3)
     c.progress()
     c.receive(batch(0, slot=0))
     c.receive(batch(1, slot=1))
