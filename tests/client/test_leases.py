@@ -193,10 +193,11 @@ def test_no_fd_is_used_up_by_holding_batches(fake: Fake, load: Load) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_releases_reach_the_daemon_with_the_next_call(fake: Fake, load: Load) -> None:
+def test_releases_reach_the_daemon_within_two_calls(fake: Fake, load: Load) -> None:
     daemon, loader = fake(), load()
     batches = iter(loader)
     batch = next(batches)
     del batch
+    next(batches)  # with others in hand it may keep to itself what it knows
     next(batches)
     until("the release", lambda: any(r.generations.count(1) for p in daemon.rules.said for r in p.released))
