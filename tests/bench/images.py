@@ -25,7 +25,7 @@ from PIL import Image
 
 from loaderd.core.draws import Draws
 from loaderd.core.jobs import Stage
-from loaderd.data import transcode
+from loaderd.data import swift, transcode
 from loaderd.data.ops import crop_box
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.recipe import Recipe
@@ -55,6 +55,19 @@ def quiet(stage: Stage) -> None:
 def ours(values: Sequence[bytes], steps: tuple[Step, ...]) -> Callable[[int, int], np.ndarray]:
     recipe = Recipe(StreamPlan("bench", lmdb="-", transforms=steps), Held(values))
     return lambda index, epoch: recipe.make(index, 1, epoch, quiet)["image"]
+
+
+def slowly(make: Callable[[int, int], np.ndarray]) -> Callable[[int, int], np.ndarray]:
+    """The same where the extension has not been built."""
+
+    def without(index: int, epoch: int) -> np.ndarray:
+        found, swift.library = swift.library, lambda: None
+        try:
+            return make(index, epoch)
+        finally:
+            swift.library = found
+
+    return without
 
 
 def pillows_training(values: Sequence[bytes]) -> Callable[[int, int], np.ndarray]:
@@ -117,6 +130,8 @@ def main() -> None:
         print(f"{count} photos of {width} x {height}, {mean(map(len, plain)) / 1000:.0f} KB\n")
         for what, steps, pillows in (("training", TRAIN, pillows_training), ("evaluation", EVAL, pillows_evaluation)):
             ways = {"Pillow": pillows(plain), "plain JPEG": ours(plain, steps), "random access": ours(tiled, steps)}
+            if swift.library() is not None:
+                ways |= {"plain, no extension": slowly(ways["plain JPEG"]), "random access, no extension": slowly(ways["random access"])}
             compare(what, ways, count, rounds)
 
 
