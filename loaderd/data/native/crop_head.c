@@ -101,7 +101,7 @@ static int start(Jpeg *j, const Seen *seen, const uint8_t *at, const uint8_t *en
         fits = fits && j->interval > 0 && seen->tile_width == j->interval * across && seen->tile_columns * j->interval == j->mcu_columns;
         return fits ? 0 : OTHER;
     }
-    return j->end - end >= 4 && j->end[-2] == 0xFF && j->end[-1] == 0xD9 ? 0 : OTHER;
+    return j->end - end >= 2 && j->end[-2] == 0xFF && j->end[-1] == 0xD9 ? 0 : OTHER;
 }
 
 /* Reads everything before the scan; `codes`: the tables of Huffman codes are made. 0, OTHER or DAMAGED. */
