@@ -3,7 +3,7 @@
     python tests/fuzz/codec.py -max_total_time=600
 
 libFuzzer's options. It starts from a few valid inputs and stops at the first crash, hang or exception that the contract does not name;
-what it finds becomes a test.
+what it finds becomes a test. crop.c is one in C, for the code in C: its head says how to build it.
 """
 
 from __future__ import annotations
