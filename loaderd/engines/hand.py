@@ -21,6 +21,7 @@ from loaderd_wire.errors import ProtocolError
 
 MAX_STACK = 60_000
 STACK_S = (0.05, 0.1, 0.15, 0.3, 0.5)  # from one look for a dump that was asked for to the next, until it does not grow
+RECENT_S = 2.0  # a dump that is younger when its worker is killed was made for that
 DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
 FORK_FDS = 12  # that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd, some to spare
@@ -188,6 +189,8 @@ class Hand:
         if self.state in (State.DEAD, State.GONE) or self._killed:
             return
         self._killed, self._own_fault = why, own_fault
+        if self._dumped_s is not None and self._loop.now_s() - self._dumped_s < RECENT_S:
+            self._stack_at = 0  # it goes with the death, whoever has seen it before
         if self.state == State.WAITING:
             self._loop.soon(lambda: self._end(False, "never started", ""))
         elif self._pidfd >= 0:
