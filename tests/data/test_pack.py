@@ -88,7 +88,7 @@ def test_bad_files_are_listed_and_left_out(tmp_path: Path) -> None:
     assert report.bad_count == 4
     assert dict(report.bad).keys() == {"b/link.jpg", "a/000.jpg", "a/004.png", "b/zzz.jpg"} == set(told)
     assert dict(report.bad)["a/000.jpg"] == "the image is empty (0 bytes)"
-    assert "truncated PNG" in dict(report.bad)["a/004.png"]
+    assert "truncated or damaged PNG" in dict(report.bad)["a/004.png"]
     assert "not an image" in dict(report.bad)["b/zzz.jpg"]
 
 

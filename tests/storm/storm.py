@@ -277,6 +277,7 @@ class Storm:
         """What the daemon has when nobody is there, as soon as that holds still."""
         self.ready()
         until("hogs to be gone", lambda: self.tick() or not self.hogs, PATIENCE_S)
+        until("the last segment to be gone", self._no_segments, PATIENCE_S)  # a worker that hangs has it mapped until it is killed
         was: dict[str, Any] = {}
 
         def still() -> bool:
@@ -293,6 +294,12 @@ class Storm:
         with contextlib.suppress(AssertionError):
             until("the daemon to hold still", still, 15)
         return {**was, "rss": rss_bytes(self.pid)}
+
+    def _no_segments(self) -> bool:
+        self.tick()
+        command = [sys.executable, "-m", "loaderd", "status", str(self.config), "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        return done.returncode == 0 and json.loads(done.stdout)["memory"]["segments"] == 0
 
     def _files(self) -> list[str]:
         return sorted(path.name for path in self.config.parent.iterdir() if not path.name.startswith(("token-", "__")))
