@@ -7,6 +7,7 @@ import gc
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -52,6 +53,8 @@ SKIPPED: list[tuple[str, str]] = []
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: its children would be deaf to Ctrl-C as well
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", f"needs(facility): skipped where the machine lacks it; one of {', '.join(FACILITIES)}")
     # Everything of the tests lies in a folder of their own, so that two runs on a machine see nothing of each other: default sockets,
     # and what tests write, under names short enough for a socket's path.

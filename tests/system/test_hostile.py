@@ -213,12 +213,14 @@ def test_a_hello_told_byte_by_byte_is_not_waited_for(site: Site) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.settimeout(0.2)
         raw.connect(str(site.socket))
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        try:
             for at in range(len(data) - 1):
                 raw.send(data[at : at + 1])
                 with contextlib.suppress(TimeoutError):
                     assert raw.recv(1) == b""
                     return
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it hung up between two bytes
     pytest.fail("a hello that takes half a minute was still being listened to")
 
 
