@@ -251,7 +251,7 @@ def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(
 NARROW = """
 import sys
 from loaderd.drivers import memfd
-memfd.PIECE_BYTES = 1024  # of shared memory that is reserved in a turn of the loop: a larger segment takes its time
+memfd.PIECE_BYTES = 64  # of shared memory that is reserved in a turn of the loop: a larger segment takes its time
 from loaderd.__main__ import main
 sys.argv[0] = "loaderd"
 sys.exit(main())
@@ -276,6 +276,7 @@ def test_a_batch_that_waits_for_a_larger_segment_says_so(site: Site, caplog: pyt
     line, error = stalled(batches, caplog)
     assert re.search(r"step 2 of epoch 0 of stream 'train': batch 2 .* has no slot: waiting for a larger segment", line)
     assert "has no slot: waiting for a larger segment" in error
+    assert "has no slot: waiting for a larger segment" in site.status()["sessions"][0]["story"]
     patient = site.loader(prefetch=1)
     assert [(b["x"].size, int(b["x"][0])) for b in patient][2:4] == [(10_000_000, 16), (10_000_000, 24)]
 
