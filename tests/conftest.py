@@ -1,4 +1,4 @@
-"""What every test may ask for, and the promise that a skip has only one cause: a kernel facility that this machine lacks."""
+"""What every test may ask for, and the promise that a skip has only one cause: something that this machine lacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,14 @@ def _pidfd() -> str:
     return ""
 
 
-FACILITIES: dict[str, Callable[[], str]] = {"userns": _userns, "second_uid": _second_uid, "pidfd": _pidfd}
+def _extensions() -> str:
+    """Why JPEGs are neither rewritten nor cropped by code of ours, or ""."""
+    from loaderd.data import swift, transcode
+
+    return "" if swift.library() and transcode.can_rewrite() else "the extensions for JPEG have not been built: no C compiler"
+
+
+FACILITIES: dict[str, Callable[[], str]] = {"userns": _userns, "second_uid": _second_uid, "pidfd": _pidfd, "extensions": _extensions}
 LACKS: dict[str, str] = {}
 RUN_FOLDER = pytest.StashKey[str]()
 # Folders whose tests start processes and open sockets: each is followed by a search for leftovers.

@@ -271,7 +271,7 @@ def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Pat
         del first, second
 
 
-needs_means = pytest.mark.skipif(not transcode.can_rewrite(), reason="nothing here can rewrite JPEGs")
+needs_means = pytest.mark.needs("extensions")
 
 
 def stored(path: Path) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from loaderd.data.restart import DamagedJpeg
 from loaderd.data.transcode import can_rewrite, rewrite
 from loaderd.data.view import View
 
-pytestmark = pytest.mark.skipif(swift.library() is None, reason="the extension has not been built: no C compiler")
+pytestmark = pytest.mark.needs("extensions")
 
 
 def segment(marker: int, payload: bytes) -> bytes:
