@@ -35,7 +35,7 @@ def wait_here():
 def stalled(batches: Iterator[Any], caplog: pytest.LogCaptureFixture) -> tuple[str, str]:
     """(the first line that the client logs while it waits, what it raises then); the batches that are ready are taken first."""
     with caplog.at_level(logging.WARNING, "loaderd_client"), pytest.raises(StallError) as raised:  # noqa: PT012 - as above
-        for _ in range(100):
+        for _ in range(400):
             next(batches)
     lines = [r.getMessage() for r in caplog.records if r.name == "loaderd_client" and "waiting" in r.getMessage()]
     assert lines, caplog.text
@@ -295,7 +295,7 @@ def test_status_of_a_stopped_daemon_says_that_it_is_silent(site: Site) -> None:
 SLOW_MODULE = """
 class Data:
     def __len__(self):
-        return 40
+        return 4000  # 500 batches: more than can be made before a kill is felt
     def __getitem__(self, index):
         return {"y": index}
 
@@ -325,7 +325,7 @@ def test_a_slow_import_after_a_template_was_killed_is_named_with_its_module_and_
     shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
     assert re.search(r"starting .* importing mine \(dataset of stream 'train'\), +\d+\.\d s", shown)
     (site.folder / "slow").unlink()
-    assert len(list(batches)) == 4 - error_steps(line)
+    assert len(list(batches)) == 499 - error_steps(line)
 
 
 def error_steps(line: str) -> int:
@@ -351,7 +351,7 @@ def test_workers_that_die_again_and_again_before_they_are_ready_are_counted(site
     assert int(re.search(r"(\d+) died before they were ready", error)[1]) >= 4  # type: ignore[index]  # it is there
     assert re.search(named, site.status()["sessions"][0]["story"])
     (site.folder / "doomed").unlink()
-    assert len(list(batches)) == 4 - error_steps(line)
+    assert len(list(batches)) == 499 - error_steps(line)
 
 
 def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -> None:
