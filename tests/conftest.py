@@ -44,10 +44,11 @@ def _pidfd() -> str:
 
 
 def _extensions() -> str:
-    """Why JPEGs are neither rewritten nor cropped by code of ours, or ""."""
-    from loaderd.data import swift, transcode
+    """Why JPEGs are neither rewritten nor cropped, and rows not found, by code of ours, or ""."""
+    from loaderd.data import pages, swift, transcode
 
-    return "" if swift.library() and transcode.can_rewrite() else "the extensions for JPEG have not been built: no C compiler"
+    built = swift.library() and transcode.can_rewrite() and pages.library()
+    return "" if built else "the extensions have not been built: no C compiler"
 
 
 FACILITIES: dict[str, Callable[[], str]] = {"userns": _userns, "second_uid": _second_uid, "pidfd": _pidfd, "extensions": _extensions}

@@ -9,6 +9,7 @@ import numpy as np
 
 from loaderd.data import own
 from loaderd.data.faults import SourceError
+from loaderd.data.pages import Pages
 from loaderd_wire.slots import FieldSpec
 
 LARGE = 16_384  # bytes of a value from which on rows are copied one by one; smaller ones are gathered first
@@ -17,6 +18,10 @@ LARGE = 16_384  # bytes of a value from which on rows are copied one by one; sma
 class Values(Protocol):
     def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
         """The stored values of these samples; None for one that isn't there. Raises SourceError for a damaged page."""
+        ...
+
+    def pages(self, row_bytes: int) -> Pages | None:
+        """The same without an object for each; None where that is not to be had."""
         ...
 
 
@@ -35,6 +40,7 @@ class Bulk:
         self._expected = np.frombuffer(self._start, np.uint8)
         self._size = places[-1]
         self._places = {part.name: (at, part.size) for part, at in zip(parts, places, strict=False)}
+        self._pages = source.pages(self._size)
 
     def fits(self, index: int) -> bool:
         """True if this sample is one of those. Raises SourceError."""
@@ -56,14 +62,24 @@ class Bulk:
                 raise ValueError(
                     f"field {name!r}: an array {array.dtype}{list(array.shape)} is none for {len(indices)} rows of {size} bytes"
                 )
-            targets.append((array.reshape(-1).view(np.uint8).reshape(len(indices), size), at, size))
+            targets.append((array, at, size))
+        if self._pages is not None:
+            done = self._pages.copy(indices, self._start, self._size, targets)
+        else:
+            done = self._by_value(
+                indices, [(array.reshape(-1).view(np.uint8).reshape(len(indices), size), at, size) for array, at, size in targets]
+            )
+        if not done:
+            return False
+        return not self._finite or all(bool(np.isfinite(array).all()) for array in arrays.values() if array.dtype.kind in "fc")
+
+    def _by_value(self, indices: np.ndarray, targets: list[tuple[np.ndarray, int, int]]) -> bool:
+        """targets: an array of bytes [n, length], what of the value goes there from, length."""
         try:
             values = self._source.values(indices)
         except SourceError:
             return False
-        if not (self._one_by_one if self._size >= LARGE else self._gathered)(values, targets):
-            return False
-        return not self._finite or all(bool(np.isfinite(array).all()) for array in arrays.values() if array.dtype.kind in "fc")
+        return (self._one_by_one if self._size >= LARGE else self._gathered)(values, targets)
 
     def _gathered(self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]) -> bool:
         size = self._size

@@ -12,6 +12,7 @@ from loaderd.data import own
 from loaderd.data.faults import SourceError, user_traceback
 from loaderd.data.lmdb_store import Store, show_key
 from loaderd.data.looks import unknown
+from loaderd.data.pages import Pages
 from loaderd.data.plan import StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
 from loaderd.data.userland import build, count_of, failure
@@ -64,6 +65,10 @@ class OwnLayout:
         """The stored values of these samples; None for one that isn't there. Raises SourceError for a damaged page."""
         keys = np.asarray(indices, ">u8").tobytes()
         return self._store.get_many([keys[at : at + 8] for at in range(0, len(keys), 8)])
+
+    def pages(self, row_bytes: int) -> Pages | None:
+        """The same without an object for each, if that is to be had, valid while the database is open."""
+        return self._store.pages(row_bytes)
 
     def read(self, index: int, mode: str) -> Sample:
         return own.unpack_sample(self._value(index))

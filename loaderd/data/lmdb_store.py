@@ -5,6 +5,7 @@ A database is constant while it is open: `lock=False` has no claim to its snapsh
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -14,6 +15,7 @@ from dataclasses import dataclass, fields
 import lmdb
 
 from loaderd.data.faults import SourceError
+from loaderd.data.pages import Pages, library
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 META = struct.Struct("=16x II QQ 48s IHH QQQQQ QQ")  # page header, magic, version, address, map size, free db, main db, last page, txn id
@@ -35,14 +37,16 @@ WRONG = (  # what else people put where a database should be
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What tells one state of a database file from another. needs: bytes that its pages take."""
+    """What tells one state of a database file from another. page: bytes of a page; pages: those that are in use; root: the main database's."""
 
     device: int
     inode: int
     size: int
     last_txnid: int
     entries: int
-    needs: int
+    page: int
+    pages: int
+    root: int
 
 
 def data_file(path: str) -> str:
@@ -78,12 +82,12 @@ def _wrong(head: bytes) -> str:
     return f"is not an LMDB: it begins with {head[:16].hex(' ')}"
 
 
-def _meta(page: bytes, file: str) -> tuple[int, int, int, int]:
-    """(transaction, last page, entries, page size) of a meta page."""
+def _meta(page: bytes, file: str) -> tuple[int, int, int, int, int]:
+    """(transaction, last page, entries, root, page size) of a meta page."""
     if len(page) < META.size:
         raise SourceError(f"{file}: is cut short: it has no whole meta page")
     _, _, _, _, free, *main, last_page, txnid = (*META.unpack_from(page),)
-    return txnid, last_page, main[6], PSIZE.unpack_from(free)[0]
+    return txnid, last_page, main[6], main[7], PSIZE.unpack_from(free)[0]
 
 
 def read_facts(fd: int, file: str) -> Facts:
@@ -100,18 +104,18 @@ def read_facts(fd: int, file: str) -> Facts:
     if version & 0xFFFF != VERSION:
         raise SourceError(f"{file}: has LMDB data version {version}, this library reads {VERSION}")
     first = _meta(head, file)
-    psize = first[3]
+    psize = first[-1]
     if psize < 512 or psize > 65_536 or psize & (psize - 1):
         raise SourceError(f"{file}: its meta page says pages of {psize} bytes: it is damaged")
     second = os.pread(fd, HEAD_BYTES, psize)
     if len(second) < META.size:
         raise SourceError(f"{file}: is cut short: it needs {2 * psize} bytes, has {stat.st_size}")
     newest = max(first, _meta(second, file)) if struct.unpack_from("=I", second, 16)[0] == MAGIC else first
-    txnid, last_page, entries, _ = newest
+    txnid, last_page, entries, root, _ = newest
     needs = (last_page + 1) * psize
     if stat.st_size < needs:
         raise SourceError(f"{file}: is cut short: it needs {needs} bytes, has {stat.st_size}; copy or download it again")
-    return Facts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, needs)
+    return Facts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, psize, last_page + 1, root)
 
 
 def _mount_type(path: str, mountinfo: str) -> str:
@@ -184,6 +188,7 @@ class Store:
         except (lmdb.Error, OSError) as error:
             raise SourceError(f"{file}: LMDB cannot open it: {error}") from None
         self._named: dict[bytes, object] = {}
+        self._pages: Pages | None = None
 
     @property
     def entries(self) -> int:
@@ -209,6 +214,14 @@ class Store:
             return list(map(self._txn.get, keys))  # three times as fast as a cursor's getmulti
         except lmdb.Error as error:
             raise SourceError(f"{self.file}: cannot be read: {error}") from None
+
+    def pages(self, row_bytes: int) -> Pages | None:
+        """What copies many values of about that size at once, valid until `close()`; None where it is not to be had."""
+        found = library()
+        if self._pages is None and found is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._pages = Pages(found, self._fd, self.facts.page, self.facts.pages, self.facts.root, row_bytes)
+        return self._pages
 
     def _sub(self, name: str | bytes) -> object:
         raw = name.encode() if isinstance(name, str) else name
@@ -256,7 +269,7 @@ class Store:
         words = [
             f"{f.name} {getattr(self.facts, f.name)} -> {getattr(now, f.name)}"
             for f in fields(Facts)
-            if f.name != "needs" and getattr(self.facts, f.name) != getattr(now, f.name)
+            if f.name not in ("page", "pages", "root") and getattr(self.facts, f.name) != getattr(now, f.name)
         ]
         return f"{self.file}: was written to: {', '.join(words)}"
 
@@ -270,6 +283,9 @@ class Store:
         """Let the file go, whoever still uses it. In a forked child this touches only the child's own copies."""
         _open.pop((self.facts.device, self.facts.inode), None)
         self._named.clear()
+        pages, self._pages = self._pages, None
+        if pages is not None:
+            pages.close()
         self._txn.abort()
         self._env.close()
         os.close(self._fd)

@@ -10,12 +10,19 @@ import numpy as np
 import pytest
 
 from data.material import dataset_plan, image_samples, op, picture, silent, write_own
-from loaderd.data import own
+from loaderd.data import lmdb_store, own
 from loaderd.data.bulk import LARGE, Bulk
 from loaderd.data.plan import StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
 from loaderd.data.source import Source
+
+
+@pytest.fixture(params=["pages", "without"], autouse=True)
+def means(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the extension, where it has been built, and without."""
+    if request.param == "without":
+        monkeypatch.setattr(lmdb_store, "library", lambda: None)
 
 
 def numbers(index: int, width: int = 100) -> Sample:
