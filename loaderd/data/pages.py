@@ -9,10 +9,11 @@ import functools
 import mmap
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from loaderd.data.extension import load
 
 VERSION = 1  # rows.c's
 TARGET = struct.Struct("=QQQ")
@@ -21,22 +22,17 @@ LARGE = 64 << 10  # bytes of a row from which on the pages behind the one that i
 
 
 @functools.cache
-def library() -> Any | None:
+def library() -> ctypes.CDLL | None:
     """The shared object, if it is there and loads."""
-    for path in sorted(Path(__file__).parent.glob("_rows*.so")):
-        try:
-            found = ctypes.CDLL(str(path))
-            if found.loaderd_rows_version() != VERSION:
-                continue
-        except (OSError, AttributeError):
-            continue  # another machine's, another version's
-        word, long, address = ctypes.c_uint64, ctypes.c_int64, ctypes.c_void_p
-        found.loaderd_rows_copy.argtypes = (
-            address, word, word, word, address, long, ctypes.c_char_p, word, word, ctypes.c_char_p, long, ctypes.c_int
-        )  # fmt: skip
-        found.loaderd_rows_copy.restype = long
-        return found
-    return None
+    return load("_rows", _declare)
+
+
+def _declare(found: ctypes.CDLL) -> bool:
+    word, number, address, data = ctypes.c_uint64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
+    copy = found.loaderd_rows_copy
+    copy.argtypes = (address, word, word, word, address, number, data, word, word, data, number, ctypes.c_int)
+    copy.restype = number
+    return bool(found.loaderd_rows_version() == VERSION)
 
 
 class Pages:
