@@ -104,6 +104,7 @@ def content_facts(stream: Stream, fields: tuple[str, ...] | None) -> dict[str, s
         "layout": _fact([plan.dataset, plan.dataset_args] if plan.dataset else [stream.facts.layout, plan.layout_args]),
         "decode": plan.mode if plan.decode else "no",
         "transforms": _fact([asdict(step) for step in plan.transforms]),
+        "jpeg_extension": stream.facts.jpeg_extension,
         "collate": plan.collate,
         "fields": "all" if fields is None else ",".join(fields),
         "on_error": plan.on_error,

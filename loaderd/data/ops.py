@@ -175,6 +175,7 @@ MAKERS: dict[str, Callable[..., Run]] = {
     "normalize": _normalize,
     "to_chw": _to_chw,
 }
+RESIZING = ("resize", "random_resized_crop")
 FLAT = ("to_float", "normalize")  # work on whatever order the axes have
 
 

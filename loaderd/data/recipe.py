@@ -9,10 +9,11 @@ import numpy as np
 
 from loaderd.core.draws import Draws
 from loaderd.core.jobs import Stage
+from loaderd.data import swift
 from loaderd.data.bulk import Bulk
 from loaderd.data.collate import Batch, batch_of
 from loaderd.data.faults import SampleFault, SourceError
-from loaderd.data.ops import FLAT, OpError, Run, check, make_op, picture
+from loaderd.data.ops import FLAT, RESIZING, OpError, Run, check, make_op, picture
 from loaderd.data.ops_table import resolved
 from loaderd.data.origin import Raster, look
 from loaderd.data.plan import Step, StreamPlan
@@ -33,7 +34,7 @@ ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrup
 class _Making:
     """One sample in the making: what it is, and which stage it is in."""
 
-    __slots__ = ("_draws", "_note", "_place", "_rng", "mark", "room", "sample", "stage", "views")
+    __slots__ = ("_draws", "_note", "_place", "_rng", "coded", "mark", "room", "sample", "stage", "views")
 
     def __init__(self, place: tuple[int, int, int], note: Note, room: Mapping[str, np.ndarray] = NOTHING) -> None:
         self._place = place
@@ -45,6 +46,7 @@ class _Making:
         self._rng: np.random.Generator | None = None
         self.stage = Stage.READ
         self.mark = (0, 0)
+        self.coded = False  # a stored image was decoded
 
     def enter(self, stage: Stage) -> None:
         self.stage = stage
@@ -80,7 +82,7 @@ class _Making:
         if name not in self.sample.planar:
             self.sample.images.add(name)
         if kind in (bytes, memoryview):
-            before = self.stage
+            before, self.coded = self.stage, True
             self.enter(Stage.DECODE)
             view = View(look(value, mode))
             if before is not Stage.READ:
@@ -128,6 +130,8 @@ class Recipe:
         self.collated = plan.collate != "stack"
         self._collate = find(plan.collate, "collate") if self.collated else None
         self.user_code = source.user_code or self.collated or any(step.call for step in plan.transforms)
+        self._resizes = any(step.op in RESIZING for step in plan.transforms)
+        self._coded = False
         self._sample_form = ""
         self._batch_form = ""
         self._where = plan.lmdb or plan.dataset or ""
@@ -139,6 +143,11 @@ class Recipe:
     @property
     def form(self) -> str:
         return self._batch_form or self._sample_form or self._source.form or "dict"
+
+    @property
+    def jpeg_extension(self) -> str:
+        """The decoder's share in the samples made so far: `swift.version()` if stored images may have been resized, else "not used"."""
+        return swift.version() if self._resizes and self._coded else "not used"
 
     # -- building
 
@@ -273,6 +282,7 @@ class Recipe:
             elif self._plan.nonfinite == "error" and isinstance(value, np.ndarray) and value.dtype.kind in "fc":
                 _finite(name, value)
         self._pictures |= sample.images
+        self._coded |= making.coded
         return sample if self._surveyor is None else self._surveyor.summary(sample, making.mark)
 
     def _takes_bytes(self) -> bool:

@@ -1,6 +1,6 @@
 """From a stored JPEG to the pixels of a plan in one call: a small shared object that is built when the package is installed (native/crop.h
 says what it does). Without it, and for whatever it doesn't read, simplejpeg and OpenCV do the same, two to four times slower; what comes
-out differs a little then (each is closer to Pillow's than 48 dB), so machines that share a stream should all have it, or none.
+out differs a little then (each is closer to Pillow's than 48 dB), so the fingerprint of a stream's content says which it was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from loaderd.data.restart import Data
 
-VERSION = 1  # crop.c's
+VERSION = 1  # crop.c's; of what is exported, and of the pixels
 PLAN = struct.Struct("=2d4i2d4i4i")
 BYTES_LAST, BYTES_FIRST, FLOATS_LAST, FLOATS_FIRST = range(4)  # crop.c's forms: where channels stand, and what they are
 ROOM, MAX_KEPT = 1 << 20, 64 << 20  # bytes of scratch memory that a thread begins with, and keeps at most
@@ -67,6 +67,11 @@ def library() -> Any | None:
         found.loaderd_crop.argtypes = [pointer, size, ctypes.c_char_p, pointer, pointer, pointer, size]
         return found
     return None
+
+
+def version() -> str:
+    """Tells pixels of resized JPEGs apart by what made them."""
+    return "missing" if library() is None else str(VERSION)
 
 
 def look(data: Data) -> tuple[int, int] | None:

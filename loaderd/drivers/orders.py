@@ -158,7 +158,7 @@ class StreamFacts:
 
     total: samples of the dataset (not of the split). identity: of the stored data. state: of its file, "" without one. keys: "index" or "stored". specs, form ("dict",
     "tuple"): of the first good sample, for a collated stream the fields of a batch. tail_row_bytes, body_bytes: as in `slot_layout`,
-    measured on some samples, with slack; a batch may still outgrow them.
+    measured on some samples, with slack; a batch may still outgrow them. jpeg_extension: as in Recipe, of the samples that were tried.
     """
 
     stream: str
@@ -175,6 +175,7 @@ class StreamFacts:
     collated: bool
     tail_row_bytes: int
     body_bytes: int
+    jpeg_extension: str
     warnings: tuple[str, ...]
 
 

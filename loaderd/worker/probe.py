@@ -81,6 +81,7 @@ def _facts(stream: Stream, line: Line) -> StreamFacts:
         collated=stream.recipe.collated,
         tail_row_bytes=align(tail, 8),
         body_bytes=body,
+        jpeg_extension=stream.recipe.jpeg_extension,
         warnings=tuple(clean(text) for text in source.warnings),
     )
 

@@ -9,6 +9,7 @@ import pytest
 
 from data.material import call, coded, dataset_plan, image_samples, op, picture, silent, write_own
 from loaderd.core.jobs import Stage
+from loaderd.data import swift
 from loaderd.data.faults import SampleFault, SourceError
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.recipe import Recipe
@@ -50,6 +51,34 @@ class Stream:
 
 def same(a: Sample, b: Sample) -> bool:
     return list(a) == list(b) and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_the_decoder_is_told_where_stored_images_may_be_resized_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    resized, cropped, bytes_alone = (op("resize", size=20),), (op("random_crop", size=20),), {"decode": False}
+    for plan, used in (
+        ({"transforms": resized}, True),
+        ({"transforms": TRAIN}, True),
+        ({"transforms": cropped}, False),
+        (bytes_alone, False),
+    ):
+        for there in (True, False):
+            with monkeypatch.context() as patch:
+                if not there:
+                    patch.setattr(swift, "library", lambda: None)
+                stream = Stream(tmp_path, image_samples(kind=kind), **plan)
+                stream.make()
+                assert stream.recipe.jpeg_extension == (swift.version() if used else "not used")
+                assert there or not used or stream.recipe.jpeg_extension == "missing"
+
+
+def test_the_decoder_has_no_share_in_arrays_that_are_resized(tmp_path: Path) -> None:
+    arrays = [Sample({"image": picture()}, images={"image"})]
+    stream = Stream(tmp_path, arrays, transforms=(op("resize", size=20),))
+    assert stream.make()["image"].shape == (20, 25, 3)
+    assert stream.recipe.jpeg_extension == "not used"
 
 
 def test_a_stored_image_is_decoded_and_its_label_comes_along(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class FakePool:
             collated=False,
             tail_row_bytes=64,
             body_bytes=0,
+            jpeg_extension="not used",
             warnings=("mind the gap",),
         )
         answer = OpenFault(stream, "data", "/no/such/db: not there", "") if stream == "broken" else facts

@@ -226,6 +226,7 @@ REFUSED = {
     "memory": ({"batch_size": 50, "prefetch": 1000}, "Refused", ["needed", "1048576", "never", "[daemon] memory"]),
     "order": ({"order": {"samples": "100", "seed": "8"}}, "StreamChanged", ["seed", "'8'", "'7'"]),
     "content": ({"content": {"on_error": "skip"}}, "StreamChanged", ["on_error", "'skip'", "'raise'"]),
+    "another decoder": ({"content": {"jpeg_extension": "1"}}, "StreamChanged", ["jpeg_extension", "'1'", "'not used'"]),
     "a fact of old": ({"content": {"mood": "good"}}, "StreamChanged", ["mood", "'good'", "nothing"]),
 }
 

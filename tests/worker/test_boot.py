@@ -11,7 +11,11 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from data.material import image_samples, write_own
+from loaderd.admission import Stream, content_facts
 from loaderd.core.events import Booting, Dumped
+from loaderd.core.order import Order
+from loaderd.data import swift
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.drivers.orders import OpenFault
 from worker.workshop import Workshop, numbers
@@ -40,6 +44,15 @@ def test_streams_are_opened_side_by_side(build: Build, tmp_path: Path) -> None:
     by_name = {each.stream: each for each in found}
     assert (by_name["one"].total, by_name["three"].total) == (7, 9)
     assert isinstance(by_name["two"], OpenFault)
+
+
+def test_a_stream_says_which_decoder_its_resized_pictures_are_of(build: Build, tmp_path: Path) -> None:
+    db = write_own(tmp_path / "images", image_samples(kind="JPEG"))
+    resize = (Step("resize", None, {"size": [20, 20]}),)
+    plans = StreamPlan("resized", lmdb=db, transforms=resize), StreamPlan("as it is", lmdb=db)
+    shop = build(*plans)
+    found = [content_facts(Stream(plan, shop.facts(plan.name), Order(4)), None)["jpeg_extension"] for plan in plans]
+    assert found == [swift.version(), "not used"]
 
 
 def test_an_empty_split_is_told_with_its_numbers(build: Build) -> None:

@@ -25,7 +25,7 @@ typedef struct {
     uint8_t *buffer, *bytes[3];
 } Making;
 
-/* Goes up with every change of what is exported here: swift.py refuses an object that is older or younger than itself. */
+/* Goes up with every change of what is exported here, and of the pixels that come out: swift.py refuses an object that is older or younger than itself. */
 EXPORT int loaderd_crop_version(void) {
     return 1;
 }
