@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from loaderd.core.digest import Purpose, absorb, below, digest
+import numpy as np
+from numpy.typing import NDArray
+
+from loaderd.core.digest import FIRST, MASK, SECOND, STRIDE, Purpose, absorb, below, digest, mix
+
+TWISTER_WORDS = 312  # uint64: the 624 words of 32 bits that a Mersenne Twister has for a state
 
 
 class Draws:
@@ -46,3 +51,33 @@ class Draws:
 def _begun(purpose: Purpose, seed: int, epoch: int) -> int:
     """What the digests of all samples of an epoch begin with."""
     return digest(purpose, seed, epoch)
+
+
+def keys(seed: int, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """uint64[n, 2]: the upper and the lower half of the key of each sample's Draws."""
+    begun = np.uint64(_begun(Purpose.KEY, seed, epoch))
+    halves = np.empty((len(indices), 2), np.uint64)
+    halves[:, 0] = _mixed((indices.astype(np.uint64) ^ begun) + np.uint64(STRIDE))
+    halves[:, 1] = _mixed((halves[:, 0] ^ np.uint64(1)) + np.uint64(STRIDE))
+    return halves
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """`digest.mix` of each."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(FIRST)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(SECOND)
+    return words ^ (words >> np.uint64(31))
+
+
+def twister_states(halves: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """uint64[n, 2, TWISTER_WORDS]: for each of these `keys` the states of two Mersenne Twisters, neither all zeros.
+
+    Each word is the upper half of a key, made odd, times an odd constant of its own (multiplicative hashing: what two keys have in common
+    is lost), its upper bits folded into the lower ones. For a few samples at a time: 5 KB each, which are to be used from the cache.
+    """
+    words: NDArray[np.uint64] = (halves[:, :1, None] | np.uint64(1)) * _FACTORS
+    words ^= words >> np.uint64(32)
+    return words
+
+
+_FACTORS = np.array([[mix((k + 1) * STRIDE & MASK) | 1 for k in range(n, n + TWISTER_WORDS)] for n in (0, TWISTER_WORDS)], np.uint64)

@@ -3,7 +3,8 @@
 line (LINE bytes): word uint64 | pad to 16 | key of even rows | key of odd rows       key: length uint16, then up to KEY bytes UTF-8
 
 The word is one aligned store. A row's key is written before its word and into the buffer of the row's parity, so that the key of the
-row that the word names is not overwritten while the word names it.
+row that the word names is not overwritten while the word names it, unless by another of the same row. A buffer is all zeros before a key
+is written to it: one with a zero inside is being written.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import struct
+import weakref
 
 from loaderd.core.jobs import stamp, unstamp
 
@@ -18,6 +21,7 @@ LINE = 512
 KEY = 120
 KEY_AT = 16
 KEY_BYTES = 128
+KEY_FORM = struct.Struct(f"<H{KEY}s")  # packing zeroes all of it first
 READS = 8  # tries to read word and key without the worker moving on meanwhile; after that the word goes out without a key
 
 
@@ -59,38 +63,50 @@ class Scoreboard:
     def _key(self, line: int, row: int) -> str:
         at = line * LINE + KEY_AT + (row & 1) * KEY_BYTES
         size = min(int.from_bytes(self._map[at : at + 2], "little"), KEY)
-        return self._map[at + 2 : at + 2 + size].decode("utf-8", "replace")
+        text = self._map[at + 2 : at + 2 + size]
+        return "" if b"\0" in text else text.decode("utf-8", "replace")
 
 
 class Line:
     """A worker's own line. Children that user code forks don't have it mapped.
 
-    Does nothing in any other process than the one that made it: whoever falls back into the worker's loop in a forked child stops.
+    Does nothing in any other process than the one that made it: whoever falls back into the worker's loop in a forked child stops, by the
+    line that isn't there if the fork was behind Python's back.
     """
 
     def __init__(self, fd: int, line: int) -> None:
         first = line * LINE // mmap.PAGESIZE * mmap.PAGESIZE
         self._map = mmap.mmap(fd, mmap.PAGESIZE, offset=first)
         self._map.madvise(mmap.MADV_DONTFORK)
-        self._at = line * LINE - first
-        self._word = ctypes.c_uint64.from_buffer(self._map, self._at)
-        self._pid = os.getpid()
+        at = line * LINE - first
+        self._word = ctypes.c_uint64.from_buffer(self._map, at)
+        self._key_at = at + KEY_AT
+        self.ours = True  # this is the process that made it
+        _lines.add(self)
 
     def stamp(self, job: int, row: int, stage: int) -> None:
         """Say what comes next. Ends a process that is not the worker."""
-        if os.getpid() != self._pid:
+        if not self.ours:
             os._exit(1)
         self._word.value = stamp(job, row, stage)
 
     def name(self, row: int, key: str) -> None:
         """The key that belongs to `row`; before the row's first stamp. "" for none."""
-        if os.getpid() != self._pid:
+        if not self.ours:
             os._exit(1)
         text = key.encode("utf-8", "replace")[:KEY]
-        at = self._at + KEY_AT + (row & 1) * KEY_BYTES
-        self._map[at : at + 2] = b"\0\0"
-        self._map[at + 2 : at + 2 + len(text)] = text
-        self._map[at : at + 2] = len(text).to_bytes(2, "little")
+        KEY_FORM.pack_into(self._map, self._key_at + (row & 1) * KEY_BYTES, len(text), text)
 
     def idle(self) -> None:
         self.stamp(0, 0, 0)
+
+
+_lines: weakref.WeakSet[Line] = weakref.WeakSet()
+
+
+def _disown() -> None:
+    for line in _lines:
+        line.ours = False
+
+
+os.register_at_fork(after_in_child=_disown)

@@ -9,7 +9,7 @@ from loaderd.core.jobs import BadRow, Job, Replaced, Stage
 from loaderd.core.order import MAX_SUBSTITUTES
 from loaderd.data.faults import SampleFault
 from loaderd.drivers.scoreboard import Line
-from loaderd.worker.chance import seed_sample
+from loaderd.worker.chance import Chance, seed_sample
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Stream
 from loaderd_wire.errors import BadSample
@@ -37,7 +37,8 @@ class Rows:
         self._line = line
         self._watch = watch
         self._row = job.first
-        self._stage = Stage.READ
+        self._stage = Stage.IDLE
+        self._chance: Chance | None = None
         self._condemned = {each.row: each.tries for each in job.condemned}
         self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
         self._keys: dict[int, str] = {}
@@ -53,15 +54,20 @@ class Rows:
 
     def note(self, stage: Stage) -> None:
         """Stamp: this row is in this stage from now on."""
-        self._watch.enter(stage)
-        self._line.stamp(self._job.job, self._row, stage)
-        self._stage = stage
+        if stage is not self._stage:
+            self._stage = stage
+            self._watch.enter(stage)
+            self._line.stamp(self._job.job, self._row, stage)
 
     def note_all(self, stage: Stage, row: int | None = None) -> None:
         """Stamp: all rows of the job together (or those from `row` on) are in this stage from now on."""
-        self._row = self._job.first if row is None else row
         self._line.idle()
-        self._line.name(self._row, "")
+        self._begin(self._job.first if row is None else row, "", stage)
+
+    def _begin(self, row: int, name: str, stage: Stage) -> None:
+        self._row = row
+        self._line.name(row, name)
+        self._stage = Stage.IDLE
         self.note(stage)
 
     def copied(self, arrays: Mapping[str, np.ndarray]) -> bool:
@@ -114,14 +120,14 @@ class Rows:
             return first
         elif tries == 0:
             try:
-                return self._attempt(row, index)
+                return self._attempt(row, index, True)
             except SampleFault as caught:
                 fault = caught
         if self._policy == "replace":
             for attempt in range(max(1, tries), MAX_SUBSTITUTES + 1):
                 other = self._stream.order.substitute(self._job.seed, self._job.epoch, self._job.start + row, attempt)
                 try:
-                    sample = self._attempt(row, other)
+                    sample = self._attempt(row, other, False)
                 except SampleFault as caught:
                     if tries:
                         fault = caught  # of the row's own sample nothing is known here: its last substitute has to tell
@@ -145,19 +151,28 @@ class Rows:
         """Report a row that was made, but is of no use. For a batch that could not be collated its first row has to stand."""
         self._report(row, int(self.indices[row - self._job.first]), fault, True, None)
 
-    def _attempt(self, row: int, index: int) -> Any:
-        """Make one sample. Raises SampleFault for whatever user code or the data may do short of killing the process."""
+    def _seed(self, row: int, index: int, own: bool) -> None:
+        """Seed the global generators for this sample; own: it's the row's, and no substitute."""
+        job = self._job
+        if not own:
+            seed_sample(job.seed, job.epoch, index)
+            return
+        if self._chance is None:
+            self._chance = Chance.of(job.seed, job.epoch, self.indices)
+        self._chance.seed(row - job.first)
+
+    def _attempt(self, row: int, index: int, own: bool) -> Any:
+        """Make one sample. own: it's the row's, and no substitute. Raises SampleFault for whatever user code or the data may do short of killing the process."""
         stream, job = self._stream, self._job
-        self._row = row
-        self._line.name(row, str(index))
-        self.note(Stage.READ)
+        self._begin(row, str(index), Stage.READ)
         try:
             if stream.recipe.user_code:
-                seed_sample(job.seed, job.epoch, index)
+                self._seed(row, index, own)
             if stream.source.keys == "stored":
-                self._keys[row] = stream.source.key(index)
-                self._line.name(row, self._keys[row])
-            self.room = {name: array[row] for name, array in self._places.items()}
+                self._keys[row] = name = stream.source.key(index)
+                self._line.name(row, name)
+            if self._places:
+                self.room = {name: array[row] for name, array in self._places.items()}
             sample = stream.recipe.make(index, job.seed, job.epoch, self.note, self.room)
             if stream.specs:
                 stream.recipe.fit(sample, stream.specs)
@@ -177,16 +192,14 @@ class Rows:
 
         def note(stage: Stage) -> None:
             if stage == Stage.FETCH_MANY:
-                seed_sample(job.seed, job.epoch, indices[0])
+                self._seed(rows[0], indices[0], True)
                 self.note_all(stage)
             else:
                 self.note(stage)
 
         def at(number: int) -> None:
-            self._row = rows[number]
-            self._line.name(self._row, str(indices[number]))
-            self.note(Stage.READ)
-            seed_sample(job.seed, job.epoch, indices[number])
+            self._begin(rows[number], str(indices[number]), Stage.READ)
+            self._seed(rows[number], indices[number], True)
 
         try:
             made = dict(zip(rows, stream.recipe.make_many(indices, job.seed, job.epoch, note, at), strict=True))

@@ -29,12 +29,18 @@ class Stopwatch:
 
     def enter(self, stage: Stage) -> None:
         """What comes now belongs to this stage."""
+        bucket = BUCKET[stage]
+        if bucket != self._bucket:
+            self._look()
+            self._bucket = bucket
+
+    def _look(self) -> None:
         now_s = time.perf_counter()
         self._seconds[self._bucket] += now_s - self._since_s
         self._since_s = now_s
-        self._bucket = BUCKET[stage]
 
     def seconds(self) -> tuple[float, float, float, float]:
         """(read, decode, transform, write) up to now."""
-        self.enter(Stage.IDLE)
+        self._look()
+        self._bucket = BUCKET[Stage.IDLE]
         return self._seconds[0], self._seconds[1], self._seconds[2], self._seconds[3]

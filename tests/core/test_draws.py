@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loaderd.core.draws import Draws
+from loaderd.core.draws import TWISTER_WORDS, Draws, keys, twister_states
 
 
 def test_draws_have_not_changed_since_they_were_frozen() -> None:
@@ -77,7 +77,54 @@ def test_the_key_seeds_a_generator_whose_draws_differ_from_sample_to_sample() ->
     assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.12
 
 
+def test_keys_of_many_samples_are_those_of_each() -> None:
+    indices = np.array([0, 1, 17, 2**62 + 5], np.int64)
+    halves = keys(3, 2, indices)
+    assert [int(high) << 64 | int(low) for high, low in halves] == [Draws(3, 2, int(index)).key() for index in indices]
+    assert keys(3, 2, indices[:0]).shape == (0, 2)
+
+
+def test_states_of_twisters_have_not_changed_since_they_were_frozen() -> None:
+    states = twister_states(keys(1, 2, np.array([3, 4], np.int64)))
+    assert states.shape == (2, 2, TWISTER_WORDS)
+    assert states[:, :, [0, -1]].ravel().tolist() == GOLDEN_STATES
+    np.testing.assert_array_equal(twister_states(keys(1, 2, np.array([4], np.int64)))[0], states[1])
+
+
+@pytest.mark.parametrize("generator", [0, 1])
+def test_first_draws_from_such_states_are_uniform_and_independent_from_sample_to_sample(generator: int) -> None:
+    states = twister_states(keys(0, 0, np.arange(4000, dtype=np.int64))).view(np.uint32)[:, generator]
+    made = np.random.RandomState()
+    drawn = np.empty((len(states), 4))
+    for row, state in enumerate(states):
+        made.set_state(("MT19937", state, 624))
+        drawn[row] = made.random(4)
+    for column in drawn.T:
+        counts, _ = np.histogram(column, bins=50, range=(0, 1))
+        assert ((counts - 80) ** 2 / 80).sum() < 49 + 4 * np.sqrt(2 * 49)
+    for lag in (1, 2, 7):
+        assert abs(np.corrcoef(drawn[lag:, 0], drawn[:-lag, 0])[0, 1]) < 4 / np.sqrt(4000)
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(4)).max() < 4 / np.sqrt(4000)
+
+
+def test_half_of_the_bits_differ_between_the_states_of_two_samples_and_of_two_generators() -> None:
+    states = twister_states(keys(0, 0, np.arange(64, dtype=np.int64)))
+    for one, other in ((states[1:], states[:-1]), (states[:, 0], states[:, 1])):
+        bits = np.unpackbits(np.ascontiguousarray(one ^ other).view(np.uint8))
+        assert abs(bits.mean() - 0.5) < 4 / np.sqrt(4 * len(bits)) * 1.5
+
+
 GOLDEN_UNIFORM = [0.322981040445118, 0.7643080729653967, 0.5903503424997066, 0.5198490118297002]
 GOLDEN_INTEGER = [322, 764, 628, 565]
 GOLDEN_KEY = 34446870985642610727006219972460409114
 GOLDEN_ZERO = 0.8189781164787536
+GOLDEN_STATES = [
+    17409183179857247004,
+    15105108470393413774,
+    7719671763438616286,
+    16164139013453089753,
+    12305539515982097907,
+    12764805243785288224,
+    3767707397948566825,
+    16141770404824238878,
+]

@@ -22,6 +22,7 @@ PLANS = (
     numbers("plain"),
     numbers("half", shuffle=1, split="50%:100%", transforms=(adding(1000),)),
     numbers("chances", dataset="wares:Chances", shuffle=1),
+    numbers("wild", dataset="wares:Wild", shuffle=1),
     numbers("shuffled words", dataset="wares:Words", shuffle=1),
     numbers("words", dataset="wares:Words"),
     numbers("strict", bad={"20": "raises", "22": "raises"}),
@@ -76,7 +77,7 @@ def test_order_and_transforms_are_the_streams_own(shop: Workshop) -> None:
     assert pond.field(0, "x", 8)[:, 0].tolist() == (expected + 1000).tolist()
 
 
-@pytest.mark.parametrize("stream", ["chances", "shuffled words"])
+@pytest.mark.parametrize("stream", ["chances", "wild", "shuffled words"])
 def test_however_a_batch_is_cut_its_bytes_are_the_same(shop: Workshop, stream: str) -> None:
     facts = shop.facts(stream)
     pond = shop.pond(facts, 12, slots=2)
@@ -88,6 +89,9 @@ def test_however_a_batch_is_cut_its_bytes_are_the_same(shop: Workshop, stream: s
     if stream == "shuffled words":
         words = [word for done in reversed(dones) for word in pond.chunk(1, done)["text"]["word"]]
         assert words == ["w" * (i % 50) for i in pond.indices(1, 12)]
+    if stream == "wild":
+        drawn = pond.field(0, "a", 12)[np.isin(np.array(pond.indices(0, 12)) % 4, (1, 2))]
+        assert len(set(drawn.tolist())) == len(drawn) > 3
 
 
 def test_text_and_bytes_lie_in_the_jobs_own_tail(shop: Workshop) -> None:

@@ -61,6 +61,20 @@ class Chances(Numbers):
     def __getitem__(self, index):
         return {"a": random.random(), "b": np.random.rand(), "i": index}
 
+class Wild(Numbers):
+    """Draws only in some samples, and leaves the global generators as they should not be left."""
+    def __getitem__(self, index):
+        a = b = 0.0
+        if index % 4 == 1:
+            a, b = random.gauss(0, 1), np.random.randn()
+        elif index % 4 == 2:
+            python, numpy = random.getstate(), np.random.get_state()
+            a, b = random.random(), np.random.rand()
+            random.setstate(python), np.random.set_state(numpy)
+        elif index % 8 == 3:
+            random.seed(1), np.random.seed(1)
+        return {"a": a, "b": b, "i": index}
+
 def raises(): raise ValueError("this one is bad")
 def exits(): sys.exit("a dataset that leaves")
 def interrupts(): raise KeyboardInterrupt
