@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Batch, Progress, Released, Segment
+from loaderd_wire.records import quick
 from loaderd_wire.slices import Cursor, Shape, Slice, after, settle, steps
 
 AHEAD = 8  # segments that may be named before they have come
 LATE = 2  # taken batches that are told together, while there are others in hand
 SHORT = 4  # a prefetch below which each one counts
 IN_HAND = 2  # slots that a trainer holds which keeps nothing: the batch that it gets, and the last one, which its variable still names
+
+_progress, _released = quick(Progress), quick(Released)
 
 
 class _Slots:
@@ -215,9 +218,9 @@ class ClientSession:
         for number, slots in self._segments.items():
             if not slots.retired or slots.mention:
                 slots.mention = False
-                released.append(Released(number, tuple(slots.released), tuple(slots.taken)))
+                released.append(_released(number, tuple(slots.released), tuple(slots.taken)))
         start = self._start
-        return Progress(
+        return _progress(
             self.session,
             self.token,
             self._seq,

@@ -10,14 +10,15 @@ import operator
 import struct
 import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import fields, make_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 from loaderd_wire import messages as m
 from loaderd_wire.errors import BadSample, ProtocolError
+from loaderd_wire.records import quick
 from loaderd_wire.slots import Chunk, FieldSpec
 
 MAX_MESSAGE = 4 << 20  # bytes of one message
@@ -30,7 +31,7 @@ PLAIN: dict[Any, type[Any]] = {int: int, float: float, str: str, bytes: bytes, b
 
 Check = Callable[[Any], Any]
 
-_packb: Callable[..., bytes] = msgpack.packb  # pyright: ignore - untyped
+_Packer: Callable[..., Any] = msgpack.Packer  # pyright: ignore - untyped
 _unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
 
 
@@ -62,7 +63,7 @@ def _array(value: Any) -> list[Any]:
 
 
 def _many(item: Check) -> Check:
-    return lambda value: tuple(map(item, _array(value))) if value else tuple(_array(value))
+    return lambda value: () if value == [] else tuple(map(item, _array(value)))
 
 
 def _wholes(value: Any) -> tuple[int, ...]:
@@ -89,16 +90,17 @@ class Codec:
 
     def __init__(self, kinds: Mapping[int, type[Any]], parts: tuple[type[Any], ...]) -> None:
         self._code_of = {cls: code for code, cls in kinds.items()}
-        self._names = {cls: tuple(f.name for f in fields(cls)) for cls in (*kinds.values(), *parts)}
-        self._values = {cls: _getter(names) for cls, names in self._names.items()}
+        self._classes = {*kinds.values(), *parts}
+        self._values = {cls: self._spread(cls) for cls in self._classes}
+        # One for all messages: to make it costs as much as to pack one. Nothing of Python runs while it packs, so nobody comes between.
+        self._pack: Callable[[Any], bytes] = _Packer(default=_unsendable, unicode_errors="backslashreplace").pack
         self._checks = {code: self._record(cls) for code, cls in kinds.items()}
 
     def encode(self, message: Any) -> bytes:
         """The bytes of a message. Raises ProtocolError when it would be larger than MAX_MESSAGE."""
         cls = typing.cast("type[Any]", type(message))
-        body = (self._code_of[cls], *self._values[cls](message))
         # A path or a user's message may hold lone surrogates (surrogateescape); they arrive spelled out, never as an error.
-        data = _packb(body, default=self._plain, unicode_errors="backslashreplace")
+        data = self._pack((self._code_of[cls], *self._plain(message)))
         if len(data) > MAX_MESSAGE:
             raise ProtocolError(f"{type(message).__name__} of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
         return data
@@ -125,12 +127,28 @@ class Codec:
             raise ProtocolError(f"unknown message code {_show(code)}")
         return check(body)
 
+    def _spread(self, cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
+        """What takes a record of this class apart: its values in order, those that are records taken apart too."""
+        hints = typing.get_type_hints(cls)
+        names = tuple(f.name for f in fields(cls))
+        values = _getter(names)
+        inner = [i for i, name in enumerate(names) if not self._classes.isdisjoint((hints[name], *typing.get_args(hints[name])))]
+        if not inner:
+            return values
+
+        def spread(record: Any) -> list[Any]:
+            found = list(values(record))
+            for i in inner:
+                found[i] = self._plain(found[i])
+            return found
+
+        return spread
+
     def _plain(self, value: Any) -> Any:
-        cls = typing.cast("type[Any]", type(value))
-        values = self._values.get(cls)
-        if values is None:
-            raise TypeError(f"{value!r} cannot be sent")
-        return values(value)
+        """A record, or some, or None, as msgpack knows it."""
+        if type(value) is tuple:
+            return [self._plain(one) for one in typing.cast("tuple[Any, ...]", value)]
+        return None if value is None else self._values[type(value)](value)
 
     def _record(self, cls: type[Any]) -> Check:
         """The check of one class. What nearly all messages are, values of just the declared types, is found out at once for all of their
@@ -141,7 +159,7 @@ class Codec:
         plain = tuple(PLAIN.get(hints[f.name], list) for f in fields(cls))
         wholes = _picker([i for i, kind in enumerate(plain) if kind is int])
         others = [(i, checks[i]) for i, kind in enumerate(plain) if kind is list]
-        make = _maker(cls)
+        make = quick(cls)
 
         def check(value: Any) -> Any:
             values = _array(value)
@@ -150,7 +168,7 @@ class Codec:
                 if not numbers or (min(numbers) >= 0 and max(numbers) <= MAX_INT):
                     for i, one in others:
                         values[i] = one(values[i])
-                    return make(values)
+                    return make(*values)
             if len(values) != len(checks):
                 raise ProtocolError(f"expected the {len(checks)} fields of {cls.__name__}, not {len(values)}")
             return cls(*[c(v) for c, v in zip(checks, values, strict=True)])
@@ -164,7 +182,7 @@ class Codec:
             return _real
         if hint in (str, bytes, bool):
             return _of(hint)
-        if hint in self._names:
+        if hint in self._classes:
             return self._record(hint)
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin is tuple:
@@ -178,20 +196,8 @@ class Codec:
         raise TypeError(f"no check for {hint!r}")
 
 
-def _maker(cls: type[Any]) -> Callable[[list[Any]], Any]:
-    """A record of this class with these values. A frozen dataclass sets each of its fields by way of object.__setattr__, which takes most
-    of the time of a message; so a twin that is not frozen is filled, and then becomes what it is to be.
-    """
-    twin: Any = make_dataclass(cls.__name__, [f.name for f in fields(cls)], slots=True)
-    if hasattr(cls, "__post_init__") or twin.__slots__ != getattr(cls, "__slots__", None):
-        return lambda values: cls(*values)
-
-    def make(values: list[Any]) -> Any:
-        record = twin(*values)
-        record.__class__ = cls
-        return record
-
-    return make
+def _unsendable(value: Any) -> Any:
+    raise TypeError(f"{value!r} cannot be sent")
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from loaderd_wire.records import quick
+
 MAX_EPOCH = 1 << 60  # that may be asked for: epochs count on from it, and must stay within what a message can hold
 LAST_EPOCH = 3 << 60  # that a daemon serves
 
@@ -47,6 +49,9 @@ class Cursor:
     step: int
 
 
+_cursor, _slice = quick(Cursor), quick(Slice)
+
+
 def steps_left(shape: Shape, origin: int) -> int:
     """Steps from `origin` to the end of the epoch; 0 if nothing (or, with drop_last, no whole step) is left."""
     whole, tail = divmod(shape.samples - origin, shape.world_size * shape.batch_size)
@@ -73,7 +78,7 @@ def after(shape: Shape, cursor: Cursor) -> Cursor:
     """The cursor behind the step at `cursor`; behind an epoch's last step the position is `samples`."""
     position = cursor.position + shape.world_size * shape.batch_size
     done = steps_left(shape, min(position, shape.samples)) == 0
-    return Cursor(cursor.epoch, shape.samples if done else position, cursor.step + 1)
+    return _cursor(cursor.epoch, shape.samples if done else position, cursor.step + 1)
 
 
 def settle(shape: Shape, cursor: Cursor) -> Cursor:
@@ -88,7 +93,7 @@ def steps(shape: Shape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
         cursor = settle(shape, cursor)
         epoch, position, step = cursor.epoch, cursor.position, cursor.step
         while shape.samples - position >= 2 * block:  # whole steps, each with another whole one behind it
-            yield Cursor(epoch, position, step), Slice(epoch, position + mine, rows)
+            yield _cursor(epoch, position, step), _slice(epoch, position + mine, rows)
             position, step = position + block, step + 1
         cursor = Cursor(epoch, position, step)
         yield cursor, slice_at(shape, cursor)

@@ -10,6 +10,7 @@ from loaderd.core.blame import Blame
 from loaderd.core.jobs import BadRow, Condemned, Done, Job, Kind
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Batch
+from loaderd_wire.records import quick
 from loaderd_wire.slices import Slice
 from loaderd_wire.slots import Chunk
 
@@ -35,6 +36,9 @@ class Piece:
     kind: Kind
     first: int
     last: int
+
+
+_piece, _job, _batch = quick(Piece), quick(Job), quick(Batch)
 
 
 class Draft:
@@ -97,7 +101,7 @@ class Draft:
                 kind = Kind.TRIAL if self.collated else Kind.FILL
                 self.todo.extend(Piece(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.blame.lost)
             if self.collated or not self.apart:
-                self.todo.append(Piece(Kind.BATCH if self.collated else Kind.FILL, 0, self.slice.rows))
+                self.todo.append(_piece(Kind.BATCH if self.collated else Kind.FILL, 0, self.slice.rows))
         self._next_stage()
 
     @property
@@ -124,7 +128,7 @@ class Draft:
             condemned = tuple(Condemned(row, tries) for row, tries in sorted(self.blame.tries.items()) if piece.first <= row < piece.last)
             lost = tuple(row for row in sorted(self.blame.lost) if piece.first <= row < piece.last)
         cut = self.slice
-        return Job(
+        return _job(
             job,
             piece.kind,
             self.stream,
@@ -201,7 +205,7 @@ class Draft:
             failed, lost = self.failed, self.lost
             bad = self.bad if self.blame.collate is None else (self.blame.collate, *self.bad)
         chunks = () if failed else tuple(_renumber(c, lost) for c in sorted(self.chunks, key=lambda c: c.first))
-        return Batch(
+        return _batch(
             session,
             plan,
             k,

@@ -35,10 +35,13 @@ from loaderd.core.running import Running
 from loaderd.core.sessions import Session
 from loaderd.core.streams import Stream, StreamRules
 from loaderd_wire.messages import Failure, Pulse
+from loaderd_wire.records import quick
 
 DRAINING = "the daemon drains"
 NOTE_S = 1.0  # between two notes about one session
 HEADROOM = 5 / 4  # of a larger segment over what was asked for
+
+_send, _tell = quick(Send), quick(Tell)
 
 __all__ = ["Scheduler", "StreamRules"]
 
@@ -358,7 +361,7 @@ class Scheduler:
             if session.unplaced:
                 session.fill()
         if session.unsaid and not session.ended:
-            self._out += [Tell(session.session, message) for message in session.announce(self._now_s)]
+            self._out += [_tell(session.session, message) for message in session.announce(self._now_s)]
         if session.gone or len(session.rings) > 1:
             self._out += [Drop(session.session, segment) for segment in session.spent()]
             if session.gone and not session.rings:
@@ -382,7 +385,7 @@ class Scheduler:
             self.jobs[job.job] = Running(job, worker, session, item.draft, item.draft.attempt)
             session.rings[job.segment].writers[job.slot].add(job.job)
             self.pool.give(worker, job.job, self._now_s)
-            self._out.append(Send(worker, job))
+            self._out.append(_send(worker, job))
             self.queue.served(session)
 
     def invariants(self) -> None:

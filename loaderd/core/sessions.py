@@ -10,10 +10,14 @@ from loaderd.core.drafts import Draft, Place
 from loaderd.core.events import Attach
 from loaderd.core.ring import Ring, State, Verb
 from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
+from loaderd_wire.records import quick
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left
 
 NOT_OUT = (State.FILLING, State.READY, State.ENDING)  # of such a slot's generation the client cannot know
 REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
+
+
+_place = quick(Place)
 
 
 @dataclass(slots=True)
@@ -217,7 +221,7 @@ class Session:
             if claimed is None:
                 self.unplaced = True
                 break
-            draft.begin(Place(self.current, *claimed))
+            draft.begin(_place(self.current, *claimed))
             if not draft.todo:
                 self.finish(draft)
 

@@ -20,6 +20,7 @@ from loaderd.engines.segments import SegmentTable
 from loaderd.engines.template import Template
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Segment
+from loaderd_wire.records import quick
 from loaderd_wire.slots import FieldSpec
 
 __all__ = ["LocalPool", "OpenFault", "StreamFacts"]
@@ -31,6 +32,8 @@ BOOT_S = 120.0
 PLACE_S = 1.0
 NEW_TEMPLATE_S = 5.0
 CLOSE_S = 5.0
+
+_worker_done = quick(WorkerDone)
 
 
 class LocalPool:
@@ -254,7 +257,7 @@ class LocalPool:
         first = next(iter(hand.jobs.values()), None)
         if isinstance(message, Done) and first is not None and answers(message, first):
             del hand.jobs[message.job]
-            self._emit(WorkerDone(hand.worker, message))
+            self._emit(_worker_done(hand.worker, message))
         elif not (isinstance(message, Unmapped) and self._segments.unmapped(message.segment, hand)):
             raise ProtocolError(f"{message!r:.100} while it does {first}")
 

