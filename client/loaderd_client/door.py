@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import weakref
 from typing import Any
@@ -41,7 +42,7 @@ class Door:
                 "or use DataLoader(..., num_workers=0)"
             )
         rank = self.rank or ranks.settle(self._arguments.rank, self._arguments.world_size, os.environ)
-        admitted = Handshake(self._arguments.source, self._limits, lambda: self._hello(rank), lost).run()
+        admitted = Handshake(self._arguments.source, self._limits, lambda: self._hello(rank), lost, self._prepare).run()
         line = Attachment(admitted, self._arguments, rank, cursor)
         warnings: list[str] = []
         try:
@@ -92,6 +93,11 @@ class Door:
             content=first.content if first else {},
             config=arguments.source.config,
         )
+
+    def _prepare(self) -> None:
+        """Imports torch, if tensors are asked for: that takes longer than a daemon's start."""
+        if self._arguments.output == "torch":
+            importlib.import_module("loaderd_client.tensors")
 
     def _compare(self, first: m.Welcome, welcome: m.Welcome) -> None:
         old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))

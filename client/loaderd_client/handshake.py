@@ -32,13 +32,15 @@ class Handshake:
     """One attempt to get a session, with its own patience.
 
     hello: made anew for each try, for what it says of held memory may change. lost: why the last daemon is gone, "" at first.
+    meanwhile: what takes time and needs no daemon, done where one would be waited for; called again and again.
     """
 
-    def __init__(self, source: Source, limits: Limits, hello: Callable[[], m.Hello], lost: str) -> None:
+    def __init__(self, source: Source, limits: Limits, hello: Callable[[], m.Hello], lost: str, meanwhile: Callable[[], object]) -> None:
         self._source = source
         self._limits = limits
         self._hello = hello
         self._lost = lost
+        self._meanwhile = meanwhile
         self._path = source.find()
         self._wait = Wait(time.monotonic(), limits)
         self._alone = Wait(time.monotonic(), limits)  # since a daemon was last heard starting
@@ -63,12 +65,14 @@ class Handshake:
                 control.close()  # its successor may be on its way
                 self._lost = self._lost or "it left before it answered"
             self._nobody()
+            self._use_the_wait()
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
 
     def _start(self) -> None:
         with Starting(self._source.config, self._path) as starting:
             try:
+                self._use_the_wait()
                 while not starting.wait(self._pause_s(self._limits.timeout_s)):
                     self._look(self._limits.timeout_s, f"the embedded daemon starts; its log is {self._path}.log", StallError)
             except StreamFailed as error:
@@ -80,6 +84,7 @@ class Handshake:
         """None if the daemon left without an answer."""
         self._doing = ""
         control.send(self._hello())
+        self._use_the_wait()
         while not control.ended:
             control.wait(self._pause_s(self._limits.timeout_s))
             for message in control.receive():
@@ -95,6 +100,11 @@ class Handshake:
             doing = f"is starting: {self._doing}" if self._doing else "does not answer"
             self._look(self._limits.timeout_s, f"the daemon at {self._path} {doing}", StallError)
         return None
+
+    def _use_the_wait(self) -> None:
+        self._meanwhile()
+        for wait in (self._wait, self._alone):
+            wait.resume(time.monotonic())
 
     def _rejected(self, message: m.Rejected) -> LoaderdError:
         return from_name(message.error, message.text)

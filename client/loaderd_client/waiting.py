@@ -36,6 +36,10 @@ class Wait:
         self.waited_s += min(max(now_s - self._last_s, 0.0), TURN_S)
         self._last_s = now_s
 
+    def resume(self, now_s: float) -> None:
+        """Since the last turn there was something better to do than to wait."""
+        self._last_s = now_s
+
     def heard(self) -> None:
         self._heard_s = self.waited_s
 

@@ -1,0 +1,96 @@
+"""The way to a session: what is done while a daemon is waited for."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from loaderd_client import DaemonGone, Refused
+from loaderd_client.handshake import Handshake
+from loaderd_client.source import Source
+from loaderd_client.waiting import Limits
+from loaderd_wire import messages as m
+from loaderd_wire.codec import frame, unframe
+
+HELLO = m.Hello(m.PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "d.sock")
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """Not bound to any path yet."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        made.settimeout(10)
+        yield made
+
+
+def handshake(path: str, meanwhile: Callable[[], object], *, reconnect_s: float = 10) -> Handshake:
+    return Handshake(Source(path, ""), Limits(30, reconnect_s, 20), lambda: HELLO, "", meanwhile)
+
+
+def refuse(listener: socket.socket) -> None:
+    """Take the hello that has come, or must come now, and answer it."""
+    peer, _ = listener.accept()
+    with peer:
+        peer.settimeout(10)
+        buffer = bytearray()
+        while (hello := unframe(buffer)) is None:
+            buffer += peer.recv(1 << 16)
+        assert hello == HELLO
+        peer.sendall(frame(m.Rejected("Refused", "not you")))
+
+
+def test_what_needs_no_daemon_is_done_while_the_hello_is_answered(path: str, listener: socket.socket) -> None:
+    listener.bind(path)
+    listener.listen()
+    with pytest.raises(Refused, match="not you"):
+        handshake(path, lambda: refuse(listener)).run()
+
+
+def test_what_needs_no_daemon_is_done_while_there_is_none(path: str, listener: socket.socket) -> None:
+    calls: list[str] = []
+
+    def meanwhile() -> None:
+        calls.append("called")
+        if len(calls) == 1:
+            listener.bind(path)
+            listener.listen()
+        else:
+            refuse(listener)
+
+    with pytest.raises(Refused, match="not you"):
+        handshake(path, meanwhile).run()
+
+
+def test_the_time_that_it_takes_is_no_waiting(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import may take longer than a daemon may be away."""
+    now_s, spent = 0.0, 0
+
+    def meanwhile() -> None:
+        nonlocal now_s, spent
+        if spent < 5:
+            now_s, spent = now_s + 1, spent + 1
+        else:
+            now_s += 0.125
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now_s
+
+        @staticmethod
+        def sleep(pause_s: float) -> None:
+            nonlocal now_s
+            now_s += pause_s
+
+    monkeypatch.setattr("loaderd_client.handshake.time", Clock)
+    with pytest.raises(DaemonGone, match="waited 1 s: no daemon is at"):
+        handshake(path, meanwhile, reconnect_s=1).run()
+    assert spent == 5
