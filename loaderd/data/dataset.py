@@ -36,15 +36,12 @@ class DatasetSource:
         """The user's dataset itself."""
         return self._inner
 
-    def _taken(self, value: Any, mode: str) -> Sample:
-        sample, form = flatten(value, mode)
-        if self.form and form != self.form:
-            raise BadValue(f"{self.name} returned a {type(value).__name__} where earlier samples were a {self.form}")
-        self.form = form
-        return sample
+    def value(self, index: int) -> Any:
+        """What the dataset returns for this sample, not yet looked at."""
+        return self._inner[index]
 
     def read(self, index: int, mode: str) -> Sample:
-        return self._taken(self._inner[index], mode)
+        return self.take(self.value(index), mode)
 
     def fetch(self, indices: Sequence[int]) -> list[Any]:
         """What `__getitems__` returns, one value an index, not yet looked at."""
@@ -56,8 +53,12 @@ class DatasetSource:
         return list(values)
 
     def take(self, value: Any, mode: str) -> Sample:
-        """One of the values of `fetch` as a sample."""
-        return self._taken(value, mode)
+        """Such a value, or one of those of `fetch`, as a sample."""
+        sample, form = flatten(value, mode)
+        if self.form and form != self.form:
+            raise BadValue(f"{self.name} returned a {type(value).__name__} where earlier samples were a {self.form}")
+        self.form = form
+        return sample
 
     def key(self, index: int) -> str:
         return str(index)

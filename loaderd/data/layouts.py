@@ -117,22 +117,32 @@ class UserLayout:
         last, keys = self._last
         if last == index:
             return keys
-        keys = self._inner.keys(index)
-        if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, bytes) for key in keys):
-            raise BadValue(f"{self.name}.keys({index}) returned {keys!r:.80}: expected a list of bytes, at least one")
-        self._last = (index, list(keys))
-        return self._last[1]
+        found = self._inner.keys(index)
+        keys = list(found) if isinstance(found, (list, tuple)) else []
+        for key in keys or [None]:
+            if not isinstance(key, bytes):
+                raise BadValue(f"{self.name}.keys({index}) returned {found!r:.80}: expected a list of bytes, at least one")
+        self._last = (index, keys)
+        return keys
 
-    def read(self, index: int, mode: str) -> Sample:
-        keys = self._keys(index)
-        values = [self._store.get(key) for key in keys]
-        for key, value in zip(keys, values, strict=True):
+    def value(self, index: int) -> Any:
+        """What the class makes of this sample, not yet looked at."""
+        values: list[Any] = []
+        for key in self._keys(index):
+            value = self._store.get(key)
             if value is None:
                 raise BadValue(f"{self._store.path} has no key {show_key(key)!r}")
-        parsed = self._inner.parse(index, values)  # type: ignore[arg-type] # no None is left
-        if not isinstance(parsed, Mapping):
-            raise BadValue(f"{self.name}.parse() returned {type(parsed).__name__}: expected a dict of fields")
-        sample, _ = flatten(parsed, mode)
+            values.append(value)
+        return self._inner.parse(index, values)
+
+    def read(self, index: int, mode: str) -> Sample:
+        return self.take(self.value(index), mode)
+
+    def take(self, value: Any, mode: str) -> Sample:
+        """Such a value as a sample."""
+        if not isinstance(value, Mapping):
+            raise BadValue(f"{self.name}.parse() returned {type(value).__name__}: expected a dict of fields")
+        sample, _ = flatten(value, mode)
         for name, value in sample.items():
             if isinstance(value, (bytes, memoryview)) and is_image_file(value):
                 sample.encoded.add(name)

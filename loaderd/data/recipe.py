@@ -13,107 +13,18 @@ from loaderd.data import swift
 from loaderd.data.bulk import Bulk
 from loaderd.data.collate import Batch, batch_of
 from loaderd.data.faults import SampleFault, SourceError
-from loaderd.data.ops import FLAT, RESIZING, OpError, Run, check, make_op, picture
+from loaderd.data.making import NOTHING, Making, Note, fault_of, present
+from loaderd.data.ops import FLAT, RESIZING, OpError, Run, check, make_op
 from loaderd.data.ops_table import resolved
-from loaderd.data.origin import Raster, look
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten
-from loaderd.data.shape import Shape, batch_specs, check_fit, plainly_fits, shape_of, specs_of
+from loaderd.data.shape import Mold, Shape, batch_specs, check_fit, plainly_fits, shape_of, specs_of
 from loaderd.data.source import Source
 from loaderd.data.survey import Surveyor, mark
 from loaderd.data.userland import find, invoke
-from loaderd.data.view import View
 from loaderd_wire.slots import FieldSpec
 
-Note = Callable[[Stage], None]
-NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", Stage.TRANSFORM: "transform", Stage.COLLATE: "collate"}
-NOTHING: Mapping[str, np.ndarray] = {}
 ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrupt is nobody's fault
-
-
-class _Making:
-    """One sample in the making: what it is, and which stage it is in."""
-
-    __slots__ = ("_draws", "_note", "_place", "_rng", "coded", "mark", "room", "sample", "stage", "views")
-
-    def __init__(self, place: tuple[int, int, int], note: Note, room: Mapping[str, np.ndarray] = NOTHING) -> None:
-        self._place = place
-        self.room = room  # where pictures may be made, by field
-        self._draws: Draws | None = None
-        self.sample = Sample()
-        self.views: dict[str, View] = {}  # pictures that are planned, by field; the sample still has what they are made from
-        self._note = note
-        self._rng: np.random.Generator | None = None
-        self.stage = Stage.READ
-        self.mark = (0, 0)
-        self.coded = False  # a stored image was decoded
-
-    def enter(self, stage: Stage) -> None:
-        self.stage = stage
-        self._note(stage)
-
-    def fault(self, error: BaseException) -> SampleFault:
-        return error if isinstance(error, SampleFault) else SampleFault.of(NAMES[self.stage], error)
-
-    @property
-    def draws(self) -> Draws:
-        if self._draws is None:
-            self._draws = Draws(*self._place)
-        return self._draws
-
-    def rng(self) -> np.random.Generator:
-        """The sample's own generator, one for all of its callables."""
-        if self._rng is None:
-            self._rng = np.random.Generator(np.random.PCG64(self.draws.key()))
-        return self._rng
-
-    def view(self, name: str, mode: str, op: str) -> View:
-        """The plan of this field's picture, begun if there is none. Raises OpError if it is none, ImageError."""
-        view = self.views.get(name)
-        if view is None:
-            view = self.views[name] = self._begun(name, mode, op)
-        return view
-
-    def _begun(self, name: str, mode: str, op: str) -> View:
-        kind = _present(self.sample, name, op)
-        if kind is str:
-            raise OpError(f"{op} cannot work on field {name!r}: it is text")
-        value = self.sample[name]
-        if name not in self.sample.planar:
-            self.sample.images.add(name)
-        if kind in (bytes, memoryview):
-            before, self.coded = self.stage, True
-            self.enter(Stage.DECODE)
-            view = View(look(value, mode))
-            if before is not Stage.READ:
-                self.enter(before)
-            return view
-        if name not in self.sample.planar:
-            return View(Raster(picture(value, op, name)))
-        view = View(Raster(picture(value.transpose(1, 2, 0), op, name)))
-        view.planar = True
-        return view
-
-    def carry_out(self, name: str) -> None:
-        """Make the picture that has been planned."""
-        view, sample, before, room = self.views.pop(name), self.sample, self.stage, self.room.get(name)
-        if view.stored and before is not Stage.DECODE:
-            self.enter(Stage.DECODE)
-            view.load(room)
-            if before is not Stage.READ:
-                self.enter(before)
-        value, old = view.pixels(room), sample[name]
-        if value is not old:
-            sample[name] = value
-            own = value.flags.c_contiguous and not (isinstance(old, np.ndarray) and np.may_share_memory(value, old))
-            (sample.fresh.add if own else sample.fresh.discard)(name)
-        sample.encoded.discard(name)
-        (sample.planar if view.planar else sample.images).add(name)
-        (sample.images if view.planar else sample.planar).discard(name)
-
-    def carry_out_all(self) -> None:
-        for name in list(self.views):
-            self.carry_out(name)
 
 
 class Recipe:
@@ -138,6 +49,8 @@ class Recipe:
         self._pictures: set[str] = set()
         self._specs: tuple[FieldSpec, ...] = ()
         self._shape: Shape = ()
+        self._moldable = False
+        self._mold: Mold | None = None
         self._surveyor = Surveyor(plan.survey, self._where) if plan.survey is not None else None
 
     @property
@@ -151,7 +64,7 @@ class Recipe:
 
     # -- building
 
-    def _step(self, step: Step, number: int) -> Callable[[_Making], None]:
+    def _step(self, step: Step, number: int) -> Callable[[Making], None]:
         if (step.op is None) == (step.call is None):
             raise SourceError(f"transform {number}: set one of op and call")
         if step.call is not None:
@@ -166,18 +79,18 @@ class Recipe:
             raise SourceError(f"transform {number}: {error}") from None
         return self._op(step.op, run, field)
 
-    def _decoder(self, field: str | None, mode: str) -> Callable[[_Making], None]:
-        def step(making: _Making) -> None:
+    def _decoder(self, field: str | None, mode: str) -> Callable[[Making], None]:
+        def step(making: Making) -> None:
             name = field if field is not None else _sole_image(making.sample, "decode")
-            if _present(making.sample, name, "decode") in (bytes, memoryview):
+            if present(making.sample, name, "decode") in (bytes, memoryview):
                 making.view(name, mode, "decode")
             elif name not in making.sample.images:
                 raise OpError(f"decode cannot work on field {name!r}: it is not a stored image")
 
         return step
 
-    def _op(self, op: str, run: Run, field: str | None) -> Callable[[_Making], None]:
-        def step(making: _Making) -> None:
+    def _op(self, op: str, run: Run, field: str | None) -> Callable[[Making], None]:
+        def step(making: Making) -> None:
             name = field if field is not None else _sole_image(making.sample, op)
             view = making.view(name, self._plan.mode, op)
             if view.planar and op not in FLAT:
@@ -187,11 +100,11 @@ class Recipe:
 
         return step
 
-    def _call(self, name: str, args: dict[str, Any]) -> Callable[[_Making], None]:
+    def _call(self, name: str, args: dict[str, Any]) -> Callable[[Making], None]:
         function = find(name, "call")
         how = f"{name}({', '.join(['sample', 'rng', *(f'{arg}=...' for arg in args)])})"
 
-        def step(making: _Making) -> None:
+        def step(making: Making) -> None:
             if self._plan.decode:
                 self._look_at_all(making)
             making.carry_out_all()
@@ -230,40 +143,82 @@ class Recipe:
         array that may be written to, even in vain: a picture of its shape and dtype may be made there, and is that array then. Somebody
         else's code never sees it.
         """
-        making = _Making((seed, epoch, index), note, NOTHING if self.user_code or self._surveyor else room)
+        making = Making((seed, epoch, index), note, NOTHING if self.user_code or self._surveyor else room)
         try:
             making.enter(Stage.READ)
             making.sample = self._source.read(index)
             return self._finish(making)
         except ANYTHING as error:
-            raise making.fault(error) from None
+            raise fault_of(error, making.stage) from None
+
+    def row(
+        self, index: int, seed: int, epoch: int, note: Note, specs: tuple[FieldSpec, ...], room: Mapping[str, np.ndarray] = NOTHING
+    ) -> dict[str, Any]:
+        """`make` and `fit` for one who copies the sample at once: where user code hands over just what these specs say, that is its own
+        dict, in which a number may stand for an array without axes. Raises SampleFault."""
+        self._know(specs)
+        if self._mold is None:
+            sample = self.make(index, seed, epoch, note, room)
+            self.fit(sample, specs)
+            return sample
+        making: Making | None = None
+        try:
+            note(Stage.READ)
+            value = self._source.value(index)
+            as_it_is = self._mold.take(value)
+            if as_it_is is not None:
+                return as_it_is
+            making = Making((seed, epoch, index), note)
+            making.sample = self._source.take(value)
+            sample = self._finish(making)
+        except ANYTHING as error:
+            raise fault_of(error, making.stage if making else Stage.READ) from None
+        self.fit(sample, specs)
+        return sample
 
     def make_many(
-        self, indices: Sequence[int], seed: int, epoch: int, note: Note, at: Callable[[int], None] = lambda row: None
-    ) -> list[Sample | SampleFault]:
+        self,
+        indices: Sequence[int],
+        seed: int,
+        epoch: int,
+        note: Note,
+        at: Callable[[int], None] = lambda row: None,
+        specs: tuple[FieldSpec, ...] = (),
+    ) -> list[dict[str, Any] | SampleFault]:
         """The samples of these indices through `__getitems__`, or the fault of each; only where source.many.
 
-        note(FETCH_MANY) comes before the fetch of all; at(row) before each row's own stages. Raises SampleFault where the fetch as a
+        specs: if they are told, as from `row`. note(FETCH_MANY) comes before the fetch of all; at(row) before each row's own stages, if it
+        has any. Raises SampleFault where the fetch as a
         whole failed: then `make` each by itself to find the culprit.
         """
-        fetching = _Making((seed, epoch, indices[0]), note)
+        fetching = Making((seed, epoch, indices[0]), note)
         try:
             fetching.enter(Stage.FETCH_MANY)
             values = self._source.fetch(indices)
         except ANYTHING as error:
-            raise fetching.fault(error) from None
-        made: list[Sample | SampleFault] = []
+            raise fault_of(error, Stage.FETCH_MANY) from None
+        made: list[dict[str, Any] | SampleFault] = []
+        if specs:
+            self._know(specs)
+        mold = self._mold if specs else None
         for row, (index, value) in enumerate(zip(indices, values, strict=True)):
-            making = _Making((seed, epoch, index), note)
+            as_it_is = mold.take(value) if mold is not None else None
+            if as_it_is is not None:
+                made.append(as_it_is)
+                continue
+            making = Making((seed, epoch, index), note)
             at(row)
             try:
                 making.sample = self._source.take(value)
-                made.append(self._finish(making))
+                sample = self._finish(making)
+                if specs:
+                    self.fit(sample, specs)
+                made.append(sample)
             except ANYTHING as error:
-                made.append(making.fault(error))
+                made.append(fault_of(error, making.stage))
         return made
 
-    def _finish(self, making: _Making) -> Sample:
+    def _finish(self, making: Making) -> Sample:
         if self._surveyor is not None:
             making.mark = mark(making.sample)
         if self._steps:
@@ -289,7 +244,7 @@ class Recipe:
         """True if a transform decodes with a mode of its own, so that the stream's must not come first."""
         return any(step.op == "decode" for step in self._plan.transforms)
 
-    def _look_at_all(self, making: _Making) -> None:
+    def _look_at_all(self, making: Making) -> None:
         for name in making.sample:
             if name in making.sample.encoded:
                 making.view(name, self._plan.mode, "decode")
@@ -302,10 +257,19 @@ class Recipe:
 
     def fit(self, sample: Sample, specs: tuple[FieldSpec, ...]) -> None:
         """Raises SampleFault ("check") if the sample's fields, dtypes or (unless a collate function is used) shapes are not these."""
-        if specs is not self._specs:
-            self._specs, self._shape = specs, shape_of(specs)
+        self._know(specs)
         if not plainly_fits(sample, self._shape, self.collated):
             check_fit(sample, specs, self.collated, self._where)
+        if self._moldable and self._mold is None:
+            self._mold = Mold(specs, self._source.form)
+
+    def _know(self, specs: tuple[FieldSpec, ...]) -> None:
+        """Prepare for these specs."""
+        if specs is not self._specs:
+            self._specs, self._shape = specs, shape_of(specs)
+            as_read = self._source.user_code and not (self._steps or self.collated or self._surveyor) and self._plan.nonfinite == "allow"
+            self._moldable = as_read and all(spec.kind != "bytes" for spec in specs)
+            self._mold = None
 
     def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
         """What makes rows of these fields without a sample for each, with the same bytes as `make`; None unless samples are delivered as
@@ -339,12 +303,6 @@ class Recipe:
 
 def _kind(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
-
-
-def _present(sample: Sample, name: str, op: str) -> type:
-    if name not in sample:
-        raise OpError(f"{op}: the sample has no field {name!r}; it has {', '.join(map(repr, sample))}")
-    return type(sample[name])
 
 
 def _sole_image(sample: Sample, op: str) -> str:

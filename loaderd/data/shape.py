@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def _words(spec: FieldSpec, shapes: bool) -> str:
 Shape = tuple[tuple[str, Any, tuple[int, ...]], ...]  # of each field: name, dtype or type, shape
 
 
-def shape_of(specs: tuple[FieldSpec, ...]) -> Shape:
+def shape_of(specs: Sequence[FieldSpec]) -> Shape:
     """What `plainly_fits` compares with."""
     kinds = {"text": str, "bytes": bytes}
     return tuple((spec.name, kinds.get(spec.kind) or np.dtype(spec.dtype), spec.shape) for spec in specs)
@@ -57,6 +57,40 @@ def plainly_fits(sample: Sample, shape: Shape, collated: bool) -> bool:
         elif type(value) is not kind:
             return False
     return True
+
+
+class Mold:
+    """What a slot takes as user code hands it over: one look at each field instead of a sample made, checked and taken apart again."""
+
+    def __init__(self, specs: Sequence[FieldSpec], form: str) -> None:
+        """specs: without bytes, which may be a stored image and have to be looked at. form: "dict" or "tuple"."""
+        self._form = tuple if form == "tuple" else dict
+        self._fields = [(name, kind, size, _scalars(kind, size)) for name, kind, size in shape_of(specs)]
+        self._names = [spec.name for spec in specs]
+
+    def take(self, value: Any) -> dict[str, Any] | None:
+        """Field -> array of dtype and shape, text, or for an array without axes a number that it can hold; None if it's anything else,
+        for which somebody else has to find out whether it is a sample. A dict is handed back as it is."""
+        if type(value) is not self._form or len(value) != len(self._fields):
+            return None
+        named: Any = value if self._form is dict else dict(zip(self._names, value, strict=True))
+        for name, dtype, shape, scalars in self._fields:
+            found = named.get(name)
+            kind = type(found)
+            if kind is np.ndarray:
+                if found.dtype != dtype or found.shape != shape:  # type: ignore[union-attr] # it is an array
+                    return None
+            elif kind not in scalars or (kind is int and not -(1 << 63) <= found < 1 << 63):  # type: ignore[operator] # it is an int
+                return None
+        return named
+
+
+def _scalars(kind: Any, shape: tuple[int, ...]) -> tuple[type, ...]:
+    """The types whose values may stand for an array of this dtype (or the type) and shape."""
+    if kind is str:
+        return (str,)
+    python = {"int64": int, "float64": float, "complex128": complex, "bool": bool}.get(kind.name)
+    return () if shape else (kind.type,) if python is None else (kind.type, python)
 
 
 def check_fit(sample: Sample, specs: tuple[FieldSpec, ...], collated: bool, where: str) -> None:

@@ -77,6 +77,12 @@ class Source:
         self._check(index)
         return self._reader.read(index, self.plan.mode)
 
+    def value(self, index: int) -> Any:
+        """What the user's code makes of sample `index` (only where `user_code`), not yet looked at; it becomes a sample by `take`."""
+        assert not isinstance(self._reader, OwnLayout)
+        self._check(index)
+        return self._reader.value(index)
+
     def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
         """What copies rows of these fields in bulk, valid while this is open; None where samples aren't stored as such rows, or have names."""
         if not isinstance(self._reader, OwnLayout) or self._reader.stored_names:
@@ -91,7 +97,7 @@ class Source:
         return self._reader.fetch(indices)
 
     def take(self, value: Any) -> Sample:
-        assert isinstance(self._reader, DatasetSource)
+        assert not isinstance(self._reader, OwnLayout)
         return self._reader.take(value, self.plan.mode)
 
     def _check(self, index: int) -> None:

@@ -43,6 +43,7 @@ class Rows:
         self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
         self._keys: dict[int, str] = {}
         self._places: Mapping[str, np.ndarray] = {}
+        self._copied = False
         self.room: dict[str, np.ndarray] = {}  # where pictures of the row that is being made may be put at once, by field
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
@@ -94,8 +95,10 @@ class Rows:
         return True
 
     def into(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Make pictures in their rows of these arrays, by field, [rows of the batch, *shape], where that can be done. A sample has the
+        """Rows will be copied into these arrays, by field, [rows of the batch, *shape], before the next is made: a sample may be user code's
+        own dict then, with numbers for arrays without axes. Pictures are made in their places where that can be done. A sample has the
         array of `room` then, and it holds what it should only if the sample is made."""
+        self._copied = True
         self._places = {name: array for name, array in arrays.items() if array.ndim == 4}
 
     def each(self, without: frozenset[int] = frozenset()) -> Iterator[tuple[int, Any | None]]:
@@ -173,6 +176,8 @@ class Rows:
                 self._line.name(row, name)
             if self._places:
                 self.room = {name: array[row] for name, array in self._places.items()}
+            if self._copied and stream.specs:
+                return stream.recipe.row(index, job.seed, job.epoch, self.note, stream.specs, self.room)
             sample = stream.recipe.make(index, job.seed, job.epoch, self.note, self.room)
             if stream.specs:
                 stream.recipe.fit(sample, stream.specs)
@@ -202,16 +207,9 @@ class Rows:
             self._seed(rows[number], indices[number], True)
 
         try:
-            made = dict(zip(rows, stream.recipe.make_many(indices, job.seed, job.epoch, note, at), strict=True))
+            return dict(zip(rows, stream.recipe.make_many(indices, job.seed, job.epoch, note, at, stream.specs), strict=True))
         except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
             return {}
-        for row, sample in made.items():
-            if stream.specs and not isinstance(sample, SampleFault):
-                try:
-                    stream.recipe.fit(sample, stream.specs)
-                except SampleFault as fault:
-                    made[row] = fault
-        return made
 
     def _report(self, row: int, index: int, fault: SampleFault, lost: bool, substitute: int | None) -> None:
         position = (self._job.start + row) % self._stream.order.samples
@@ -231,7 +229,7 @@ class Rows:
 
 def clean(text: str) -> str:
     """Text that can be encoded: lone surrogates, which file names and user code may bring, shown as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def key_of(stream: Stream, index: int) -> str:

@@ -1,0 +1,113 @@
+"""A sample in the making: its fields, the pictures that are planned, its chance, and the stage it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from loaderd.core.draws import Draws
+from loaderd.core.jobs import Stage
+from loaderd.data.faults import SampleFault
+from loaderd.data.ops import OpError, picture
+from loaderd.data.origin import Raster, look
+from loaderd.data.sample import Sample
+from loaderd.data.view import View
+
+Note = Callable[[Stage], None]
+NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", Stage.TRANSFORM: "transform", Stage.COLLATE: "collate"}
+NOTHING: Mapping[str, np.ndarray] = {}
+
+
+class Making:
+    """One sample, from when it has been read on: whoever reads sets `sample`."""
+
+    sample: Sample
+    __slots__ = ("_draws", "_note", "_place", "_rng", "coded", "mark", "room", "sample", "stage", "views")
+
+    def __init__(self, place: tuple[int, int, int], note: Note, room: Mapping[str, np.ndarray] = NOTHING) -> None:
+        self._place = place
+        self.room = room  # where pictures may be made, by field
+        self._draws: Draws | None = None
+        self.views: dict[str, View] = {}  # pictures that are planned, by field; the sample still has what they are made from
+        self._note = note
+        self._rng: np.random.Generator | None = None
+        self.stage = Stage.READ
+        self.mark: tuple[int, int] = (0, 0)
+        self.coded = False  # a stored image was decoded
+
+    def enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self._note(stage)
+
+    @property
+    def draws(self) -> Draws:
+        if self._draws is None:
+            self._draws = Draws(*self._place)
+        return self._draws
+
+    def rng(self) -> np.random.Generator:
+        """The sample's own generator, one for all of its callables."""
+        if self._rng is None:
+            self._rng = np.random.Generator(np.random.PCG64(self.draws.key()))
+        return self._rng
+
+    def view(self, name: str, mode: str, op: str) -> View:
+        """The plan of this field's picture, begun if there is none. Raises OpError if it is none, ImageError."""
+        view = self.views.get(name)
+        if view is None:
+            view = self.views[name] = self._begun(name, mode, op)
+        return view
+
+    def _begun(self, name: str, mode: str, op: str) -> View:
+        kind = present(self.sample, name, op)
+        if kind is str:
+            raise OpError(f"{op} cannot work on field {name!r}: it is text")
+        value = self.sample[name]
+        if name not in self.sample.planar:
+            self.sample.images.add(name)
+        if kind in (bytes, memoryview):
+            before, self.coded = self.stage, True
+            self.enter(Stage.DECODE)
+            view = View(look(value, mode))
+            if before is not Stage.READ:
+                self.enter(before)
+            return view
+        if name not in self.sample.planar:
+            return View(Raster(picture(value, op, name)))
+        view = View(Raster(picture(value.transpose(1, 2, 0), op, name)))
+        view.planar = True
+        return view
+
+    def carry_out(self, name: str) -> None:
+        """Make the picture that has been planned."""
+        view, sample, before, room = self.views.pop(name), self.sample, self.stage, self.room.get(name)
+        if view.stored and before is not Stage.DECODE:
+            self.enter(Stage.DECODE)
+            view.load(room)
+            if before is not Stage.READ:
+                self.enter(before)
+        value, old = view.pixels(room), sample[name]
+        if value is not old:
+            sample[name] = value
+            own = value.flags.c_contiguous and not (isinstance(old, np.ndarray) and np.may_share_memory(value, old))
+            (sample.fresh.add if own else sample.fresh.discard)(name)
+        sample.encoded.discard(name)
+        (sample.planar if view.planar else sample.images).add(name)
+        (sample.images if view.planar else sample.planar).discard(name)
+
+    def carry_out_all(self) -> None:
+        for name in list(self.views):
+            self.carry_out(name)
+
+
+def fault_of(error: BaseException, stage: Stage) -> SampleFault:
+    """What was raised in this stage, as the sample's fault."""
+    return error if isinstance(error, SampleFault) else SampleFault.of(NAMES[stage], error)
+
+
+def present(sample: Sample, name: str, op: str) -> type:
+    """The type of the field's value. Raises OpError where there is none."""
+    if name not in sample:
+        raise OpError(f"{op}: the sample has no field {name!r}; it has {', '.join(map(repr, sample))}")
+    return type(sample[name])
