@@ -2,7 +2,8 @@
  *
  *     clang -std=gnu11 -O2 -g -fwrapv -ffp-contract=off -Wno-psabi -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
  *         -Iloaderd/data/native tests/fuzz/crop.c loaderd/data/native/crop*.c -o /tmp/crop
- *     mkdir /tmp/found && ASAN_OPTIONS=detect_leaks=0 /tmp/crop -max_len=6000 -max_total_time=600 /tmp/found FOLDER_OF_SMALL_JPEGS
+ *     python tests/fuzz/jpegs.py /tmp/small && mkdir /tmp/found
+ *     ASAN_OPTIONS=detect_leaks=0 /tmp/crop -max_len=6000 -max_total_time=600 /tmp/found /tmp/small
  *
  * -fwrapv: what damaged files overflow wraps. All memory is of just the size that was asked for. The plan is drawn from the bytes. For the
  * same bytes and plan the outcome must be the same whatever lay in memory before, and with and without vectors. */
