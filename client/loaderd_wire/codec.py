@@ -85,16 +85,30 @@ def _maybe(item: Check) -> Check:
     return lambda value: None if value is None else item(value)
 
 
+class _Lazily(dict[type[Any], Callable[[Any], Any]]):
+    """A function for each class, made when it is first looked up."""
+
+    def __init__(self, make: Callable[[type[Any]], Callable[[Any], Any]]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, cls: type[Any]) -> Callable[[Any], Any]:
+        made = self[cls] = self._make(cls)
+        return made
+
+
 class Codec:
     """Bytes for a closed set of dataclasses: `kinds` may be sent by themselves, `parts` occur only inside those."""
 
     def __init__(self, kinds: Mapping[int, type[Any]], parts: tuple[type[Any], ...]) -> None:
         self._code_of = {cls: code for code, cls in kinds.items()}
         self._classes = {*kinds.values(), *parts}
-        self._values = {cls: self._spread(cls) for cls in self._classes}
+        # Made when they are first needed: all together take longer than all else that a process needs to start.
+        self._values = _Lazily(self._spread)
+        self._checks = _Lazily(self._record)
         # One for all messages: to make it costs as much as to pack one. Nothing of Python runs while it packs, so nobody comes between.
         self._pack: Callable[[Any], bytes] = _Packer(default=_unsendable, unicode_errors="backslashreplace").pack
-        self._checks = {code: self._record(cls) for code, cls in kinds.items()}
+        self._class_of = dict(kinds)
 
     def encode(self, message: Any) -> bytes:
         """The bytes of a message. Raises ProtocolError when it would be larger than MAX_MESSAGE."""
@@ -122,10 +136,10 @@ class Codec:
             raise ProtocolError(f"not a message: {type(error).__name__}: {error}") from None
         body = _array(body) or [None]
         code = body.pop(0)
-        check = self._checks.get(code) if type(code) is int else None
-        if check is None:
+        cls = self._class_of.get(code) if type(code) is int else None
+        if cls is None:
             raise ProtocolError(f"unknown message code {_show(code)}")
-        return check(body)
+        return self._checks[cls](body)
 
     def _spread(self, cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
         """What takes a record of this class apart: its values in order, those that are records taken apart too."""
@@ -183,7 +197,7 @@ class Codec:
         if hint in (str, bytes, bool):
             return _of(hint)
         if hint in self._classes:
-            return self._record(hint)
+            return self._checks[hint]
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin is tuple:
             if args[0] is int:

@@ -18,7 +18,7 @@ def quick(cls: Callable[P, T]) -> Callable[P, T]:
     what it is to be. A class with a __post_init__ is called as it is.
     """
     kind = cast("type[Any]", cls)
-    twin = make_dataclass(kind.__name__, [_like(f) for f in fields(kind)], slots=True)
+    twin = make_dataclass(kind.__name__, [_like(f) for f in fields(kind)], slots=True, repr=False, eq=False)
     if hasattr(kind, "__post_init__") or getattr(twin, "__slots__") != getattr(kind, "__slots__", None):  # noqa: B009 - unknown to pyright
         return cls
 
