@@ -102,14 +102,17 @@ class Filler:
             return Outcome(rows)
         texts: dict[str, list[Any]] = {field.name: [] for field in slot.fields if field.kind != "array"}
         there: list[int] = []
-        rows.into({field.name: array for field, array in arrays})
+        columns = {field.name: array for field, array in arrays}
+        rows.into(columns)
         for row, sample in rows.each(frozenset(job.lost)):
             if sample is None:
                 continue
             rows.note(Stage.WRITE)
-            for field, array in arrays:
-                if sample[field.name] is not rows.room.get(field.name):
-                    array[row] = sample[field.name]
+            room = rows.room
+            for name, array in columns.items():
+                value = sample[name]
+                if value is not room.get(name):
+                    array[row] = value
             for name, values in texts.items():
                 values.append(_plain(sample[name]))
             there.append(row)

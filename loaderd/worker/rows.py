@@ -37,6 +37,8 @@ class Rows:
         self._line = line
         self._watch = watch
         self._row = job.first
+        self._user_code = stream.recipe.user_code
+        self._named = stream.source.keys == "stored"
         self._stage = Stage.IDLE
         self._chance: Chance | None = None
         self._condemned = {each.row: each.tries for each in job.condemned}
@@ -66,10 +68,10 @@ class Rows:
         self._begin(self._job.first if row is None else row, "", stage)
 
     def _begin(self, row: int, name: str, stage: Stage) -> None:
-        self._row = row
+        self._row, self._stage = row, stage
         self._line.name(row, name)
-        self._stage = Stage.IDLE
-        self.note(stage)
+        self._watch.enter(stage)
+        self._line.stamp(self._job.job, row, stage)
 
     def copied(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """Copy all rows of the job from the database at once. arrays: by field, [rows of the job, *shape], contiguous.
@@ -169,9 +171,9 @@ class Rows:
         stream, job = self._stream, self._job
         self._begin(row, str(index), Stage.READ)
         try:
-            if stream.recipe.user_code:
+            if self._user_code:
                 self._seed(row, index, own)
-            if stream.source.keys == "stored":
+            if self._named:
                 self._keys[row] = name = stream.source.key(index)
                 self._line.name(row, name)
             if self._places:
