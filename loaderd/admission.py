@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from loaderd.core.order import Order
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers.orders import StreamFacts
 from loaderd_wire.errors import ConfigError, Refused, StreamChanged
@@ -23,11 +22,10 @@ LONG_FACT = 4000  # characters; a longer fact is known by its hash
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream that has been opened: what the config says, what was found, and its order."""
+    """A stream that has been opened: what the config says, and what was found."""
 
     plan: StreamPlan
     facts: StreamFacts
-    order: Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def order_facts(stream: Stream, seed: int) -> dict[str, str]:
     """The order fingerprint: what makes position p of an epoch another sample. Never a path or a time."""
     plan = stream.plan
     return {
-        "samples": str(stream.order.samples),
+        "samples": str(stream.facts.samples),
         "split": plan.split,
         "split_by": plan.split_by,
         "shuffle": str(plan.shuffle),
@@ -125,7 +123,7 @@ def _shape(hello: Hello, stream: Stream) -> Shape:
         raise ConfigError(f"batch_size = {batch_size} is not in 1 .. {MAX_ROWS}")
     if not 0 <= hello.rank < hello.world_size:
         raise ConfigError(f"rank = {hello.rank} is not below world_size = {hello.world_size}")
-    shape = Shape(stream.order.samples, batch_size, hello.rank, hello.world_size, drop_last)
+    shape = Shape(stream.facts.samples, batch_size, hello.rank, hello.world_size, drop_last)
     if steps_left(shape, 0) == 0:
         raise ConfigError(
             f"an epoch of stream {plan.name!r} would have no step: n = {shape.samples} samples, but a whole step takes "

@@ -12,13 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
-import numpy as np
-
 from loaderd import __version__, report
 from loaderd.admission import Stream, check_protocol
 from loaderd.conductor import Conductor
 from loaderd.core.events import Drain, Event, Told
-from loaderd.core.order import Order
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers import budget, descriptors, systemd
@@ -191,14 +188,9 @@ class Daemon:
         if isinstance(found, OpenFault):
             self._faults.setdefault(f"{found.text}\n{found.traceback}".strip(), []).append(plan.name)
         else:
-            try:
-                order = Order(found.total, plan.split, plan.split_by, plan.shuffle)
-            except ValueError as error:
-                self._faults.setdefault(str(error), []).append(plan.name)
-            else:
-                self._streams[plan.name] = Stream(plan, found, order)
-                for text in found.warnings:
-                    self._log("warning", f"stream {plan.name!r}: {text}")
+            self._streams[plan.name] = Stream(plan, found)
+            for text in found.warnings:
+                self._log("warning", f"stream {plan.name!r}: {text}")
         if not self._unopened:
             if self._faults:
                 self._cannot_serve(report.stream_faults(self._faults))
@@ -211,7 +203,7 @@ class Daemon:
         # As the config has them: the order in which they were opened is chance.
         self._streams = {plan.name: self._streams[plan.name] for plan in self._plans}
         scheduler = Scheduler(
-            tuple(StreamRules(name, x.plan.on_error, x.facts.collated, x.order.samples) for name, x in self._streams.items()),
+            tuple(StreamRules(name, x.plan.on_error, x.facts.collated, x.facts.samples) for name, x in self._streams.items()),
             workers=self._workers,
             sample_timeout_s=s.sample_timeout_s,
             worker_memory=s.worker_memory or 0,
@@ -235,7 +227,7 @@ class Daemon:
         self._startup.end()
         gc.freeze()  # a full collection would look through all modules: 10 ms in which nobody is answered
         s = self._settings
-        streams = report.stream_counts((name, stream.order.samples) for name, stream in self._streams.items())
+        streams = report.stream_counts((name, stream.facts.samples) for name, stream in self._streams.items())
         facts = {"socket": s.socket, "workers": self._workers} if s.log_format == "json" else {}
         self._log.say("info", f"ready: {s.socket}; streams {streams}; {self._workers} workers", facts)
         for text in budget.too_many(s.num_workers, budget.own_cpu_count()):
@@ -254,8 +246,11 @@ class Daemon:
             self._conductor.step(event)
 
     def _index_of(self, stream: str, seed: int, epoch: int, position: int) -> int:
-        order = self._streams[stream].order
-        return int(order.indices(seed, epoch, np.array([position % order.samples], np.int64))[0])
+        from loaderd.core.order import Order  # and with it numpy: nobody asks before a sample has hung or killed its worker
+
+        opened = self._streams[stream]
+        plan = opened.plan
+        return Order(opened.facts.total, plan.split, plan.split_by, plan.shuffle).index(seed, epoch, position)
 
     # -- clients
 

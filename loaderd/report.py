@@ -70,7 +70,7 @@ def merged(
 def _stream(stream: Stream) -> dict[str, Any]:
     facts = stream.facts
     return {
-        "samples": stream.order.samples,
+        "samples": stream.facts.samples,
         "total": facts.total,
         "data": stream.plan.lmdb or stream.plan.dataset,
         "layout": facts.layout,

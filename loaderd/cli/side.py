@@ -139,7 +139,7 @@ class Side:
         """Make the samples at positions [start, samples) of epoch 0."""
         self._facts = facts
         self._start = start
-        self._stream = Stream(self.plan, facts, order)
+        self._stream = Stream(self.plan, facts)
         self._shape = Shape(samples, batch_size, 0, 1, False)
         w = self._config.workers
         self._scheduler = Scheduler(
@@ -147,7 +147,7 @@ class Side:
             workers=self._workers,
             sample_timeout_s=w.sample_timeout_s,
             worker_memory=w.worker_memory or 0,
-            index_of=lambda stream, seed, epoch, position: int(order.indices(seed, epoch, np.array([position % samples], np.int64))[0]),
+            index_of=lambda stream, seed, epoch, position: order.index(seed, epoch, position % samples),
         )
         for action in self._scheduler.begin(self._loop.now_s()):
             self._do[type(action)](action)

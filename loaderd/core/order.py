@@ -91,13 +91,17 @@ class Order:
             places = self._in_blocks(digest(Purpose.EPOCH, seed, epoch), places)
         return self._of_split(places)
 
+    def index(self, seed: int, epoch: int, position: int) -> int:
+        """The dataset index of one position, any int."""
+        return int(self.indices(seed, epoch, np.array([position % self.samples], np.int64))[0])
+
     def substitute(self, seed: int, epoch: int, position: int, tries: int) -> int:
         """on_error = "replace": the dataset index for try 1, 2, ... 16 at `position`; never the position's own, where there is another."""
         if not 1 <= tries <= MAX_SUBSTITUTES:
             raise ValueError(f"there are substitutes 1 to {MAX_SUBSTITUTES}, not {tries}")
         position %= self.samples
         ahead = 1 + below(digest(Purpose.SUBSTITUTE, seed, epoch, position, tries), max(1, self.samples - 1))
-        return int(self.indices(seed, epoch, np.array([position + ahead], np.int64))[0])
+        return self.index(seed, epoch, position + ahead)
 
     def _of_split(self, places: Words) -> Ints:
         places += np.uint64(self._low)

@@ -14,7 +14,6 @@ import pytest
 from data.material import image_samples, write_own
 from loaderd.admission import Stream, content_facts
 from loaderd.core.events import Booting, Dumped
-from loaderd.core.order import Order
 from loaderd.data import swift
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.drivers.orders import OpenFault
@@ -51,7 +50,7 @@ def test_a_stream_says_which_decoder_its_resized_pictures_are_of(build: Build, t
     resize = (Step("resize", None, {"size": [20, 20]}),)
     plans = StreamPlan("resized", lmdb=db, transforms=resize), StreamPlan("as it is", lmdb=db)
     shop = build(*plans)
-    found = [content_facts(Stream(plan, shop.facts(plan.name), Order(4)), None)["jpeg_extension"] for plan in plans]
+    found = [content_facts(Stream(plan, shop.facts(plan.name)), None)["jpeg_extension"] for plan in plans]
     assert found == [swift.version(), "not used"]
 
 
