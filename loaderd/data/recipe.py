@@ -155,15 +155,13 @@ class Recipe:
         self, index: int, seed: int, epoch: int, note: Note, specs: tuple[FieldSpec, ...], room: Mapping[str, np.ndarray] = NOTHING
     ) -> dict[str, Any]:
         """`make` and `fit` for one who copies the sample at once: where user code hands over just what these specs say, that is its own
-        dict, in which a number may stand for an array without axes. Raises SampleFault."""
-        self._know(specs)
-        if self._mold is None:
+        dict, in which a number may stand for an array without axes. Raises SampleFault. READ has been noted."""
+        if self._mold is None or specs is not self._specs:
             sample = self.make(index, seed, epoch, note, room)
             self.fit(sample, specs)
             return sample
         making: Making | None = None
         try:
-            note(Stage.READ)
             value = self._source.value(index)
             as_it_is = self._mold.take(value)
             if as_it_is is not None:

@@ -78,7 +78,7 @@ class Mold:
             found = named.get(name)
             kind = type(found)
             if kind is np.ndarray:
-                if found.dtype != dtype or found.shape != shape:  # type: ignore[union-attr] # it is an array
+                if found.shape != shape or (found.dtype is not dtype and found.dtype != dtype):  # type: ignore[union-attr] # it is an array
                     return None
             elif kind not in scalars or (kind is int and not -(1 << 63) <= found < 1 << 63):  # type: ignore[operator] # it is an int
                 return None

@@ -78,9 +78,8 @@ class Source:
         return self._reader.read(index, self.plan.mode)
 
     def value(self, index: int) -> Any:
-        """What the user's code makes of sample `index` (only where `user_code`), not yet looked at; it becomes a sample by `take`."""
+        """What the user's code makes of sample `index` of [0, total), not yet looked at; it becomes a sample by `take`. Only where `user_code`."""
         assert not isinstance(self._reader, OwnLayout)
-        self._check(index)
         return self._reader.value(index)
 
     def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:

@@ -49,8 +49,7 @@ class Chance:
             self._states = twister_states(self._keys[number : self._last]).data.cast("B")
         self._twisters.set(self._states, number - self._first)
         torch: Any = sys.modules.get("torch")
-        generator = getattr(torch, "default_generator", None)
-        if generator is not None:
+        if torch is not None and (generator := getattr(torch, "default_generator", None)) is not None:
             generator.manual_seed(int(self._keys[number, 1]) & ((1 << 63) - 1))
 
 

@@ -19,6 +19,7 @@ from loaderd.worker.streams import Shelf, Stream
 from loaderd_wire.slots import align
 
 MOVED = -1  # in place of a row's index
+QUICK = 4096  # bytes of a row that are copied in less time than it takes to say so: they belong to the stage before
 
 
 class Outcome:
@@ -104,10 +105,12 @@ class Filler:
         there: list[int] = []
         columns = {field.name: array for field, array in arrays}
         rows.into(columns)
+        told = sum(array[0].nbytes for array in columns.values()) > QUICK
         for row, sample in rows.each(frozenset(job.lost)):
             if sample is None:
                 continue
-            rows.note(Stage.WRITE)
+            if told:
+                rows.note(Stage.WRITE)
             room = rows.room
             for name, array in columns.items():
                 value = sample[name]

@@ -108,6 +108,15 @@ class Rows:
         rows = [row for row in range(self._job.first, self._job.last) if row not in without]
         many = self._stream.source.many and len(rows) > 1 and not self._condemned
         made = self._make_many(rows) if many else {}
+        if not made and not self._condemned:
+            indices = self.indices.tolist()
+            for row in rows:
+                try:
+                    sample = self._attempt(row, indices[row - self._job.first], True)
+                except SampleFault as fault:
+                    sample = self.make(row, fault)
+                yield row, sample
+            return
         for row in rows:
             yield row, self.make(row, made.pop(row, None))
 

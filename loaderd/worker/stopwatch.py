@@ -31,16 +31,14 @@ class Stopwatch:
         """What comes now belongs to this stage."""
         bucket = BUCKET[stage]
         if bucket != self._bucket:
-            self._look()
+            now_s = time.perf_counter()
+            self._seconds[self._bucket] += now_s - self._since_s
+            self._since_s = now_s
             self._bucket = bucket
-
-    def _look(self) -> None:
-        now_s = time.perf_counter()
-        self._seconds[self._bucket] += now_s - self._since_s
-        self._since_s = now_s
 
     def seconds(self) -> tuple[float, float, float, float]:
         """(read, decode, transform, write) up to now."""
-        self._look()
-        self._bucket = BUCKET[Stage.IDLE]
+        now_s = time.perf_counter()
+        self._seconds[self._bucket] += now_s - self._since_s
+        self._since_s = now_s
         return self._seconds[0], self._seconds[1], self._seconds[2], self._seconds[3]
