@@ -110,6 +110,13 @@ class Codec:
         self._pack: Callable[[Any], bytes] = _Packer(default=_unsendable, unicode_errors="backslashreplace").pack
         self._class_of = dict(kinds)
 
+    def prepare(self, received: tuple[type[Any], ...], sent: tuple[type[Any], ...]) -> None:
+        """Make now what these messages need: a process that is forked from this one has it."""
+        for cls in received:
+            self._checks[cls]
+        for cls in sent:
+            self._values[cls]
+
     def encode(self, message: Any) -> bytes:
         """The bytes of a message. Raises ProtocolError when it would be larger than MAX_MESSAGE."""
         cls = typing.cast("type[Any]", type(message))

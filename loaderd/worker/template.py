@@ -14,10 +14,30 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from loaderd.core.jobs import Done, Job
 from loaderd.data.faults import SourceError
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers.channel import Channel, ChannelClosed
-from loaderd.drivers.orders import Doing, Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
+from loaderd.drivers.orders import (
+    ORDERS,
+    Doing,
+    Ended,
+    Fault,
+    Fork,
+    Forked,
+    Map,
+    NotForked,
+    Probe,
+    Quit,
+    Ready,
+    Reap,
+    Setup,
+    StreamFacts,
+    TemplateReady,
+    Unmap,
+    Unmapped,
+    Use,
+)
 from loaderd.drivers.processes import adopt_orphans, children, die_with_parent, set_name, threads
 from loaderd.worker import guards
 from loaderd.worker.usercode import import_all, put_first
@@ -80,6 +100,7 @@ def preload(setup: Setup, tell: Callable[[str], object]) -> None:
             importlib.import_module(name)
         except ImportError:
             continue  # whoever really needs it will say so
+    ORDERS.prepare(received=(Setup, Probe, Use, Map, Unmap, Job), sent=(Doing, Ready, StreamFacts, Done, Unmapped))
     if setup.preload == "user":
         folder = os.getcwd()
         import_all([StreamPlan.from_json(plan) for plan in setup.plans], setup.init, tell)
