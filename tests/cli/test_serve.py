@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -84,3 +85,11 @@ def test_an_init_that_raises_is_named_as_such(place: Place) -> None:
     assert 'init = "yours:init"' in first
     assert "OSError: no licence" in first
     assert [line for line in rest if "no licence" in line] == ["    raise OSError('no licence')", "OSError: no licence"]
+
+
+def test_the_daemon_is_made_of_modules_that_need_no_numpy() -> None:
+    """Which takes longer to import than all that it does need, and more memory."""
+    modules = "loaderd.cli.serve, loaderd.config, loaderd.daemon, loaderd.engines.local"
+    code = f"import sys, {modules}\nprint(*{{'numpy', 'torch', 'cv2', 'lmdb'}} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
