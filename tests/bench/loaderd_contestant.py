@@ -180,8 +180,8 @@ def serve(cfg: Config, ready: Callable[[], None]) -> None:
     if "embedded" in variant:
         ready()
         time.sleep(86400)  # this process has nothing to do until it is killed
-    with subprocess.Popen([sys.executable, "-m", "loaderd", "serve", str(config)]):
-        ready()
+    ready()
+    os.execv(sys.executable, [sys.executable, "-m", "loaderd", "serve", str(config)])
 
 
 @contextmanager
