@@ -23,7 +23,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { OTHER = -1, DAMAGED = -2 };
-enum { FAST = 11, DC_FAST = 8 };
+enum { FAST = 10, DC_FAST = 8 };
 enum { PADDING = 1536 };  /* more than an MCU takes (6 blocks, 64 times at most 31 bits each), so that reading it can't leave the buffer */
 
 /* An entry of `fast` says of the bits that come next: how many the code and its coefficient take, how many the coefficient, and by how many
@@ -31,8 +31,13 @@ enum { PADDING = 1536 };  /* more than an MCU takes (6 blocks, 64 times at most 
 #define ENTRY(length, size, move) ((uint32_t)((length) + (size)) | (uint32_t)(size) << 8 | (uint32_t)(move) << 16)
 enum { END = 128 };
 
+/* An AC code's entry says more where all bits of a coefficient, or of two, are among those that it is found by. From its low end: bits and
+ * moves of both (8 each), move (8) and bits (4) of the first, its value, the second's value (16 each). The second may be the first again.
+ * Others have this bit, beside what ENTRY says. */
+#define ALONE (1u << 31)
+
 typedef struct {
-    uint32_t fast[1 << FAST];
+    uint64_t fast[1 << FAST];
     int32_t limit[18], first[17];
     uint8_t symbols[256];
 } Code;
@@ -41,7 +46,7 @@ typedef struct {
     int across, down;  /* blocks in an MCU */
     int size;          /* samples a side of a block, scaled: 8, 4, 2 or 1 */
     int width, height; /* samples of the whole component, scaled */
-    const uint16_t *quantisation;  /* zigzag */
+    const uint32_t *quantisation;  /* as in Jpeg */
     const Code *dc, *ac;
     uint8_t *plane;    /* column by column: sample (x, y) at x * stride + y; NULL: nobody wants them */
     size_t stride;
@@ -55,7 +60,9 @@ typedef struct {
     int mcu_columns, mcu_rows;
     int left, top, right, bottom;  /* MCUs that are wanted, half-open */
     Component component[3];
-    uint16_t tables[4][64];
+    /* Of each coefficient, zigzag: its place in a block | what it is multiplied by << 16. Behind the last one, as far as an entry may move on:
+     * a place behind the block. */
+    uint32_t tables[4][64 + END + 16];
     Code codes[2][2];        /* DC, AC; number */
 } Jpeg;
 

@@ -3,10 +3,7 @@
 
 #include "crop.h"
 
-static const uint8_t NATURAL[80] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
-    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-};
+enum { BLOCK = 80 };  /* numbers: 64 coefficients, and a place for what is none */
 
 /* Bits of a stretch of the scan from which stuffed zeros have been taken out. Behind its end lie a few zeros, in PADDING bytes that may be read. */
 typedef struct {
@@ -27,7 +24,7 @@ INLINE void refill(Reader *r) {
 }
 
 INLINE void drop(Reader *r, int n) {
-    r->bits <<= n;
+    r->bits <<= n & 63; /* as the instruction does it anyway */
     r->count -= n;
 }
 
@@ -41,9 +38,8 @@ static uint32_t __attribute__((noinline)) longer(uint64_t bits, const Code *code
     return ac ? ENTRY(length, symbol & 15, symbol ? (symbol >> 4) + 1 : END) : ENTRY(length, symbol, 1);
 }
 
-/* The next entry and its coefficient, of which the bits are dropped: at most 26 for the shorter codes, 31 for others. */
-INLINE uint32_t next(Reader *r, const Code *code, int ac, int *value) {
-    uint32_t entry = code->fast[r->bits >> (64 - (ac ? FAST : DC_FAST))];
+/* A coefficient of its own, by the entry that was found, of which the bits are dropped, at most 31. Returns the entry; 0: none. */
+INLINE uint32_t next(Reader *r, uint32_t entry, const Code *code, int ac, int *value) {
     if (__builtin_expect(!entry, 0)) {
         entry = longer(r->bits, code, ac);
         if (!entry) return 0;
@@ -58,25 +54,50 @@ INLINE uint32_t next(Reader *r, const Code *code, int ac, int *value) {
 INLINE int difference(Reader *r, const Code *code, int *dc) {
     int value = 0;
     refill(r);
-    uint32_t entry = next(r, code, 0, &value);
+    uint32_t entry = next(r, (uint32_t)code->fast[r->bits >> (64 - DC_FAST)], code, 0, &value);
     *dc += value;
     return entry ? 0 : DAMAGED;
 }
 
+INLINE void put(int16_t *block, uint32_t place, int value) {
+    if (block) block[place & 0xFF] = (int16_t)(value * (int)(place >> 16));
+}
+
 /* A block's other coefficients, dequantised, to their places in `block`, which is all zero; NULL: they are passed over. Returns the place
  * in zigzag order of the last one, or DAMAGED. */
-INLINE int others(Reader *r, const Code *code, const uint16_t *quantisation, int16_t *block) {
-    for (int k = 0, last = 0, value = 0;;) {
+INLINE int others(Reader *r, const Code *code, const uint32_t *quantisation, int16_t *block) {
+    for (int k = 0, value = 0;;) {
         refill(r);
         for (int i = 0; i < 2; i++) {
-            if (i && __builtin_expect(r->count < 31, 0)) refill(r);
-            uint32_t entry = next(r, code, 1, &value);
-            k += (int)(entry >> 16);
-            if (k > 63) return k >= END ? last : DAMAGED;
-            if (__builtin_expect(!entry, 0)) return DAMAGED;
-            last = k;
-            if (block) block[NATURAL[k]] = (int16_t)(value * quantisation[k]);
-            if (k == 63) return k;
+            uint64_t entry = code->fast[r->bits >> (64 - FAST)];
+            if (__builtin_expect((entry & ALONE) != 0, 0)) {
+                if (i) refill(r);
+                uint32_t alone = next(r, (uint32_t)entry & ~ALONE, code, 1, &value);
+                if (!alone) return DAMAGED;
+                int place = k + (int)(alone >> 16);
+                if (place > 63) return place >= END ? k : DAMAGED;
+                k = place;
+                put(block, quantisation[k], value);
+                if (k == 63) return k;
+                continue;
+            }
+            int one = k + (int)(entry >> 16 & 255), two = k + (int)(entry >> 8 & 255);
+            put(block, quantisation[one], (int16_t)(entry >> 32));
+            if (__builtin_expect(two < 63, 1)) {
+                put(block, quantisation[two], (int)((int64_t)entry >> 48));
+                drop(r, (int)(entry & 255));
+                k = two;
+                continue;
+            }
+            if (__builtin_expect(one >= 63 && one < END, 0)) {  /* the second is not of this block */
+                drop(r, (int)(entry >> 24 & 15));
+                return one == 63 ? one : DAMAGED;
+            }
+            drop(r, (int)(entry & 255));
+            if (__builtin_expect(two >= END, 1)) return one < END ? one : k;
+            if (two > 63) return DAMAGED;
+            put(block, quantisation[two], (int)((int64_t)entry >> 48));
+            return two;
         }
     }
 }
@@ -122,9 +143,9 @@ typedef struct {
 /* A block's coefficients to `block`, which is all zero (NULL: nobody wants them). Returns as `others`. */
 INLINE int coefficients(Reader *r, const Component *c, int *dc, int16_t *block) {
     if (difference(r, c->dc, dc)) return DAMAGED;
-    if (!block) return others(r, c->ac, NULL, NULL);
-    block[0] = (int16_t)(*dc * c->quantisation[0]);
-    return c->size == 1 ? others(r, c->ac, NULL, NULL) : others(r, c->ac, c->quantisation, block);
+    if (!block) return others(r, c->ac, c->quantisation, NULL);
+    put(block, c->quantisation[0], *dc);
+    return c->size == 1 ? others(r, c->ac, c->quantisation, NULL) : others(r, c->ac, c->quantisation, block);
 }
 
 /* last: the place of the last coefficient that isn't zero, or of a later one. */
@@ -155,7 +176,7 @@ INLINE int pass_over(Reader *r, const Place *places, int count, int dc[3]) {
 /* An MCU whose samples go to the planes. All of its coefficients come before all samples: a vector read right after its parts were
  * written has to wait for them. */
 INLINE int one_mcu(const Jpeg *j, Reader *r, const Place *places, int count, int column, int row, int dc[3]) {
-    int16_t blocks[6][64] __attribute__((aligned(32)));
+    int16_t blocks[6][BLOCK] __attribute__((aligned(32)));
     int last[6];
     memset(blocks, 0, (size_t)count * sizeof blocks[0]);
     for (int i = 0; i < count; i++) {

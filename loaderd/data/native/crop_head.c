@@ -5,6 +5,11 @@
 
 enum { VERSION = 1, INDEX_HEAD = 18 };  /* of the index of tiles, see ../restart.py */
 
+static const uint8_t NATURAL[64] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
+    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+};
+
 typedef struct {
     int codes, jfif, adobe, frame, tables, tile_height, tile_width, tile_rows, tile_columns, scan_bytes;
     int id[3], quantisation[3];
@@ -24,7 +29,8 @@ static int quantisation(Jpeg *j, Seen *seen, const uint8_t *at, const uint8_t *e
         int wide = *at >> 4, number = *at & 15;
         at++;
         if (wide > 1 || number > 3 || end - at < 64 * (1 + wide)) return DAMAGED;
-        for (int k = 0; k < 64; k++) j->tables[number][k] = (uint16_t)(wide ? word(at + 2 * k) : at[k]);
+        for (int k = 0; k < 64; k++) j->tables[number][k] = NATURAL[k] | (uint32_t)(wide ? word(at + 2 * k) : at[k]) << 16;
+        for (size_t k = 64; k < sizeof *j->tables / sizeof **j->tables; k++) j->tables[number][k] = 64;
         at += 64 * (1 + wide);
         seen->tables |= 1 << number;
     }
