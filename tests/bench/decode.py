@@ -1,4 +1,4 @@
-"""Random-access JPEG: what rewriting costs, and what a crop costs from tiles instead of the whole file, all in one run on one core.
+"""Random-access JPEG: what rewriting and packing cost, and what a crop costs from tiles instead of the whole file, all in one run on one core.
 
     taskset -c 1 python tests/bench/decode.py [--rounds 7]
 
@@ -13,7 +13,9 @@ import math
 import resource
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import mean, median
 
 import cv2
@@ -23,9 +25,11 @@ from meter import table
 from sklearn.datasets import load_sample_image
 
 from loaderd.data import restart, transcode
+from loaderd.data.packers import pack_imagefolder
 
 TARGET = 224
 CROPS = 12  # of each photo
+PACKED = 160  # files
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 
@@ -122,6 +126,30 @@ def rewriting(files: Sequence[bytes], rounds: int) -> None:
     )
 
 
+def packing(files: Sequence[bytes], rounds: int) -> None:
+    """`loaderd pack imagefolder`, all of it from the files to the database, beside the transcoder on the same images in memory."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, target = Path(place) / "photos", Path(place) / "photos.lmdb"
+        for number in range(PACKED):
+            path = folder / f"class-{number % 10}" / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files[number % len(files)])
+
+        def alone() -> int:
+            return sum(len(transcode.rewrite(files[number % len(files)])) > 0 for number in range(PACKED))
+
+        def packed() -> int:
+            report = pack_imagefolder(str(folder), str(target))
+            target.unlink()
+            return report.samples
+
+        figures = in_turns({"the transcoder alone": alone, "pack imagefolder": packed}, rounds)
+    times = median(b / a for a, b in zip(*figures.values(), strict=True))
+    rows = [[name, f"{median(values):.0f}", f"{min(values):.0f}", f"{1e6 / median(values):.0f}"] for name, values in figures.items()]
+    print(table((f"{PACKED} images", "us an image", "least", "images/s and core"), rows))
+    print(f"\npacking takes {times:.2f} times the transcoder's CPU\n")
+
+
 def cropping(files: Sequence[bytes], height: int, width: int, rounds: int) -> None:
     rng = np.random.default_rng(3)
     values = [(data, memoryview(transcode.rewrite(data)), crop(rng, height, width)) for data in files for _ in range(CROPS)]
@@ -172,6 +200,7 @@ def main() -> None:
         files = photos(count, height, width)
         print(f"{count} photos of {width} x {height}, {mean(map(len, files)) / 1000:.0f} KB\n")
         rewriting(files, rounds)
+        packing(files, rounds)
         cropping(files, height, width, rounds)
 
 
