@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from loaderd.cli.failure import CommandError, need
@@ -13,6 +14,7 @@ from loaderd_wire.errors import ConfigError
 if TYPE_CHECKING:
     from loaderd.config import Config
     from loaderd.data.plan import StreamPlan
+    from loaderd.engines.launch import Launched
     from loaderd.settings import DaemonSettings
 
 
@@ -25,13 +27,25 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigError, CommandError, ModuleNotFoundError) as error:
         _tell(args.ready_fd, f"ConfigError: {error}")
         raise
-    from loaderd.daemon import Daemon
-    from loaderd.drivers.processes import keep_niceness
+    if args.embedded:
+        from loaderd.drivers.processes import keep_niceness
+
+        keep_niceness(os.getpid())  # the trainer's, which gave it a session of its own
+        return _serve(settings, plans, None)  # of eight ranks that start one at once seven find the lock taken: no template for those
+    from loaderd.drivers.descriptors import raise_limit
+    from loaderd.engines.launch import launch
+
+    raise_limit()  # the template's is ours
+    spawn = settings.start_method == "spawn"
+    with launch(plans, settings.init or "", settings.folder, preload="none" if spawn else "user", spawn=spawn) as ahead:
+        return _serve(settings, plans, ahead)
+
+
+def _serve(settings: DaemonSettings, plans: tuple[StreamPlan, ...], ahead: Launched | None) -> int:
+    from loaderd.daemon import Daemon  # what this brings is imported while the template is on its own way
     from loaderd.engines.local import LocalPool
 
-    if args.embedded:
-        keep_niceness(os.getpid())  # the trainer's, which gave it a session of its own
-    return Daemon(settings, plans, make_pool=LocalPool).run()
+    return Daemon(settings, plans, make_pool=partial(LocalPool, ahead=ahead)).run()
 
 
 def prepared(config: Config, args: argparse.Namespace) -> tuple[DaemonSettings, tuple[StreamPlan, ...]]:

@@ -13,6 +13,7 @@ from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.orders import Map, OpenFault, Setup, StreamFacts, Unmapped, Use
 from loaderd.drivers.scoreboard import Scoreboard
 from loaderd.engines.hand import LEFT, Boss, Death, Hand, State
+from loaderd.engines.launch import Launched
 from loaderd.engines.oom import OomWatch
 from loaderd.engines.output import Log
 from loaderd.engines.probes import Prober
@@ -41,7 +42,7 @@ class LocalPool:
 
     plans: every stream. start_method: "forkserver" or "spawn". init: "pkg.module:function" or "". folder: first on the workers'
     sys.path, "" for none. log(level, text). oom_kills(): the cgroup's oom_kill count. boot_s: for a
-    worker or template to get ready. `close` it; after that it does nothing, and nobody has a segment mapped.
+    worker or template to get ready. ahead: a template for these plans that has been started already. `close` it; after that it does nothing, and nobody has a segment mapped.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class LocalPool:
         sample_timeout_s: float = 30.0,
         oom_kills: Callable[[], int] = lambda: 0,
         boot_s: float = BOOT_S,
+        ahead: Launched | None = None,
     ) -> None:
         self._loop = loop
         self._emit = emit
@@ -68,7 +70,7 @@ class LocalPool:
         self._setup = Setup(tuple(plan.to_json() for plan in plans), folder, init or "", num_workers, 0, "none")
         self._worker_places = 2 * num_workers + SPARE_PLACES
         self._board = Scoreboard(self._worker_places + len(plans) + SPARE_PLACES)
-        self._template = Template(loop, self._setup, start_method, self, log, boot_s=boot_s)
+        self._template = Template(loop, self._setup, start_method, self, log, boot_s=boot_s, ahead=ahead)
         self._segments = SegmentTable()
         self._facts: dict[str, StreamFacts] = {}
         self._hands: dict[int, Hand] = {}  # scheduler's workers and probes, until they are gone

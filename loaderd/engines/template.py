@@ -2,61 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers import processes
-from loaderd.drivers.channel import Channel, ChannelClosed, pair
+from loaderd.drivers.channel import Channel, ChannelClosed
 from loaderd.drivers.descriptors import spare
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.orders import Doing, Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
+from loaderd.engines.launch import Launched, launch
 from loaderd.engines.output import Log, Output
 from loaderd_wire.errors import ProtocolError
 
 LEVELS = ("user", "base", "none")  # what is imported ahead; each failure takes the next
-BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; main()"
-# Each is respected where the user has set it.
-ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",  # else iterating over a set of strings differs from worker to worker
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
-    "BLIS_NUM_THREADS": "1",
-    "OPENCV_FOR_THREADS_NUM": "1",
-}
-FOLLOW_OMP = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")  # these libraries go by OMP_NUM_THREADS unless told otherwise
-# glibc's memcpy past the caches, from 128 KiB on. Rows that are only copied into a slot are not read again by who copies them: without
-# first fetching the slot's old bytes a copy takes two thirds of the time.
-COPYING = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=131072"}
 BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # before the n-th start in a row that came to nothing
 START_FDS = 17  # that a start needs
 DUMP_S = 0.5  # what one that is not ready gets to write its stacks before it is killed
 MAX_STACK = 16_000
 NO_FDS_S = 1.0  # to the next try where there are none
 HOPELESS = 4  # such starts after which whoever waits for a worker is told
-
-
-def environment(users: Mapping[str, str], *, copies: bool = False) -> dict[str, str]:
-    """What the template is started with: the user's own, and ENVIRONMENT where that says nothing; with COPYING if all is as `only_copies`."""
-    silent = FOLLOW_OMP if "OMP_NUM_THREADS" in users else ()
-    ours = {name: value for name, value in ENVIRONMENT.items() if name not in silent}
-    return {**ours, **(COPYING if copies else {}), **users}
-
-
-def only_copies(setup: Setup) -> bool:
-    """Whether all streams are delivered as they are stored: no transform and no user code, which has uses of its own for its copies."""
-    plans = [StreamPlan.from_json(plan) for plan in setup.plans]
-    return not setup.init and all(
-        plan.dataset is None and not plan.transforms and ":" not in plan.layout and ":" not in plan.collate for plan in plans
-    )
 
 
 class Boss(Protocol):
@@ -86,15 +55,21 @@ class Boss(Protocol):
 
 
 class Template:
-    """At most one template process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when."""
+    """At most one template process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when.
 
-    def __init__(self, loop: Loop, setup: Setup, start_method: str, boss: Boss, log: Log, *, boot_s: float) -> None:
+    ahead: the first one, if it has been started already.
+    """
+
+    def __init__(
+        self, loop: Loop, setup: Setup, start_method: str, boss: Boss, log: Log, *, boot_s: float, ahead: Launched | None = None
+    ) -> None:
         self._loop = loop
         self._setup = setup
         self._spawn = start_method == "spawn"
         self._boss = boss
         self._log = log
         self._boot_s = boot_s
+        self._ahead = ahead
         self._level = LEVELS.index("none" if self._spawn else "user")
         self._fails = 0
         self._fault = ""
@@ -162,32 +137,23 @@ class Template:
             self._log("warning", f"no template can be started: out of file descriptors; the next try is in {NO_FDS_S:g} s")
             self._timer = self._loop.later(NO_FDS_S, self._start)
             return
-        ours, its = pair()
-        read, write = os.pipe2(os.O_CLOEXEC)
-        self._dump_fd = os.memfd_create("loaderd-stack-template", os.MFD_CLOEXEC)
-        fds = (its.fileno(), self._dump_fd)
-        argv = [sys.executable, "-c", BOOT, json.dumps(list(map(str, sys.path))), "template", str(os.getpid()), *map(str, fds)]
-        with its:
-            self._process = subprocess.Popen(
-                [*argv, "spawn" if self._spawn else "fork"],
-                stdin=subprocess.DEVNULL,
-                stdout=write,
-                stderr=write,
-                pass_fds=fds,
-                start_new_session=True,
-                env=environment(os.environ, copies=only_copies(self._setup)),
-            )
-        os.close(write)
-        processes.keep_niceness(self._process.pid)
+        level = LEVELS[self._level]
+        ahead, self._ahead = self._ahead, None
+        started = ahead.take() if ahead else self._launch(level)
+        self._process, self._dump_fd = started.process, started.dump
         # Our child, and not reaped: this is its pidfd and no other's.
         self._pidfd = os.pidfd_open(self._process.pid)
         self._fault, self._slow = "", False
-        self._output = Output(self._loop, read, self._log, lambda: "template")
-        self._channel = Channel(ours, blocking=False)
+        self._output = Output(self._loop, started.output, self._log, lambda: "template")
+        self._channel = Channel(started.socket, blocking=False)
         self._loop.watch(self._pidfd, self._died)
         self._loop.watch(self._channel.fileno(), self._readable)
         self._timer = self._loop.later(self._boot_s, self._too_slow)
-        self._send(replace(self._setup, preload=LEVELS[self._level]))
+        self._send(replace(self._setup, preload=level))
+
+    def _launch(self, level: str) -> Launched:
+        setup = self._setup
+        return launch([StreamPlan.from_json(plan) for plan in setup.plans], setup.init, setup.folder, preload=level, spawn=self._spawn)
 
     def _send(self, message: object, fds: tuple[int, ...] = ()) -> None:
         if self._channel is None:

@@ -50,19 +50,25 @@ FDS = 4  # of a Fork: socket, scoreboard, output, stack dump
 
 
 def main(argv: list[str]) -> int:
-    """argv: pid of the daemon, descriptors of the socket and of the stack dump, "fork" or "spawn". Returns the exit code."""
+    """argv: pid of the daemon, descriptors of the socket and of the stack dump, "fork" or "spawn", what to import ahead, as in Setup.
+
+    Returns the exit code. What all workers need is imported before anybody says more.
+    """
     die_with_parent(int(argv[0]))
     adopt_orphans()
     set_name("loaderd-templ")
     guards.ignore_signals()
     channel = Channel(socket.socket(fileno=int(argv[1])), blocking=True)
+    dump = int(argv[2])
+    guards.dump_stacks(dump)
+    if argv[4] != "none":
+        channel.send(Doing("importing what all workers need"))
+        import_base()
     received = channel.receive()
     if received is None or not isinstance(received[0], Setup):
         raise ProtocolError("the first message to the template must be Setup")
-    dump = int(argv[2])
-    guards.dump_stacks(dump)
     try:
-        preload(received[0], lambda text: channel.send(Doing(text)))
+        import_users(received[0], lambda text: channel.send(Doing(text)))
     except SourceError as error:
         channel.send(Fault(str(error)[:60_000]))
         return 1
@@ -86,21 +92,22 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def preload(setup: Setup, tell: Callable[[str], object]) -> None:
-    """Import what all workers need; with "user" also the user's modules. tell(text): called with what comes next.
-
-    Raises SourceError where the user's modules cannot be imported.
-    """
-    put_first(setup.folder)
-    if setup.preload == "none":
-        return
-    tell("importing what all workers need")
+def import_base() -> None:
+    """Import and make what all workers need."""
     for name in BASE:
         try:
             importlib.import_module(name)
         except ImportError:
             continue  # whoever really needs it will say so
     ORDERS.prepare(received=(Setup, Probe, Use, Map, Unmap, Job), sent=(Doing, Ready, StreamFacts, Done, Unmapped))
+
+
+def import_users(setup: Setup, tell: Callable[[str], object]) -> None:
+    """Import the user's modules, if the Setup says so. tell(text): called with what comes next.
+
+    Raises SourceError where they cannot be imported.
+    """
+    put_first(setup.folder)
     if setup.preload == "user":
         folder = os.getcwd()
         import_all([StreamPlan.from_json(plan) for plan in setup.plans], setup.init, tell)

@@ -3,18 +3,13 @@ from __future__ import annotations
 import pytest
 
 from loaderd.data.plan import Step, StreamPlan
-from loaderd.drivers.orders import Setup
-from loaderd.engines.template import environment, only_copies
+from loaderd.engines.launch import environment, only_copies
 
 STORED = StreamPlan("stored", lmdb="/data")
 
 
-def setup(*plans: StreamPlan, init: str = "") -> Setup:
-    return Setup(tuple(plan.to_json() for plan in plans), "", init, 2, 0, "none")
-
-
 def test_workers_that_only_copy_do_so_past_the_caches() -> None:
-    assert only_copies(setup(STORED))
+    assert only_copies([STORED], "")
     assert "non_temporal" in environment({}, copies=True)["GLIBC_TUNABLES"]
     assert "GLIBC_TUNABLES" not in environment({})
 
@@ -34,5 +29,5 @@ def test_what_the_user_has_tuned_is_left_alone() -> None:
     ],
 )
 def test_a_stream_that_does_more_than_copy_keeps_the_usual_copies_for_all(other: StreamPlan) -> None:
-    assert not only_copies(setup(STORED, other))
-    assert not only_copies(setup(STORED, init="a:b"))
+    assert not only_copies([STORED, other], "")
+    assert not only_copies([STORED], "a:b")
