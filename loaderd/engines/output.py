@@ -48,9 +48,9 @@ class Output:
             self._say(self._rest)
         if self._window is not None:
             self._window.cancel()
+        fd, self._fd = self._fd, -1  # first: the end of a window takes up the pipe again, if there is one
         self._end_window()
-        os.close(self._fd)
-        self._fd = -1
+        os.close(fd)
 
     def _readable(self) -> None:
         data = self._read()

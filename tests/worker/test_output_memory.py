@@ -47,6 +47,19 @@ def test_a_flood_of_lines_is_cut_and_counted(build: Build) -> None:
     assert len(said) < 2000
 
 
+def test_a_worker_that_floods_its_log_and_dies_leaves_nothing_in_the_loop(build: Build) -> None:
+    shop = build(numbers(bad={"20": "floods_and_dies"}))
+    facts = shop.facts("train")
+    shop.pond(facts, 8)
+    for worker in (1, 2):  # the second one's pipe has the number that the first one's had
+        shop.start(worker)
+        shop.pool.send(worker, shop.job("train", 8, start=18))
+        assert shop.death(worker).cause == "exit code 1"
+    shop.start(3)
+    assert shop.run(3, shop.job("train", 8)).bad == ()
+    assert any("more lines dropped" in line for line in shop.lines)
+
+
 def test_memory_of_a_worker_is_its_own_and_not_that_of_its_slots(build: Build) -> None:
     shop = build(numbers(bad={"20": "hoards", "21": "sleeps", "31": "sleeps"}))
     facts = shop.facts("train")

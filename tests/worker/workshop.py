@@ -104,6 +104,9 @@ def prints_and_sleeps():
     sleeps()
 def prints_much():
     for i in range(20000): print("line", i)
+def floods_and_dies():
+    os.write(2, b"a line of nineteen\\n" * 55_300)  # more than is read in a window, and the rest fits into the pipe
+    os._exit(1)
 def moves(): os.chdir("/"); signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.signal(signal.SIGINT, signal.SIG_DFL)
 def dies_softly(): os.kill(os.getpid(), signal.SIGTERM)
 def leaves_processes():
