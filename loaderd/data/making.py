@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from loaderd.core.draws import Draws
 from loaderd.core.jobs import Stage
@@ -19,14 +21,44 @@ NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", S
 NOTHING: Mapping[str, np.ndarray] = {}
 
 
+class Seeds(ISpawnableSeedSequence):
+    """SeedSequence(draws.key()) whose seeds for a PCG64 are known already; made in full only if somebody wants more of it."""
+
+    def __init__(self, draws: Draws, seeds: np.ndarray) -> None:
+        self._draws = draws
+        self._seeds = seeds
+        self._full: np.random.SeedSequence | None = None
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return self._seeds if n_words == 4 and dtype is np.uint64 else self.full.generate_state(n_words, dtype)
+
+    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+        return self.full.spawn(n_children)
+
+    @property
+    def full(self) -> np.random.SeedSequence:
+        if self._full is None:
+            self._full = np.random.SeedSequence(self._draws.key())
+        return self._full
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.full, name)
+
+
 class Making:
     """One sample, from when it has been read on: whoever reads sets `sample`."""
 
     sample: Sample
-    __slots__ = ("_draws", "_note", "_place", "_rng", "coded", "mark", "room", "sample", "stage", "views")
+    __slots__ = ("_draws", "_note", "_place", "_rng", "_seeds", "coded", "mark", "room", "sample", "stage", "views")
 
-    def __init__(self, place: tuple[int, int, int], note: Note, room: Mapping[str, np.ndarray] = NOTHING) -> None:
+    def __init__(
+        self, place: tuple[int, int, int], note: Note, room: Mapping[str, np.ndarray] = NOTHING, seeds: np.ndarray | None = None
+    ) -> None:
+        """seeds: the `pcg_seeds` of the sample's key, if they are known."""
         self._place = place
+        self._seeds = seeds
         self.room = room  # where pictures may be made, by field
         self._draws: Draws | None = None
         self.views: dict[str, View] = {}  # pictures that are planned, by field; the sample still has what they are made from
@@ -49,7 +81,8 @@ class Making:
     def rng(self) -> np.random.Generator:
         """The sample's own generator, one for all of its callables."""
         if self._rng is None:
-            self._rng = np.random.Generator(np.random.PCG64(self.draws.key()))
+            seed: Any = self.draws.key() if self._seeds is None else Seeds(self.draws, self._seeds)
+            self._rng = np.random.Generator(np.random.PCG64(seed))
         return self._rng
 
     def view(self, name: str, mode: str, op: str) -> View:

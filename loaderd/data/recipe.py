@@ -41,6 +41,7 @@ class Recipe:
         self.collated = plan.collate != "stack"
         self._collate = find(plan.collate, "collate") if self.collated else None
         self.user_code = source.user_code or self.collated or any(step.call for step in plan.transforms)
+        self.calls = any(step.call for step in plan.transforms)
         self._resizes = any(step.op in RESIZING for step in plan.transforms)
         self._coded = False
         self._sample_form = ""
@@ -136,14 +137,22 @@ class Recipe:
 
     # -- running
 
-    def make(self, index: int, seed: int, epoch: int, note: Note, room: Mapping[str, np.ndarray] = NOTHING) -> Sample:
+    def make(
+        self,
+        index: int,
+        seed: int,
+        epoch: int,
+        note: Note,
+        room: Mapping[str, np.ndarray] = NOTHING,
+        seeds: np.ndarray | None = None,
+    ) -> Sample:
         """Sample `index` as it goes into a batch. note: told each stage before it begins. Raises SampleFault.
 
         Arrays may be views into the database, valid until the source is closed; values are arrays, str and bytes. room: by field, an
         array that may be written to, even in vain: a picture of its shape and dtype may be made there, and is that array then. Somebody
-        else's code never sees it.
+        else's code never sees it. seeds: `pcg_seeds` of the sample's key, if they are known; asked for where `calls`.
         """
-        making = Making((seed, epoch, index), note, NOTHING if self.user_code or self._surveyor else room)
+        making = Making((seed, epoch, index), note, NOTHING if self.user_code or self._surveyor else room, seeds)
         try:
             making.enter(Stage.READ)
             making.sample = self._source.read(index)
@@ -152,12 +161,19 @@ class Recipe:
             raise fault_of(error, making.stage) from None
 
     def row(
-        self, index: int, seed: int, epoch: int, note: Note, specs: tuple[FieldSpec, ...], room: Mapping[str, np.ndarray] = NOTHING
+        self,
+        index: int,
+        seed: int,
+        epoch: int,
+        note: Note,
+        specs: tuple[FieldSpec, ...],
+        room: Mapping[str, np.ndarray] = NOTHING,
+        seeds: np.ndarray | None = None,
     ) -> dict[str, Any]:
         """`make` and `fit` for one who copies the sample at once: where user code hands over just what these specs say, that is its own
         dict, in which a number may stand for an array without axes. Raises SampleFault. READ has been noted."""
         if self._mold is None or specs is not self._specs:
-            sample = self.make(index, seed, epoch, note, room)
+            sample = self.make(index, seed, epoch, note, room, seeds)
             self.fit(sample, specs)
             return sample
         making: Making | None = None

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from loaderd.core.digest import MASK
-from loaderd.core.draws import Draws, keys, twister_states
+from loaderd.core.draws import Draws, keys, pcg_seeds, twister_states
 from loaderd.drivers.twister import Twisters
 
 BATCH = 1 << 62  # added to the position of a batch, to keep its seed apart from those of samples
 AHEAD = 16  # samples whose states are computed together: most of what that costs does not depend on how many
+MANY = 16  # samples whose rngs are seeded in less time together than one by one
 
 _twisters: Twisters | None = None
 
@@ -36,6 +37,7 @@ class Chance:
         self._twisters = _ours()
         self._first = self._last = 0  # of those whose states have been computed
         self._states = memoryview(b"")
+        self._seeds: np.ndarray | None = None
 
     @classmethod
     def of(cls, seed: int, epoch: int, indices: np.ndarray) -> Chance:
@@ -51,6 +53,14 @@ class Chance:
         torch: Any = sys.modules.get("torch")
         if torch is not None and (generator := getattr(torch, "default_generator", None)) is not None:
             generator.manual_seed(int(self._keys[number, 1]) & ((1 << 63) - 1))
+
+    def seeds(self, number: int) -> np.ndarray | None:
+        """For the rng of sample `number`, which its transforms are given; None where it makes its own as quickly."""
+        if self._seeds is None:
+            if len(self._keys) < MANY:
+                return None
+            self._seeds = pcg_seeds(self._keys)
+        return self._seeds[number]
 
 
 def seed_sample(seed: int, epoch: int, index: int) -> None:

@@ -38,6 +38,7 @@ class Rows:
         self._watch = watch
         self._row = job.first
         self._user_code = stream.recipe.user_code
+        self._calls = stream.recipe.calls
         self._named = stream.source.keys == "stored"
         self._stage = Stage.IDLE
         self._chance: Chance | None = None
@@ -165,31 +166,31 @@ class Rows:
         """Report a row that was made, but is of no use. For a batch that could not be collated its first row has to stand."""
         self._report(row, int(self.indices[row - self._job.first]), fault, True, None)
 
-    def _seed(self, row: int, index: int, own: bool) -> None:
-        """Seed the global generators for this sample; own: it's the row's, and no substitute."""
+    def _seed(self, row: int, index: int, own: bool) -> np.ndarray | None:
+        """Seed the global generators for this sample; own: it's the row's, and no substitute. Returns the seeds of its rng, if they are known."""
         job = self._job
         if not own:
             seed_sample(job.seed, job.epoch, index)
-            return
+            return None
         if self._chance is None:
             self._chance = Chance.of(job.seed, job.epoch, self.indices)
         self._chance.seed(row - job.first)
+        return self._chance.seeds(row - job.first) if self._calls else None
 
     def _attempt(self, row: int, index: int, own: bool) -> Any:
         """Make one sample. own: it's the row's, and no substitute. Raises SampleFault for whatever user code or the data may do short of killing the process."""
         stream, job = self._stream, self._job
         self._begin(row, str(index), Stage.READ)
         try:
-            if self._user_code:
-                self._seed(row, index, own)
+            seeds = self._seed(row, index, own) if self._user_code else None
             if self._named:
                 self._keys[row] = name = stream.source.key(index)
                 self._line.name(row, name)
             if self._places:
                 self.room = {name: array[row] for name, array in self._places.items()}
             if self._copied and stream.specs:
-                return stream.recipe.row(index, job.seed, job.epoch, self.note, stream.specs, self.room)
-            sample = stream.recipe.make(index, job.seed, job.epoch, self.note, self.room)
+                return stream.recipe.row(index, job.seed, job.epoch, self.note, stream.specs, self.room, seeds)
+            sample = stream.recipe.make(index, job.seed, job.epoch, self.note, self.room, seeds)
             if stream.specs:
                 stream.recipe.fit(sample, stream.specs)
         except SampleFault:

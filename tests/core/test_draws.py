@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loaderd.core.draws import TWISTER_WORDS, Draws, keys, twister_states
+from loaderd.core.draws import TWISTER_WORDS, Draws, keys, pcg_seeds, twister_states
 
 
 def test_draws_have_not_changed_since_they_were_frozen() -> None:
@@ -82,6 +82,12 @@ def test_keys_of_many_samples_are_those_of_each() -> None:
     halves = keys(3, 2, indices)
     assert [int(high) << 64 | int(low) for high, low in halves] == [Draws(3, 2, int(index)).key() for index in indices]
     assert keys(3, 2, indices[:0]).shape == (0, 2)
+
+
+def test_seeds_of_many_generators_are_those_that_numpy_makes_for_each() -> None:
+    halves = np.concatenate((keys(1, 2, np.arange(300, dtype=np.int64)), np.array([[0, 0], [0, 7], [0, 1 << 40], [5, 0]], np.uint64)))
+    for (high, low), seeds in zip(halves.tolist(), pcg_seeds(halves), strict=True):
+        assert seeds.tolist() == np.random.SeedSequence(high << 64 | low).generate_state(4, np.uint64).tolist()
 
 
 def test_states_of_twisters_have_not_changed_since_they_were_frozen() -> None:
