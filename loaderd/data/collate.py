@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from loaderd.data.sample import MAX_DEPTH, MAX_FIELDS, RESERVED, BadValue, Sample, leaf, plain_array
+from loaderd_wire.slots import FieldSpec
 
 Batch = dict[str, Any]  # field -> numpy array, or list of str, or list of bytes
 
@@ -24,6 +25,25 @@ def batch_of(value: Any, mode: str) -> tuple[Batch, str]:
     if not batch:
         raise BadValue("collate returned no fields")
     return batch, "dict" if isinstance(value, Mapping) else "tuple"
+
+
+def check_like(found: Sequence[FieldSpec], first: Sequence[FieldSpec]) -> None:
+    """Whether a batch has the fields of the stream's first one, of the same kinds and dtypes, in whatever shape and order. Raises BadValue
+    that names what differs."""
+    wanted = {spec.name: spec.dtype or spec.kind for spec in first}
+    has = {spec.name: spec.dtype or spec.kind for spec in found}
+    for name, kind in has.items():
+        if name not in wanted:
+            raise BadValue(f"collate returned a field {name!r}, which the first batch had not: it had {', '.join(map(repr, wanted))}")
+        if kind != wanted[name]:
+            raise BadValue(f"collate returned field {name!r} as {_named(kind)}, in the first batch it was {_named(wanted[name])}")
+    for name in wanted:
+        if name not in has:
+            raise BadValue(f"collate returned no field {name!r}, which the first batch had")
+
+
+def _named(kind: str) -> str:
+    return {"text": "a list of str", "bytes": "a list of bytes"}.get(kind) or f"an array of {np.dtype(kind)}"
 
 
 def _walk(value: Any, name: str, depth: int, mode: str, batch: Batch) -> None:

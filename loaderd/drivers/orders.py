@@ -94,13 +94,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a stream was found to be; comes before its first job."""
+    """What a stream was found to be; comes before its first job. specs: of a sample; batch_specs: of a collated stream's batches, else ()."""
 
     stream: str
     identity: str
     state: str
     total: int
     specs: tuple[FieldSpec, ...]
+    batch_specs: tuple[FieldSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,8 @@ class LocalPool:
         facts = self._facts[job.stream]
         if job.stream not in hand.used:
             hand.used.add(job.stream)
-            hand.send(Use(job.stream, facts.identity, facts.state, facts.total, facts.sample_specs))
+            batch_specs = facts.specs if facts.collated else ()
+            hand.send(Use(job.stream, facts.identity, facts.state, facts.total, facts.sample_specs, batch_specs))
         if job.kind != Kind.TRIAL:
             self._segments.give(job.segment, hand)
         hand.jobs[job.job] = job

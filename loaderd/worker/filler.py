@@ -9,6 +9,7 @@ import msgpack
 import numpy as np
 
 from loaderd.core.jobs import BadRow, Done, Job, Kind, Replaced, Stage
+from loaderd.data.collate import check_like
 from loaderd.data.faults import SampleFault
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker.chance import seed_batch
@@ -181,11 +182,17 @@ class Filler:
 
 
 def collate(stream: Stream, samples: list[Any], seed: int, epoch: int, position: int, note: Callable[[Stage], None]) -> dict[str, Any]:
-    """The stream's own collate over these samples, seeded by the batch's first position. Raises SampleFault."""
+    """The stream's own collate over these samples, seeded by the batch's first position; its fields are those of the stream's first batch.
+
+    Raises SampleFault.
+    """
     note(Stage.COLLATE)
     seed_batch(seed, epoch, position)
     try:
-        return stream.recipe.collate(samples, seed, epoch, position)
+        batch = stream.recipe.collate(samples, seed, epoch, position)
+        if stream.batch_specs:
+            check_like(stream.recipe.batch_specs(batch), stream.batch_specs)
+        return batch
     except SampleFault:
         raise
     except BaseException as error:  # noqa: BLE001 - see Rows

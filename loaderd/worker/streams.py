@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Stream:
-    """An open stream. specs: of one sample; empty while it is being probed. differs: what is not as in the stream as probed, or ""."""
+    """An open stream. specs: of one sample, batch_specs: of a collated batch; empty while it is being probed. differs: what is not as in the stream as probed, or ""."""
 
     plan: StreamPlan
     source: Source
@@ -31,6 +31,7 @@ class Stream:
     order: Order
     spans: Spans
     specs: tuple[FieldSpec, ...] = ()
+    batch_specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
     _bulk: Bulk | None = None
     _sought: bool = False
@@ -76,7 +77,7 @@ class Shelf:
             guards.pin_native_threads()
             use = self._uses.get(name)
             if use is not None:
-                stream.specs = use.specs
+                stream.specs, stream.batch_specs = use.specs, use.batch_specs
                 stream.differs = _difference(plan, source, use)
         if stream.recipe.user_code:
             guards.tell_torch(self._place, self._num_workers, stream.plan.seed, stream.source.dataset)

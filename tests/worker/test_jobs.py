@@ -37,6 +37,7 @@ PLANS = (
     numbers("many", dataset="wares:Many", bad={"21": "raises"}, on_error="skip", transforms=(adding(5),)),
     numbers("collated", collate="wares:stacked", batch_size=6, bad={"21": "raises"}, on_error="skip"),
     numbers("picky", collate="wares:picky", batch_size=4, on_error="skip"),
+    numbers("moody", collate="wares:moody", batch_size=4, on_error="skip"),
 )
 
 
@@ -263,6 +264,23 @@ def test_a_collate_that_fails_is_told_as_such(shop: Workshop) -> None:
     assert [(bad.row, bad.lost, bad.sample.stage, bad.sample.error) for bad in done.bad] == [(0, True, "collate", "ZeroDivisionError")]
     assert "picky" in done.bad[0].sample.traceback
     assert done.size == 0
+
+
+def test_a_collate_whose_fields_differ_from_the_first_batchs_is_told_which_and_how(shop: Workshop) -> None:
+    facts = shop.facts("moody")
+    shop.pond(facts, 4)
+    x = str(np.dtype(next(spec.dtype for spec in facts.specs if spec.name == "x")))
+    for start, text in {
+        20: "collate returned a field 'z', which the first batch had not: it had 'names', 'x'",
+        30: "collate returned no field 'names', which the first batch had",
+        40: f"collate returned field 'x' as an array of float64, in the first batch it was an array of {x}",
+        50: f"collate returned field 'x' as a list of str, in the first batch it was an array of {x}",
+        60: "collate returned field 'names' as an array of float64, in the first batch it was a list of str",
+    }.items():
+        done = shop.run(1, shop.job("moody", 4, start=start, kind=Kind.BATCH))
+        assert [(bad.row, bad.lost, bad.sample.stage, bad.sample.message) for bad in done.bad] == [(0, True, "collate", text)]
+        assert done.size == 0
+    assert shop.run(1, shop.job("moody", 4, start=70, kind=Kind.BATCH)).size > 0
 
 
 def test_torch_knows_its_worker_and_draws_by_sample(build: Build) -> None:

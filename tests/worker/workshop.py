@@ -153,6 +153,23 @@ def picky(samples, rng):
         return 1 / 0
     return stacked(samples, rng)
 
+def moody(samples, rng):
+    batch = stacked(samples, rng)
+    how = {20: "more", 30: "less", 40: "floats", 50: "texts", 60: "arrays"}.get(int(samples[0]["y"]))
+    if how == "more":
+        batch["z"] = np.ones(2)
+    elif how == "less":
+        del batch["names"]
+    elif how == "floats":
+        batch["x"] = batch["x"].astype(np.float64)
+    elif how == "texts":
+        batch["x"] = ["a"]
+    elif how == "arrays":
+        batch["names"] = np.ones(3)
+    elif how is None:
+        batch = {"names": batch["names"], "x": batch["x"][:, :1]}  # in another order and shape
+    return batch
+
 def setup(worker_id):
     print("set up", worker_id)
 
