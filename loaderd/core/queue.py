@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 
-from loaderd.core.sessions import Session
+from loaderd.core.sessions import Item, Session
 
 
 class Queue:
     """A heap whose entries grow stale when a session changes; a stale one is passed over. Each step is O(log n)."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, int]] = []  # (batches ahead, turn, session, version)
+        # (batches ahead, turn, session, version, its first work); no two have the same version of a session
+        self._heap: list[tuple[int, int, int, int, Item]] = []
         self._sessions: dict[int, Session] = {}
         self._turns: dict[int, int] = {}
         self._count = 0
@@ -29,18 +30,19 @@ class Queue:
             self._sessions[session.session] = session
         item = session.first_work()
         if item is not None:
-            entry = (item.k - session.taken, self._turns.get(session.session, 0), session.session, session.version)
+            entry = (item.k - session.taken, self._turns.get(session.session, 0), session.session, session.version, item)
             heapq.heappush(self._heap, entry)
         if len(self._heap) > 4 * len(self._sessions) + 64:
             self._heap = [entry for entry in self._heap if self._fresh(entry)]
             heapq.heapify(self._heap)
 
-    def peek(self) -> Session | None:
-        """The session to serve next; None if there is nothing to hand out."""
+    def peek(self) -> tuple[Session, Item] | None:
+        """The session to serve next, and the batch that it has work at; None if there is nothing to hand out."""
         while self._heap:
             entry = self._heap[0]
-            if self._fresh(entry):
-                return self._sessions[entry[2]]
+            session = self._sessions.get(entry[2])
+            if session is not None and session.version == entry[3]:
+                return session, entry[4]
             heapq.heappop(self._heap)
         return None
 
@@ -50,6 +52,6 @@ class Queue:
         self._turns[session.session] = self._count
         self.put(session)
 
-    def _fresh(self, entry: tuple[int, int, int, int]) -> bool:
+    def _fresh(self, entry: tuple[int, int, int, int, Item]) -> bool:
         session = self._sessions.get(entry[2])
         return session is not None and session.version == entry[3]

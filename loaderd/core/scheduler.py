@@ -371,10 +371,10 @@ class Scheduler:
     def _dispatch(self) -> None:
         """Hand out pieces: the session with the fewest batches ahead first, idle workers first."""
         while self.pool.room and not self.draining:
-            session = self.queue.peek()
-            item = session.first_work() if session else None
-            if session is None or item is None:
+            first = self.queue.peek()
+            if first is None:
                 return
+            session, item = first
             urgent = item.k == session.taken
             worker = self.pool.pick(second=not urgent)
             if worker is None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from loaderd.core.drafts import Draft, Place
 from loaderd.core.events import Attach
-from loaderd.core.ring import Ring, State, Verb
+from loaderd.core.ring import ANNOUNCE, ANNOUNCED, ENDING, FILLING, FINISH, FREE, LEASE, LEASED, READY, RELEASE, Ring, State
 from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
 from loaderd_wire.records import quick
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left
 
-NOT_OUT = (State.FILLING, State.READY, State.ENDING)  # of such a slot's generation the client cannot know
+NOT_OUT = (FILLING, READY, ENDING)  # of such a slot's generation the client cannot know
 REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
 
 
@@ -126,10 +126,10 @@ class Session:
                 continue
             if given.message.plan != self.plan or given.message.k >= self.taken:
                 self._unsettled = True
-            if ring.state[slot] is State.ANNOUNCED:
-                ring.move(slot, Verb.LEASE)
+            if ring.state[slot] is ANNOUNCED:
+                ring.move(slot, LEASE)
             if back >= ring.generation[slot]:
-                ring.move(slot, Verb.RELEASE)
+                ring.move(slot, RELEASE)
                 del self.given[told.segment, slot]
         return ""
 
@@ -138,7 +138,7 @@ class Session:
 
         The client keeps descriptors by the same rule. Of two with one slice that which the client may know goes first.
         """
-        stock = {given.draft.slice: given.draft for key, given in self.given.items() if self._state(key) is State.ANNOUNCED}
+        stock = {given.draft.slice: given.draft for key, given in self.given.items() if self._state(key) is ANNOUNCED}
         for made in (True, False):
             for item in self.items:
                 if item.draft.place and not self._is_given(item.draft) and item.draft.whole is made:
@@ -189,11 +189,11 @@ class Session:
         self._unsettled, self.unplaced = False, True
         for item in self.items:
             place = item.draft.place
-            state = self.rings_state(place) if place and item.draft.whole else State.FILLING
-            if state is State.LEASED:
+            state = self.rings_state(place) if place and item.draft.whole else FILLING
+            if state is LEASED:
                 item.draft, blame = self._draft(item.draft.slice), item.draft.blame
                 item.draft.blame = blame
-            elif state in (State.FREE, None):
+            elif state in (FREE, None):
                 self.wait(item.draft)
 
     # what the scheduler does
@@ -227,8 +227,8 @@ class Session:
 
     def finish(self, draft: Draft) -> None:
         """All its rows are in: READY."""
-        if draft.whole and draft.place and self.rings_state(draft.place) is State.FILLING:
-            self.rings[draft.place.segment].move(draft.place.slot, Verb.FINISH)
+        if draft.whole and draft.place and self.rings_state(draft.place) is FILLING:
+            self.rings[draft.place.segment].move(draft.place.slot, FINISH)
             self.made += 1
             self.unsaid = True
 
@@ -237,19 +237,21 @@ class Session:
         messages: list[Batch] = []
         self.unsaid = False
         for item in self.items:
-            place = item.draft.place
-            if place and item.draft.whole:
+            draft = item.draft
+            place = draft.place
+            if place is not None and not draft.todo and not draft.running:
                 state = self.rings_state(place)
-                if state is State.READY:
-                    self.rings[place.segment].move(place.slot, Verb.ANNOUNCE)
-                    state = State.ANNOUNCED
-                    self.given[place.segment, place.slot] = Given(item.draft, item.draft.descriptor(self.session, self.plan, item.k), now_s)
-                    messages.append(self.given[place.segment, place.slot].message)
-                elif state is State.ANNOUNCED and not item.announced:  # kept over a seek: known by its old number
+                if state is READY:
+                    self.rings[place.segment].move(place.slot, ANNOUNCE)
+                    state = ANNOUNCED
+                    message = draft.descriptor(self.session, self.plan, item.k)
+                    self.given[place.segment, place.slot] = Given(draft, message, now_s)
+                    messages.append(message)
+                elif state is ANNOUNCED and not item.announced:  # kept over a seek: known by its old number
                     given = self.given[place.segment, place.slot]
-                    given.message, given.told_s = item.draft.descriptor(self.session, self.plan, item.k), now_s
+                    given.message, given.told_s = draft.descriptor(self.session, self.plan, item.k), now_s
                     messages.append(given.message)
-                item.announced = item.announced or state is State.ANNOUNCED
+                item.announced = item.announced or state is ANNOUNCED
             if not item.announced:
                 break
         return messages
@@ -261,7 +263,7 @@ class Session:
             place = given.draft.place
             assert place is not None
             current = given.message.plan == self.plan and given.message.k >= self.taken
-            if self.rings_state(place) is State.ANNOUNCED and (not current or given.message.k >= have):
+            if self.rings_state(place) is ANNOUNCED and (not current or given.message.k >= have):
                 given.told_s = now_s
                 again.append(given.message)
         return sorted(again, key=lambda m: (m.plan, m.k))
@@ -274,7 +276,7 @@ class Session:
             place = given.draft.place
             if place is None or now_s - given.told_s < REMIND_S:
                 continue
-            orphan = self.rings_state(place) is State.ANNOUNCED and (given.message.plan != self.plan or given.message.k < self.taken)
+            orphan = self.rings_state(place) is ANNOUNCED and (given.message.plan != self.plan or given.message.k < self.taken)
             if orphan or (segment != self.current and segment not in mentioned):
                 given.told_s = now_s
                 again.append(given.message)
@@ -317,7 +319,7 @@ class Session:
         self.end("gone")
         self.items.clear()
         for segment, slot in self.given:
-            self.rings[segment].move(slot, Verb.RELEASE)
+            self.rings[segment].move(slot, RELEASE)
         self.given.clear()
 
     def spent(self) -> list[int]:
@@ -358,13 +360,13 @@ class Session:
 
     def _lease(self, draft: Draft) -> None:
         place = draft.place
-        if place and self.rings_state(place) is State.ANNOUNCED:
-            self.rings[place.segment].move(place.slot, Verb.LEASE)
+        if place and self.rings_state(place) is ANNOUNCED:
+            self.rings[place.segment].move(place.slot, LEASE)
 
     def _forsake(self, draft: Draft) -> None:
         """No item wants it. What the client knows of stays as it is until it gives it back."""
         if draft.place and not self._is_given(draft):
-            if self.rings_state(draft.place) in (State.FILLING, State.READY):
+            if self.rings_state(draft.place) in (FILLING, READY):
                 self.restart(draft)
             else:
                 self.wait(draft)
@@ -377,5 +379,5 @@ class Session:
                 return
             if not place or place.segment != self.current or self.rings[self.current].writers[place.slot]:
                 continue
-            if self.rings_state(place) in (State.FILLING, State.READY):
+            if self.rings_state(place) in (FILLING, READY):
                 return self.restart(item.draft)

@@ -71,8 +71,11 @@ class Stream:
 
     def answered(self, job: Job, done: Done) -> None:
         """A worker has done this job: it is alive, and that is how long it took."""
-        for n, seconds in enumerate((done.read_s, done.decode_s, done.transform_s, done.write_s)):
-            self.stage_s[n] += seconds
+        stage_s = self.stage_s
+        stage_s[0] += done.read_s
+        stage_s[1] += done.decode_s
+        stage_s[2] += done.transform_s
+        stage_s[3] += done.write_s
         if job.kind is not Kind.COMPACT:
             self.deaths, self.died = 0.0, 0
         if job.kind is Kind.FILL:
