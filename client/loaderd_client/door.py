@@ -20,6 +20,15 @@ from loaderd_wire.slices import Cursor, Shape
 DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")  # of a Welcome, besides the fingerprints
 
 
+def _in_daemon() -> bool:
+    """This process is a daemon's template or worker, whose names begin so: it would wait for the daemon, which waits for it."""
+    try:
+        with open("/proc/self/comm", encoding="utf-8") as file:
+            return file.read().startswith(("loaderd-templ", "loaderd-worker"))
+    except OSError:
+        return False
+
+
 class Door:
     """first: what the first session was welcomed with; None before. rank: as settled then."""
 
@@ -34,8 +43,13 @@ class Door:
         """(a session at the cursor, warnings about the loaded state). lost: why the last daemon is gone.
 
         Raises what Handshake and Attachment raise, StreamChanged for a successor with another stream, and ConfigError: for ranks, for a
-        state that does not fit, and inside a worker of DataLoader.
+        state that does not fit, and inside a worker of DataLoader or of a daemon.
         """
+        if _in_daemon():
+            raise ConfigError(
+                "a Loader was asked for batches while a daemon's process imports or runs this code to make samples: put the training loop "
+                'under `if __name__ == "__main__":`, or what makes samples into a module of its own'
+            )
         if ranks.in_dataloader_worker():
             raise ConfigError(
                 "a Loader inside a worker of torch's DataLoader would deliver everything once a worker; iterate over the Loader itself, "

@@ -145,6 +145,18 @@ def test_user_code_that_cannot_boot_is_raised_by_the_loader(site: Site) -> None:
     until("its end", lambda: not daemons(site))
 
 
+def test_a_training_script_without_a_guard_that_also_has_the_dataset_is_told_to_have_one(site: Site) -> None:
+    site.write()
+    module = (site.folder / "mine.py").read_text()
+    (site.folder / "mine.py").write_text(
+        module + f"\nfrom loaderd_client import Loader\nfor batch in Loader({str(site.config)!r}, 'train', output='numpy'): pass\n"
+    )
+    done = subprocess.run([sys.executable, str(site.folder / "mine.py")], stderr=subprocess.PIPE, text=True, timeout=100)
+    assert done.returncode == 1
+    assert 'put the training loop under `if __name__ == "__main__":`' in done.stderr
+    until("its end", lambda: not daemons(site))
+
+
 def test_another_configs_daemon_on_the_socket_is_not_taken_for_ours(site: Site) -> None:
     site.write().serve()
     other = site.folder / "other.toml"
