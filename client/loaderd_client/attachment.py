@@ -60,11 +60,12 @@ class Attachment:
 
     def take(self) -> m.Batch | None:
         """The next batch if it is here; its slot is leased from now on."""
-        self.settle()
+        if self.returned or len(self._slots) > 1:
+            self.settle()
         return self.session.take()
 
     def settle(self) -> None:
-        """Hears of the leases that have ended."""
+        """Hears of the leases that have ended, and lets go of segments that nothing is wanted of any more."""
         returned = self.returned
         while returned:
             self.session.release(*returned.popleft())

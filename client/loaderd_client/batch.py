@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from loaderd_wire.errors import BadSample
+
+INDEX_TYPE = np.dtype("<i8")
 
 
 class About:
@@ -18,22 +23,26 @@ class About:
     epoch: int | None = None
     step: int | None = None
     rows: int | None = None
-    indices: Any = None
     errors: tuple[BadSample, ...] | None = None
-    _keys: list[str] | Callable[[], list[str]] | None = None
+    _indices: bytes | None = None
+    _keys: Callable[[], list[str]] | None = None  # None: the indices are the keys
 
-    @property
+    @cached_property
+    def indices(self) -> Any:
+        return None if self._indices is None else as_indices(self._indices)
+
+    @cached_property
     def sample_keys(self) -> list[str] | None:
         """Decoded when first asked for."""
-        if callable(self._keys):
-            self._keys = self._keys()
-        return self._keys
+        if self._keys is not None:
+            return self._keys()
+        return None if self._indices is None else as_keys(self._indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: the keys as they are, for what makes them does not travel."""
-        state: dict[str, Any] = dict(self.__dict__)
-        if "_keys" in state:
-            state["_keys"] = self.sample_keys
+        """For pickle and copy: indices and keys as they are, for what makes them does not travel."""
+        state: dict[str, Any] = {**self.__dict__, "indices": self.indices, "sample_keys": self.sample_keys}
+        state.pop("_indices", None)
+        state.pop("_keys", None)
         return state
 
 
@@ -45,14 +54,24 @@ class TupleBatch(About, tuple[Any, ...]):
     """Tensors, arrays or lists, in the order of the stream's fields."""
 
 
+def as_indices(raw: bytes) -> Any:
+    """int64[rows], the caller's own."""
+    return np.frombuffer(bytearray(raw), INDEX_TYPE)
+
+
+def as_keys(raw: bytes) -> list[str]:
+    return [str(i) for i in np.frombuffer(raw, INDEX_TYPE).tolist()]
+
+
 def describe(
     batch: DictBatch | TupleBatch,
     epoch: int,
     step: int,
     rows: int,
-    indices: Any,
-    keys: Callable[[], list[str]],
+    indices: bytes,
+    keys: Callable[[], list[str]] | None,
     errors: tuple[BadSample, ...],
 ) -> None:
-    batch.epoch, batch.step, batch.rows, batch.indices, batch.errors = epoch, step, rows, indices, errors
-    batch._keys = keys  # pyright: ignore[reportPrivateUsage] - the one place that fills it
+    """indices: as they lie in the slot, a private copy: few ask for them, and whoever does pays for the array."""
+    batch.epoch, batch.step, batch.rows, batch.errors = epoch, step, rows, errors
+    batch._indices, batch._keys = indices, keys  # pyright: ignore[reportPrivateUsage] - the one place that fills them

@@ -11,8 +11,8 @@ import numpy as np
 
 from loaderd_client import chunks
 from loaderd_client.arguments import INDEX, KEY
-from loaderd_client.batch import DictBatch, TupleBatch, describe
-from loaderd_client.views import Array, Slot, Slots, indices
+from loaderd_client.batch import DictBatch, TupleBatch, as_indices, as_keys, describe
+from loaderd_client.views import Array, Slot, Slots
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.messages import Batch, Welcome
 from loaderd_wire.slots import FieldSpec, itemsize
@@ -63,12 +63,12 @@ class Contents:
         """
         rows = batch.filled
         slot = slots.slot(batch)
-        own = indices(slot, rows)
+        own = slots.indices(batch)
         parts = [slots.bytes_of(slot, c.offset, c.size) for c in batch.chunks if c.size] if batch.chunks else []
         maps = chunks.unpack(parts) if self._text or self._collated else []
         if self._collated and not maps:
             raise ProtocolError("a collated batch without a description")
-        make_keys = partial(chunks.keys, parts, rows) if self._stored else partial(_index_keys, own)
+        make_keys = partial(chunks.keys, parts, rows) if self._stored else None
         values: dict[str, Any] = {}
         cuts = slots.cuts(rows)
         total, lent = 0, False
@@ -96,12 +96,12 @@ class Contents:
         describe(made, batch.epoch, step, rows, own, make_keys, batch.bad)
         return made, slot if lent else None, total
 
-    def _other(self, field: Shown, own: Array, make_keys: Callable[[], list[str]], maps: list[dict[str, Any]], rows: int) -> Any:
+    def _other(self, field: Shown, own: bytes, make_keys: Callable[[], list[str]] | None, maps: list[dict[str, Any]], rows: int) -> Any:
         """A field that is no array: the indices, the keys, or texts."""
         if field.kind == INDEX:
-            return field.show(own + 0)
+            return field.show(as_indices(own))
         if field.kind == KEY:
-            return make_keys()
+            return as_keys(own) if make_keys is None else make_keys()
         return chunks.texts(maps, field.name, None if self._collated else rows)
 
     def _described(self, slots: Slots, slot: Slot, field: Shown, maps: list[dict[str, Any]]) -> Any:
@@ -128,10 +128,6 @@ def _shows(output: str) -> tuple[Show, Show]:
 
 def _same(value: Array) -> Array:
     return value
-
-
-def _index_keys(own: Array) -> list[str]:
-    return [str(i) for i in own.tolist()]
 
 
 def _check_specs(welcome: Welcome) -> None:

@@ -189,7 +189,9 @@ class Loader:
 
     def _next(self, number: int) -> Any:
         """The next batch for iterator `number`."""
-        self._usable()
+        line = self._line
+        if self._closed or (line is not None and line.connection.lost):
+            self._usable()
         handed: Ready | None = None
         try:
             with self._lock:
@@ -206,20 +208,17 @@ class Loader:
                     self._make(running)
                 handed, self._ready = self._ready, None
                 running.taken += 1
-            return self._hand_out(handed)
+            assert handed is not None
+            made, self._tally = handed
+            if isinstance(made, LoaderdError):
+                raise made
+            self._stats.batches += 1
+            return made
         except (LoaderdError, StopIteration):
             raise
         except BaseException:
             self._interrupted(handed)
             raise
-
-    def _hand_out(self, ready: Ready | None) -> DictBatch | TupleBatch:
-        assert ready is not None
-        made, self._tally = ready
-        if isinstance(made, LoaderdError):
-            raise made
-        self._stats.batches += 1
-        return made
 
     def _interrupted(self, handed: Ready | None) -> None:
         """Ctrl-C came, at no matter what point of a call: whoever goes on after it gets a new session at the cursor, and misses nothing."""
@@ -245,10 +244,10 @@ class Loader:
         """The next batch, or what is to be raised in its place, into `_ready`."""
         line = self._line
         batch = line.take() if line is not None else None
-        waited = batch is None
-        if batch is None:
+        waited = line is None or batch is None
+        if line is None or batch is None:
             batch = self._wait(running)
-        line = self._attached()
+            line = self._attached()
         made: DictBatch | TupleBatch | LoaderdError
         slot, crowded = None, False
         tally = self._tally.plus(running.rows, batch.bad)

@@ -93,6 +93,8 @@ class ClientSession:
     @property
     def cursor(self) -> Cursor:
         """Of the next batch to take; behind the last batch of an epoch it stands at that epoch's end."""
+        if self._passed is not None:
+            self._cursor, self._passed = after(self.shape, self._passed), None
         return self._cursor
 
     @property
@@ -129,26 +131,30 @@ class ClientSession:
 
     def seek(self, cursor: Cursor) -> None:
         """The next batch is the one at `cursor`: a new plan, unless the present one goes on exactly there."""
-        if settle(self.shape, cursor) == settle(self.shape, self._cursor):
+        if settle(self.shape, cursor) == settle(self.shape, self.cursor):
             self._cursor = cursor
             return
         here = [item.batch for item in self._items if item.batch]
         self._begin(cursor)
         for batch in here:
             self._adopt(batch)
-        self._make_room()
+        if self._items[0].batch is None:
+            self._make_room()
         self._tidy()
 
     def take(self) -> Batch | None:
         """The next batch, if it and its segment are here. From then on its slot is leased, until `release`."""
         item = self._items[0]
         batch = item.batch
-        if batch is None or not self._segments[batch.segment].added:
+        if batch is None:
             return None
-        self._segments[batch.segment].lend(batch.slot, batch.generation)
+        slots = self._segments[batch.segment]
+        if not slots.added:
+            return None
+        slots.lend(batch.slot, batch.generation)
         self._items.popleft()
         self._untold += 1
-        self._cursor = after(self.shape, item.cursor)
+        self._passed = item.cursor
         self._extend()
         if self._items[0].batch is None:
             self._make_room()
@@ -174,7 +180,8 @@ class ClientSession:
             self._accept(batch)
         else:
             self._adopt(batch)
-        self._make_room()
+        if self._items[0].batch is None:
+            self._make_room()
         self._tidy()
 
     def add_segment(self, segment: Segment) -> None:
@@ -197,7 +204,8 @@ class ClientSession:
             raise ValueError(f"generation {generation} of segment {segment} slot {slot} was never lent")
         if slots.give_back(slot, generation):
             self.dirty = True
-            self._tidy()
+            if len(self._segments) > 1:
+                self._tidy()
 
     def free_slots(self) -> int:
         """Slots of the current segment that the trainer does not hold."""
@@ -242,6 +250,7 @@ class ClientSession:
     def _begin(self, cursor: Cursor) -> None:
         self.plan += 1
         self._start = self._cursor = cursor
+        self._passed: Cursor | None = None  # of the last batch taken, whose end is worked out when somebody asks
         self._steps: Iterator[tuple[Cursor, Slice]] = steps(self.shape, cursor)
         self._count = 0
         self._items.clear()
@@ -304,10 +313,10 @@ class ClientSession:
         item.batch, item.adopted = batch, adopted
 
     def _make_room(self) -> None:
-        """A later batch, kept over a seek, must not sit in the last slot that the next one could be made in: the last one goes back."""
+        """The next batch is not here: a later one, kept over a seek, must not sit in the last slot that it could be made in: the last
+        one goes back.
+        """
         slots = self._segments[self._current]
-        if self._items[0].batch is not None:
-            return
         kept = [item for item in self._items if item.batch and item.batch.segment == self._current]
         while kept and len(slots.taken) - slots.leased <= len(kept):
             item = kept.pop()

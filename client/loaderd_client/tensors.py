@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,14 @@ import torch
 
 from loaderd_wire.errors import ConfigError
 
-
-def tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
-    """The array's own memory as a tensor; the array lives as long as any view of the tensor."""
-    return torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType] - torch's stubs
+_torch: Any = torch  # whose stubs do not say what from_numpy takes
+# The array's own memory as a tensor; the array lives as long as any view of the tensor.
+tensor: Callable[[np.ndarray[Any, Any]], torch.Tensor] = _torch.from_numpy
 
 
 def picture(array: np.ndarray[Any, Any]) -> torch.Tensor:
     """(n, h, w, c) memory as its (n, c, h, w) view: channels_last, no copy."""
-    return torch.from_numpy(array).permute(0, 3, 1, 2)  # pyright: ignore[reportUnknownMemberType] - torch's stubs
+    return tensor(array).permute(0, 3, 1, 2)
 
 
 def check_dtype(field: str, dtype: np.dtype[Any]) -> None:

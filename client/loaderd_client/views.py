@@ -22,7 +22,6 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Slot: TypeAlias = Any  # ctypes.Array[c_char], whose stubs hide that it exports its bytes
 Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation
 Cut: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int, int]  # a field of a batch: shape, dtype, offset in the slot, bytes
-INDEX_TYPE = np.dtype("<i8")
 KEPT = 64  # numbers of rows whose cuts are remembered; nearly all batches have the same
 
 
@@ -52,6 +51,7 @@ class Slots:
         size = segment.slots * segment.slot_bytes
         _check_memory(fd, size)
         self.mapping = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._count, self._rows, self._slot_bytes = segment.slots, self.layout.rows, segment.slot_bytes
         self._type = ctypes.c_char * segment.slot_bytes
         self._cuts: dict[int, tuple[Cut, ...]] = {}
 
@@ -66,9 +66,14 @@ class Slots:
 
     def slot(self, batch: Batch) -> Slot:
         """The slot's bytes as the object that its lease hangs on. It is no ndarray: numpy would cut it out of the chains of bases."""
-        if batch.slot >= self.segment.slots or batch.filled > self.layout.rows:
+        if batch.slot >= self._count or batch.filled > self._rows:
             raise ProtocolError(f"a batch of {batch.filled} rows in slot {batch.slot}, of {self.segment.slots} for {self.layout.rows} rows")
-        return self._type.from_buffer(self.mapping, batch.slot * self.segment.slot_bytes)
+        return self._type.from_buffer(self.mapping, batch.slot * self._slot_bytes)
+
+    def indices(self, batch: Batch) -> bytes:
+        """A private copy of the dataset indices of a batch that `slot` has looked at: little-endian int64, one a row."""
+        begin = batch.slot * self._slot_bytes
+        return self.mapping[begin : begin + 8 * batch.filled]
 
     def bytes_of(self, slot: Slot, offset: int, size: int) -> bytes:
         """A copy of [offset, offset + size), which must lie in the slot's tail."""
@@ -92,22 +97,16 @@ class Slots:
         return flat.reshape(tuple(shape))
 
 
-def indices(slot: Slot, rows: int) -> Array:
-    """A private copy of the dataset indices of a batch: int64[rows]."""
-    view: Any = np.ndarray((rows,), INDEX_TYPE, slot)
-    return view.copy()
-
-
 class _Lent(weakref.ref[Any]):
     """A slot that is lent, and what is to be told when it is no longer. weakref.finalize does the same at five times the price."""
 
-    __slots__ = ("lease", "over", "pid")
+    __slots__ = ("lease", "over")
     lease: Lease
     over: deque[Lease]
-    pid: int
 
 
-_lent: dict[int, _Lent] = {}  # a weak reference that nobody holds would not be called
+_lent: dict[int, _Lent] = {}  # a weak reference that nobody holds is not called
+os.register_at_fork(after_in_child=_lent.clear)
 
 
 def lend(slot: Slot, lease: Lease, over: deque[Lease]) -> None:
@@ -117,13 +116,12 @@ def lend(slot: Slot, lease: Lease, over: deque[Lease]) -> None:
     it does nothing, for the parent still has its views.
     """
     lent = _Lent(slot, _end)
-    lent.lease, lent.over, lent.pid = lease, over, os.getpid()
+    lent.lease, lent.over = lease, over
     _lent[id(lent)] = lent
 
 
 def _end(lent: _Lent) -> None:
-    _lent.pop(id(lent), None)
-    if os.getpid() == lent.pid:
+    if _lent.pop(id(lent), None) is not None:
         lent.over.append(lent.lease)
 
 
