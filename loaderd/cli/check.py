@@ -138,10 +138,8 @@ def _refused(settings: Config, plan: StreamPlan, facts: StreamFacts, samples: in
 
 def _segment(facts: StreamFacts, plan: StreamPlan) -> Segment:
     from loaderd.admission import SPARE_SLOTS, Stream, sized
-    from loaderd.core.order import Order
 
-    stream = Stream(plan, facts, Order(facts.total, plan.split, plan.split_by, plan.shuffle))
-    return sized(stream, facts.specs, plan.batch_size, PREFETCH + SPARE_SLOTS, 1)
+    return sized(Stream(plan, facts), facts.specs, plan.batch_size, PREFETCH + SPARE_SLOTS, 1)
 
 
 def _memory(facts: StreamFacts, plan: StreamPlan) -> list[str]:

@@ -67,7 +67,7 @@ def scan(
     )
     order = Order(facts.total, plan.split, plan.split_by, 0)
     found = Scan(Tally(len(facts.sample_specs)), of=order.samples)
-    known = Stream(plan, facts, order)
+    known = Stream(plan, facts)
     fingerprint = order_facts(known, plan.seed) | content_facts(known, None) | {"state": facts.state}
     _take_up(found, spool, fingerprint)
     workers = all_workers(config)
