@@ -108,7 +108,7 @@ class Transform:
     def read(self, value: Any, say: Say) -> Any:
         nothing = (None, None, dict[str, Any]())
         if not isinstance(value, dict):
-            say("", f"{show(value)} is not a table")
+            say("", f"{show(value)} is not a table: write {{op = ...}}, or [[streams.X.transforms]] and op = ... below it")
             return nothing
         if ("op" in value) == ("call" in value):
             say("", "needs either op (a built-in) or call (a function of yours)")

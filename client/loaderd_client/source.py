@@ -31,7 +31,7 @@ class Source:
             kind = 0
         if path.endswith(".toml") or stat.S_ISREG(kind):
             if not stat.S_ISREG(kind):
-                raise ConfigError(f"source={text!r}: there is no such config file")
+                raise ConfigError(f"source={text!r}: there is no such config file; it would be {path}")
             return cls("", os.path.realpath(path))
         if stat.S_ISDIR(kind):
             raise ConfigError(f"source={text!r}: a folder; give the daemon's socket or its config file")

@@ -51,7 +51,7 @@ def _absent(module: str) -> str:
     names = [found.name for found in pkgutil.iter_modules(places)]
     near = difflib.get_close_matches(last, names, 1)
     hint = f"; did you mean {package + '.' if package else ''}{near[0]}?" if near else ""
-    return f"there is no module {module!r} (looked first in {sys.path[0] or '.'}){hint}"
+    return f"there is no module {module!r} (looked first in {sys.path[0] or '.'}, then along PYTHONPATH){hint}"
 
 
 def _unimportable(module: str, error: BaseException) -> str:

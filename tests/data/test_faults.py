@@ -84,7 +84,7 @@ def test_a_module_that_is_not_there_is_told_with_the_nearest_that_is(tmp_path: P
     for name, words in (
         (
             "some_user_package:X",
-            rf"there is no module 'some_user_package' \(looked first in {tmp_path}\); did you mean some_users_package\?",
+            rf"there is no module 'some_user_package' \(looked first in {tmp_path}, then along PYTHONPATH\); did you mean some_users_package\?",
         ),
         ("some_users_package.transform:X", r"no module 'some_users_package\.transform' .*did you mean some_users_package\.transforms\?"),
         ("some_users_package.transforms.augment:X", r"some_users_package\.transforms is a file and not a package"),
