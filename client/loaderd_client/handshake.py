@@ -102,8 +102,12 @@ class Handshake:
         return None
 
     def _use_the_wait(self) -> None:
+        """What this takes counts as no waiting; all that came before it does."""
+        waits = self._wait, self._alone
+        for wait in waits:
+            wait.turn(time.monotonic())
         self._meanwhile()
-        for wait in (self._wait, self._alone):
+        for wait in waits:
             wait.resume(time.monotonic())
 
     def _rejected(self, message: m.Rejected) -> LoaderdError:

@@ -37,7 +37,7 @@ class Wait:
         self._last_s = now_s
 
     def resume(self, now_s: float) -> None:
-        """Since the last turn there was something better to do than to wait."""
+        """Since the last turn, which must be of just now, there was something better to do than to wait."""
         self._last_s = now_s
 
     def heard(self) -> None:
