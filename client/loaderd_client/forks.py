@@ -1,10 +1,17 @@
-"""A fork copies a trainer's sockets, and a control socket that lives on in a child would keep a dead trainer's session alive."""
+"""A fork copies a trainer's sockets, and a control socket that lives on in a child would keep a dead trainer's session alive; and it shares its
+slots, which the parent gives back while the child still reads them, and which are then another batch's.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
+
+MAP_FIXED = 0x10  # mman.h's; Python's mmap has no name for it
 
 
 class Losable(Protocol):
@@ -13,6 +20,9 @@ class Losable(Protocol):
 
 _open: weakref.WeakSet[Losable] = weakref.WeakSet()
 _forgotten: list[Any] = []
+_libc = ctypes.CDLL(None)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 
 
 def watch(connection: Losable) -> None:
@@ -23,6 +33,28 @@ def watch(connection: Losable) -> None:
 def forget(*things: Any) -> None:
     """Keep them until the process ends, so that nothing of them runs when they are collected."""
     _forgotten.extend(things)
+
+
+def keep(lent: Callable[[], list[Any]], forgotten: Callable[[], object]) -> None:
+    """From now on a forked child has a copy of its own of what `lent` gives, whole pages that export their bytes, at the same place, and calls
+    `forgotten`. The copies are made before the fork: after it the parent may go on at once.
+    """
+    copies: list[tuple[int, bytes]] = []
+
+    def before() -> None:
+        copies.extend((ctypes.addressof(slot), bytes(memoryview(slot))) for slot in lent())
+
+    def in_child() -> None:
+        forgotten()
+        for address, data in copies:
+            if (
+                _libc.mmap(address, len(data), mmap.PROT_READ | mmap.PROT_WRITE, MAP_FIXED | mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+                == address
+            ):
+                ctypes.memmove(address, data, len(data))
+        copies.clear()
+
+    os.register_at_fork(before=before, after_in_parent=copies.clear, after_in_child=in_child)
 
 
 def _in_child() -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from loaderd_client import forks
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Batch, Segment
 from loaderd_wire.slots import MAX_ROWS, FieldSpec, SlotLayout, itemsize, slot_layout
@@ -106,14 +107,14 @@ class _Lent(weakref.ref[Any]):
 
 
 _lent: dict[int, _Lent] = {}  # a weak reference that nobody holds is not called
-os.register_at_fork(after_in_child=_lent.clear)
+forks.keep(lambda: [slot for lent in list(_lent.values()) if (slot := lent()) is not None], _lent.clear)
 
 
 def lend(slot: Slot, lease: Lease, over: deque[Lease]) -> None:
     """When the last view of the slot is collected, `lease` is appended to `over`.
 
     That may happen in any thread, in the middle of any call, or at exit: so it takes no lock, touches no socket, and after a fork
-    it does nothing, for the parent still has its views.
+    it does nothing, for the parent still has its views, and the child has copies.
     """
     lent = _Lent(slot, _end)
     lent.lease, lent.over = lease, over

@@ -164,6 +164,36 @@ def test_a_forked_child_changes_nothing_for_its_parent(site: Site) -> None:
     assert len(rest) == 24
 
 
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_a_batch_that_a_forked_child_inherits_is_a_copy_of_its_own(site: Site, output: str) -> None:
+    loader = big(site).loader(output=output, prefetch=PREFETCH)
+    batches = iter(loader)
+    first = next(batches)
+    go, written = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.read(go[0], 1)  # the parent has gone on by many batches, in this one's slot as well
+            code = 0 if right(first["x"], first["y"]) else 2
+            first["x"][:] = 77  # and whatever the child writes is nobody else's
+            os.write(written[1], b"x")
+            os.read(go[0], 1)
+        finally:
+            os._exit(code)
+    assert right(first["x"], first["y"])
+    del first
+    some = [right(batch["x"], batch["y"]) for _, batch in zip(range(12), batches, strict=False)]
+    os.write(go[1], b"x")
+    os.read(written[0], 1)
+    some += [right(batch["x"], batch["y"]) for batch in batches]
+    os.write(go[1], b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert some == [True] * 24
+    for fd in (*go, *written):
+        os.close(fd)
+
+
 def test_a_dead_daemons_tensors_stay(site: Site) -> None:
     loader = big(site).loader(output="torch", prefetch=PREFETCH)
     batches = iter(loader)
