@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from loaderd.admission import Admitted, Stream, admit, sized
@@ -52,7 +53,8 @@ class Reception:
     """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
 
     memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
-    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone.
+    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated: called when somebody comes, and
+    nobody else is here, after the config file was written to: whoever comes gets another daemon then.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Reception:
         most: int,
         step: Callable[[Event], object],
         emptied: Callable[[], object],
+        outdated: Callable[[], object] | None,
         log: Log,
         rooms: Callable[[], list[budget.Room]] = budget.rooms,
     ) -> None:
@@ -75,6 +78,8 @@ class Reception:
         self._life = life
         self._step = step
         self._emptied = emptied
+        self._outdated = outdated
+        self._config = _bytes_of(config_path)
         self._log = log
         self._rooms = rooms
         self.memory = memory
@@ -119,6 +124,10 @@ class Reception:
             self.control.send(peer, Starting(self.progress()))
             if self._parked_timer is None:
                 self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
+            return
+        if self._outdated and hello.config and not self.guests and _bytes_of(self._config_path) != self._config:
+            self._outdated()
+            self.control.drop(peer)  # it starts over
             return
         try:
             admitted = self._admit(hello)
@@ -304,3 +313,11 @@ class Reception:
         if self._parked_timer is not None:
             self._parked_timer.cancel()
             self._parked_timer = None
+
+
+def _bytes_of(path: str) -> bytes:
+    """What is in a file; b"" where it can't be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""

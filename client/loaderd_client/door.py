@@ -11,6 +11,7 @@ from loaderd_client import embedded, ranks
 from loaderd_client.arguments import Arguments
 from loaderd_client.attachment import Attachment
 from loaderd_client.handshake import Handshake
+from loaderd_client.source import outdated
 from loaderd_client.state import State, differences
 from loaderd_client.waiting import Limits
 from loaderd_wire import messages as m
@@ -65,6 +66,9 @@ class Door:
                 self._compare(self.first, welcome)
             if loaded is not None:
                 warnings = loaded.fits(welcome.order, welcome.content, welcome.samples)
+            if self.first is None and admitted.path and self._arguments.source.config:
+                stale = outdated(self._arguments.source.config, admitted.path)
+                warnings += [stale] if stale else []
         except BaseException:
             line.close()
             raise

@@ -81,3 +81,13 @@ def _toml() -> Any:
         except ModuleNotFoundError:
             continue
     raise ConfigError(f"a config file needs a TOML parser, which this Python lacks: {EXTRA}, or give the daemon's socket")
+
+
+def outdated(config: str, socket: str) -> str:
+    """ "" or a warning: the config was written to after the daemon had begun to serve it."""
+    try:
+        if os.stat(config).st_mtime <= os.stat(socket).st_mtime:
+            return ""
+    except OSError:
+        return ""
+    return f"{config} was written to after its daemon had started, which others use: it serves what the file said then (`loaderd drain {config}` ends it)"

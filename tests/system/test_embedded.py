@@ -157,6 +157,26 @@ def test_a_training_script_without_a_guard_that_also_has_the_dataset_is_told_to_
     until("its end", lambda: not daemons(site))
 
 
+def test_a_config_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.write()
+    loader = site.loader(source=site.config)
+    assert len(take(loader)[0]["y"]) == 8
+    other = site.loader(source=site.config)
+    next(iter(other))
+    before = daemons(site)
+    loader.close()
+    assert "was written to" not in caplog.text
+    site.config.write_text(site.config.read_text().replace("batch_size = 8", "batch_size = 5"))
+    assert len(next(iter(site.loader(source=site.config)))["y"]) == 8  # somebody is still here, whose stream goes on as it was
+    assert daemons(site) == before
+    assert "was written to after its daemon had started" in caplog.text
+    for each in site.loaders:
+        each.close()
+    assert len(next(iter(site.loader(source=site.config)))["y"]) == 5
+    assert daemons(site) != before
+    assert len(daemons(site)) == 1
+
+
 def test_another_configs_daemon_on_the_socket_is_not_taken_for_ours(site: Site) -> None:
     site.write().serve()
     other = site.folder / "other.toml"
