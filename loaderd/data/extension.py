@@ -9,16 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def load(name: str, declare: Callable[[ctypes.CDLL], bool]) -> ctypes.CDLL | None:
+def load(name: str, declare: Callable[[ctypes.CDLL], object]) -> ctypes.CDLL | None:
     """The shared object of that name, if it is there and loads.
 
-    declare: gives its functions their types; False, or AttributeError, if it was built from other sources.
+    declare: gives its functions their types. Raises AttributeError if it was built from other sources.
     """
     for path in sorted(Path(__file__).parent.glob(f"{name}*.so")):
         try:
             found = ctypes.CDLL(str(path))
-            if declare(found):
-                return found
+            declare(found)
         except (OSError, AttributeError):
             continue  # built for another machine, or from other sources
+        return found
     return None
+
+
+def same(version: int, wanted: int) -> None:
+    """Raises AttributeError if what a shared object says of itself isn't what its caller knows."""
+    if version != wanted:
+        raise AttributeError(f"version {version}, not {wanted}")

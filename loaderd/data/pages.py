@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.data.extension import load
+from loaderd.data.extension import load, same
 
 VERSION = 1  # rows.c's
 TARGET = struct.Struct("=QQQ")
@@ -27,12 +27,12 @@ def library() -> ctypes.CDLL | None:
     return load("_rows", _declare)
 
 
-def _declare(found: ctypes.CDLL) -> bool:
+def _declare(found: ctypes.CDLL) -> None:
+    same(found.loaderd_rows_version(), VERSION)
     word, number, address, data = ctypes.c_uint64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
     copy = found.loaderd_rows_copy
     copy.argtypes = (address, word, word, word, address, number, data, word, word, data, number, ctypes.c_int)
     copy.restype = number
-    return bool(found.loaderd_rows_version() == VERSION)
 
 
 class Pages:

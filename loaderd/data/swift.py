@@ -9,11 +9,11 @@ import ctypes
 import functools
 import struct
 import threading
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from loaderd.data.extension import load, same
 from loaderd.data.restart import Data
 
 VERSION = 1  # crop.c's; of what is exported, and of the pixels
@@ -52,21 +52,17 @@ _scratch = _Scratch()
 
 
 @functools.cache
-def library() -> Any | None:
+def library() -> ctypes.CDLL | None:
     """The shared object, if it is there and loads."""
-    for path in sorted(Path(__file__).parent.glob("_crop*.so")):
-        try:
-            found = ctypes.CDLL(str(path))
-            if found.loaderd_crop_version() != VERSION:
-                continue
-        except (OSError, AttributeError):
-            continue  # built for another machine, or from other sources
-        pointer, size = ctypes.c_void_p, ctypes.c_uint64
-        found.loaderd_crop_look.argtypes = [pointer, size, pointer]
-        found.loaderd_crop.restype = ctypes.c_int64
-        found.loaderd_crop.argtypes = [pointer, size, ctypes.c_char_p, pointer, pointer, pointer, size]
-        return found
-    return None
+    return load("_crop", _declare)
+
+
+def _declare(found: ctypes.CDLL) -> None:
+    same(found.loaderd_crop_version(), VERSION)
+    pointer, size = ctypes.c_void_p, ctypes.c_uint64
+    found.loaderd_crop_look.argtypes = [pointer, size, pointer]
+    found.loaderd_crop.restype = ctypes.c_int64
+    found.loaderd_crop.argtypes = [pointer, size, ctypes.c_char_p, pointer, pointer, pointer, size]
 
 
 def version() -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from loaderd.data import restart
+from loaderd.data.extension import load, same
 from loaderd.data.jpeg import NotRewritable, Picture, Scan, assembled, headers, trimmed
 from loaderd.data.restart import DamagedJpeg, Data
 
@@ -93,19 +94,13 @@ def _jpegtran() -> str:
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The shared object built from native/, if it is there and loads. It knows no Python: whichever version it was built beside will do."""
-    for path in sorted(Path(__file__).parent.glob("_jpeg*.so")):
-        try:
-            return declare(ctypes.CDLL(str(path)))
-        except (OSError, AttributeError):
-            continue  # built for another machine, or from other sources
-    return None
+    """The shared object, if it is there and loads."""
+    return load("_jpeg", declare)
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     """The same library with the types of its functions. Raises AttributeError if it isn't ours, or not of this version."""
-    if library.loaderd_jpeg_version() != NATIVE_VERSION:
-        raise AttributeError("another version")
+    same(library.loaderd_jpeg_version(), NATIVE_VERSION)
     pointer, size = ctypes.c_void_p, ctypes.c_uint64
     declared = {
         "new": (pointer, [pointer]),
