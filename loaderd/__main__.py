@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -13,25 +14,38 @@ from loaderd.cli.arguments import parser
 from loaderd.cli.failure import EXTRA, FAULT, NO_START, USAGE, CommandError, missing
 from loaderd_wire.errors import ConfigError
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser(__version__).parse_args(argv)
     args.argv = sys.argv[1:] if argv is None else None  # of a process of our own, which a command may start over
     try:
-        return importlib.import_module(f"loaderd.cli.{args.command}").run(args)
+        code: int = importlib.import_module(f"loaderd.cli.{args.command}").run(args)
+        sys.stdout.flush()  # here a full disk can still be told
+        return code
     except (CommandError, ConfigError) as error:
         return _say(error, error.code if isinstance(error, CommandError) else USAGE, args.debug)
     except ModuleNotFoundError as error:
         if error.name not in EXTRA:
             raise
         return _say(missing(error.name), NO_START, args.debug)
-    except BrokenPipeError:  # whoever read our output has seen enough; keep the interpreter from flushing into it once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has seen enough
+        _drop_output()
         return 0
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 - the rim: nothing that gets here was foreseen
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            _drop_output()
+            where = f"{error.filename}: " if error.filename else "the output: "
+            return _say(CommandError(f"{where}{error.strerror}: make room, or write it elsewhere", FAULT), FAULT, args.debug)
         return _say(error, FAULT, args.debug)
+
+
+def _drop_output() -> None:
+    """Keep the interpreter from flushing once more into what has failed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(error: Exception, code: int, debug: bool) -> int:

@@ -24,6 +24,15 @@ def test_the_version_is_printed() -> None:
     assert (done.returncode, done.stdout) == (0, f"loaderd {loaderd.__version__}\n")
 
 
+def test_a_full_disk_behind_the_output_is_told_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "loaderd", "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 4
+    assert "No space left on device" in done.stderr
+    assert "fault of loaderd" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
     code = "import sys; from loaderd.__main__ import main\ntry: main(['--version'])\nexcept SystemExit: pass\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
