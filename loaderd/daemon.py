@@ -113,6 +113,7 @@ class Daemon:
         connections = stack.enter_context(ExitStack())
         stack.enter_context(LockFile(s.socket))
         if s.embedded:
+            self._log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.callback(self._remove_log)
         self._quarantine = Quarantine(s.quarantine)
         stack.callback(self._quarantine.close)

@@ -33,14 +33,13 @@ def _in_daemon() -> bool:
 class Door:
     """first: what the first session was welcomed with; None before. rank: as settled then."""
 
-    def __init__(self, arguments: Arguments, limits: Limits) -> None:
+    def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
-        self._limits = limits
         self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
         self.first: m.Welcome | None = None
         self.rank: ranks.Rank | None = None
 
-    def open(self, cursor: Cursor, loaded: State | None, lost: str) -> tuple[Attachment, list[str]]:
+    def open(self, cursor: Cursor, loaded: State | None, lost: str, limits: Limits) -> tuple[Attachment, list[str]]:
         """(a session at the cursor, warnings about the loaded state). lost: why the last daemon is gone.
 
         Raises what Handshake and Attachment raise, StreamChanged for a successor with another stream, and ConfigError: for ranks, for a
@@ -57,7 +56,7 @@ class Door:
                 "or use DataLoader(..., num_workers=0)"
             )
         rank = self.rank or ranks.settle(self._arguments.rank, self._arguments.world_size, os.environ)
-        admitted = Handshake(self._arguments.source, self._limits, lambda: self._hello(rank), lost, self._prepare).run()
+        admitted = Handshake(self._arguments.source, limits, lambda: self._hello(rank), lost, self._prepare).run()
         line = Attachment(admitted, self._arguments, rank, cursor)
         warnings: list[str] = []
         try:
@@ -81,6 +80,12 @@ class Door:
         if not source.config or isinstance(error, (ConfigError, StreamChanged)):
             return error
         return embedded.explained(error, source.find())
+
+    def epitaph(self, how: str) -> str:
+        """How the daemon went, and what it said last where that is no daily business: it may be why."""
+        source = self._arguments.source
+        words = embedded.last_words(source.find()) if source.config else ""
+        return f"{how}; its log ends with: {words}" if words else how
 
     def shut(self, line: Attachment) -> None:
         """Ends the session, and remembers what memory of it may still be held."""

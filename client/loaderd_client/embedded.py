@@ -18,9 +18,10 @@ import sys
 
 from loaderd_client.source import EXTRA
 from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailed
-from loaderd_wire.paths import LOG, run_folder
+from loaderd_wire.paths import LOG, LOG_BEGINS, run_folder
 
 ROUTINE = re.compile(r"\S+Z (?:info|debug) ")  # how such lines of the log begin
+STAMP = re.compile(r"\S+Z \w+ +")
 READY = b"ready"
 TAKEN = b"already running"  # how the error of a daemon that did not get the lock begins
 PIPE_BYTES = 64 << 10
@@ -139,13 +140,26 @@ class Starting:
 
 
 def explained(error: LoaderdError, socket: str) -> LoaderdError:
-    """The same error with the last lines of the embedded daemon's log; itself where that says nothing new."""
+    """The same error with the last lines of the newest embedded daemon's log; itself where that says nothing new."""
     text = str(error)
     log = socket + LOG
     if log in text:
         return error
-    quoting = _quoting(text, log, _lines(log, 0, EXPLAINING_LINES))
+    quoting = _quoting(text, log, _newest(log)[-EXPLAINING_LINES:])
     return error if quoting == text else type(error)(quoting)
+
+
+def last_words(socket: str) -> str:
+    """The last line of the newest embedded daemon's log, without its time; "" if that is routine or nothing."""
+    lines = _newest(socket + LOG)
+    return STAMP.sub("", lines[-1], count=1) if lines and not ROUTINE.match(lines[-1]) else ""
+
+
+def _newest(log: str) -> list[str]:
+    """The lines that the newest daemon has written: earlier ones may have had other reasons to complain."""
+    lines = _lines(log, 0, PIPE_BYTES)
+    begin = max((number for number, line in enumerate(lines) if ROUTINE.match(line) and LOG_BEGINS in line), default=-1)
+    return lines[begin + 1 :]
 
 
 def _quoting(text: str, log: str, lines: list[str]) -> str:

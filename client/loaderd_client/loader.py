@@ -17,6 +17,7 @@ from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.door import Door
 from loaderd_client.faces import Batches, Dataset, Sampler
 from loaderd_client.failures import sample_error
+from loaderd_client.losses import Losses
 from loaderd_client.passes import Pass, Passes
 from loaderd_client.state import State
 from loaderd_client.stats import Stats
@@ -84,7 +85,7 @@ class Loader:
         self._stats = Stats()
         self._lock = threading.RLock()  # one caller at a time; again in a signal's handler, so that it may close
         self._line: Attachment | None = None
-        self._door = Door(arguments, self._limits)
+        self._door = Door(arguments)
         self._ready: Ready | None = None  # made, and not handed out because a signal came between
         self._fatal = ""  # why the run is over: too many bad samples
         self._closed = False
@@ -285,20 +286,23 @@ class Loader:
         began_s = time.monotonic()
         cursor = running.cursor
         where = f"step {cursor.step} of epoch {cursor.epoch}"
-        lost = ""
+        losses = Losses(began_s, self._limits, where)
         try:
             while True:
-                line = self._attached(lost)
+                limits = losses.left(time.monotonic())
+                line = self._attached(losses.last, limits)
                 try:
-                    return line.wait_for_batch(self._limits, where)
+                    return line.wait_for_batch(limits, where)
                 except Ended as ended:
-                    lost = str(ended)
-                    LOG.warning("loaderd: the daemon is gone (%s); going on with its successor at %s", lost, where)
+                    losses.add(self._door.epitaph(str(ended)))
                     self._detach()
+                pause_s = losses.pause_s(time.monotonic())
+                LOG.warning("loaderd: the daemon is gone (%s); going on with its successor at %s", losses.last, where)
+                time.sleep(pause_s)
         except LoaderdError as error:
             if not isinstance(error, StallError):  # after which the same session may go on
                 self._detach()
-            raise self._door.explained(error) from None
+            raise self._door.explained(losses.told(error)) from None
         finally:
             self._stats.waited_s += time.monotonic() - began_s
 
@@ -316,13 +320,13 @@ class Loader:
 
     # Sessions
 
-    def _attached(self, lost: str = "") -> Attachment:
-        """The session, a new one at the cursor if there is none. lost: why the last daemon is gone. Raises what Door.open raises."""
+    def _attached(self, lost: str = "", limits: Limits | None = None) -> Attachment:
+        """The session, a new one at the cursor if there is none. The others: as Door.open, whose errors it raises."""
         if self._line is not None:
             return self._line
         self._usable()
         try:
-            line, warnings = self._door.open(self._passes.cursor, self._loaded, lost)
+            line, warnings = self._door.open(self._passes.cursor, self._loaded, lost, limits or self._limits)
         except LoaderdError as error:
             raise self._door.explained(error) from None
         if self._line is not None:  # a signal's handler has asked meanwhile, and has got one

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 MAX_SOCKET_BYTES = 107  # sun_path less its NUL; zmq.IPC_PATH_MAX_LEN says the same
 MESSAGES, LOCK, LOG, BAD = ".zmq", ".lock", ".log", ".bad.jsonl"
+LOG_BEGINS = "the embedded daemon starts"  # in the first line of each in the log, which outlives those that do not drain
 
 
 def run_folder(env: Mapping[str, str], uid: int) -> str:

@@ -14,6 +14,7 @@ import pytest
 
 from client.fake_daemon import checked, seen, until
 from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailed
+from loaderd_wire.paths import LOG_BEGINS
 
 TESTS = Path(__file__).parents[1]
 
@@ -181,6 +182,44 @@ def test_an_error_of_a_daemon_that_serves_quotes_its_log(config: Path, program: 
         finally:
             os.kill(daemon_of(tmp_path), signal.SIGCONT)
         assert len(list(batches)) > 8
+
+
+def test_what_an_earlier_daemon_wrote_explains_no_error_of_a_later_one(
+    config: Path, program: Callable[[str], None], tmp_path: Path
+) -> None:
+    program(SERVES)
+    with (
+        Loader(config, "train", output="numpy") as starter,
+        Loader(config, "train", output="numpy", prefetch=1, timeout_s=1) as loader,
+    ):
+        assert len(starter) == 13
+        batches = iter(loader)
+        next(batches)
+        os.kill(daemon_of(tmp_path), signal.SIGSTOP)
+        stamp = "2026-01-01T00:00:00.000Z info   "
+        (tmp_path / "d.sock.log").write_text(
+            f"{stamp} {LOG_BEGINS}: pid 1\ncorrected long ago\n{stamp} {LOG_BEGINS}: pid 2\nthe disk is full\n"
+        )
+        try:
+            with pytest.raises(StallError, match=r"d\.sock\.log says:\nthe disk is full$"):
+                list(batches)
+        finally:
+            os.kill(daemon_of(tmp_path), signal.SIGCONT)
+        assert len(list(batches)) > 8
+
+
+def test_the_line_that_tells_of_a_daemons_end_says_how_its_log_ends(
+    config: Path, program: Callable[[str], None], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    program(SERVES)
+    with Loader(config, "train", output="numpy", prefetch=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        with (tmp_path / "d.sock.log").open("a") as log:
+            log.write("2026-01-01T00:00:00.000Z error   the disk is full\n")
+        os.kill(daemon_of(tmp_path), signal.SIGKILL)
+        list(batches)
+    assert "the daemon is gone (it went without a word; its log ends with: the disk is full); going on" in caplog.text
 
 
 def test_without_the_extra_it_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

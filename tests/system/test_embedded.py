@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loaderd_client import ConfigError, LoaderdError
+from loaderd_client import ConfigError, DaemonGone, LoaderdError, StallError
 from system.site import Site, alive, digest, plain, take, until
 
 TRAINER = """
@@ -130,12 +130,58 @@ def test_an_embedded_daemon_killed_under_two_users_is_started_again(site: Site, 
     gone(site)
 
 
+DIES = """
+def fault(index):
+    if index == 20:  # as if memory ran out each time that this sample is made
+        stat = open("/proc/%d/stat" % os.getppid()).read()
+        os.kill(int(stat.rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+"""
+
+
+def test_daemons_that_all_die_of_the_same_batch_are_given_up_and_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.write(fault=DIES)
+    site.config.write_text(site.config.read_text().replace("shuffle = true", "shuffle = false"))
+    loader = site.loader(source=site.config, timeout_s=6)
+    batches = iter(loader)
+    assert [next(batches).step for _ in range(2)] == [0, 1]
+    with pytest.raises(
+        (DaemonGone, StallError), match=r"\d+ daemons have gone while step 2 of epoch 0 was waited for, the last one: it went"
+    ):
+        next(batches)
+    assert "going on with its successor at step 2 of epoch 0" in caplog.text
+    loader.close()
+    until("the daemons' end", lambda: not daemons(site))
+
+
 def test_a_config_that_cannot_be_served_is_raised_by_the_loader(site: Site) -> None:
     site.write()
     site.config.write_text(site.config.read_text().replace("batch_size", "batchsize"))
     with pytest.raises(LoaderdError, match="batch_size"):
         len(site.loader(source=site.config))
     assert daemons(site) == []
+
+
+def test_errors_of_a_config_that_has_been_corrected_are_not_told_again(site: Site) -> None:
+    site.write()
+    right = site.config.read_text()
+    site.config.write_text(right.replace("batch_size", "batchsize"))
+    with pytest.raises(ConfigError, match="batchsize"):
+        len(site.loader(source=site.config))
+    site.config.write_text(right)
+    loader = site.loader(source=site.config, timeout_s=1, prefetch=1)
+    batches = iter(loader)
+    next(batches)
+    assert "batchsize" in Path(f"{site.socket}.log").read_text()
+    (pid,) = daemons(site)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StallError) as caught:
+            take(batches)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "batchsize" not in str(caught.value)
+    loader.close()
+    gone(site)
 
 
 def test_user_code_that_cannot_boot_is_raised_by_the_loader(site: Site) -> None:
