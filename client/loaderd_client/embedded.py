@@ -100,6 +100,12 @@ class Starting:
         """It has said nothing yet, so that if it has ended, somebody else ended it."""
         return not self._said
 
+    @property
+    def newest(self) -> str:
+        """What it has logged last, without the time; "" if that is nothing."""
+        lines = [line for line in _lines(self._log, self._log_begin, 1) if LOG_BEGINS not in line]
+        return STAMP.sub("", lines[0], count=1) if lines else ""
+
     def wait(self, timeout_s: float) -> bool:
         """True once it serves, or has left because another one does. Raises the error that it ended with."""
         poll = select.poll()

@@ -74,7 +74,8 @@ class Handshake:
             try:
                 self._use_the_wait()
                 while not starting.wait(self._pause_s(self._limits.timeout_s)):
-                    self._look(self._limits.timeout_s, f"the embedded daemon starts; its log is {self._path}.log", StallError)
+                    newest = f", which ends with: {starting.newest}" if starting.newest else ""
+                    self._look(self._limits.timeout_s, f"the embedded daemon starts; its log is {self._path}.log{newest}", StallError)
             except StreamFailed as error:
                 if not (self._lost and starting.silent):
                     raise
