@@ -30,6 +30,7 @@ from loaderd.drivers.orders import OpenFault, StreamFacts
 from loaderd.drivers.sockets import Messages
 from loaderd.reception import Reception
 from loaderd.settings import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, DaemonSettings
+from loaderd.starter import Starter
 from loaderd.startup import Startup
 from loaderd_wire import paths
 from loaderd_wire.errors import LoaderdError
@@ -38,7 +39,6 @@ from loaderd_wire.messages import Ask, Hello, Report
 EMBEDDED_FIRST_S = 30.0  # an embedded daemon that nobody has come to
 EMBEDDED_LAST_S = 2.0  # after its last control socket closed
 NOTICEABLE_S = 0.1  # a turn as long as this is a warning
-STARTER_BYTES = 32 << 10  # a pipe takes more at once, so nobody waits for its reader
 ALONE_S = 0.5  # for running jobs to end, in a drain without trainers
 STARTING, SERVING, DRAINING = "starting", "ready", "draining"
 
@@ -64,7 +64,6 @@ class Daemon:
         self._stderr = stderr
         self._state = STARTING
         self._code = EXIT_DRAINED
-        self._ready_fd = settings.ready_fd
         self._streams: dict[str, Stream] = {}
         self._faults: dict[str, list[str]] = {}  # what is wrong -> the streams that it is wrong with
         self._idle_timer: Timer | None = None
@@ -73,9 +72,8 @@ class Daemon:
 
     def run(self) -> int:
         """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
-        if self._ready_fd is not None:
-            os.set_inheritable(self._ready_fd, False)
         with Loop(on_slow=self._slow) as self._loop:
+            self._starter = Starter(self._loop, self._settings.ready_fd, self._starter_left)
             self._log = Log(stderr_sink(self._loop, self._stderr), form=self._settings.log_format, level=self._settings.log_level)
             try:
                 with ExitStack() as stack:
@@ -87,7 +85,7 @@ class Daemon:
                 self._log("error", "the daemon has failed:\n" + traceback.format_exc())
                 self._code = EXIT_FAULT
             finally:
-                self._tell_starter("")
+                self._starter.tell("")
                 self._log.close()
         return self._code
 
@@ -234,7 +232,7 @@ class Daemon:
         self._log.say("info", f"ready: {s.socket}; streams {streams}; {self._workers} workers", facts)
         for text in budget.too_many(s.num_workers, budget.own_cpu_count()):
             self._log("warning", text)
-        self._tell_starter("ready")
+        self._starter.tell("ready")
         systemd.notify("READY=1", self._env)
         self._reception.open(self._streams)
         if s.embedded:
@@ -281,7 +279,12 @@ class Daemon:
 
     def _gone(self, peer: Peer) -> None:
         self._reception.gone(peer)
-        if self._settings.embedded and self._state == SERVING and not self._users():
+        if self._settings.embedded and not self._starter.waits and not self._users():
+            self._leave_when_alone(EMBEDDED_LAST_S)
+
+    def _starter_left(self) -> None:
+        """Before "ready", and others may have come meanwhile."""
+        if self._settings.embedded:
             self._leave_when_alone(EMBEDDED_LAST_S)
 
     def _no_sessions(self) -> None:
@@ -379,17 +382,9 @@ class Daemon:
     def _cannot_serve(self, why: str) -> None:
         """Before "ready": the process ends with the reason."""
         self._log("error", why)
-        self._tell_starter(why)
+        self._starter.tell(why)
         self._code = EXIT_NO_START
         self._loop.stop()
-
-    def _tell_starter(self, text: str) -> None:
-        """Once: "ready", the lines that say why not, or "" where there is nothing to say."""
-        fd, self._ready_fd = self._ready_fd, None
-        if fd is not None:
-            with suppress(OSError):  # whoever started us may be gone
-                os.write(fd, text.encode("utf-8", "backslashreplace")[:STARTER_BYTES])
-            os.close(fd)
 
     def _remove_log(self) -> None:
         if self._code == EXIT_DRAINED:

@@ -477,6 +477,28 @@ def test_an_embedded_daemon_goes_with_its_last_user_and_takes_its_log_along(star
     assert sorted(os.listdir(daemon.folder)) == ["log"]
 
 
+@pytest.mark.parametrize("parked", [False, True])
+def test_an_embedded_daemon_that_is_not_ready_goes_when_nobody_waits_for_it_any_more(start: Any, parked: bool) -> None:
+    read, write = os.pipe()
+    daemon = start("late", embedded=True, ready_fd=write)
+    os.close(write)
+    daemon.wait("the embedded daemon starts")
+    until("its socket for messages", lambda: os.path.exists(daemon.socket + ".zmq"))
+    if parked:
+        line = daemon.connect()
+        line.send(HELLO)
+        line.get(Starting)
+        os.close(read)
+        for _ in range(4):  # one comes each second
+            line.get(Starting)
+        assert "draining" not in daemon.text()
+        line.sock.close()
+    else:
+        os.close(read)
+    assert daemon.process.wait(DEADLINE_S) == 0
+    assert "draining: the last user has gone" in daemon.text()
+
+
 def test_a_silent_connection_does_not_keep_an_embedded_daemon_for_ever(start: Any) -> None:
     daemon = start(embedded=True).wait("ready: ")
     user = daemon.attach()

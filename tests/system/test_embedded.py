@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loaderd_client import ConfigError, DaemonGone, LoaderdError, StallError
-from system.site import Site, alive, digest, plain, take, until
+from system.site import Site, alive, children, digest, plain, take, until
 
 TRAINER = """
 import sys
@@ -247,6 +247,39 @@ def test_ctrl_c_goes_to_the_trainer_alone_and_leaves_nothing(site: Site) -> None
     assert err.strip().endswith("KeyboardInterrupt")
     assert len(err.splitlines()) < 30
     gone(site)
+
+
+HANGS = """
+open(os.path.join(os.path.dirname(__file__), "importing"), "w").close()
+threading.Event().wait()
+"""
+
+
+def test_who_waits_for_a_start_that_hangs_is_told_by_whom(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.write(fault=HANGS)
+    doing = "not ready after [0-9]+ s: opening stream 'train'; the template has been importing mine"
+    with pytest.raises(StallError, match=rf"the embedded daemon starts; its log is .*d\.sock\.log, which ends with: {doing}"):
+        len(site.loader(source=site.config, timeout_s=9, stall_warning_s=8))
+    assert "importing mine" in caplog.text
+    gone(site)
+
+
+def test_a_daemon_whose_starter_left_before_it_was_ready_leaves_too(site: Site) -> None:
+    site.write(fault=HANGS)
+    starter = trainer(site)
+    try:
+        until("the import", (site.folder / "importing").exists)
+        (pid,) = daemons(site)
+        family = [pid, *children(pid)]
+        assert len(family) == 2
+        starter.send_signal(signal.SIGINT)
+        _, err = starter.communicate(timeout=20)
+    finally:
+        starter.kill()
+        starter.communicate()
+    assert err.strip().endswith("KeyboardInterrupt")
+    gone(site)
+    until("its template's end", lambda: not any(alive(p) for p in family))
 
 
 def test_what_the_error_says_the_log_is_not_quoted_for(site: Site) -> None:
