@@ -21,7 +21,7 @@ from loaderd.data.plan import StreamPlan
 from loaderd.drivers import budget, descriptors, systemd
 from loaderd.drivers.control import Control, Peer
 from loaderd.drivers.gate import Gate
-from loaderd.drivers.lockfile import CannotServe, LockFile, prepare_folder
+from loaderd.drivers.lockfile import AlreadyServed, CannotServe, LockFile, prepare_folder
 from loaderd.drivers.logs import Log, Quarantine, stderr_sink
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.memfd import Segments
@@ -80,7 +80,8 @@ class Daemon:
                     self._open(stack)
                     self._loop.run()
             except CannotServe as error:
-                self._cannot_serve(str(error))
+                usual = self._settings.embedded and isinstance(error, AlreadyServed)  # of eight ranks that start one at once
+                self._cannot_serve(str(error), "info" if usual else "error")
             except Exception:  # noqa: BLE001  the rim: a fault of ours is reported and ends the process
                 self._log("error", "the daemon has failed:\n" + traceback.format_exc())
                 self._code = EXIT_FAULT
@@ -379,9 +380,9 @@ class Daemon:
             self._loop.stop()
         return done
 
-    def _cannot_serve(self, why: str) -> None:
+    def _cannot_serve(self, why: str, level: str = "error") -> None:
         """Before "ready": the process ends with the reason."""
-        self._log("error", why)
+        self._log(level, why)
         self._starter.tell(why)
         self._code = EXIT_NO_START
         self._loop.stop()

@@ -18,11 +18,15 @@ class CannotServe(Exception):
     """This path can't be served; the text says why and what to do."""
 
 
+class AlreadyServed(CannotServe):
+    """Another daemon serves it."""
+
+
 class LockFile:
     """<socket>.lock, locked for as long as this object is open. The kernel lets the lock go when its process dies."""
 
     def __init__(self, socket: str) -> None:
-        """Raises CannotServe when another daemon holds it or something that isn't a socket lies in the way."""
+        """Raises AlreadyServed when another daemon holds it, CannotServe when something that isn't a socket lies in the way."""
         self.path = socket + paths.LOCK
         self._socket = socket
         self._fd = self._locked()
@@ -53,7 +57,7 @@ class LockFile:
                 holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
                 os.close(fd)
                 pid = f" (pid {holder})" if holder else ""
-                raise CannotServe(f"already running: another daemon{pid} serves {self._socket}") from None
+                raise AlreadyServed(f"already running: another daemon{pid} serves {self._socket}") from None
             except BaseException:
                 os.close(fd)
                 raise
