@@ -141,14 +141,15 @@ def fault(index):
 def test_daemons_that_all_die_of_the_same_batch_are_given_up_and_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.write(fault=DIES)
     site.config.write_text(site.config.read_text().replace("shuffle = true", "shuffle = false"))
-    loader = site.loader(source=site.config, timeout_s=6)
-    batches = iter(loader)
-    assert [next(batches).step for _ in range(2)] == [0, 1]
-    with pytest.raises(
-        (DaemonGone, StallError), match=r"\d+ daemons have gone while step 2 of epoch 0 was waited for, the last one: it went"
-    ):
-        next(batches)
-    assert "going on with its successor at step 2 of epoch 0" in caplog.text
+    loader = site.loader(source=site.config, timeout_s=10)
+    got: list[int] = []  # batches before that one may be lost with it each time
+    with pytest.raises((DaemonGone, StallError), match=r"^\d+ daemons have gone while step ") as caught:
+        got.extend(batch.step for batch in loader)
+    step = str(caught.value).split()[6]
+    assert step in ("0", "1", "2")
+    assert got == list(range(len(got)))
+    assert f"while step {step} of epoch 0 was waited for, the last one: it went" in str(caught.value)
+    assert f"going on with its successor at step {step} of epoch 0" in caplog.text
     loader.close()
     until("the daemons' end", lambda: not daemons(site))
 
@@ -168,7 +169,9 @@ def test_errors_of_a_config_that_has_been_corrected_are_not_told_again(site: Sit
     with pytest.raises(ConfigError, match="batchsize"):
         len(site.loader(source=site.config))
     site.config.write_text(right)
-    loader = site.loader(source=site.config, timeout_s=1, prefetch=1)
+    starter = site.loader(source=site.config)
+    assert len(starter) == 13
+    loader = site.loader(source=site.config, timeout_s=5, prefetch=1)
     batches = iter(loader)
     next(batches)
     assert "batchsize" in Path(f"{site.socket}.log").read_text()
@@ -181,6 +184,7 @@ def test_errors_of_a_config_that_has_been_corrected_are_not_told_again(site: Sit
         os.kill(pid, signal.SIGCONT)
     assert "batchsize" not in str(caught.value)
     loader.close()
+    starter.close()
     gone(site)
 
 
