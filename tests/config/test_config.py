@@ -160,7 +160,10 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         ("allow_pickle = true", "streams.train.allow_pickle: true: not in this version"),
         ("weights = [1]", "streams.train.weights: [1]: not in this version"),
         ("transforms = 3", "streams.train.transforms: 3 is not an array"),
-        ("transforms = [3]", "streams.train.transforms[0]: 3 is not a table: write {op = ...}, or [[streams.X.transforms]] and op = ... below it"),
+        (
+            "transforms = [3]",
+            "streams.train.transforms[0]: 3 is not a table: write {op = ...}, or [[streams.X.transforms]] and op = ... below it",
+        ),
         ("transforms = [{}]", "streams.train.transforms[0]: needs either op (a built-in) or call (a function of yours)"),
         ('transforms = [{op = "hflp"}]', "streams.train.transforms[0].op: \"hflp\" is not a built-in; did you mean 'hflip'?"),
         ('transforms = [{op = "hflip", p = 2}]', "streams.train.transforms[0].p: 2 is not a number from 0 to 1"),
