@@ -117,7 +117,7 @@ class Place:
             daemon = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, pass_fds=pass_fds)
         self.daemons.append(daemon)
         if ready:
-            until("the ready line", lambda: b"ready" in log.read_bytes() or daemon.poll() is not None)
+            until("the ready line", lambda: b"ready: " in log.read_bytes() or daemon.poll() is not None)
             assert daemon.poll() is None, log.read_text()
         return daemon
 

@@ -16,7 +16,7 @@ from cli.place import DEADLINE_S, Place
 
 def test_the_ready_line_names_socket_streams_and_workers(place: Place) -> None:
     place.serve(place.config(args="n = 40", stream="split = '0%:50%'"))
-    (line,) = [line for line in place.log("config.toml").splitlines() if "ready" in line]
+    (line,) = [line for line in place.log("config.toml").splitlines() if "ready: " in line]
     assert re.search(rf"ready: {place.folder}/run/loaderd/config-[0-9a-f]{{8}}\.sock; streams train \(20\); 2 workers$", line)
 
 

@@ -65,7 +65,7 @@ def test_a_daemon_that_still_starts_is_alive_but_not_ready(place: Place) -> None
     assert "starting" in place.cli("status", str(starting), code=3).stdout
     assert "starting" in place.cli("status", str(starting), "--alive").stdout
     (place.folder / "open").touch()
-    until("the ready line", lambda: "ready" in place.log("config.toml"))
+    until("the ready line", lambda: "ready: " in place.log("config.toml"))
     place.cli("status", str(starting))
 
 

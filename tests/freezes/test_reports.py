@@ -90,7 +90,7 @@ def test_c5_c6_a_database_that_may_only_be_read_is_read_and_left_as_it_is(site: 
     with site.log.open("ab") as log:
         command = [sys.executable, "-c", BOUND, str(site.config)]
         site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    until("the ready line", lambda: site.process.poll() is not None or "ready" in site.text())
+    until("the ready line", lambda: site.process.poll() is not None or "ready: " in site.text())
     try:
         assert int(status_of(site.pid)["CapEff"], 16) & 6 == 0
         assert [y for b in take(site.loader()) for y in b["y"].tolist()] == list(range(40))

@@ -206,7 +206,7 @@ def test_j6_as_process_1_it_reaps_what_dies_and_obeys_term(site: Site) -> None:
     command = ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m", "loaderd", "serve"]
     with site.log.open("ab") as log:
         site.process = subprocess.Popen([*command, str(site.config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    until("the ready line", lambda: site.process.poll() is not None or "ready" in site.text())
+    until("the ready line", lambda: site.process.poll() is not None or "ready: " in site.text())
     (first,) = children(site.pid)
     try:
         assert [y for b in take(site.loader()) for y in b["y"].tolist()] == list(range(80))

@@ -141,7 +141,7 @@ class Site:
                 [sys.executable, *program, "serve", str(self.config), *args], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         if wait:
-            until("the daemon's ready line", lambda: self.process.poll() is not None or b"ready" in self.log.read_bytes()[begin:])
+            until("the daemon's ready line", lambda: self.process.poll() is not None or b"ready: " in self.log.read_bytes()[begin:])
             assert self.process.poll() is None, self.log.read_text()
         return self
 

@@ -72,7 +72,7 @@ def test_two_containers_with_one_shared_folder(site: Site, undisturbed: str, big
         command = [*apart(), sys.executable, "-m", "loaderd", "serve", str(site.config)]
         site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        until("the daemon's ready line", lambda: site.process.poll() is not None or "ready" in site.text())
+        until("the daemon's ready line", lambda: site.process.poll() is not None or "ready: " in site.text())
         out = train([*apart(), *trainer_code(site.socket)])
         assert len(out) == 64, out
         assert big or out == undisturbed
@@ -111,7 +111,7 @@ def test_a_user_that_the_daemons_namespace_does_not_know(open_site: Site, undist
     with open_site.log.open("ab") as log:
         command = ["unshare", "--user", "--map-root-user", sys.executable, "-m", "loaderd", "serve", str(open_site.config)]
         open_site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    until("the daemon's ready line", lambda: open_site.process.poll() is not None or "ready" in open_site.text())
+    until("the daemon's ready line", lambda: open_site.process.poll() is not None or "ready: " in open_site.text())
     out = train(trainer_code(open_site.socket, 4321))
     if allowed:
         assert out == undisturbed
