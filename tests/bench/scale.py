@@ -232,7 +232,7 @@ def plot(figures: dict[str, Figure], path: str) -> None:
         axis.set_xlabel(name)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("CPU, us a batch of 64")
-    axes[0].legend(frameon=False)
+    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     drawing.savefig(path, metadata={"Date": None})
 
 
