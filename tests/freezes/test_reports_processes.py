@@ -162,7 +162,7 @@ def test_i2_after_ctrl_c_a_trainer_may_take_more_batches_and_save(site: Site) ->
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
 def test_i3_a_schedulers_signal_to_everybody_costs_no_batch(site: Site, undisturbed: str, number: signal.Signals) -> None:
     loader = site.write(pause=0.002).serve().loader()
-    before = set(site.workers())
+    before = set(site.settled())
     got = []
     for batch in pulls(loader):
         got.append(plain(batch))

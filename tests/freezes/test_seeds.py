@@ -27,7 +27,7 @@ def test_s1_heavy_arithmetic_is_done_by_all_workers_at_once_outside_the_trainer(
                 image = image * 1.0001 + 0.5
             return {"image": image, "label": index, "pid": os.getpid()}
     """
-    bring(site, module, workers=2, stream=SHUFFLED).serve()
+    bring(site, module, workers=2, stream=SHUFFLED).serve().settled()
     loader = site.loader()
     got = take(loader)
     makers = {pid for batch in got for pid in batch["pid"].tolist()}
@@ -211,7 +211,7 @@ def test_s22_slots_are_filled_ahead_while_the_trainer_computes(site: Site) -> No
 def test_e8_the_next_epoch_is_made_before_this_one_is_left(site: Site) -> None:
     site.write().serve()
     loader = site.loader(prefetch=3)
-    workers = set(site.workers())
+    workers = set(site.settled())
     got, _ = pull(loader)
     until("the next epoch's batches", lambda: site.status()["sessions"][0]["slots"]["announced"] == 3)
     assert site.status()["sessions"][0]["epoch"] == 1

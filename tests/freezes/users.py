@@ -66,6 +66,7 @@ def bring(
         stream += f'\n[[streams.train.transforms]]\ncall = "{transform}"\n'
     text = CONFIG.format(daemon=daemon, workers=workers, timeout=timeout, pool=pool, source=source, batch=batch, stream=stream)
     site.config.write_text(text)
+    site.num_workers = workers
     return site
 
 

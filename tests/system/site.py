@@ -130,6 +130,7 @@ class Site:
         stream: str = "",
         more: str = "",
     ) -> Site:
+        self.num_workers = workers
         (self.folder / "mine.py").write_text(MODULE.format(fault=textwrap.dedent(fault), n=n, pause=pause))
         self.config.write_text(CONFIG.format(workers=workers, timeout=timeout, daemon=daemon, pool=pool, stream=stream, more=more))
         return self
@@ -167,6 +168,16 @@ class Site:
             return found
 
         return until("workers", look)
+
+    def settled(self) -> list[int]:
+        """Its workers' pids, when all of them are ready, and not only the first, with which the daemon is."""
+
+        def ready() -> bool:
+            found = self.status()["workers"]
+            return len(found) == self.num_workers and all(one["process"] == "ready" for one in found)
+
+        until("all workers", ready)
+        return self.workers()
 
     def kill(self, pid: int | None = None, sig: int = signal.SIGKILL) -> None:
         os.kill(self.pid if pid is None else pid, sig)

@@ -309,7 +309,7 @@ def test_a_stopped_daemon_is_named_and_goes_on_when_it_wakes(site: Site, undistu
 def test_a_pause_of_the_whole_pod_kills_nobody(site: Site, undisturbed: str) -> None:
     loader = site.write(pause=0.01, timeout=0.5).serve().loader()
     got = []
-    before = set(site.workers())
+    before = set(site.settled())
     for batch in loader:
         got.append(plain(batch))
         if len(got) == 2:

@@ -247,6 +247,7 @@ CROWD = {
 def test_thousands_of_connections_leave_no_trace(site: Site, undisturbed: str, suffix: str, words: bytes) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
+    site.settled()
     fds, lines = fd_count(site.pid), len(site.text().splitlines())
     for raw in crowd(f"{site.socket}{suffix}", 200, words):
         raw.close()
@@ -290,6 +291,7 @@ def test_garbage_from_ever_new_peers_is_logged_once(site: Site, undisturbed: str
 def test_askers_that_do_not_listen_are_dropped(site: Site, undisturbed: str) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
+    site.settled()
     fds, memory = fd_count(site.pid), rss(site.pid)
     askers = list(crowd(str(site.socket), 300, codec.frame(Ask(PROTOCOL, "status"))))
     try:
@@ -304,7 +306,7 @@ def test_askers_that_do_not_listen_are_dropped(site: Site, undisturbed: str) -> 
 def test_an_epoch_so_far_that_counting_on_has_no_number_for_it_kills_no_worker(site: Site, undisturbed: str) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
-    workers = set(site.workers())
+    workers = set(site.settled())
     with Liar(site) as liar:
         liar.say(epoch=1 << 62, position=96)
         liar.heard()
@@ -322,6 +324,7 @@ def test_a_daemon_short_of_descriptors_waits_for_some(site: Site, undisturbed: s
     """RLIMIT_NOFILE is lowered from outside to what the daemon has open just now; workers die meanwhile, and a trainer comes."""
     loader = site.write(pause=0.002).serve().loader(reconnect_s=60)
     got = take(loader)
+    site.settled()
     for pid in (site.pid, site.template()):
         workers = set(site.workers())
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
