@@ -60,7 +60,7 @@ def _python_memory() -> tuple[memoryview, memoryview, Any] | None:
         random.seed(5489)
         random.random()
         *state, position = random.getstate()[1]
-        size = random.Random.__base__.__basicsize__  # type: ignore[union-attr]
+        size = random.Random.__base__.__basicsize__  # type: ignore[union-attr] # it has a base: C's generator
         at = ctypes.string_at(id(generator), size).find(struct.pack(f"i{WORDS}I", position, *state))
         if at < 0:
             return None
@@ -83,7 +83,7 @@ def _numpy_memory() -> tuple[memoryview, memoryview] | None:
     try:
         np.random.seed(5489)
         np.random.random()
-        state = np.random.get_state(legacy=False)["state"]  # type: ignore[call-overload]
+        state = np.random.get_state(legacy=False)["state"]  # type: ignore[call-overload] # numpy's stubs know no such dict
         memory = _memory(_singleton._bit_generator.ctypes.state_address, BYTES + 4)
         if bytes(memory) != np.append(state["key"], state["pos"]).astype(np.uint32).tobytes():
             return None

@@ -26,7 +26,8 @@ ENVIRONMENT = {
 }
 FOLLOW_OMP = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")  # these libraries go by OMP_NUM_THREADS unless told otherwise
 # glibc's memcpy past the caches, from 128 KiB on. Rows that are only copied into a slot are not read again by who copies them: without
-# first fetching the slot's old bytes a copy takes two thirds of the time.
+# first fetching the slot's old bytes a copy takes two thirds of the time. (native/rows.c does so by itself; this is for rows that have
+# names, and for machines where it could not be built.)
 COPYING = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=131072"}
 
 
