@@ -1,5 +1,5 @@
-# make demo   sets everything up in .venv and trains a small network through loaderd, killing things on the way
-# make test   sets everything up and runs what CI runs: format, lint, types, floors, tests
+# make demo   sets up in .venv what it needs and trains a small network through loaderd, killing things on the way
+# make test   sets up the rest and runs what CI runs: format, lint, types, floors, tests
 # make bench  figures beside torch's DataLoader, in five minutes
 # make storm  faults of every kind for MINUTES=30, every batch proven; SEED=n repeats one
 #
@@ -19,11 +19,17 @@ BIN := $(VENV)/bin
 .PHONY: demo test bench storm clean
 .DELETE_ON_ERROR:
 
-$(VENV)/.ready: pyproject.toml deploy/constraints.txt .ci/venv $(wildcard loaderd/data/native/*)
-	@VENV='$(VENV)' PYTHON='$(PYTHON)' TORCH='$(TORCH)' bash .ci/venv
+SETUP = VENV='$(VENV)' PYTHON='$(PYTHON)' TORCH='$(TORCH)' bash .ci/venv
+
+$(VENV)/.served: pyproject.toml deploy/constraints.txt .ci/venv $(wildcard loaderd/data/native/*)
+	@$(SETUP) daemon demo
 	@touch $@
 
-demo: $(VENV)/.ready
+$(VENV)/.ready: $(VENV)/.served
+	@$(SETUP) daemon demo dev
+	@touch $@
+
+demo: $(VENV)/.served
 	@$(BIN)/python deploy/demo/run.py
 
 test: $(VENV)/.ready
