@@ -104,7 +104,7 @@ def train(folder: Path, supervisor: Supervisor) -> dict[str, Any]:
     """Run the training, show what it says, and kill things on the way. Returns its last line."""
     shutil.copy(HERE / "train.py", folder)
     command = [sys.executable, "train.py", "digits.sock", str(EPOCHS)]
-    print(f"    $ python {' '.join(command[1:])}", flush=True)
+    print(f"    $ python {' '.join(command[1:])}        # imports torch, and waits for the daemon if it is not up yet", flush=True)
     last = ""
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None

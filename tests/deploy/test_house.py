@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from loaderd.config import tomllib
 
 ROOT = Path(__file__).parents[2]
 FLOORS, PURE, APART, TREATY = (
@@ -97,3 +101,25 @@ def test_no_source_file_is_longer_than_a_noun_deserves() -> None:
         str(path) for folder in ("loaderd", "client") for path in (ROOT / folder).rglob("*.py") if len(path.read_text().splitlines()) > 400
     ]
     assert long == []
+
+
+def imported(file: Path) -> set[str]:
+    """Top names of what a script imports."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {name.split(".")[0] for name in plain | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}}
+
+
+def test_the_demo_installs_what_it_imports_and_no_tool_for_developers(tmp_path: Path) -> None:
+    command = ["make", "--dry-run", "--no-print-directory", f"VENV={tmp_path}", "demo"]
+    commands = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    (setup,) = [line for line in commands if ".ci/venv" in line]
+    extras = setup.split(".ci/venv")[1].split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {re.split(r"[^\w-]", one)[0] for extra in extras for one in project["optional-dependencies"][extra]}
+    wanted |= {re.split(r"[^\w-]", one)[0] for one in project["dependencies"]} | {"torch", "loaderd", "loaderd_client"}
+    names = {"pillow": "PIL", "scikit-learn": "sklearn"}
+    demo = {name for file in (ROOT / "deploy" / "demo").glob("*.py") for name in imported(file)} - sys.stdlib_module_names
+    assert demo <= {names.get(one, one) for one in wanted}
+    assert "sklearn" in demo
+    assert not wanted & {re.split(r"[^\w-]", one)[0] for one in project["optional-dependencies"]["dev"]}
