@@ -21,7 +21,10 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from loaderd.data import restart
+
 MAX_PIXELS = 178_956_970  # what Pillow refuses too
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF markers
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 # No format that runs a program (EPS) or has no magic number.
 FORMATS = (
@@ -72,26 +75,59 @@ def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:
     if len(data) == 0:
         raise ImageError("the image is empty (0 bytes)")
     codec = codec_of(data)
-    if codec == "jpeg":
-        return _jpeg(data, mode)
-    if codec == "png":
-        return _png(data, mode)
-    return _pillow(data, mode)
+    try:
+        return {"jpeg": _jpeg, "png": _png}.get(codec, _pillow)(data, mode)
+    except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files: KeyError, SyntaxError, struct.error, cv2.error, ...
+        raise image_error(error, codec) from None
+
+
+def image_error(error: Exception, codec: str) -> ImageError:
+    """What a decoder raised, as an ImageError that says what happened."""
+    if isinstance(error, ImageError):
+        return error
+    if _short_of_memory(error):
+        return ImageError("there is not enough memory to decode it: make the image smaller, or the limit of memory larger")
+    kind = {"jpeg": "damaged JPEG", "png": "damaged PNG"}.get(codec, f"damaged image: {type(error).__name__}")
+    return ImageError(f"{kind}: {str(error).strip()}")
+
+
+def _short_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, cv2.error) and error.code == cv2.Error.StsNoMem)
+
+
+def jpeg_head(data: bytes | memoryview) -> tuple[int, int, bool]:
+    """(height, width, whether simplejpeg has its colours) of a JPEG. Raises ValueError for one that simplejpeg doesn't read."""
+    try:
+        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+        return height, width, space not in ("CMYK", "YCCK")
+    except KeyError:  # it has no name for the sampling (4:4:1), but reads it
+        for marker, begin, end in restart.segments(data):
+            if marker in FRAMES and end - begin >= 6:
+                height, width = restart.SIZE.unpack_from(data, begin + 1)
+                return height, width, data[begin + 5] in (1, 3)
+    raise ValueError("it has no frame")
+
+
+def jpeg_pixels(data: restart.Data, out: np.ndarray, **scaled: int) -> None:
+    """Decodes a JPEG into `out`: height x width x channels, 1 (luma) or 3 (RGB). scaled: as simplejpeg has it. Raises ImageError."""
+    try:
+        simplejpeg.decode_jpeg(data, "GRAY" if out.shape[2] == 1 else "RGB", buffer=out, **scaled)
+    except Exception as error:  # noqa: BLE001
+        raise image_error(error, "jpeg") from None
 
 
 def _jpeg(data: bytes | memoryview, mode: str) -> np.ndarray:
     try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+        height, width, known = jpeg_head(data)
         allowed(height, width)
-        if space in ("CMYK", "YCCK"):
+        if not known:
             return _pillow(data, mode)
-        channels = 1 if mode == "gray" else 3
-        out = np.empty((height, width, channels), np.uint8)
-        simplejpeg.decode_jpeg(data, colorspace="GRAY" if channels == 1 else "RGB", buffer=out)
+        out = np.empty((height, width, 1 if mode == "gray" else 3), np.uint8)
+        simplejpeg.decode_jpeg(data, "GRAY" if mode == "gray" else "RGB", buffer=out)
         return out
-    except ImageError:
+    except (ImageError, MemoryError):
         raise
-    except ValueError as error:
+    except Exception as error:  # noqa: BLE001
         # What libjpeg-turbo's simple interface will not read (12 bits, arithmetic coding, lossless) Pillow may.
         return _second_try(data, mode, f"damaged JPEG: {error}")
 
@@ -112,6 +148,8 @@ def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except cv2.error as error:
+        if _short_of_memory(error):
+            raise
         return _second_try(data, mode, f"damaged PNG: {str(error).strip()}")
     if image is None:
         return _second_try(data, mode, "damaged PNG")
@@ -147,14 +185,10 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
                 allowed(image.height, image.width)
                 image.load()
                 return from_pillow(image, mode)
-    except ImageError:
-        raise
     except UnidentifiedImageError:
         raise ImageError(f"not an image that can be read: {len(data)} bytes that begin with {bytes(data[:8]).hex(' ')}") from None
     except Image.DecompressionBombError as error:
         raise ImageError(f"more pixels than the limit: {error}") from None
-    except Exception as error:  # noqa: BLE001 - Pillow's plugins raise anything on damaged files: OSError, SyntaxError, struct.error, ...
-        raise ImageError(f"damaged image: {type(error).__name__}: {error}") from None
     finally:
         ImageFile.LOAD_TRUNCATED_IMAGES = lenient
 

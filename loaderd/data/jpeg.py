@@ -236,5 +236,8 @@ def assembled(picture: Picture, interval: int, codes: list[bytes], lengths: np.n
     across, down = picture.factors
     flags = (restart.JFIF if picture.jfif else 0) | (restart.SUBSAMPLED if max(across, down) > 1 else 0)
     tile, grid = (8 * down, 8 * across * interval), (rows, columns // interval)
-    index = restart.index_segment(tile, grid, flags, before + frame + after, len(before), lengths)
+    tables = before + frame + after
+    if len(tables) > restart.MAX_TABLES:
+        raise NotRewritable(f"its headers are too long for an index: {len(tables)} bytes of at most {restart.MAX_TABLES}")
+    index = restart.index_segment(tile, grid, flags, tables, len(before), lengths)
     return b"".join((b"\xff\xd8", *picture.kept, index, before, frame, after, scan, b"\xff\xd9"))

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import simplejpeg
 
 from loaderd.data import restart, swift
-from loaderd.data.images import allowed, codec_of, decode
+from loaderd.data.images import allowed, codec_of, decode, image_error, jpeg_head, jpeg_pixels
 from loaderd.data.restart import SCALES, SIZE, DamagedJpeg, Tiles
 
 # A JPEG whose scaled result has a shorter side is decoded whole: decoders choose a scale by the size that comes out, which for so few
@@ -19,9 +18,6 @@ from loaderd.data.restart import SCALES, SIZE, DamagedJpeg, Tiles
 LEAST_SIDE = 16
 SAVES = 0.9  # a part that ends above this share of the height is decoded from a file cut short
 BEHIND = "extraneous bytes before marker"  # what decoders say of the scan that they leave unread; their first complaint is what is told
-
-
-COLOURS = {1: "GRAY", 3: "RGB"}
 
 
 class Part(NamedTuple):
@@ -102,7 +98,7 @@ class Coded:
         SIZE.pack_into(data, rows.place, height, self.width)
         out, scaled = self._room(height, self.width, eighths)
         try:
-            simplejpeg.decode_jpeg(data, COLOURS[self.channels], buffer=out, **scaled)
+            jpeg_pixels(data, out, **scaled)
         except ValueError as error:
             if BEHIND not in str(error):
                 raise
@@ -114,13 +110,16 @@ class Coded:
 
     def _decode(self, data: restart.Data, height: int, width: int, eighths: int) -> np.ndarray:
         out, scaled = self._room(height, width, eighths)
-        simplejpeg.decode_jpeg(data, COLOURS[self.channels], buffer=out, **scaled)
+        jpeg_pixels(data, out, **scaled)
         return out
 
     def _room(self, height: int, width: int, eighths: int) -> tuple[np.ndarray, dict[str, int]]:
         """Where an image of this size goes at this scale, and what tells the decoder so."""
         high, wide = -(-height * eighths // 8), -(-width * eighths // 8)
-        out = np.empty((high, wide, self.channels), np.uint8)
+        try:
+            out = np.empty((high, wide, self.channels), np.uint8)
+        except MemoryError as error:
+            raise image_error(error, "jpeg") from None
         return out, {} if eighths == 8 else {"min_height": high, "min_width": wide}
 
 
@@ -160,10 +159,10 @@ def look(data: bytes | memoryview, mode: str) -> Origin:
             allowed(tiles.height, tiles.width)
             return Coded(data, mode, tiles.height, tiles.width, tiles)
         try:
-            height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+            height, width, known = jpeg_head(data)
         except ValueError:
             return Raster(decode(data, mode))
-        if space not in ("CMYK", "YCCK"):
+        if known:
             allowed(height, width)
             return Coded(data, mode, height, width, None, _rows(data))
     return Raster(decode(data, mode))

@@ -31,6 +31,7 @@ HEAD = struct.Struct("<BBHHHHHHI")
 VERSION = 1
 JFIF, SUBSAMPLED = 1, 2  # flags
 JFIF_SEGMENT = b"\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
+MAX_TABLES = 65535  # bytes
 MAX_TILES = (65535 - 2 - len(IDENTIFIER) - HEAD.size) // 2
 SIZE = struct.Struct(">HH")
 RENUMBERED = (0xD0 + (np.arange(1 << 16) & 7)).astype(np.uint8)
@@ -87,7 +88,7 @@ def tile_lengths(data: Data, begin: int, end: int) -> np.ndarray:
 def index_segment(tile: tuple[int, int], grid: tuple[int, int], flags: int, tables: bytes, frame: int, lengths: np.ndarray) -> bytes:
     """The segment that says where the tiles are; it stands right before `tables` (of which the last is SOS), in which SOF begins at `frame`.
     tile: height, width in pixels; grid: rows, columns of tiles. Raises ValueError if a number doesn't fit."""
-    if grid[0] * grid[1] != len(lengths) or len(lengths) > MAX_TILES or int(lengths.max()) > 65535 or len(tables) > 65535:
+    if grid[0] * grid[1] != len(lengths) or len(lengths) > MAX_TILES or int(lengths.max()) > 65535 or len(tables) > MAX_TABLES:
         raise ValueError(f"{grid[0]} x {grid[1]} tiles of up to {int(lengths.max())} bytes don't fit an index")
     head = HEAD.pack(VERSION, flags, *tile, *grid, len(tables), frame, int(lengths.sum()))
     body = IDENTIFIER + head + lengths.astype("<u2").tobytes()

@@ -109,6 +109,9 @@ def crop(
         result = found.loaderd_crop(_address(stored), len(stored), plan, table, _address(out), _address(room), len(room))
         if result <= 0:
             return result == 0
-        room = _aligned(result + result // 4)
+        try:
+            room = _aligned(result + result // 4)
+        except MemoryError:
+            return False
         if len(room) <= MAX_KEPT:
             _scratch.room = room

@@ -62,6 +62,8 @@ def rewrite(data: Data, *, growth: float = GROWTH, progressive_growth: float = P
         return _rewritten(library, data, growth, progressive_growth)
     except DamagedJpeg as error:
         raise NotRewritable(f"damaged: {error}") from None
+    except MemoryError:
+        raise NotRewritable(FAULTS[-1]) from None
 
 
 def _as_it_is(data: Data) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import collections
 import io
 import random
@@ -12,10 +13,11 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import simplejpeg
 from PIL import Image
 
 from loaderd.core.jobs import Stage
-from loaderd.data import own
+from loaderd.data import own, restart
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.sample import Sample
 
@@ -31,6 +33,31 @@ def coded(image: np.ndarray | Image.Image, kind: str = "PNG", **options: Any) ->
     buffer = io.BytesIO()
     (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, kind, **options)
     return buffer.getvalue()
+
+
+# A JPEG of 16 x 16 pixels whose chroma has a quarter of the rows (sampling 4:4:1).
+QUARTER_ROWS = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAgGBgcGBQgHBwcJCQgKDBQNDAsLDBkSEw8UHRofHh0aHBwgJC4nICIsIxwcKDcpLDAxNDQ0Hyc5PTgyPC4zNDL/2wBDAQkJCQwLDBgNDRgy"
+    "IRwhMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjIyMjL/wAARCAAQABADARQAAhEBAxEB/8QAFwABAQEBAAAAAAAAAAAAAAAAAAQDB//EABYQAQEB"
+    "AAAAAAAAAAAAAAAAAAABA//EABYBAQEBAAAAAAAAAAAAAAAAAAIAA//EABYRAQEBAAAAAAAAAAAAAAAAAAEAAv/aAAwDAQACEQMRAD8A4LM1UzBDYG2wmauZgRM23//Z"
+)
+
+
+def sampled(across: int, down: int, height: int, width: int) -> bytes:
+    """A JPEG whose chroma has one sample for `across` x `down` (together 1, 2 or 4) of luma: one of as many blocks, with another header."""
+    known = {1: "444", 2: "422", 4: "411"}[across * down]
+    columns, rows = -(-width // (8 * across)), -(-height // (8 * down))
+    image = np.ascontiguousarray(picture(rows * 8, columns * 8 * across * down))
+    data = bytearray(simplejpeg.encode_jpeg(image, quality=90, colorsubsampling=known))
+    frame = next(begin for marker, begin, _ in restart.segments(bytes(data)) if marker == 0xC0)
+    restart.SIZE.pack_into(data, frame + 1, height, width)
+    data[frame + 7] = across << 4 | down
+    return bytes(data)
+
+
+def by_pillow(data: bytes, mode: str = "RGB") -> np.ndarray:
+    with Image.open(io.BytesIO(data)) as image:
+        return np.array(image.convert(mode))
 
 
 def write(path: Path | str, items: Mapping[bytes, bytes], *, subdir: bool = False) -> str:

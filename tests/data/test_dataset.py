@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import io
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 
 from data import material
-from data.material import Point, dataset_plan, picture, silent
+from data.material import QUARTER_ROWS, Point, by_pillow, dataset_plan, op, picture, silent
 from loaderd.data.faults import SampleFault, SourceError
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
@@ -234,3 +235,9 @@ def test_a_dataset_that_changes_its_form_is_a_bad_sample() -> None:
         recipe.make(0, 0, 0, silent)
         with pytest.raises(SampleFault, match="returned a dict where earlier samples were a tuple"):
             recipe.make(1, 0, 0, silent)
+
+
+def test_a_jpeg_with_chroma_of_a_quarter_of_the_rows_is_decoded() -> None:
+    stored, opened = made((QUARTER_ROWS, 1), transforms=(op("decode", field="0"),))[0], made(Image.open(io.BytesIO(QUARTER_ROWS)))[0]
+    np.testing.assert_array_equal(stored["0"], by_pillow(QUARTER_ROWS))
+    np.testing.assert_array_equal(opened["0"], by_pillow(QUARTER_ROWS))

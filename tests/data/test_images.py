@@ -3,17 +3,23 @@ from __future__ import annotations
 import io
 import resource
 import struct
+import subprocess
+import sys
 import warnings
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from data.material import coded, picture
-from loaderd.data import images
+from data.material import QUARTER_ROWS, by_pillow, coded, picture, sampled
+from loaderd.data import images, restart
 from loaderd.data.images import ImageError, codec_of, decode, from_pillow
+from loaderd.data.jpeg import NotRewritable
+from loaderd.data.origin import Part, look
+from loaderd.data.transcode import rewrite
 
 
 def reference(image: Image.Image, mode: str) -> np.ndarray:
@@ -172,3 +178,85 @@ def test_a_png_that_says_a_part_is_gigabytes_long_takes_no_memory() -> None:
             with pytest.raises(ImageError, match="damaged PNG"):
                 decode(stored[:at] + size.to_bytes(4, "big") + stored[at + 4 :])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + (64 << 10)
+
+
+SAMPLINGS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)]
+
+
+@pytest.mark.parametrize("mode", ["rgb", "gray"])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_every_sampling_is_decoded_as_pillow_decodes_it(sampling: tuple[int, int], mode: str) -> None:
+    stored = sampled(*sampling, 75, 118)
+    wanted = by_pillow(stored)
+    if mode == "rgb":
+        np.testing.assert_array_equal(decode(stored), wanted)
+    else:
+        assert decode(stored, "gray").shape == (75, 118, 1)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_parts_of_every_sampling_are_those_of_the_whole_image(sampling: tuple[int, int]) -> None:
+    stored = sampled(*sampling, 75, 118)
+    rewritten = rewrite(stored, growth=9.0)
+    for eighths in restart.SCALES:
+        whole = look(stored, "rgb").read(Part(0, 0, -(-75 * eighths // 8), -(-118 * eighths // 8), eighths))
+        for top, left, bottom, right in ((0, 0, 9, 9), (33, 17, 60, 100), (31, 60, 75, 118), (50, 100, 51, 101)):
+            box = top * eighths // 8, left * eighths // 8, -(-bottom * eighths // 8), -(-right * eighths // 8)
+            for data in (stored, rewritten):
+                part = look(data, "rgb").read(Part(*box, eighths))
+                np.testing.assert_array_equal(part, whole[box[0] : box[2], box[1] : box[3]])
+
+
+def test_chroma_of_a_quarter_of_the_rows_is_read() -> None:
+    np.testing.assert_array_equal(decode(QUARTER_ROWS), by_pillow(QUARTER_ROWS))
+    np.testing.assert_array_equal(look(QUARTER_ROWS, "rgb").read(Part(3, 5, 9, 14)), by_pillow(QUARTER_ROWS)[3:9, 5:14])
+
+
+def with_segment(data: bytes, marker: int, payload: bytes) -> bytes:
+    return data[:2] + bytes((0xFF, marker)) + (len(payload) + 2).to_bytes(2, "big") + payload + data[2:]
+
+
+def test_an_adobe_segment_of_64_kilobytes_makes_no_good_picture_bad() -> None:
+    stored = with_segment(coded(picture(), "JPEG"), 0xEE, b"Adobe\0\x64\0\0\0\0\1" + bytes(65521))
+    np.testing.assert_array_equal(decode(stored), by_pillow(stored))
+    np.testing.assert_array_equal(look(stored, "rgb").read(Part(3, 5, 9, 14)), by_pillow(stored)[3:9, 5:14])
+    with pytest.raises(NotRewritable, match="too long"):
+        rewrite(stored, growth=9.0)
+
+
+SHORT_OF_MEMORY = """
+import resource, sys
+from loaderd.data.images import ImageError, decode
+from loaderd.data.jpeg import NotRewritable
+from loaderd.data.origin import Part, look
+from loaderd.data.transcode import rewrite
+stored = open(sys.argv[1], "rb").read()
+look(stored, "rgb")
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (24 << 20),) * 2)
+for name, run in (
+    ("decode", lambda: decode(stored)),
+    ("part", lambda: look(stored, "rgb").read(Part(0, 0, 3000, 3000))),
+    ("rewrite", lambda: rewrite(stored, growth=9.0)),
+):
+    try:
+        run()
+        print(name, "worked")
+    except (ImageError, NotRewritable) as error:
+        print(name, type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(("kind", "options"), [("JPEG", {}), ("PNG", {"compress_level": 1}), ("WEBP", {"lossless": True, "method": 0})])
+def test_a_picture_that_memory_is_too_short_for_is_an_error_of_that_picture(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(coded(np.random.default_rng(0).integers(0, 256, (3000, 3000, 3), np.uint8), kind, **options))
+    done = subprocess.run([sys.executable, "-c", SHORT_OF_MEMORY, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert said["decode"].startswith("ImageError")
+    assert said["part"].startswith("ImageError")
+    if kind != "WEBP":  # whose decoder doesn't say what it was short of
+        assert "memory" in said["decode"]
+        assert "memory" in said["part"]
+    assert said["rewrite"].startswith("NotRewritable")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import lmdb
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.material import coded, picture, silent
+from data.material import QUARTER_ROWS, by_pillow, coded, op, picture, sampled, silent
 from loaderd.data import own, pack, packers, restart, transcode
 from loaderd.data.faults import SourceError
 from loaderd.data.images import decode
@@ -380,3 +381,30 @@ def test_a_pack_closes_what_it_opens(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     pack_imagefolder(str(images(tmp_path / "src")), str(tmp_path / "db"))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("random_access", [True, False])
+def test_chroma_of_a_quarter_of_the_rows_is_packed_and_cropped(tmp_path: Path, random_access: bool) -> None:
+    (tmp_path / "src").mkdir()
+    large = sampled(1, 4, 333, 500)
+    for name, data in (("a.jpg", QUARTER_ROWS), ("b.jpg", large)):
+        (tmp_path / "src" / name).write_bytes(data)
+    report = pack_imagefolder(str(tmp_path / "src"), str(tmp_path / "db"), random_access=random_access)
+    assert (report.samples, report.bad) == (2, ())
+    plan = StreamPlan("t", lmdb=str(tmp_path / "db"))
+    with Source(plan) as opened:
+        for index, data in enumerate((QUARTER_ROWS, large)):
+            np.testing.assert_array_equal(Recipe(plan, opened).make(index, 0, 0, silent)["image"], by_pillow(data))
+            cropped = Recipe(replace(plan, transforms=(op("center_crop", size=16),)), opened)
+            height, width = by_pillow(data).shape[:2]
+            top, left = round((height - 16) / 2), round((width - 16) / 2)
+            np.testing.assert_array_equal(cropped.make(index, 0, 0, silent)["image"], by_pillow(data)[top : top + 16, left : left + 16])
+
+
+def test_a_picture_with_an_adobe_segment_of_64_kilobytes_is_packed(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    data = coded(picture(), "JPEG")
+    payload = b"Adobe\0\x64\0\0\0\0\1" + bytes(65521)
+    (tmp_path / "src" / "a.jpg").write_bytes(data[:2] + b"\xff\xee\xff\xff" + payload + data[2:])
+    report = pack_imagefolder(str(tmp_path / "src"), str(tmp_path / "db"))
+    assert (report.samples, report.bad) == (1, ())
