@@ -246,12 +246,12 @@ class Daemon:
         if self._conductor is not None:
             self._conductor.step(event)
 
-    def _index_of(self, stream: str, seed: int, epoch: int, position: int) -> int:
+    def _index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
         from loaderd.core.order import Order  # and with it numpy: nobody asks before a sample has hung or killed its worker
 
         opened = self._streams[stream]
         plan = opened.plan
-        return Order(opened.facts.total, plan.split, plan.split_by, plan.shuffle).index(seed, epoch, position)
+        return Order(opened.facts.total, plan.split, plan.split_by, plan.shuffle).candidate(seed, epoch, position, candidate)
 
     # -- clients
 

@@ -147,7 +147,7 @@ class Side:
             workers=self._workers,
             sample_timeout_s=w.sample_timeout_s,
             worker_memory=w.worker_memory or 0,
-            index_of=lambda stream, seed, epoch, position: order.index(seed, epoch, position % samples),
+            index_of=lambda stream, seed, epoch, position, candidate: order.candidate(seed, epoch, position % samples, candidate),
         )
         for action in self._scheduler.begin(self._loop.now_s()):
             self._do[type(action)](action)

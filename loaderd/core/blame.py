@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from loaderd.core.jobs import SINGLE, Kind, Stage
+from loaderd.core.jobs import MAX_SUBSTITUTES, SINGLE, Kind, Stage
 from loaderd_wire.errors import BadSample
 
 OWN_DEATHS = 2  # of a row that ran alone, or of a batch in its collate
 OUTSIDE_DEATHS = 8  # in a row, on one row alone
 BATCH_DEATHS = 6  # of a collated batch, wherever: trials that convict nobody must come to an end; a hang counts as half of them
-LAST_TRY = 16  # substitutes that "replace" draws for a row
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How the worker ended that held the job: its stamp in that job, and whether it was killed for not moving."""
+    """How the worker ended that held the job: its stamp in that job, and whether it was killed for not moving.
+
+    candidate: which sample the row was being made from, as in a job's `condemned`.
+    """
 
     row: int
     stage: Stage
     own: bool
     hung: bool
     cause: str
+    candidate: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Row `row` is convicted; None: nobody yet. `collate`: the batch as a whole is."""
+    """Candidate `candidate` of row `row` is convicted; None: nobody yet. `collate`: the batch as a whole is."""
 
     row: int | None = None
+    candidate: int = 0
     collate: bool = False
 
 
 class Blame:
-    """What is held against the rows of one batch."""
+    """What is held against the samples of one batch. A row's own sample and each of its substitutes answer for themselves alone.
 
-    __slots__ = ("batch_deaths", "collate", "collate_deaths", "convicted", "lost", "outside", "own", "tries")
+    condemned: by row, the candidates that it must not be made from. convicted: by row, what is said of its own sample. lost: rows without
+    a candidate that is left.
+    """
 
-    def __init__(self) -> None:
-        self.own: dict[tuple[int, int], int] = {}  # by (row, tries)
+    __slots__ = ("_candidates", "batch_deaths", "collate", "collate_deaths", "condemned", "convicted", "lost", "outside", "own")
+
+    def __init__(self, on_error: str) -> None:
+        self._candidates = range(MAX_SUBSTITUTES + 1 if on_error == "replace" else 1)
+        self.own: dict[tuple[int, int], int] = {}  # by (row, candidate)
         self.outside: dict[tuple[int, int], int] = {}
         self.collate_deaths = self.batch_deaths = 0
-        self.tries: dict[int, int] = {}  # row -> how many of its candidates are condemned
+        self.condemned: dict[int, set[int]] = {}
         self.convicted: dict[int, BadSample] = {}
         self.lost: set[int] = set()
         self.collate: BadSample | None = None
 
     @property
     def guilty(self) -> bool:
-        """A row, or the batch, has been convicted."""
-        return bool(self.convicted) or self.collate is not None
+        """A sample, or the batch, has been convicted."""
+        return bool(self.condemned) or self.collate is not None
 
     def judge(self, kind: Kind, first: int, last: int, death: Death) -> Verdict:
         """Count one death of the worker that ran rows [first, last); its stamp lies in that job."""
@@ -60,20 +69,21 @@ class Blame:
             return self._judge_batch(death, first if alone else None)
         if death.hung:
             guilty = death.stage in SINGLE or alone
-            return Verdict(death.row if death.stage in SINGLE else first) if guilty else Verdict()
+            return self._against(death.row if death.stage in SINGLE else first, death) if guilty else Verdict()
         if not alone:
             return Verdict()
-        mark = (first, self.tries.get(first, 0))
+        verdict = self._against(first, death)
+        mark = (first, verdict.candidate)
         deaths, most = (self.own, OWN_DEATHS) if death.own else (self.outside, OUTSIDE_DEATHS)
         deaths[mark] = deaths.get(mark, 0) + 1
-        return Verdict(first) if deaths[mark] >= most else Verdict()
+        return verdict if deaths[mark] >= most else Verdict()
 
     def _judge_batch(self, death: Death, only_row: int | None) -> Verdict:
         if death.hung and death.stage is not Stage.COLLATE:
             if death.stage in SINGLE:
-                return Verdict(death.row)
+                return self._against(death.row, death)
             if only_row is not None:
-                return Verdict(only_row)
+                return self._against(only_row, death)
         if not death.own and not death.hung:
             return Verdict()
         self.batch_deaths += BATCH_DEATHS // 2 if death.hung else 1
@@ -81,20 +91,20 @@ class Blame:
             self.collate_deaths += OWN_DEATHS if death.hung else 1
         return Verdict(collate=self.collate_deaths >= OWN_DEATHS or self.batch_deaths >= BATCH_DEATHS)
 
-    def convict(self, row: int, sample: BadSample, on_error: str) -> None:
-        """Policy: under "replace" its next candidate is tried, otherwise (or after the last one) the row is lost."""
-        self.convicted.setdefault(row, sample)
-        self.batch_deaths = 0  # its trials did come to something
-        tries = self.tries.get(row, 0)
-        if on_error == "replace" and tries <= LAST_TRY:
-            self.tries[row] = tries + 1
-        if on_error != "replace" or self.tries[row] > LAST_TRY:
-            self.lost.add(row)
+    def _against(self, row: int, death: Death) -> Verdict:
+        """The sample that the row was being made from; of a stamp that names none that may be made, the next one that may."""
+        left = [candidate for candidate in self._candidates if candidate not in self.condemned.get(row, ())]
+        return Verdict(row, death.candidate if death.candidate in left or not left else left[0])
 
-    def replaced(self, row: int, index: int) -> None:
-        """A condemned row was made from the sample `index`."""
-        if row in self.convicted:
-            self.convicted[row] = replace(self.convicted[row], substitute=index)
+    def convict(self, row: int, candidate: int, sample: BadSample) -> None:
+        """The row is not made from this sample again; it is lost when it has none left."""
+        condemned = self.condemned.setdefault(row, set())
+        condemned.add(candidate)
+        if candidate == 0:
+            self.convicted[row] = sample
+        self.batch_deaths = self.collate_deaths = 0  # its trials did come to something, and the batch is another one from now on
+        if len(condemned) == len(self._candidates):
+            self.lost.add(row)
 
 
 def again(kind: Kind, first: int, last: int, death: Death) -> list[tuple[Kind, int, int]]:

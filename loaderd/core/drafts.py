@@ -60,6 +60,7 @@ class Draft:
         "needs_tail",
         "on_error",
         "place",
+        "replaced",
         "rescued",
         "running",
         "seed",
@@ -74,13 +75,14 @@ class Draft:
         self.collated = collated
         self.seed = seed
         self.slice = cut
-        self.blame = Blame()
+        self.blame = Blame(on_error)
         self.attempt = 0
         self.place: Place | None = None
         self.todo: deque[Piece] = deque()
         self.running: dict[int, Piece] = {}
         self.chunks: list[Chunk] = []
         self.found: dict[int, BadRow] = {}
+        self.replaced: dict[int, int] = {}  # row whose own sample is condemned -> index of the sample that it was made from
         self.needs_tail = self.needs_body = 0
         self.compacted = False
         self.apart = False  # a worker that cannot be killed hangs in many of its rows at once: which one it is shall be seen
@@ -93,6 +95,7 @@ class Draft:
         self.running.clear()
         self.chunks.clear()
         self.found.clear()
+        self.replaced.clear()
         self.compacted = False
         self.todo.clear()
         if place is None:
@@ -126,7 +129,8 @@ class Draft:
         self.running[job] = piece
         condemned, lost = (), self.lost if piece.kind is COMPACT else ()
         if self.blame.guilty and piece.kind is not COMPACT:
-            condemned = tuple(Condemned(row, tries) for row, tries in sorted(self.blame.tries.items()) if piece.first <= row < piece.last)
+            rows = range(piece.first, piece.last)
+            condemned = tuple(Condemned(row, each) for row in rows for each in sorted(self.blame.condemned.get(row, ())))
             lost = tuple(row for row in sorted(self.blame.lost) if piece.first <= row < piece.last)
         cut = self.slice
         return _job(
@@ -159,7 +163,7 @@ class Draft:
             for bad in done.bad:
                 self.found[bad.row] = bad
             for put in done.replaced:
-                self.blame.replaced(put.row, put.index)
+                self.replaced[put.row] = put.index
         elif piece.kind is COMPACT:
             self.compacted = True
         self._next_stage()
@@ -180,7 +184,8 @@ class Draft:
     @property
     def bad(self) -> tuple[BadSample, ...]:
         """Its bad samples by row; a conviction tells more than what the worker found later."""
-        samples = {row: bad.sample for row, bad in self.found.items()} | self.blame.convicted
+        convicted = {row: replace(sample, substitute=self.replaced.get(row)) for row, sample in self.blame.convicted.items()}
+        samples = {row: bad.sample for row, bad in self.found.items()} | convicted
         return tuple(samples[row] for row in sorted(samples))
 
     @property

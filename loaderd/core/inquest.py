@@ -12,11 +12,13 @@ from loaderd.core.jobs import SINGLE, Job, Kind, Stage
 from loaderd.core.streams import Stream
 from loaderd_wire.errors import BadSample
 
+IndexOf = Callable[[str, int, int, int, int], int]
+
 
 class Inquest:
-    """index_of(stream, seed, epoch, position): as the Scheduler's. sample_timeout_s: to be named in errors."""
+    """index_of: as the Scheduler's. sample_timeout_s: to be named in errors."""
 
-    def __init__(self, streams: Mapping[str, Stream], index_of: Callable[[str, int, int, int], int], sample_timeout_s: float) -> None:
+    def __init__(self, streams: Mapping[str, Stream], index_of: IndexOf, sample_timeout_s: float) -> None:
         self._streams = streams
         self._index_of = index_of
         self._sample_timeout_s = sample_timeout_s
@@ -41,19 +43,19 @@ class Inquest:
         death = _within(piece, death)
         verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
         if verdict.collate:
-            sample = self._sample(job, job.first, Stage.COLLATE, death, "", stack)
+            sample = self._sample(job, job.first, 0, Stage.COLLATE, death, "", stack)
             draft.blame.collate = sample
         elif verdict.row is not None:
-            own = verdict.row == death.row and not draft.blame.tries.get(verdict.row)  # else the key is another row's, or a substitute's
-            sample = self._sample(job, verdict.row, death.stage, death, key if own else "", stack)
-            draft.blame.convict(verdict.row, sample, draft.on_error)
+            named = (verdict.row, verdict.candidate) == (death.row, death.candidate)  # else the key is another sample's
+            sample = self._sample(job, verdict.row, verdict.candidate, death.stage, death, key if named else "", stack)
+            draft.blame.convict(verdict.row, verdict.candidate, sample)
         else:
             return []
         return [Quarantine(job.stream, job.epoch, sample)]
 
-    def _sample(self, job: Job, row: int, stage: Stage, death: Death, key: str, stack: str) -> BadSample:
+    def _sample(self, job: Job, row: int, candidate: int, stage: Stage, death: Death, key: str, stack: str) -> BadSample:
         position = (job.start + row) % self._streams[job.stream].rules.samples
-        index = self._index_of(job.stream, job.seed, job.epoch, position)
+        index = self._index_of(job.stream, job.seed, job.epoch, position, candidate)
         name = "read" if stage is Stage.FETCH_MANY else stage.name.lower()
         error, text = "WorkerDied", f"it killed its worker each time: {death.cause}"
         if death.hung:

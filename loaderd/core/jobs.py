@@ -34,12 +34,17 @@ class Stage(IntEnum):
 
 SINGLE = frozenset({Stage.READ, Stage.DECODE, Stage.TRANSFORM, Stage.WRITE})
 
-ROW_BITS, STAGE_BITS = 20, 4
+MAX_SUBSTITUTES = 16  # that "replace" draws for a row
+ROW_BITS, STAGE_BITS, CANDIDATE_BITS = 20, 4, 5
+JOB_SHIFT = CANDIDATE_BITS + ROW_BITS + STAGE_BITS
 
 
-def stamp(job: int, row: int, stage: int) -> int:
-    """The scoreboard word: job in the upper 40 bits, row in 20, stage in 4. 0 is an idle worker."""
-    return (job << (ROW_BITS + STAGE_BITS)) | (row << STAGE_BITS) | stage
+def stamp(job: int, row: int, stage: int, candidate: int = 0) -> int:
+    """The scoreboard word: job in the upper 35 bits, candidate in 5, row in 20, stage in 4. 0 is an idle worker.
+
+    candidate: which sample the row is being made from, 0 for its own, n for its n-th substitute. A row that goes on to its next one has moved.
+    """
+    return (job << JOB_SHIFT) | (candidate << (ROW_BITS + STAGE_BITS)) | (row << STAGE_BITS) | stage
 
 
 def unstamp(word: int) -> tuple[int, int, Stage]:
@@ -47,22 +52,27 @@ def unstamp(word: int) -> tuple[int, int, Stage]:
     stage = word & ((1 << STAGE_BITS) - 1)
     if stage > Stage.COMPACT:
         return 0, 0, Stage.IDLE
-    return word >> (ROW_BITS + STAGE_BITS), (word >> STAGE_BITS) & ((1 << ROW_BITS) - 1), Stage(stage)
+    return word >> JOB_SHIFT, (word >> STAGE_BITS) & ((1 << ROW_BITS) - 1), Stage(stage)
+
+
+def candidate_of(word: int) -> int:
+    """Which sample the row of a scoreboard word was being made from."""
+    return (word >> (ROW_BITS + STAGE_BITS)) & ((1 << CANDIDATE_BITS) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """Row `row` must not be made from its own sample nor from its first `tries - 1` substitutes ("replace" only)."""
+    """Row `row` must not be made from its own sample (candidate 0), or from its n-th substitute (candidate n, "replace" only)."""
 
     row: int
-    tries: int
+    candidate: int
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """Rows [first, last) of the batch that is positions [start, start + rows) (modulo the epoch's length) of (seed, epoch).
 
-    job counts from 1, below 2**40. lost: in a COMPACT the rows that are not there; else rows of [first, last) that must not be made.
+    job counts from 1, below 2**35. lost: in a COMPACT the rows that are not there; else rows of [first, last) that must not be made.
     """
 
     job: int
@@ -91,7 +101,7 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A condemned row was made from the sample `index` after all."""
+    """A row whose own sample is condemned was made from the sample `index` after all."""
 
     row: int
     index: int

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaderd.core.digest import FIRST, SECOND, STRIDE, Purpose, absorb, below, digest
+from loaderd.core.jobs import MAX_SUBSTITUTES
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -20,7 +21,6 @@ SORTED = 256  # up to so many elements a permutation is a table, sorted by hash;
 ROUNDS = 6
 TABLE_BLOCKS = 1024  # blocks whose tables are made at once
 REMEMBERED = 8  # permutations whose keys are kept, a process: a few sessions, each at the end of an epoch
-MAX_SUBSTITUTES = 16
 
 _END = re.compile(r"\s*(?:(\d+(?:\.\d*)?|\.\d+)\s*%|(\d+))?\s*")
 
@@ -102,6 +102,10 @@ class Order:
         position %= self.samples
         ahead = 1 + below(digest(Purpose.SUBSTITUTE, seed, epoch, position, tries), max(1, self.samples - 1))
         return self.index(seed, epoch, position + ahead)
+
+    def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
+        """The dataset index that a row may be made from: the position's own for 0, its n-th substitute for n."""
+        return self.substitute(seed, epoch, position, candidate) if candidate else self.index(seed, epoch, position)
 
     def _of_split(self, places: Words) -> Ints:
         places += np.uint64(self._low)

@@ -27,8 +27,8 @@ from loaderd.core.events import (
     WorkerDone,
     WorkerReady,
 )
-from loaderd.core.inquest import Inquest
-from loaderd.core.jobs import Done, Kind, Stage, unstamp
+from loaderd.core.inquest import IndexOf, Inquest
+from loaderd.core.jobs import Done, Kind, Stage, candidate_of, unstamp
 from loaderd.core.pool import Life, Pool, Worker
 from loaderd.core.queue import Queue
 from loaderd.core.running import Running
@@ -49,7 +49,8 @@ __all__ = ["Scheduler", "StreamRules"]
 class Scheduler:
     """One event at a time, in the order of their happening; `now_s` never falls.
 
-    `begin` first: it returns the workers to start. index_of(stream, seed, epoch, position) is the dataset's index at a position.
+    `begin` first: it returns the workers to start. index_of(stream, seed, epoch, position, candidate) is the dataset's
+    index at a position: its own for candidate 0, its n-th substitute's for n.
     A step costs O(log n) in sessions and workers. Raises ValueError on an event that cannot happen, naming what stands against it.
     """
 
@@ -59,7 +60,7 @@ class Scheduler:
         *,
         workers: int,
         sample_timeout_s: float,
-        index_of: Callable[[str, int, int, int], int],
+        index_of: IndexOf,
         kill_s: float = 5.0,
         worker_memory: int = 0,
     ) -> None:
@@ -278,7 +279,7 @@ class Scheduler:
                 continue
             if number == at and stage is not Stage.IDLE:
                 piece = running.draft.running[number]
-                death = Death(row, stage, own=False, hung=True, cause="")
+                death = Death(row, stage, own=False, hung=True, cause="", candidate=candidate_of(w.word))
                 convicted = self.inquest.convict(running.draft, running.job, piece, death, w.key, "")
                 self._out += convicted
                 running.draft.apart = not convicted
@@ -295,7 +296,7 @@ class Scheduler:
                 self._out.append(CannotBoot(e.boot))
         number, row, stage = unstamp(e.seen.word)
         killed = w.killed_s is not None
-        death = Death(row, stage, e.own and not killed, killed and e.seen.word == w.word, e.cause)
+        death = Death(row, stage, e.own and not killed, killed and e.seen.word == w.word, e.cause, candidate_of(e.seen.word))
         touched: dict[int, Session] = {}
         at: Running | None = None
         for job in w.jobs:

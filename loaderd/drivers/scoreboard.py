@@ -84,11 +84,11 @@ class Line:
         self.ours = True  # this is the process that made it
         _lines.add(self)
 
-    def stamp(self, job: int, row: int, stage: int) -> None:
+    def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None:
         """Say what comes next. Ends a process that is not the worker."""
         if not self.ours:
             os._exit(1)
-        self._word.value = stamp(job, row, stage)
+        self._word.value = stamp(job, row, stage, candidate)
 
     def name(self, row: int, key: str) -> None:
         """The key that belongs to `row`; before the row's first stamp. "" for none."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from loaderd.core.jobs import BadRow, Job, Replaced, Stage
-from loaderd.core.order import MAX_SUBSTITUTES
+from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
 from loaderd.data.faults import SampleFault
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker.chance import Chance, seed_sample
@@ -42,7 +41,8 @@ class Rows:
         self._named = stream.source.keys == "stored"
         self._stage = Stage.IDLE
         self._chance: Chance | None = None
-        self._condemned = {each.row: each.tries for each in job.condemned}
+        self._candidate = 0  # which sample the row is being made from, as in a job's `condemned`
+        self._condemned = {(each.row, each.candidate) for each in job.condemned}
         self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
         self._keys: dict[int, str] = {}
         self._places: Mapping[str, np.ndarray] = {}
@@ -61,18 +61,18 @@ class Rows:
         if stage is not self._stage:
             self._stage = stage
             self._watch.enter(stage)
-            self._line.stamp(self._job.job, self._row, stage)
+            self._line.stamp(self._job.job, self._row, stage, self._candidate)
 
     def note_all(self, stage: Stage, row: int | None = None) -> None:
         """Stamp: all rows of the job together (or those from `row` on) are in this stage from now on."""
         self._line.idle()
         self._begin(self._job.first if row is None else row, "", stage)
 
-    def _begin(self, row: int, name: str, stage: Stage) -> None:
-        self._row, self._stage = row, stage
+    def _begin(self, row: int, name: str, stage: Stage, candidate: int = 0) -> None:
+        self._row, self._stage, self._candidate = row, stage, candidate
         self._line.name(row, name)
         self._watch.enter(stage)
-        self._line.stamp(self._job.job, row, stage)
+        self._line.stamp(self._job.job, row, stage, candidate)
 
     def copied(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """Copy all rows of the job from the database at once. arrays: by field, [rows of the job, *shape], contiguous.
@@ -113,7 +113,7 @@ class Rows:
             indices = self.indices.tolist()
             for row in rows:
                 try:
-                    sample = self._attempt(row, indices[row - self._job.first], True)
+                    sample = self._attempt(row, indices[row - self._job.first])
                 except SampleFault as fault:
                     sample = self.make(row, fault)
                 yield row, sample
@@ -127,28 +127,27 @@ class Rows:
         first: what came of the row's own sample, if that has been tried already.
         """
         index = int(self.indices[row - self._job.first])
-        tries = self._condemned.get(row, 0)
         fault: SampleFault | None = None
         if isinstance(first, SampleFault):
             fault = first
         elif first is not None:
             return first
-        elif tries == 0:
+        elif (row, 0) not in self._condemned:
             try:
-                return self._attempt(row, index, True)
+                return self._attempt(row, index)
             except SampleFault as caught:
                 fault = caught
         if self._policy == "replace":
-            for attempt in range(max(1, tries), MAX_SUBSTITUTES + 1):
-                other = self._stream.order.substitute(self._job.seed, self._job.epoch, self._job.start + row, attempt)
+            for candidate in range(1, MAX_SUBSTITUTES + 1):
+                if (row, candidate) in self._condemned:
+                    continue
+                other = self._stream.order.substitute(self._job.seed, self._job.epoch, self._job.start + row, candidate)
                 try:
-                    sample = self._attempt(row, other, False)
-                except SampleFault as caught:
-                    if tries:
-                        fault = caught  # of the row's own sample nothing is known here: its last substitute has to tell
+                    sample = self._attempt(row, other, candidate)
+                except SampleFault:
                     continue
                 self.indices[row - self._job.first] = other
-                if fault is None or tries:
+                if fault is None:  # its own is condemned, and what is wrong with it is known
                     self.replaced.append(Replaced(row, other))
                 else:
                     self._report(row, index, fault, False, other)
@@ -177,12 +176,12 @@ class Rows:
         self._chance.seed(row - job.first)
         return self._chance.seeds(row - job.first) if self._calls else None
 
-    def _attempt(self, row: int, index: int, own: bool) -> Any:
-        """Make one sample. own: it's the row's, and no substitute. Raises SampleFault for whatever user code or the data may do short of killing the process."""
+    def _attempt(self, row: int, index: int, candidate: int = 0) -> Any:
+        """Make one sample, the row's own or a substitute. Raises SampleFault for whatever user code or the data may do short of killing the process."""
         stream, job = self._stream, self._job
-        self._begin(row, str(index), Stage.READ)
+        self._begin(row, str(index), Stage.READ, candidate)
         try:
-            seeds = self._seed(row, index, own) if self._user_code else None
+            seeds = self._seed(row, index, candidate == 0) if self._user_code else None
             if self._named:
                 self._keys[row] = name = stream.source.key(index)
                 self._line.name(row, name)

@@ -45,7 +45,7 @@ class House:
             tuple(StreamRules(name, on_error, collated, samples) for name in streams),
             workers=workers,
             sample_timeout_s=sample_timeout_s,
-            index_of=lambda stream, seed, epoch, position: position * 10,
+            index_of=lambda stream, seed, epoch, position, candidate: position * 10 + candidate,
             worker_memory=worker_memory,
         )
         self.now_s = 100.0
@@ -163,9 +163,18 @@ class House:
             self.work()
         raise AssertionError("the work never ends")
 
-    def seen(self, worker: int, row: int | None = None, stage: Stage = Stage.READ, *, key: str = "", paused: bool = False) -> Seen:
+    def seen(
+        self,
+        worker: int,
+        row: int | None = None,
+        stage: Stage = Stage.READ,
+        *,
+        candidate: int = 0,
+        key: str = "",
+        paused: bool = False,
+    ) -> Seen:
         job = self.sent[worker][0] if self.sent[worker] else None
-        word = stamp(job.job, job.first if row is None else row, stage) if job else 0
+        word = stamp(job.job, job.first if row is None else row, stage, candidate) if job else 0
         return Seen(worker, word, key, paused, 0)
 
     def look(self, *seen: Seen, after_s: float = 0.25) -> list[Action]:
@@ -177,6 +186,7 @@ class House:
         row: int | None = None,
         stage: Stage = Stage.READ,
         *,
+        candidate: int = 0,
         own: bool = True,
         cause: str = "SIGSEGV",
         key: str = "",
@@ -184,7 +194,7 @@ class House:
         boot: str = "",
         ready: bool = True,
     ) -> list[Action]:
-        seen = self.seen(worker, row, stage, key=key)
+        seen = self.seen(worker, row, stage, candidate=candidate, key=key)
         del self.sent[worker]
         actions = self.step(WorkerDied(worker, own, cause, seen, stack, boot))
         for action in actions:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.house import House, bad_row, done
 from loaderd.core.actions import CannotBoot, Quarantine, Send, Start, StreamBroken
-from loaderd.core.events import WorkerDied, WorkerReady
+from loaderd.core.events import WorkerDied, WorkerDone, WorkerReady
 from loaderd.core.jobs import Condemned, Done, Job, Kind, Replaced, Stage
 from loaderd_wire.messages import Batch, Failure
 
@@ -105,27 +107,147 @@ def test_a_poison_sample_under_replace_gives_its_row_to_a_substitute() -> None:
     batch = house.take()
     assert (batch.filled, batch.failed) == (8, False)
     assert [(b.index, b.substitute) for b in batch.bad] == [(50, 77)]
-    assert any(a.job.condemned == (Condemned(5, 1),) for a in house.log if isinstance(a, Send))
+    assert any(a.job.condemned == (Condemned(5, 0),) for a in house.log if isinstance(a, Send))
 
 
 def test_substitutes_that_are_poison_too_run_out() -> None:
     house = one_batch(on_error="replace", streams=("train",))
-    tries: set[int] = set()
+    condemned: tuple[Condemned, ...] = ()
     for _ in range(200):
         worker = next((w for w in house.sent if house.sent[w]), None)
         if worker is None:
             break
         job = house.sent[worker][0]
         if job.start == 0 and job.first <= 5 < job.last and 5 not in job.lost:
-            tries |= {c.tries for c in job.condemned}
+            condemned = job.condemned
             house.core.streams["train"].deaths = 0  # as if another session's rows went on
-            house.die(worker, 5)
+            house.die(worker, 5, candidate=len(condemned))
         else:
             house.work(worker)
     batch = house.take()
-    assert tries == set(range(1, 17))
+    assert condemned == tuple(Condemned(5, candidate) for candidate in range(16))
     assert batch.failed
     assert [b.index for b in batch.bad] == [50]
+    assert [a.sample.index for a in house.of(Quarantine) if isinstance(a, Quarantine)] == list(range(50, 67))
+
+
+def named(house: House) -> list[tuple[int, str, str]]:
+    """What the quarantine log is told: (index, key, error) of each sample."""
+    return [(a.sample.index, a.sample.key, a.sample.error) for a in house.log if isinstance(a, Quarantine)]
+
+
+def raises_and_is_replaced(job: Job) -> Done:
+    """Row 5's own sample raises; its first substitute that is not condemned takes its place."""
+    if not job.first <= 5 < job.last or job.start:
+        return done(job)
+    candidate = next(n for n in range(1, 17) if Condemned(5, n) not in job.condemned)
+    bad = bad_row(5, lost=False)
+    return done(job, (replace(bad, sample=replace(bad.sample, substitute=50 + candidate)),))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_deaths_of_a_rows_own_sample_do_not_count_against_its_substitute(own: bool) -> None:
+    house = one_batch(on_error="replace")
+    house.die(1, 5, own=own)
+    for worker in range(2, 4 if own else 10):
+        until_alone(house, worker, 5)
+        house.die(worker, 5, own=own)
+    worker = max(house.sent)
+    until_alone(house, worker, 5)
+    assert house.sent[worker][0].condemned == (Condemned(5, 0),)
+    house.die(worker, 5, candidate=1, own=own)
+    until_alone(house, worker + 1, 5)
+    assert house.sent[worker + 1][0].condemned == (Condemned(5, 0),), "one death is no conviction, and the others were another sample's"
+
+
+def test_a_substitute_that_kills_its_worker_is_named_and_the_rows_own_sample_keeps_its_own_fault() -> None:
+    house = one_batch(on_error="replace")
+    house.make = raises_and_is_replaced
+    house.die(1, 5, candidate=1)
+    for worker in (2, 3):
+        until_alone(house, worker, 5)
+        house.die(worker, 5, candidate=1, key="the substitute's key", stack="the stack")
+    house.finish()
+    assert named(house) == [(51, "the substitute's key", "WorkerDied"), (1005, "key5", "ValueError")]
+    (bad,) = house.take().bad
+    assert (bad.index, bad.error, bad.substitute) == (1005, "ValueError", 52)
+
+
+def test_a_conviction_tells_more_than_that_the_row_has_no_substitute_left() -> None:
+    house = one_batch(on_error="replace")
+
+    def make(job: Job) -> Done:
+        lost = not job.start and job.first <= 5 < job.last and Condemned(5, 0) in job.condemned
+        return done(job, (bad_row(5, stage="read"),) if lost else ())
+
+    house.make = make
+    run_down(house, 5)
+    batch = house.take()
+    assert batch.failed
+    assert [(bad.index, bad.error) for bad in batch.bad] == [(50, "WorkerDied")]
+    assert named(house) == [(50, "the key", "WorkerDied")]
+
+
+def test_a_batch_that_is_made_anew_forgets_what_was_bad_in_an_earlier_attempt() -> None:
+    house = House(workers=1, on_error="skip")
+    house.attach(prefetch=1)
+    (first,) = house.jobs()
+    house.step(WorkerDone(1, done(house.sent[1].popleft(), (bad_row(2),))))  # it fails only sometimes
+    assert house.jobs(Kind.COMPACT)
+    session = house.core.sessions[1]
+    session.restart(session.items[0].draft)
+    house.finish()
+    batch = house.take()
+    assert (batch.start, batch.filled, batch.bad) == (first.start, 8, ())
+
+
+def test_a_batch_that_is_made_anew_forgets_the_substitute_of_an_earlier_attempt() -> None:
+    house = one_batch(on_error="replace")
+    substitutes = iter([77, None])
+
+    def make(job: Job) -> Done:
+        if job.start or Condemned(5, 0) not in job.condemned:
+            return done(job)
+        index = next(substitutes)
+        if index is None:
+            return done(job, (bad_row(5, stage="read"),))
+        return replace(done(job), replaced=(Replaced(5, index),))
+
+    house.make = make
+    while not house.core.sessions[1].items[0].draft.replaced:
+        job = house.sent[max(house.sent)][0]
+        if job.first <= 5 < job.last and not job.condemned:
+            house.die(max(house.sent), 5)
+        else:
+            house.work()
+    session = house.core.sessions[1]
+    session.restart(session.items[0].draft)
+    house.finish()
+    batch = house.take()
+    assert batch.failed
+    assert [(bad.index, bad.substitute) for bad in batch.bad] == [(50, None)]
+
+
+def test_a_death_in_a_collate_does_not_count_against_the_batch_that_is_left_without_a_condemned_row() -> None:
+    house = one_batch(collated=True, on_error="skip")
+    house.die(1, row=0, stage=Stage.COLLATE)
+    house.die(2, row=3)  # of the batch, then alone and alone
+    house.die(3, row=3)
+    house.die(4, row=3)
+    assert house.jobs()[0].lost == (3,)
+    house.die(5, row=0, stage=Stage.COLLATE)
+    batch = house.take()
+    assert (batch.filled, batch.failed) == (7, False)
+
+
+def until_alone(house: House, worker: int, row: int) -> None:
+    """The worker does what it has until it runs this row of the first batch and no other."""
+    for _ in range(50):
+        job = house.sent[worker][0]
+        if (job.start, job.first, job.last) == (0, row, row + 1):
+            return
+        house.work(worker)
+    raise AssertionError(f"row {row} never comes alone")
 
 
 def test_seven_kills_from_outside_do_not_count_against_a_row_and_the_eighth_does() -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loaderd.core.jobs import Stage
-from loaderd.core.order import MAX_SUBSTITUTES, Order
+from loaderd.core.jobs import MAX_SUBSTITUTES, Stage
+from loaderd.core.order import Order
 from loaderd.core.scheduler import StreamRules
 from loaderd_wire.slices import Slice
 
@@ -62,6 +62,10 @@ class Samples:
 
     def index_of(self, seed: int, epoch: int, position: int) -> int:
         return self.epoch(seed, epoch)[position % self.total]
+
+    def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
+        """What a row may be made from: its own sample for 0, its n-th substitute for n."""
+        return self.order.candidate(seed, epoch, position, candidate)
 
     def indices(self, seed: int, cut: Slice) -> list[int]:
         return [self.index_of(seed, cut.epoch, p) for p in range(cut.start, cut.start + cut.rows)]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from loaderd.core.events import Event, Seen, WorkerDied, WorkerDone, WorkerReady
-from loaderd.core.jobs import BadRow, Done, Job, Kind, Replaced, Stage, stamp
-from loaderd.core.order import MAX_SUBSTITUTES
+from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Done, Job, Kind, Replaced, Stage, stamp
 from loaderd_wire.errors import BadSample
 from simulation.memory import MOVED, TORN, Slot
 from simulation.samples import Samples
@@ -223,8 +222,8 @@ class Process:
         slot.tail[offset] = (size, [str(index) for index in names])
         return _done(job, rows, chunk=(offset, size))
 
-    def _note(self, job: Job, row: int, stage: Stage, key: str) -> None:
-        self.word, self.key = stamp(job.job, row, stage), key
+    def _note(self, job: Job, row: int, stage: Stage, key: str, candidate: int = 0) -> None:
+        self.word, self.key = stamp(job.job, row, stage, candidate), key
 
 
 class Rows:
@@ -236,18 +235,19 @@ class Rows:
         self._job = job
         self._row = job.first
         self._key = ""
+        self._candidate = 0
         self._fetched = False
-        self._condemned = {each.row: each.tries for each in job.condemned}
+        self._condemned = {(each.row, each.candidate) for each in job.condemned}
         self.indices = [samples.index_of(job.seed, job.epoch, job.start + row) for row in range(job.first, job.last)]
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
         self.pace = samples.row_s * (job.last - job.first)  # seconds that it tells of
 
     def note(self, stage: Stage) -> None:
-        self._process._note(self._job, self._row, stage, self._key)
+        self._process._note(self._job, self._row, stage, self._key, self._candidate)
 
     def note_all(self, stage: Stage) -> None:
-        self._row, self._key = self._job.first, ""
+        self._row, self._key, self._candidate = self._job.first, "", 0
         self.note(stage)
 
     def fetch_many(self) -> Generator[float, None, None]:
@@ -263,23 +263,23 @@ class Rows:
     def make(self, row: int) -> Generator[float, None, int | None]:
         """The index of the sample that the row is made from; None if there is none."""
         index = self.indices[row - self._job.first]
-        tries = self._condemned.get(row, 0)
         fault: Stage | None = None
-        if tries == 0:
-            fault = yield from self._attempt(row, index)
+        if (row, 0) not in self._condemned:
+            fault = yield from self._attempt(row, index, 0)
             if fault is None:
                 return index
         if self._samples.on_error == "replace":
-            for attempt in range(max(1, tries), MAX_SUBSTITUTES + 1):
-                other = self._samples.order.substitute(self._job.seed, self._job.epoch, self._job.start + row, attempt)
-                failed = yield from self._attempt(row, other)
+            for candidate in range(1, MAX_SUBSTITUTES + 1):
+                if (row, candidate) in self._condemned:
+                    continue
+                other = self._samples.candidate(self._job.seed, self._job.epoch, self._job.start + row, candidate)
+                failed = yield from self._attempt(row, other, candidate)
                 if failed is not None:
                     continue
                 self.indices[row - self._job.first] = other
-                if tries:
+                if fault is None:
                     self.replaced.append(Replaced(row, other))
                 else:
-                    assert fault is not None
                     self._report(row, index, fault, False, other)
                 return other
         self._report(row, index, fault or Stage.READ, True, None)
@@ -290,9 +290,9 @@ class Rows:
             index = self.indices[row - self._job.first]
             self.bad.append(BadRow(row, True, BadSample(index, str(index), 0, stage, "ValueError", "sour")))
 
-    def _attempt(self, row: int, index: int) -> Generator[float, None, Stage | None]:
+    def _attempt(self, row: int, index: int, candidate: int) -> Generator[float, None, Stage | None]:
         """None, or the stage in which the sample raised."""
-        self._row, self._key = row, str(index)
+        self._row, self._key, self._candidate = row, str(index), candidate
         flaw = self._samples.flaws.get(index)
         chance = self._process.world.chance
         for stage in (Stage.READ, Stage.DECODE, Stage.TRANSFORM):

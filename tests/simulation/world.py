@@ -23,6 +23,7 @@ from simulation.workers import Process
 MakeScheduler = Callable[..., Scheduler]
 BATCHES_AFTER = 3  # that every trainer must get once the disasters are over
 PATIENCE_S = 150.0  # of fake time, for each of them
+ERRORS = {"raise": "ValueError", "poison": "WorkerDied", "hang": "Timeout"}
 REPLAY = "LOADERD_SEED={} python -m pytest tests/simulation -k replay -s"
 
 
@@ -149,7 +150,7 @@ class World(Clockwork):
                 sample_timeout_s=self.sample_timeout_s,
                 kill_s=self.kill_s,
                 worker_memory=self.worker_memory,
-                index_of=lambda stream, seed, epoch, position: self.streams[stream].index_of(seed, epoch, position),
+                index_of=lambda stream, *where: self.streams[stream].candidate(*where),
             ),
         )
 
@@ -326,8 +327,10 @@ class World(Clockwork):
                 raise Broken(f"the collate of {stream} never fails, and was blamed: {sample}")
         elif flaw is None:
             raise Broken(f"an innocent sample of {stream} was blamed: {sample}")
-        elif sample.key != str(sample.index) and flaw.how != "raise":
+        elif sample.key != str(sample.index):
             raise Broken(f"a bad sample of {stream} is called by another's name: {sample}")
+        elif sample.error != ERRORS[flaw.how]:
+            raise Broken(f"a bad sample of {stream} is charged with what another did: {sample}, it is {flaw}")
 
     def stream_broken(self, stream: str, error: str, text: str) -> None:
         if not self.streams[stream].changed:

@@ -76,7 +76,7 @@ def test_a_bad_row_among_stored_numbers_is_named_and_the_others_are_there(shop: 
 
 def test_a_condemned_row_among_stored_numbers_is_not_read_again(shop: Workshop) -> None:
     pond = shop.pond(shop.facts("replace"), 10)
-    done = shop.run(1, shop.job("replace", 10, condemned=(Condemned(3, 1),)))
+    done = shop.run(1, shop.job("replace", 10, condemned=(Condemned(3, 0),)))
     substitute = Order(60).substitute(7, 0, 3, 1)
     assert [(put.row, put.index) for put in done.replaced] == [(3, substitute)]
     assert pond.indices(0, 10) == [0, 1, 2, substitute, 4, 5, 6, 7, 8, 9]

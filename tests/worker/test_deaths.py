@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from loaderd.core.events import Dumped
-from loaderd.core.jobs import Job, Stage, unstamp
+from loaderd.core.jobs import Job, Stage, candidate_of, unstamp
+from loaderd.core.order import Order
+from loaderd.data.plan import Step
 from worker.workshop import Workshop, numbers
 
 Build = Callable[..., Workshop]
@@ -82,6 +84,22 @@ def test_a_sample_that_kills_its_worker_is_on_the_scoreboard(build: Build, what:
     assert death.seen.key == "20"
     assert stack in death.stack
     assert shop.run(2, shop.job("train", 2)).bad == ()
+
+
+@pytest.mark.parametrize("stage", [Stage.READ, Stage.TRANSFORM])
+def test_a_substitute_that_kills_its_worker_is_told_apart_from_the_rows_own_sample(build: Build, stage: Stage) -> None:
+    substitute = Order(100).substitute(7, 3, 20, 1)
+    assert substitute > 30, "one of the first samples would be met when the stream is opened"
+    bad = {"20": "raises"} | ({str(substitute): "segfaults"} if stage is Stage.READ else {})
+    transforms = (Step(None, "wares:dies_at", {"y": substitute}),) if stage is Stage.TRANSFORM else ()
+    shop = build(numbers(bad=bad, on_error="replace", transforms=transforms))
+    facts = shop.facts("train")
+    shop.start(1)
+    shop.pond(facts, 8)
+    shop.pool.send(1, shop.job("train", 8, start=18, epoch=3))
+    death = shop.death(1)
+    assert unstamp(death.seen.word)[1:] == (2, stage)
+    assert (candidate_of(death.seen.word), death.seen.key) == (1, str(substitute))
 
 
 @pytest.mark.parametrize("what", ["sleeps", "holds_the_gil"])

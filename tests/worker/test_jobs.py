@@ -155,11 +155,11 @@ def test_replace_takes_the_orders_own_substitute(shop: Workshop) -> None:
         assert pond.field(0, "y", 4)[0] == taken
 
 
-def test_a_condemned_row_begins_with_the_substitute_of_its_try(shop: Workshop) -> None:
+def test_a_row_is_made_from_its_first_candidate_that_is_not_condemned(shop: Workshop) -> None:
     order = Order(100)
     facts = shop.facts("deadly")
     pond = shop.pond(facts, 4)
-    done = shop.run(1, shop.job("deadly", 4, start=49, condemned=(Condemned(1, 3),)))
+    done = shop.run(1, shop.job("deadly", 4, start=49, condemned=tuple(Condemned(1, n) for n in range(3))))
     assert done.bad == ()
     assert [(one.row, one.index) for one in done.replaced] == [(1, order.substitute(7, 0, 50, 3))]
     assert pond.indices(0, 4) == [49, order.substitute(7, 0, 50, 3), 51, 52]
@@ -168,8 +168,15 @@ def test_a_condemned_row_begins_with_the_substitute_of_its_try(shop: Workshop) -
 def test_a_row_whose_substitutes_are_used_up_is_lost(shop: Workshop) -> None:
     facts = shop.facts("replace")
     shop.pond(facts, 4)
-    done = shop.run(1, shop.job("replace", 4, condemned=(Condemned(1, 17),)))
+    done = shop.run(1, shop.job("replace", 4, condemned=tuple(Condemned(1, n) for n in range(17))))
     assert [(bad.row, bad.lost) for bad in done.bad] == [(1, True)]
+
+
+def test_a_sample_that_raises_is_told_with_its_own_fault_where_its_first_substitute_is_condemned(shop: Workshop) -> None:
+    shop.pond(shop.facts("replace one"), 4)
+    done = shop.run(1, shop.job("replace one", 4, condemned=(Condemned(0, 1),)))
+    assert done.replaced == ()
+    assert [(bad.sample.index, bad.sample.error, bad.sample.substitute) for bad in done.bad] == [(FIRST, "ValueError", SUBSTITUTES[1])]
 
 
 def test_a_sample_that_differs_from_the_first_is_bad_and_says_both(shop: Workshop) -> None:

@@ -145,6 +145,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def add(sample, rng, amount=1):
     return {**sample, "x": sample["x"] + amount}
 
+def dies_at(sample, rng, y):
+    if sample["y"] == y:
+        segfaults()
+    return sample
+
 def stacked(samples, rng):
     return {"x": np.stack([s["x"] for s in samples]), "names": [str(int(s["y"])) for s in samples]}
 
