@@ -265,7 +265,7 @@ class Reception:
         guest.attached = True
         self.messages.admit(guest.session, token)
         self.pool.add_segment(admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd)
-        self._step(Attach(guest.session, hello.stream, admitted.shape, admitted.seed, admitted.prefetch, token, admitted.segment))
+        self._step(Attach(guest.session, hello.stream, admitted.shape, admitted.seed, admitted.prefetch, admitted.segment))
         welcome = Welcome(
             session=guest.session,
             token=token,

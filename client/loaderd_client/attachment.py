@@ -44,8 +44,8 @@ class Attachment:
             self.shape = _shape(welcome, rank, arguments.stream)
             self._contents = Contents(welcome, arguments.fields, arguments.as_tuple, arguments.output)
             slots = Slots(welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size)
-            self.session = ClientSession(welcome.session, welcome.token, self.shape, arguments.prefetch, welcome.segment, cursor)
-            self.connection = Connection(admitted.path, admitted.control, welcome.session)
+            self.session = ClientSession(welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor)
+            self.connection = Connection(admitted.path, admitted.control, welcome.session, welcome.token)
         except BaseException:
             admitted.control.close()
             raise

@@ -22,13 +22,15 @@ ON_CONTROL = (m.Segment, m.Bye)
 class Connection:
     """Both sockets of an admitted session. Not for two threads at once. `close` leaves no thread, fd or message behind."""
 
-    def __init__(self, path: str, control: Control, session: int) -> None:
+    def __init__(self, path: str, control: Control, session: int, token: bytes) -> None:
         self.control = control
         self._session = session
         self._context = zmq.Context(io_threads=1)  # its own: closing it ends libzmq's threads and fds with this session
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.setsockopt(zmq.LINGER, 0)
         self._dealer.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
+        self._dealer.setsockopt(zmq.PLAIN_USERNAME, b"%d" % session)
+        self._dealer.setsockopt(zmq.PLAIN_PASSWORD, token)
         self._dealer.connect(f"ipc://{path}{MESSAGES}")
         self._messages: list[tuple[Any, int]] = [(self._dealer, POLLIN)]
         self._both: list[tuple[Any, int]] = [(self._dealer, POLLIN), (control.fileno(), POLLIN)]

@@ -70,11 +70,10 @@ class ClientSession:
     the two differ nothing worse comes of it than a batch made twice.
     """
 
-    def __init__(self, session: int, token: bytes, shape: Shape, prefetch: int, segment: Segment, cursor: Cursor) -> None:
+    def __init__(self, session: int, shape: Shape, prefetch: int, segment: Segment, cursor: Cursor) -> None:
         if segment.slots < prefetch + 2:
             raise ProtocolError(f"a segment of {segment.slots} slots is too small for prefetch = {prefetch}")
         self.session = session
-        self.token = token
         self.shape = shape
         self.prefetch = prefetch
         self.dirty = True
@@ -230,7 +229,6 @@ class ClientSession:
         start = self._start
         return _progress(
             self.session,
-            self.token,
             self._seq,
             self.plan,
             start.epoch,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from loaderd_wire.errors import BadSample
 from loaderd_wire.slots import Chunk, FieldSpec
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Rejected:
 class Welcome:
     """control -> client, with the memfd of `segment`: the session is admitted.
 
-    token: what every ZeroMQ message of this session must carry. samples: length of an epoch (the split's). form: "dict" or "tuple".
+    token: what its ZeroMQ socket must show to be let in. samples: length of an epoch (the split's). form: "dict" or "tuple".
     collated: the batch's arrays are described in the tail, `specs` only tells their names. keys: "index" or "stored".
     order, content: fingerprints as named facts. max_errors: 0 none, >= 1 a count, in (0, 1) a fraction of rows taken.
     """
@@ -135,7 +135,6 @@ class Progress:
     """
 
     session: int
-    token: bytes
     seq: int
     plan: int
     epoch: int

@@ -30,7 +30,7 @@ from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
 from loaderd_wire.slices import Shape
 from loaderd_wire.slots import slot_layout
 
-SESSION, TOKEN = 1, b"\0" * 16
+SESSION = 1
 PREFETCH = 2
 
 Say = Callable[[str, str], None]  # (level, text)
@@ -205,7 +205,7 @@ class Side:
         self._segments.reserve(SESSION, segment, reserved)
 
     def _attach(self, segment: Segment) -> None:
-        self._step(Attach(SESSION, self.plan.name, self._shape, self.plan.seed, self._prefetch, TOKEN, segment))
+        self._step(Attach(SESSION, self.plan.name, self._shape, self.plan.seed, self._prefetch, segment))
         self._progress()
 
     def _grow(self, action: actions.Grow) -> None:
@@ -290,7 +290,6 @@ class Side:
 def _progress(seq: int, start: int, taken: int, released: tuple[Released, ...]) -> Progress:
     return Progress(
         session=SESSION,
-        token=TOKEN,
         seq=seq,
         plan=1,
         epoch=0,

@@ -18,7 +18,6 @@ class Attach:
     shape: Shape
     seed: int
     prefetch: int
-    token: bytes
     segment: Segment
 
 
@@ -31,7 +30,7 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A Progress arrived on ZeroMQ. It may be forged, late, repeated, or about a session that is gone."""
+    """A Progress of this session arrived on ZeroMQ. It may be a lie, late, repeated, or of a session that is gone."""
 
     session: int
     progress: Progress

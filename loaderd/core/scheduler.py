@@ -149,7 +149,7 @@ class Scheduler:
 
     def _told(self, e: Told) -> None:
         session, p = self.sessions.get(e.session), e.progress
-        if session is None or (p.token == session.token and p.seq <= session.seq):
+        if session is None or p.seq <= session.seq:
             return
         fault = session.fault_in(p)
         if fault:

@@ -1,9 +1,12 @@
-"""ZeroMQ, the daemon's side: Progress comes in, descriptors go out, through a bounded outbox per session."""
+"""ZeroMQ, the daemon's side: Progress comes in, descriptors go out, through a bounded outbox per session.
+
+Who is not admitted never becomes a peer: a handshake needs the session's number and token (PLAIN), which the control socket gave. What
+does not even begin such a handshake is dropped by libzmq's own thread: garbage, other mechanisms, and peers of ZMTP 1 and 2.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hmac
 import os
 from collections import deque
@@ -22,12 +25,10 @@ MAX_OUT = 256  # messages that may wait for one session; what is dropped beyond 
 HIGH_WATER = 128  # messages in ZeroMQ's own queue, a peer
 RECEIVES = 64  # in one turn
 HANDSHAKE_MS = 2000
-MAX_NAMED = 4  # peers that are named in the log within a minute: each connection is another one
-TIDY_S = 1.0  # after garbage: ZeroMQ's engines of peers that came and went leave holes all over the heap
+BACKLOG = 512  # connections that wait to be accepted
+ZAP = "inproc://zeromq.zap.01"  # where libzmq asks who may come in: rfc.zeromq.org/spec/27
 # Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
 NOBLOCK, MORE, POLLIN = map(int, (zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE, zmq.POLLIN))
-
-_trim: Callable[[int], object] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)  # glibc's; musl does not need it
 
 Log = Callable[[str, str], object]
 
@@ -44,8 +45,8 @@ class _Route:
 
 
 class Messages:
-    """The ROUTER at `path`. on_progress(session, progress): well-formed, and with the token of that session; of several that have
-    piled up in one plan only the last, unless one asks for something.
+    """The ROUTER at `path`. on_progress(session, progress): well-formed, and said by that session; of several that have piled up
+    in one plan only the last, unless one asks for something.
 
     uids: who may connect at all, by the kernel's word; () for whoever the file's mode lets in. mode: of the socket's file. Raises
     OSError when it can't be bound.
@@ -60,12 +61,12 @@ class Messages:
         self._routes: dict[int, _Route] = {}
         self._blocked: dict[int, None] = {}
         self._news: dict[int, Progress] = {}
-        self._rarely = Rarely(max_keys=MAX_NAMED)
+        self._rarely = Rarely()
         self._sent = False  # in this turn
-        self._untidy = False
         self.garbage = 0
         self.path = path
         self._context = zmq.Context(io_threads=1)
+        self._zap = self._context.socket(zmq.REP)
         self._socket = self._context.socket(zmq.ROUTER)
         try:
             self._open(mode, uids)
@@ -79,17 +80,20 @@ class Messages:
         # The descriptor is edge-triggered: it only wakes the loop, `_pump` then asks before each sleep what there is.
         loop.watch(self._fd, _nothing)
         loop.before_sleep(self._pump)
+        self._zap_fd: int = self._zap.getsockopt(zmq.FD)
+        loop.watch(self._zap_fd, self._authenticate)
 
     def _open(self, mode: int, uids: tuple[int, ...]) -> None:
+        self._zap.bind(ZAP)
         router = self._socket
+        router.setsockopt(zmq.PLAIN_SERVER, 1)
         router.setsockopt(zmq.LINGER, 0)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # else what can't be sent is dropped in silence
-        # Of two peers with one routing id (clients have none of their own) the second would else be kept, unread, for ever.
-        router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_IN)
         router.setsockopt(zmq.SNDHWM, HIGH_WATER)
         router.setsockopt(zmq.RCVHWM, HIGH_WATER)
         router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        router.setsockopt(zmq.BACKLOG, BACKLOG)
         for uid in uids:
             router.setsockopt(zmq.IPC_FILTER_UID, uid)
         old = os.umask(0o177)
@@ -100,7 +104,7 @@ class Messages:
         os.chmod(self.path, mode)
 
     def admit(self, session: int, token: bytes) -> None:
-        """From now on a Progress with this token is this session's."""
+        """From now on whoever has this token may connect, and speaks for this session."""
         self._routes[session] = _Route(token)
 
     def forget(self, session: int) -> None:
@@ -132,11 +136,42 @@ class Messages:
         """Stop listening; the socket's file is gone when this returns."""
         if not self._socket.closed:
             self._loop.unwatch(self._fd)
+            self._loop.unwatch(self._zap_fd)
             self._context.destroy(linger=0)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path)  # ZeroMQ leaves it
 
     # -- inside
+
+    def _authenticate(self) -> None:
+        """Answer libzmq, which asks about each peer that has shown a name and a password. It waits HANDSHAKE_MS for that."""
+        for _ in range(RECEIVES):
+            if self._zap.closed:
+                return
+            try:
+                version, request, _domain, _address, _routing_id, mechanism, *shown = self._zap.recv_multipart(NOBLOCK)
+            except zmq.Again:
+                return  # whatever comes next wakes the loop
+            session = self._who(*shown) if mechanism == b"PLAIN" and len(shown) == 2 else None
+            answer = [b"400", b"", b""] if session is None else [b"200", b"", b"%d" % session]
+            self._zap.send_multipart([version, request, *answer, b""])
+        self._loop.soon(self._authenticate)
+
+    def _who(self, name: bytes, password: bytes) -> int | None:
+        """The session whose number and token these are."""
+        route = self._routes.get(int(name)) if name.isdigit() else None
+        if route is None:
+            return None  # perhaps a session that has just ended: its client will see the EOF
+        if hmac.compare_digest(route.token, password):
+            return int(name)
+        self._ignored(int(name), "a wrong token")
+        return None
+
+    def _ignored(self, session: int, why: str) -> None:
+        self.garbage += 1
+        more = self._rarely.ask(session, self._loop.now_s())
+        if more is not None:
+            self._log("warning", f"messages socket: ignored from a peer of session {session}: {why}{more}")
 
     def _pump(self) -> bool:
         """Take in what has arrived, and what could not be sent before, try again. True if there may be more."""
@@ -170,7 +205,7 @@ class Messages:
             while frame.more:
                 frame = self._socket.recv(NOBLOCK, copy=False)
                 frames.append(frame.bytes)
-            progress = self._understood(peer, frames)
+            progress = self._understood(peer, int(frame.get("User-Id")), frames)
             if progress is None:
                 continue
             before = self._news.pop(progress.session, None)
@@ -179,38 +214,27 @@ class Messages:
             self._news[progress.session] = progress
         return False
 
-    def _understood(self, peer: bytes, frames: list[bytes]) -> Progress | None:
-        """A Progress with its session's token, whose route is known from now on; else None."""
+    def _understood(self, peer: bytes, session: int, frames: list[bytes]) -> Progress | None:
+        """A Progress of the session that this peer was let in for, whose route is known from now on; else None."""
+        route = self._routes.get(session)
+        if route is None:
+            return None  # a session that has just ended: its client will see the EOF
         try:
             if len(frames) != 1:
                 raise ProtocolError(f"{len(frames)} frames")
             progress = WIRE.decode(frames[0])
             if not isinstance(progress, Progress):
                 raise ProtocolError(f"{type(progress).__name__} is not a client's to say here")
-            route = self._routes.get(progress.session)
-            if route is None:
-                return None  # a session that has just ended: its client will see the EOF
-            if not hmac.compare_digest(route.token, progress.token):
-                raise ProtocolError(f"a wrong token for session {progress.session}")
+            if progress.session != session:
+                raise ProtocolError(f"it speaks for session {progress.session}")
         except ProtocolError as error:
-            self.garbage += 1
-            if not self._untidy:
-                self._untidy = True
-                self._loop.later(TIDY_S, self._tidy)
-            more = self._rarely.ask(peer, self._loop.now_s())
-            if more is not None:
-                self._log("warning", f"messages socket: ignored from peer {peer.hex()}: {error}{more}")
+            self._ignored(session, str(error))
             return None
         if route.peer != peer:
             # The client's new socket: what waits was meant for the old one, and will be asked for again.
             route.peer = peer
             route.outbox.clear()
         return progress
-
-    def _tidy(self) -> None:
-        """Give the heap's free pages back to the kernel: else 20,000 garbage connections leave a daemon of thrice its size."""
-        self._untidy = False
-        _trim(0)
 
     def _flush(self, session: int) -> None:
         route = self._routes[session]

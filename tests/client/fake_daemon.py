@@ -28,6 +28,7 @@ from loaderd_wire.slots import Chunk, FieldSpec, SlotLayout, slot_layout
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 TAIL = 256
+TOKEN = bytes(range(0, 256, 16))
 X = FieldSpec("x", "|u1", (64, 512))  # 32 KiB a row: a batch of three rows or more is lent, not copied
 Y = FieldSpec("y", "<i8", ())
 T = FieldSpec("t", "", (), "text")
@@ -162,6 +163,9 @@ class FakeDaemon:
         context = zmq.Context()
         self.router = context.socket(zmq.ROUTER)
         self.router.linger = 0
+        self.router.plain_server = True
+        self.zap = context.socket(zmq.REP)
+        self.zap.bind("inproc://zeromq.zap.01")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sessions = {}
         self._strangers: dict[int, tuple[socket.socket, bytearray]] = {}
@@ -181,6 +185,7 @@ class FakeDaemon:
             self.sessions, self._die = {}, False
             listener.close()
             self.router.close(0)
+            self.zap.close(0)
             context.term()
             for name in (self.path, self.path + ".zmq"):
                 with contextlib.suppress(FileNotFoundError):
@@ -193,6 +198,7 @@ class FakeDaemon:
                 listener.fileno(),
                 self._wake_r,
                 self.router,
+                self.zap,
                 *self._strangers,
                 *(s.control.fileno() for s in self.sessions.values()),
             ):
@@ -203,6 +209,8 @@ class FakeDaemon:
             self._throw()
             if self._die:
                 raise Death
+            if self.zap in ready:
+                self._let_in(*self.zap.recv_multipart())
             if listener.fileno() in ready:
                 connected, _ = listener.accept()
                 self._strangers[connected.fileno()] = (connected, bytearray())
@@ -216,6 +224,12 @@ class FakeDaemon:
             self._throw()
             for session in list(self.sessions.values()):
                 self._serve(session)
+
+    def _let_in(self, version: bytes, request: bytes, *shown: bytes) -> None:
+        """Answer libzmq, which asks about a peer that has shown its session's number and token."""
+        *_, name, password = shown
+        good = int(name) in self.sessions and password == TOKEN
+        self.zap.send_multipart([version, request, b"200" if good else b"400", b"", name if good else b"", b""])
 
     def _count(self) -> None:
         if self.rules.messages_left == 0:
@@ -257,7 +271,7 @@ class FakeDaemon:
         segment, fd = self._segment(session, 0, TAIL)
         message = m.Welcome(
             session.number,
-            b"t" * 16,
+            TOKEN,
             "fake",
             r.samples,
             batch,
@@ -314,7 +328,6 @@ class FakeDaemon:
                 continue
             self._count()
             self.rules.said.append(said)
-            assert said.token == b"t" * 16
             if session.progress is None or session.progress.plan != said.plan:
                 session.planned, session.sent = steps(session.shape, Cursor(said.epoch, said.position, said.step)), []
             session.progress, session.identity = said, identity

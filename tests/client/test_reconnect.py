@@ -117,7 +117,7 @@ GARBAGE = {
     "random bytes": b"\xc1\xff\x00garbage",
     "nothing": b"",
     "an unknown code": b"\x91\x7f",
-    "a client's message": WIRE.encode(m.Progress(1, b"", 1, 1, 0, 0, 0, 0, 0, False, False, False, ())),
+    "a client's message": WIRE.encode(m.Progress(1, 1, 1, 0, 0, 0, 0, 0, False, False, False, ())),
     "a control message": WIRE.encode(m.Bye("no")),
     "a batch in a slot that is not there": WIRE.encode(m.Batch(1, 1, 3, 0, 12, 4, 0, 99, 1, 4, False, (), ())),
     "a batch of an unasked plan": WIRE.encode(m.Batch(1, 9, 3, 0, 12, 4, 0, 1, 1, 4, False, (), ())),

@@ -20,7 +20,7 @@ def segment(number: int = 1, slots: int = 5) -> Segment:
 
 
 def client(cursor: Cursor = START, prefetch: int = 3) -> ClientSession:
-    return ClientSession(3, b"token", SHAPE, prefetch, segment(slots=prefetch + 2), cursor)
+    return ClientSession(3, SHAPE, prefetch, segment(slots=prefetch + 2), cursor)
 
 
 def batch(k: int, slot: int, *, plan: int = 1, generation: int = 1, start: Cursor = START, number: int = 1) -> Batch:
@@ -348,7 +348,7 @@ def test_a_segment_out_of_order_or_of_another_size_is_a_protocol_error(bad: Segm
 
 def test_a_segment_too_small_for_the_prefetch_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="too small for prefetch = 9"):
-        ClientSession(3, b"", SHAPE, 9, segment(), START)
+        ClientSession(3, SHAPE, 9, segment(), START)
 
 
 def test_a_late_descriptor_is_not_kept_for_a_number_that_the_daemon_would_not_keep_it_for() -> None:

@@ -99,8 +99,8 @@ class House:
         first = segment(1, prefetch + 2)
         self.segments[session, 1] = first
         self.inbox[session] = deque()
-        self.clients[session] = ClientSession(session, b"token", shape, prefetch, first, cursor)
-        self.step(Attach(session, stream, shape, 7, prefetch, b"token", first))
+        self.clients[session] = ClientSession(session, shape, prefetch, first, cursor)
+        self.step(Attach(session, stream, shape, 7, prefetch, first))
         if tell:
             self.tell(session)
         return self.clients[session]

@@ -147,12 +147,14 @@ class Mail:
         self.welcome = line.welcome
         self.context = zmq.Context()
         self.dealer = self.context.socket(zmq.DEALER)
+        self.dealer.plain_username = b"%d" % line.welcome.session
+        self.dealer.plain_password = line.welcome.token
         self.dealer.connect(f"ipc://{daemon.socket}.zmq")
         self.seq = 0
 
     def tell(self, **changes: Any) -> None:
         self.seq += 1
-        told = Progress(self.welcome.session, self.welcome.token, self.seq, 1, 0, 0, 0, 0, 0, False, False, False, ())
+        told = Progress(self.welcome.session, self.seq, 1, 0, 0, 0, 0, 0, False, False, False, ())
         self.dealer.send(WIRE.encode(replace(told, **changes)))
 
     def get(self, kind: type[Any]) -> Any:

@@ -102,9 +102,8 @@ class Daemon:
         session = self.world.number()
         self.clients[session] = trainer
         segment = self._reserve(session, trainer, trainer.prefetch + 2, trainer.tail_row_bytes, trainer.body_bytes)
-        token = session.to_bytes(16, "big")
-        self.tell(e.Attach(session, trainer.samples.name, trainer.shape, trainer.seed, trainer.prefetch, token, segment))
-        trainer.control.send(trainer.welcome, self, session, token, segment)
+        self.tell(e.Attach(session, trainer.samples.name, trainer.shape, trainer.seed, trainer.prefetch, segment))
+        trainer.control.send(trainer.welcome, self, session, segment)
 
     def left(self, session: int) -> None:
         """The client's control socket is at its end."""

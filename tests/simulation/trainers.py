@@ -75,14 +75,14 @@ class Trainer:
         self._daemon = daemon
         daemon.admit(self)
 
-    def welcome(self, daemon: Daemon, session: int, token: bytes, segment: Segment) -> None:
+    def welcome(self, daemon: Daemon, session: int, segment: Segment) -> None:
         if daemon is not self._daemon:
             return
         if not self.alive:
             daemon.left(session)
             return
         self._number = session
-        self.session = ClientSession(session, token, self.shape, self.prefetch, segment, self.cursor)
+        self.session = ClientSession(session, self.shape, self.prefetch, segment, self.cursor)
         self.say()
         self._waiting = False
         self.turn()
@@ -279,12 +279,12 @@ class Trainer:
 class Madman(Trainer):
     """A client of its own kind: its messages are well formed and mean nothing. Whatever becomes of it, nobody else suffers."""
 
-    def welcome(self, daemon: Daemon, session: int, token: bytes, segment: Segment) -> None:
+    def welcome(self, daemon: Daemon, session: int, segment: Segment) -> None:
         if not self.alive:
             daemon.left(session)
         elif daemon is self._daemon:
             self._number = session
-            self._rave(daemon, token, segment, 1)
+            self._rave(daemon, segment, 1)
 
     def turn(self) -> None:
         pass
@@ -302,7 +302,7 @@ class Madman(Trainer):
         if self._daemon is not None and self._number:
             self._daemon.left(self._number)
 
-    def _rave(self, daemon: Daemon, token: bytes, segment: Segment, seq: int) -> None:
+    def _rave(self, daemon: Daemon, segment: Segment, seq: int) -> None:
         if not self.alive or daemon is not self._daemon:
             return
         chance = self.world.chance
@@ -317,8 +317,7 @@ class Madman(Trainer):
             tuple(number(1) for _ in range(slots)),
         )
         progress = Progress(
-            chance.choice([self._number, self._number, self._number, number(self._number)]),
-            chance.choice([token, token, token, token, b"", b"x" * 16]),
+            self._number,  # the daemon's socket lets no other pass
             chance.choice([seq, seq, number(seq)]),
             number(1),
             number(1),
@@ -333,4 +332,4 @@ class Madman(Trainer):
             chance.random() < 0.5,
         )
         self.world.network.send(self.world.hear, progress)
-        self.world.after(chance.uniform(0, 1), self._rave, daemon, token, segment, seq + 1)
+        self.world.after(chance.uniform(0, 1), self._rave, daemon, segment, seq + 1)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import socket
 import struct
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +59,9 @@ class Liar:
         self.dealer = self.context.socket(zmq.DEALER)
         self.dealer.linger = 0
         self.dealer.sndtimeo = 20_000
+        if isinstance(self.answer, Welcome):
+            self.dealer.plain_username = b"%d" % self.answer.session
+            self.dealer.plain_password = self.answer.token
         self.dealer.connect(f"ipc://{site.socket}.zmq")
         self.seq = 0
 
@@ -63,7 +70,6 @@ class Liar:
         self.seq += 1
         said = {
             "session": self.answer.session,
-            "token": self.answer.token,
             "seq": self.seq,
             "plan": 1,
             "epoch": 0,
@@ -147,7 +153,7 @@ def test_a_client_cannot_speak_for_another_session(site: Site, undisturbed: str)
             liar.say(session=victim, seq=1 << 40, plan=1 << 40, position=8 * (i % 10), released=(Released(1, slots, slots),))
         liar.heard()
         went_on(site, loader, got, undisturbed)
-    assert site.text().count("a wrong token") == 1
+    assert site.text().count(f"it speaks for session {victim}") == 1
 
 
 def test_a_client_that_never_reads_its_messages_costs_no_memory(site: Site, undisturbed: str) -> None:
@@ -269,22 +275,82 @@ def test_thousands_of_connections_leave_no_trace(site: Site, undisturbed: str, s
     assert len(site.loader()) == 13
 
 
-def test_garbage_from_ever_new_peers_is_logged_once(site: Site, undisturbed: str) -> None:
+FLOOD = """
+import os, select, socket, sys
+while not select.select([sys.stdin], [], [], 0)[0]:  # until its parent closes the other end
+    with socket.socket(socket.AF_UNIX) as raw:
+        try:
+            raw.connect(sys.argv[1])
+            raw.send(os.urandom(200))
+        except OSError:
+            pass
+"""
+FLOOD_S = float(os.environ.get("LOADERD_FLOOD_S", "4"))
+CALM = 200 << 20, 200  # bytes and descriptors of a daemon that is being flooded
+
+
+def ticks(pid: int) -> int:
+    """Processor time of a process so far."""
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_that_send_random_bytes_without_end_change_nothing(site: Site, undisturbed: str, count: int) -> None:
+    """LOADERD_FLOOD_S makes it longer, by hand."""
     loader = site.write().serve().loader()
     got = take(loader)
-    lines = len(site.text().splitlines())
-    context = zmq.Context()
+    site.settled()
+    fds = fd_count(site.pid)
+    words = [sys.executable, "-c", FLOOD, f"{site.socket}.zmq"]
+    floods = [subprocess.Popen(words, stdin=subprocess.PIPE) for _ in range(count)]
+    batches, most = got, [0, 0]
     try:
-        for _ in range(60):
-            dealer = context.socket(zmq.DEALER)
-            dealer.linger = 2000
-            dealer.connect(f"ipc://{site.socket}.zmq")
-            dealer.send(os.urandom(100))
-            dealer.close()
+        end = time.monotonic() + FLOOD_S
+        while time.monotonic() < end:
+            batches = take(loader)
+            assert batches, "the stream has stopped"
+            loader.set_epoch(1)
+            most = [max(most[0], rss(site.pid)), max(most[1], fd_count(site.pid))]
+            with contextlib.closing(site.loader()) as late:
+                assert len(late) == 13
+            select.select([], [], [], 0.02)
     finally:
-        context.term()
-    until("all of it to be seen", lambda: site.status()["garbage"] == 60)
+        for flood in floods:
+            assert flood.stdin is not None
+            flood.stdin.close()
+            flood.wait(60)
+    print(f"{count} processes for {FLOOD_S:.0f} s: {most[0] >> 20} MiB, {most[1]} descriptors")
+    assert digest(got + batches) == undisturbed
+    assert most[0] < CALM[0], f"{most[0] >> 20} MiB"
+    assert most[1] < CALM[1], f"{most[1]} descriptors"
+    until("the connections to be gone", lambda: fd_count(site.pid) <= fds)
+
+    def rests() -> bool:
+        before = ticks(site.pid)
+        select.select([], [], [], 0.5)
+        return ticks(site.pid) - before <= 2
+
+    until("the daemon to rest", rests)
+    assert site.process.poll() is None
+
+
+def test_a_wrong_token_from_ever_new_peers_is_logged_once(site: Site, undisturbed: str) -> None:
+    loader = site.write().serve().loader()
+    got = take(loader)
+    victim = site.status()["sessions"][0]["session"]
+    lines = len(site.text().splitlines())
+    with zmq.Context() as context:
+        for _ in range(60):
+            with context.socket(zmq.DEALER) as dealer:
+                dealer.linger = 0
+                dealer.plain_username, dealer.plain_password = b"%d" % victim, os.urandom(16)
+                with dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH) as monitor:
+                    dealer.connect(f"ipc://{site.socket}.zmq")
+                    assert monitor.poll(20_000)
+                    dealer.disable_monitor()
+    until("all of them to be seen", lambda: site.status()["garbage"] == 60)
     went_on(site, loader, got, undisturbed)
+    assert site.text().count("a wrong token") == 1
     assert len(site.text().splitlines()) - lines <= QUIET_LINES, site.text()
 
 
