@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
+
 
 def _userns() -> str:
     """Why a process here cannot have namespaces of its own (user, mount, PID, IPC, network, UTS), or ""."""
@@ -23,7 +25,7 @@ def _userns() -> str:
         done = subprocess.run(
             ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--ipc", "--net", "--uts", "--fork", "true"],
             capture_output=True,
-            timeout=20,
+            timeout=DEADLINE_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"no user namespaces: {error}"
@@ -56,7 +58,18 @@ LACKS: dict[str, str] = {}
 RUN_FOLDER = pytest.StashKey[str]()
 # Folders whose tests start processes and open sockets: each is followed by a search for leftovers.
 GUARDED = ("system", "worker", "drivers", "freezes", "storm")
+LONGEST_FOLDER = 24  # bytes; tests add up to 80 to it
 SKIPPED: list[tuple[str, str]] = []
+
+
+def _short_folder(wanted: str) -> str:
+    """The folder for temporary files, or where its name leaves no room for a socket's path (107 bytes) another."""
+    if len(os.fsencode(wanted)) <= LONGEST_FOLDER:
+        return wanted
+    for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    raise pytest.UsageError(f"TMPDIR={wanted!r} is too long for sockets below it, and /tmp, /var/tmp and /dev/shm can't be written")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"needs(facility): skipped where the machine lacks it; one of {', '.join(FACILITIES)}")
     # Everything of the tests lies in a folder of their own, so that two runs on a machine see nothing of each other: default sockets,
     # and what tests write, under names short enough for a socket's path.
-    config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="tests-")
+    config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="tests-", dir=_short_folder(tempfile.gettempdir()))
     os.environ["XDG_RUNTIME_DIR"] = config.stash[RUN_FOLDER]
     if not config.option.basetemp or hasattr(config, "workerinput"):
         config.option.basetemp = Path(config.stash[RUN_FOLDER]) / "t"
@@ -162,7 +175,7 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     leaks = Leaks()
     yield
-    end = time.monotonic() + 10
+    end = time.monotonic() + DEADLINE_S
     while left := leaks.found():
         gc.collect()
         if time.monotonic() > end:

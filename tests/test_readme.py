@@ -13,6 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
+from deadlines import DEADLINE_S
+
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
 
@@ -25,7 +27,7 @@ def block(language: str, what: str) -> str:
 
 
 def loaderd(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "loaderd", *args], cwd=folder, capture_output=True, text=True, timeout=100)
+    return subprocess.run([sys.executable, "-m", "loaderd", *args], cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 def commands() -> list[list[str]]:

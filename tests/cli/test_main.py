@@ -13,6 +13,7 @@ import pytest
 
 import loaderd
 from cli.place import Place
+from deadlines import DEADLINE_S
 from loaderd.__main__ import main
 from loaderd.cli.arguments import parser
 
@@ -20,13 +21,15 @@ ROOT = Path(loaderd.__file__).parents[1]
 
 
 def test_the_version_is_printed() -> None:
-    done = subprocess.run([sys.executable, "-m", "loaderd", "--version"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", "loaderd", "--version"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout) == (0, f"loaderd {loaderd.__version__}\n")
 
 
 def test_a_full_disk_behind_the_output_is_told_in_one_line() -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "loaderd", "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-m", "loaderd", "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S
+        )
     assert done.returncode == 4
     assert "No space left on device" in done.stderr
     assert "fault of loaderd" not in done.stderr
@@ -35,7 +38,7 @@ def test_a_full_disk_behind_the_output_is_told_in_one_line() -> None:
 
 def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
     code = "import sys; from loaderd.__main__ import main\ntry: main(['--version'])\nexcept SystemExit: pass\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert not {"numpy", "zmq", "msgpack", "lmdb", "cv2", "PIL", "torch"} & set(done.stdout.split())
 
 
@@ -115,12 +118,12 @@ def thin(tmp_path: Path) -> list[str]:
 
 def test_a_thin_install_imports_the_client_and_nothing_of_the_daemon(thin: list[str]) -> None:
     code = "import loaderd_client, sys; loaderd_client.Loader; print([m for m in ('torch', 'lmdb', 'cv2', 'PIL', 'loaderd') if m in sys.modules])"
-    done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 @pytest.mark.parametrize("command", [["serve", "x.toml"], ["check", "x.toml"], ["inspect", "x"], ["pack", "imagefolder", "a", "b"]])
 def test_a_thin_install_says_which_extra_a_command_needs(thin: list[str], command: list[str]) -> None:
     code = f"import sys; from loaderd.__main__ import main; sys.exit(main({command!r}))"
-    done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr) == (3, "loaderd: lmdb is not installed: pip install 'loaderd[daemon]'\n")

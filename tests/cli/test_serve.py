@@ -91,5 +91,5 @@ def test_the_daemon_is_made_of_modules_that_need_no_numpy() -> None:
     """Which takes longer to import than all that it does need, and more memory."""
     modules = "loaderd.cli.serve, loaderd.config, loaderd.daemon, loaderd.engines.local"
     code = f"import sys, {modules}\nprint(*{{'numpy', 'torch', 'cv2', 'lmdb'}} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert done.stdout.split() == []

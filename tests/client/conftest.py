@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from client.fake_daemon import FakeDaemon, until
+from client.fake_daemon import FakeDaemon
+from deadlines import DEADLINE_S, until
 from loaderd_client import Loader
 
 
@@ -47,7 +48,7 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Loader]]:
     made: list[Loader] = []
 
     def make(**kwargs: Any) -> Loader:
-        options: dict[str, Any] = {"stream": "train", "output": "numpy", "reconnect_s": 10, "timeout_s": 20, **kwargs}
+        options: dict[str, Any] = {"stream": "train", "output": "numpy", "reconnect_s": DEADLINE_S, "timeout_s": DEADLINE_S, **kwargs}
         made.append(Loader(str(tmp_path / "d.sock"), **options))
         return made[-1]
 

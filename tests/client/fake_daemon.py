@@ -10,8 +10,7 @@ import os
 import select
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import msgpack
 import numpy as np
 import zmq
 
+from deadlines import DEADLINE_S, until
 from loaderd_wire import messages as m
 from loaderd_wire.codec import WIRE, frame, unframe
 from loaderd_wire.errors import BadSample
@@ -33,14 +33,6 @@ X = FieldSpec("x", "|u1", (64, 512))  # 32 KiB a row: a batch of three rows or m
 Y = FieldSpec("y", "<i8", ())
 T = FieldSpec("t", "", (), "text")
 PICTURE = FieldSpec("image", "|u1", (64, 170, 3), image=True)
-
-
-def until(what: str, condition: Callable[[], Any], deadline_s: float = 20.0) -> Any:
-    end = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {deadline_s:.0f} s for: {what}"
-        select.select([], [], [], 0.005)
-    return value
 
 
 @dataclass
@@ -117,7 +109,7 @@ class FakeDaemon:
     def __exit__(self, *_: object) -> None:
         self._stop = True
         self.wake()
-        self._thread.join(20)
+        self._thread.join(DEADLINE_S)
         os.close(self._wake_r)
         os.close(self._wake_w)
         if self.error is not None:

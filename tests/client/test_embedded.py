@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from client.fake_daemon import checked, seen, until
+from deadlines import DEADLINE_S
 from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailed
 from loaderd_wire.paths import LOG_BEGINS
 
@@ -37,7 +38,7 @@ with open({starts!r}, "a") as starts:
 from pathlib import Path
 with FakeDaemon(Path({folder!r})) as daemon:
     say("ready\\n")
-    until("its last user's end", lambda: daemon.welcomed and not daemon.sessions, 60)
+    until("its last user's end", lambda: daemon.welcomed and not daemon.sessions)
 """
 
 
@@ -94,7 +95,7 @@ def test_eight_at_once_start_one(config: Path, program: Callable[[str], None], t
         assert [rank.stdout.readline() for rank in ranks if rank.stdout] == ["13\n"] * 8
     finally:
         for rank in ranks:
-            rank.communicate("\n", timeout=30)
+            rank.communicate("\n", timeout=DEADLINE_S)
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
@@ -153,7 +154,7 @@ def test_a_start_that_takes_too_long_is_told_and_raised(
     with pytest.raises(StallError, match=r"d\.sock\.log"):
         len(Loader(config, "train", output="numpy", timeout_s=1.5, stall_warning_s=0.5))
     assert "embedded daemon starts" in caplog.text
-    os.kill(int((tmp_path / "pid").read_text()), 9)
+    os.kill(int(until("its pid", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())), 9)
 
 
 def test_a_daemon_has_a_session_of_its_own_no_stdin_and_is_nobodys_child(config: Path, program: Callable[[str], None]) -> None:
@@ -182,7 +183,7 @@ def test_an_error_of_a_daemon_that_serves_quotes_its_log(
     program(SERVES)
     with (
         Loader(config, "train", output="numpy") as starter,
-        Loader(config, "train", output="numpy", prefetch=1, timeout_s=1) as loader,
+        Loader(config, "train", output="numpy", prefetch=1, timeout_s=5) as loader,
     ):
         assert len(starter) == 13
         batches = iter(loader)

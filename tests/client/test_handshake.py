@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd_client import DaemonGone, Refused
 from loaderd_client.handshake import Handshake
 from loaderd_client.source import Source
@@ -27,7 +28,7 @@ def path(tmp_path: Path) -> str:
 def listener() -> Iterator[socket.socket]:
     """Not bound to any path yet."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        made.settimeout(10)
+        made.settimeout(DEADLINE_S)
         yield made
 
 
@@ -39,7 +40,7 @@ def refuse(listener: socket.socket) -> None:
     """Take the hello that has come, or must come now, and answer it."""
     peer, _ = listener.accept()
     with peer:
-        peer.settimeout(10)
+        peer.settimeout(DEADLINE_S)
         buffer = bytearray()
         while (hello := unframe(buffer)) is None:
             buffer += peer.recv(1 << 16)

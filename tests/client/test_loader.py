@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from client.fake_daemon import PICTURE, FakeDaemon, X, Y, checked, epoch_indices, seen, until
+from deadlines import DEADLINE_S
 from loaderd_client import ConfigError, DaemonGone, Loader, LoaderdError
 
 Fake = Callable[..., FakeDaemon]
@@ -38,7 +39,7 @@ def trainer(code: str, *, env: dict[str, str] | None = None) -> subprocess.Popen
 
 def finished(process: subprocess.Popen[str]) -> tuple[str, str]:
     try:
-        return process.communicate(timeout=60)
+        return process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
         process.wait()
@@ -401,7 +402,7 @@ def test_a_daemon_that_comes_late_is_found(fake: Fake, load: Load) -> None:
     thread = threading.Thread(target=lambda: result.append(len(loader)))
     thread.start()
     fake()
-    thread.join(20)
+    thread.join(DEADLINE_S)
     assert result == [13]
 
 
@@ -686,5 +687,5 @@ def test_eight_threads_pull_every_batch_once(fake: Fake, load: Load) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(DEADLINE_S)
     assert sorted(i for rows in got for i in rows) == sorted(epoch_indices(0, daemon.rules))

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd_client import ConfigError
 from loaderd_client.ranks import Rank, settle, still
 
@@ -63,7 +64,7 @@ dist.destroy_process_group()
 
 
 def test_a_process_group_that_says_otherwise_later_is_refused() -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", GROUP], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", GROUP], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.stdout == "refused\n", done.stderr
 
 

@@ -12,6 +12,7 @@ import lmdb
 import pytest
 
 from data.material import write
+from deadlines import DEADLINE_S
 from loaderd.data.faults import SourceError
 from loaderd.data.lmdb_store import WriteFault, Writer, _mount_type, is_sound, on_network, open_store, show_key
 
@@ -209,7 +210,7 @@ def test_what_changed_is_told_with_path_old_and_new(tmp_path: Path) -> None:
         "import lmdb, sys; env = lmdb.open(sys.argv[1], subdir=False, lock=False, map_size=1 << 28); "
         "txn = env.begin(write=True); txn.put(b'new', b'v'); txn.commit(); env.close()"
     )
-    subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=DEADLINE_S)
     text = store.changed()
     assert str(path) in text
     assert "last_txnid 1 -> 2" in text

@@ -7,6 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd.data.ops import MAKERS
 from loaderd.data.ops_table import OPS, REQUIRED, expects, fits, problems, resolved, schema
 
@@ -97,4 +98,4 @@ def test_the_table_needs_no_image_library() -> None:
     code = (
         "import sys, loaderd.data.ops_table; sys.exit(any(name in sys.modules for name in ('cv2', 'PIL', 'simplejpeg', 'numpy', 'lmdb')))"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=DEADLINE_S).returncode == 0

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from data.material import QUARTER_ROWS, by_pillow, coded, op, picture, sampled, silent
+from deadlines import DEADLINE_S
 from loaderd.data import own, pack, packers, restart, transcode
 from loaderd.data.faults import SourceError
 from loaderd.data.images import decode
@@ -154,7 +155,7 @@ def killed(source: Path, target: Path, at: int) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         process.send_signal(signal.SIGKILL)
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(DEADLINE_S) == -signal.SIGKILL
 
 
 def test_a_pack_killed_with_9_goes_on_where_it_was_and_ends_the_same(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_a_full_disk_is_one_clear_error_and_the_same_command_goes_on_later(tmp_p
     for at in range(40):
         Image.fromarray(np.random.default_rng(at).integers(0, 256, (64, 64, 3), np.uint8)).save(source / f"{at:02d}.png")
     done = subprocess.run(
-        [sys.executable, "-c", FULL, str(source), str(tmp_path / "db")], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", FULL, str(source), str(tmp_path / "db")], capture_output=True, text=True, timeout=DEADLINE_S, check=True
     )
     assert done.stderr == ""
     assert "no room left on the disk" in done.stdout
@@ -373,7 +374,7 @@ def test_memory_does_not_grow_with_the_number_of_files(tmp_path: Path) -> None:
             for at in range(200):
                 os.close(os.open(tmp_path / f"s{folders}" / f"{folder:03d}" / f"{at:04d}.jpg", os.O_CREAT | os.O_WRONLY))
         args = [sys.executable, "-c", code, str(tmp_path / f"s{folders}"), str(tmp_path), str(folders * 200)]
-        peaks.append(int(subprocess.run(args, capture_output=True, text=True, timeout=100, check=True).stdout))
+        peaks.append(int(subprocess.run(args, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout))
     assert peaks[1] < peaks[0] + 100_000
 
 

@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from deadlines import DEADLINE_S
 from loaderd.config import Config, parse
 from loaderd.kinds import SIZE, UNITS
 
@@ -59,7 +60,7 @@ def test_a_misspelt_field_does_not_fit_the_schema() -> None:
 
 def test_the_dockerfile_passes_hadolint() -> None:
     hadolint = Path(sysconfig.get_path("scripts")) / "hadolint"
-    done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd.config import tomllib
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ def test_a_planted_import_breaks_its_contract(copy: Path, file: str, line: str, 
         env={**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'client'}", "COLUMNS": "200"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{contract} BROKEN" in done.stdout
@@ -81,7 +82,7 @@ def test_a_wheel_holds_every_module_and_nothing_else(copy: Path) -> None:
         "out",
         ".",
     ]
-    subprocess.run(command, cwd=copy, check=True, timeout=100)
+    subprocess.run(command, cwd=copy, check=True, timeout=DEADLINE_S)
     (wheel,) = (copy / "out").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name and not name.endswith(".so")}
@@ -91,7 +92,9 @@ def test_a_wheel_holds_every_module_and_nothing_else(copy: Path) -> None:
 
 
 def test_nothing_lies_at_the_top_level_but_what_belongs_there() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    ).stdout.splitlines()
     top = {name.split("/")[0] for name in listed if not name.startswith(".")}
     assert top == {"loaderd", "client", "tests", "deploy", "README.md", "pyproject.toml", "Makefile", "LICENSE", "CHANGELOG.md"}
 
@@ -112,7 +115,7 @@ def imported(file: Path) -> set[str]:
 
 def test_the_demo_installs_what_it_imports_and_no_tool_for_developers(tmp_path: Path) -> None:
     command = ["make", "--dry-run", "--no-print-directory", f"VENV={tmp_path}", "demo"]
-    commands = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    commands = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout.splitlines()
     (setup,) = [line for line in commands if ".ci/venv" in line]
     extras = setup.split(".ci/venv")[1].split()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd.drivers.loop import Loop
-
-DEADLINE_S = 20.0
 
 
 @pytest.fixture

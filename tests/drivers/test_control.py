@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import DEADLINE_S
 from drivers.conftest import Lines
 from loaderd.drivers import control as module
 from loaderd.drivers.control import MAX_SILENT, Control, Peer
@@ -48,7 +49,7 @@ class House:
     def connect(self) -> socket.socket:
         made = socket.socket(socket.AF_UNIX)
         self.sockets.append(made)
-        made.settimeout(10)
+        made.settimeout(DEADLINE_S)
         made.connect(self.path)
         return made
 

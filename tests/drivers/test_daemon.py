@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import zmq
 
+from deadlines import DEADLINE_S
 from drivers import served
 from drivers.served import SAMPLES, SPECS
 from loaderd.drivers.lockfile import LockFile
@@ -25,7 +26,6 @@ from loaderd_wire.messages import PROTOCOL, Ask, Batch, Bye, Failure, Hello, Pro
 from loaderd_wire.slots import slot_layout
 from system.site import until
 
-DEADLINE_S = 20.0
 HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
 
 

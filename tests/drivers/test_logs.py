@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd.drivers import logs
 from loaderd.drivers.logs import FileSink, Log, PipeSink, Quarantine, stderr_sink
 from loaderd.drivers.loop import Loop
@@ -123,7 +124,7 @@ def test_a_file_that_hangs_blocks_nobody_and_drops_are_counted(until: Until, tmp
     path = tmp_path / "log"
 
     def slow_open() -> int:
-        gate.wait(20)
+        gate.wait(DEADLINE_S)
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     sink = FileSink(slow_open)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd.drivers import metrics as module
 from loaderd.drivers import systemd
 from loaderd.drivers.loop import Loop
@@ -24,7 +25,7 @@ def metrics(loop: Loop) -> Iterator[Metrics]:
 
 
 def ask(metrics: Metrics, request: bytes) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", metrics.port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", metrics.port), timeout=DEADLINE_S)
     client.sendall(request)
     client.setblocking(False)
     return client

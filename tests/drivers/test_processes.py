@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from deadlines import DEADLINE_S
+
 NICED = """
 import os, subprocess, sys
 from pathlib import Path
@@ -20,5 +22,5 @@ with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, 
 
 
 def test_a_session_begun_by_a_niced_process_is_no_less_nice() -> None:
-    done = subprocess.run([sys.executable, "-c", NICED], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", NICED], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert done.stdout.strip() == "True"

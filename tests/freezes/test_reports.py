@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deadlines import DEADLINE_S
 from freezes.users import bring, pull, status_of, trainer
 from loaderd_client import SampleError
 from system.site import Site, indices, plain, take, until
@@ -58,7 +59,7 @@ class taken_in_thread:
         return self.got
 
     def __exit__(self, *_: object) -> None:
-        self.thread.join(60)
+        self.thread.join(DEADLINE_S)
         assert not self.thread.is_alive()
 
 
@@ -111,7 +112,7 @@ def fill_readers(database: Path) -> None:
         "        txn = env.begin(); txn.get(b'x'); os._exit(0)\n"
         "    os.wait()\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE_S)
 
 
 def test_d10_a_stream_of_nothing_but_bad_samples_ends_and_says_so(site: Site) -> None:
@@ -135,7 +136,7 @@ def test_d10_a_stream_of_nothing_but_bad_samples_ends_and_says_so(site: Site) ->
     site.config.write_text(site.config.read_text().replace('"skip"', '"replace"'))
     (site.folder / "served").unlink()
     site.process.terminate()
-    site.process.wait(30)
+    site.process.wait(DEADLINE_S)
     site.serve()
     (site.folder / "served").touch()
     with pytest.raises(SampleError, match="garbage"):
@@ -179,7 +180,7 @@ def test_e4_two_ranks_that_meet_in_an_all_reduce_each_step_both_come_to_the_end(
     """
     env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     with trainer(code, "0", env=env) as one, trainer(code, "1", env=env) as other:
-        said = [rank.communicate(timeout=100) for rank in (one, other)]
+        said = [rank.communicate(timeout=DEADLINE_S) for rank in (one, other)]
     assert [out.split() for out, _ in said] == [["True", str(1003 - bad), str(bad)]] * 2, said
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from freezes.users import bring, status_of, trainer
 from system.site import Site, alive, children, digest, plain, pulls, take, until
 
@@ -47,7 +48,7 @@ def test_b4_two_hundred_held_batches_need_no_descriptor_each(site: Site) -> None
     print(len(held), len(counts), all((b["x"] == x).all() for b, x in held))
     """
     with trainer(code) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=DEADLINE_S)
     assert out.split() == ["200", "1", "True"], err
 
 
@@ -74,7 +75,7 @@ def test_b6_b7_killed_daemons_and_trainers_leave_no_shared_memory_and_disturb_no
                 family = [*site.workers(), site.template()]
                 site.kill()
                 one.kill()
-                _, err = one.communicate(timeout=30)
+                _, err = one.communicate(timeout=DEADLINE_S)
             assert "resource_tracker" not in err
             until("its processes gone", lambda family=family: not any(map(alive, family)))
             files.add(frozenset(p.name for p in site.folder.iterdir() if p.name.startswith("d.sock")))
@@ -102,7 +103,7 @@ def test_h1_k2_a_trainer_whose_daemon_is_dead_ends_when_its_script_does(site: Si
         assert process.stdout.readline() == "ready\n"
         assert int(status_of(process.pid)["Threads"]) < 20
         site.kill()
-        _, err = process.communicate("\n", timeout=30)
+        _, err = process.communicate("\n", timeout=DEADLINE_S)
     assert process.returncode == {"sys.exit(3)": 3, "raise RuntimeError('user')": 1}.get(end, 0), err
 
 
@@ -153,7 +154,7 @@ def test_i2_after_ctrl_c_a_trainer_may_take_more_batches_and_save(site: Site) ->
     with trainer(code) as process:
         assert process.stdout.readline() == "step\n"
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, err
     assert "more 1 {" in out
     assert len(err.splitlines()) < 10
@@ -182,7 +183,7 @@ def test_i3_a_term_to_everybody_drains_and_the_leased_batches_stay(site: Site) -
     before = digest([plain(held)])
     for pid in (*site.workers(), site.template(), site.pid):
         os.kill(pid, signal.SIGTERM)
-    assert site.process.wait(30) == 0
+    assert site.process.wait(DEADLINE_S) == 0
     assert digest([plain(held)]) == before
 
 
@@ -213,7 +214,7 @@ def test_j6_as_process_1_it_reaps_what_dies_and_obeys_term(site: Site) -> None:
         until("no zombie below it", lambda: not zombies(first))
     finally:
         os.kill(first, signal.SIGTERM)
-        site.process.wait(60)
+        site.process.wait(DEADLINE_S)
     assert site.process.returncode == 0
 
 

@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 
+from deadlines import DEADLINE_S
 from freezes.users import bring, pull, status_of, trainer
 from loaderd_client import SampleError, StreamFailed
 from system.site import Site, alive, children, digest, indices, plain, take, until
@@ -180,7 +181,7 @@ def test_s25_one_ctrl_c_ends_a_frozen_loader_and_leaves_nothing(site: Site) -> N
         family = [daemon, *descendants(daemon)]
         assert len(family) == 4
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == -signal.SIGINT
     assert out.split() == ["0", "1", "2"]
     assert err.strip().endswith("KeyboardInterrupt")
@@ -210,7 +211,7 @@ def test_s26_a_training_that_crashes_goes_on_at_the_next_batch_without_repeating
     """
     for _ in range(6):
         with trainer(code, stdin=subprocess.DEVNULL) as process:
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=DEADLINE_S)
         if process.returncode == 0:
             break
         assert process.returncode == -signal.SIGKILL, err

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import DEADLINE_S
 from freezes.users import bring
 from loaderd_client import StallError
 from system.site import Site, digest, plain, pulls, until
@@ -170,7 +171,7 @@ def in_thread(do: Callable[[], Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        thread.join(60)
+        thread.join(DEADLINE_S)
         assert not thread.is_alive()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deadlines import DEADLINE_S
 from freezes.users import bring, pull
 from system.site import Site, digest, indices, plain, take, until
 
@@ -121,7 +122,7 @@ def test_a_process_that_user_code_started_ends_with_its_worker(site: Site) -> No
     pid = int((site.folder / "pid").read_text())
     assert Path(f"/proc/{pid}").exists()
     site.process.terminate()
-    assert site.process.wait(30) == 0
+    assert site.process.wait(DEADLINE_S) == 0
     until("the program's end", lambda: not Path(f"/proc/{pid}").exists())
 
 
@@ -297,7 +298,7 @@ def test_e1_every_generator_draws_by_sample_whoever_makes_it(site: Site) -> None
     for name in ("numpy", "random", "torch", "rng"):
         assert len({float(x) for b in got for x in b[name].ravel()}) == 120
     site.process.terminate()
-    site.process.wait(30)
+    site.process.wait(DEADLINE_S)
     bring(site, module, workers=1, transform="mine:own", stream="shuffle = true").serve()
     loader = site.loader()
     assert digest(plain(b) for _ in range(2) for b in loader) == digest(got)

@@ -6,21 +6,18 @@ import hashlib
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from deadlines import DEADLINE_S, until
 from loaderd_client import Loader
-
-DEADLINE_S = 60.0
 
 # What a user would bring: a picture-like array, a label and a text, all a function of the index. FAULT is prepended per test.
 MODULE = """
@@ -80,16 +77,6 @@ call = "mine:augment"
 {more}
 """
 )
-
-
-def until(what: str, condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """The condition's first true value; fails, saying what was waited for, after the deadline."""
-    end = time.monotonic() + deadline_s
-    while not (value := condition()):
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {deadline_s:.0f} s for: {what}")
-        select.select([], [], [], 0.01)
-    return value
 
 
 def children(pid: int) -> list[int]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from data.material import coded, picture
+from deadlines import DEADLINE_S
 from loaderd.data import pack
 from loaderd.data.lmdb_store import Writer
 from loaderd.data.packers import pack_dataset, pack_imagefolder
@@ -92,7 +93,7 @@ def test_a_field_name_that_is_no_text_is_refused_at_the_start(site: Site) -> Non
     )
     site.serve(wait=False)
     assert site.process is not None
-    assert site.process.wait(60) == 3
+    assert site.process.wait(DEADLINE_S) == 3
     assert "is called '\\udcff', which is no Unicode text" in site.text()
 
 
@@ -110,7 +111,7 @@ def test_a_state_asked_for_by_a_signal_during_the_first_hello_makes_one_session(
         signal.signal(signal.SIGALRM, before)
     assert len(batches) == 13
     assert [state["position"] for state in states] == [0]
-    until("one session", lambda: len(site.status()["sessions"]) == 1, 10)
+    until("one session", lambda: len(site.status()["sessions"]) == 1)
 
 
 def test_a_link_to_itself_does_not_hide_the_images_beside_it(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ with LockFile(sys.argv[1]):
 
 
 def test_a_socket_is_locked_on_a_full_disk(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "d.sock")], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "d.sock")], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.stdout == "held\n", done.stderr
     assert list(tmp_path.iterdir()) == []
 

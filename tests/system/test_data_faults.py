@@ -9,6 +9,7 @@ import lmdb
 import numpy as np
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd_client import LoaderdError, StreamChanged
 from system.site import Site, digest, indices, plain, take, until
 
@@ -58,7 +59,7 @@ def test_a_truncated_database_is_refused_with_sizes(site: Site, cut: str) -> Non
     with file.open("r+b") as handle:
         handle.truncate(size)
     serve(site, wait=False)
-    assert site.process.wait(60) == 3
+    assert site.process.wait(DEADLINE_S) == 3
     assert "train.lmdb" in site.text()
     assert str(size) in site.text()
     assert "Traceback" not in site.text()
@@ -93,7 +94,7 @@ def foreign(db: Path) -> None:
 def test_a_database_that_cannot_be_read_is_named(site: Site, harm) -> None:
     harm(pack(site))
     serve(site, wait=False)
-    assert site.process.wait(60) == 3
+    assert site.process.wait(DEADLINE_S) == 3
     assert "train.lmdb" in site.text()
     assert "Traceback" not in site.text()
 
@@ -101,7 +102,7 @@ def test_a_database_that_cannot_be_read_is_named(site: Site, harm) -> None:
 def test_a_foreign_database_shows_how_to_read_it(site: Site) -> None:
     foreign(pack(site))
     serve(site, wait=False)
-    assert site.process.wait(60) == 3
+    assert site.process.wait(DEADLINE_S) == 3
     assert "image-000000000" in site.text()
     assert "def keys(" in site.text()
 

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from deadlines import DEADLINE_S
 from loaderd.core.order import Order
 from loaderd_client import DaemonGone, LoaderdError, Refused, SampleError, StallError, StreamChanged, StreamFailed
 from system.site import Site, alive, digest, indices, plain, pulls, take, until
@@ -178,7 +179,7 @@ def test_a_worker_that_leaks_is_replaced(site: Site, undisturbed: str) -> None:
 )
 def test_user_code_that_cannot_boot_ends_serve_with_its_traceback(site: Site, where: str, code: str) -> None:
     site.write(fault=code, pool='init = "mine:init"' if where == "init" else "").serve(wait=False)
-    assert site.process.wait(60) == 3
+    assert site.process.wait(DEADLINE_S) == 3
     assert "Traceback" in site.text()
     assert ("no scratch disk" in site.text()) == (where == "init")
 
@@ -352,7 +353,7 @@ def test_a_drained_daemon_leaves_with_0_and_its_leases_stay_valid(site: Site) ->
     held = next(batches)
     before = plain(held)
     assert site.cli("drain", str(site.socket)).returncode == 0
-    assert site.process.wait(10) == 0
+    assert site.process.wait(DEADLINE_S) == 0
     with pytest.raises(DaemonGone, match="drained"):
         take(batches)
     assert digest([plain(held)]) == digest([before])
@@ -366,7 +367,7 @@ def test_a_drained_daemon_with_a_successor_is_only_a_pause(site: Site, undisturb
             got.append(plain(batch))
             if len(got) == 9:
                 site.process.send_signal(signal.SIGTERM)
-                assert site.process.wait(15) == 0
+                assert site.process.wait(DEADLINE_S) == 0
                 site.serve()
     assert digest(got) == undisturbed
 

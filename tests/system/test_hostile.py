@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import zmq
 
+from deadlines import DEADLINE_S
 from loaderd_wire import codec
 from loaderd_wire.messages import PROTOCOL, Ask, Hello, Progress, Rejected, Released, Welcome
 from system.site import Site, alive, digest, plain, take, until
@@ -43,7 +44,7 @@ class Liar:
 
     def __init__(self, site: Site, **changes: Any) -> None:
         self.raw = socket.socket(socket.AF_UNIX)
-        self.raw.settimeout(20)
+        self.raw.settimeout(DEADLINE_S)
         self.raw.connect(str(site.socket))
         self.raw.sendall(codec.frame(Hello(**{**GREETING, **changes})))
         buffer = bytearray()
@@ -398,7 +399,7 @@ def test_a_daemon_short_of_descriptors_waits_for_some(site: Site, undisturbed: s
         for worker in workers:
             site.kill(worker)
         with socket.socket(socket.AF_UNIX) as late, contextlib.suppress(OSError):  # refused, or turned away
-            late.settimeout(20)
+            late.settimeout(DEADLINE_S)
             late.connect(str(site.socket))
             late.sendall(codec.frame(Hello(**GREETING)))
             late.recv(1)

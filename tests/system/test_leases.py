@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from client.holding import WAYS, content, cycle
+from deadlines import DEADLINE_S
 from system.site import Site, take
 
 BIG = "\ndef big(sample, rng):\n    return {'x': np.full((128, 1024), sample['y'], np.uint8), 'y': sample['y']}\n"  # 1 MB a batch: never copied
@@ -136,7 +137,7 @@ def test_an_interpreter_that_exits_with_leases_does_so_quietly(site: Site, end: 
         f"loader = Loader({str(site.socket)!r}, stream='train', prefetch={PREFETCH})\n"
         f"kept = [b for b, _ in zip(loader, range(3))]\n{end}\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == (1 if "raise" in end else 0)
     assert ("RuntimeError: user" in done.stderr) == ("raise" in end)
     assert "Exception ignored" not in done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from system.site import Site, children, until
 
 # Everything is imported before the uid changes: the other user may not be allowed to read this interpreter's files.
@@ -55,7 +56,7 @@ def open_site() -> Iterator[Site]:
 
 
 def train(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -79,7 +80,7 @@ def test_two_containers_with_one_shared_folder(site: Site, undisturbed: str, big
     finally:
         for pid in _below(site.pid):
             os.kill(pid, signal.SIGTERM)
-        site.process.wait(60)
+        site.process.wait(DEADLINE_S)
 
 
 def _below(pid: int) -> list[int]:

@@ -12,6 +12,7 @@ import msgpack
 import pytest
 import zmq
 
+from deadlines import DEADLINE_S
 from loaderd_wire import codec
 from loaderd_wire.messages import PROTOCOL, Hello, Progress, Rejected, Released
 from system.site import Site, digest, plain, take, until
@@ -19,7 +20,7 @@ from system.site import Site, digest, plain, take, until
 
 def connect(site: Site) -> socket.socket:
     raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    raw.settimeout(20)
+    raw.settimeout(DEADLINE_S)
     raw.connect(str(site.socket))
     return raw
 
@@ -149,7 +150,7 @@ def test_an_idle_daemon_with_an_idle_client_sleeps(site: Site) -> None:
                 waiting.recv(1)  # two seconds in which nobody asks for anything
         return sum(switches(p) for p in pids) - sum(before) <= 8
 
-    until("two quiet seconds", quiet, 30)
+    until("two quiet seconds", quiet)
 
 
 def rss(pid: int) -> int:
@@ -171,7 +172,7 @@ def test_memory_does_not_grow_with_the_dataset(site: Site) -> None:
         loader.close()
         assert len(repr(state)) < 3000
         site.process.terminate()
-        site.process.wait(30)
+        site.process.wait(DEADLINE_S)
     for small, large in zip(sizes[1_000], sizes[1_000_000_000], strict=False):
         assert large < small + (4 << 20)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import until
 from loaderd.core.events import Dumped
 from loaderd.core.jobs import Job, Stage, candidate_of, unstamp
 from loaderd.core.order import Order
@@ -307,10 +308,7 @@ def test_close_leaves_nothing_behind_in_the_middle_of_a_job(build: Build, tmp_pa
     pids = [pid, shop.pid(2), shop.pool.picture()["template"]["pid"]]
     shop.pool.close()
     assert not any(map(alive, pids))
-    end_s = time.monotonic() + 20
-    while commands(str(tmp_path / "wares.py")):
-        assert time.monotonic() < end_s, commands(str(tmp_path / "wares.py"))
-        os.sched_yield()
+    until("the end of what it started", lambda: not commands(str(tmp_path / "wares.py")))
 
 
 def test_close_does_not_wait_for_a_template_that_is_starting(build: Build) -> None:
@@ -343,10 +341,7 @@ def test_a_killed_daemon_takes_template_and_workers_with_it(build: Build, tmp_pa
     assert all(map(alive, pids))
     os.kill(daemon, signal.SIGKILL)
     os.waitpid(daemon, 0)
-    end_s = time.monotonic() + 20
-    while any(map(alive, pids)):
-        assert time.monotonic() < end_s, pids
-        os.sched_yield()
+    until("the end of them all", lambda: not any(map(alive, pids)))
 
 
 def test_a_closed_pool_takes_what_the_scheduler_still_wants(build: Build) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+from deadlines import DEADLINE_S
 from loaderd.engines.launch import launch
 
 
@@ -22,5 +23,5 @@ def test_a_template_that_was_taken_lives_on() -> None:
     assert taken.process.poll() is None
     with taken.socket:  # at the end of which it leaves by itself
         os.close(taken.dump)
-    taken.process.wait(30)
+    taken.process.wait(DEADLINE_S)
     os.close(taken.output)

@@ -5,20 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 
 import pytest
 
+from deadlines import DEADLINE_S, until
 from loaderd.drivers import processes
 from loaderd.engines.oom import OomWatch
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end_s
-        os.sched_yield()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +53,7 @@ def test_a_stopped_process_is_told_from_one_that_sleeps() -> None:
     child = subprocess.Popen(["sleep", "1000"])
     assert not processes.stopped(child.pid)
     child.send_signal(signal.SIGSTOP)
-    wait_for(lambda: processes.stopped(child.pid))
+    until("its stop", lambda: processes.stopped(child.pid))
     child.kill()
     child.wait()
     assert not processes.stopped(child.pid)
@@ -80,13 +72,13 @@ def test_a_group_is_killed_in_its_own_session_only() -> None:
     processes.kill_group(child.pid, child.pid + 1)
     assert child.poll() is None
     processes.kill_group(child.pid, child.pid)
-    assert child.wait(20) == -signal.SIGKILL
+    assert child.wait(DEADLINE_S) == -signal.SIGKILL
     processes.kill_group(child.pid, child.pid)  # nobody is there any longer
 
 
 def test_children_are_found_until_they_are_reaped() -> None:
     child = subprocess.Popen(["true"])
-    wait_for(lambda: child.pid in processes.children())
+    until("the child", lambda: child.pid in processes.children())
     child.wait()
     assert child.pid not in processes.children()
 
@@ -103,7 +95,7 @@ def test_only_a_child_of_ours_can_be_reaped() -> None:
         statuses.extend([status] if status is not None else [])
         return bool(statuses)
 
-    wait_for(reaped)
+    until("its end", reaped)
     assert os.waitstatus_to_exitcode(statuses[0]) == 5
 
 

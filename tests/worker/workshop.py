@@ -11,6 +11,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from deadlines import DEADLINE_S
 from loaderd.core.events import Event, Look, WorkerDied, WorkerDone, WorkerReady
 from loaderd.core.jobs import Done, Job, Kind
 from loaderd.data.plan import Step, StreamPlan
@@ -19,8 +20,6 @@ from loaderd.drivers.orders import OpenFault, StreamFacts
 from loaderd.engines.local import LocalPool
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
-
-DEADLINE_S = 60.0
 
 WARES = '''
 import ctypes, os, random, signal, subprocess, sys, threading, time

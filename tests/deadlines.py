@@ -1,0 +1,24 @@
+"""How long tests wait for what must happen: in one place, and generous, since a wait ends as soon as its condition holds.
+
+The machine that runs the tests may be ten times slower than the one that they were written on, or busy with something else. A deadline
+here is no claim about speed; it only keeps a broken product from holding up the tests for ever.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+DEADLINE_S = 100.0  # well below the limit of a whole test (`timeout` in pyproject.toml)
+
+
+def until(what: str, condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
+    """The condition's first true value; fails, saying what was waited for, after the deadline."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {deadline_s:.0f} s for: {what}")
+        select.select([], [], [], 0.01)
+    return value
