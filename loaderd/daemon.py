@@ -14,6 +14,7 @@ from typing import Any
 
 from loaderd import __version__, report
 from loaderd.admission import Stream, check_protocol
+from loaderd.classes import disagreement
 from loaderd.conductor import Conductor
 from loaderd.core.events import Drain, Event, Told
 from loaderd.core.scheduler import Scheduler, StreamRules
@@ -193,7 +194,10 @@ class Daemon:
             for text in found.warnings:
                 self._log("warning", f"stream {plan.name!r}: {text}")
         if not self._unopened:
-            if self._faults:
+            differ = disagreement({name: stream.facts.classes for name, stream in self._streams.items()})
+            if differ and not self._faults:
+                self._cannot_serve(differ)
+            elif self._faults:
                 self._cannot_serve(report.stream_faults(self._faults))
             else:
                 self._begin()

@@ -103,6 +103,11 @@ def _pack(made: argparse.ArgumentParser) -> None:
     made.add_argument("src", metavar="SRC", help="the folder, or pkg.module:Class")
     made.add_argument("db", metavar="DB", help="the database to write")
     made.add_argument("--args", type=_json_object, default={}, metavar="JSON", help="keyword arguments of the dataset's class")
+    names = made.add_mutually_exclusive_group()
+    names.add_argument(
+        "--classes-from", metavar="DB", help="imagefolder: give the labels that the folders of this name have in another database"
+    )
+    names.add_argument("--classes", metavar="FILE", help="imagefolder: names of the labels, a line each, the first is label 0")
     made.add_argument(
         "--random-access",
         action=argparse.BooleanOptionalAction,

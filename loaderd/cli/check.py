@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING
 
+from loaderd.classes import disagreement
 from loaderd.cli.failure import BROKEN_OFF, FAULTS, FINE, NO_START, USAGE, CommandError, need
 from loaderd.cli.progress import Progress
 from loaderd.cli.status import field, size
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from loaderd.drivers.orders import StreamFacts
     from loaderd_wire.errors import BadSample
     from loaderd_wire.messages import Segment
+
+Classes = dict[str, tuple[str, ...]]  # name of a stream -> names of its classes
 
 SAMPLES = 256
 PREFETCH = 4  # a Loader's default
@@ -41,12 +44,18 @@ def run(args: argparse.Namespace) -> int:
     from loaderd.cli.desk import chosen
 
     streams = [chosen(settings, args.stream)] if args.stream else settings.streams
+    classes: Classes = {}
     with _opened(args.bad) as bad:
         if args.all:
             from loaderd.cli import whole
 
-            return worst(whole.check(settings, plan, bad, anew=args.anew) for plan in streams)
-        return worst(_check(settings, plan, args.samples or SAMPLES, bad) for plan in streams)
+            code = worst(whole.check(settings, plan, bad, classes, anew=args.anew) for plan in streams)
+        else:
+            code = worst(_check(settings, plan, args.samples or SAMPLES, bad, classes) for plan in streams)
+    differ = disagreement(classes)
+    if differ:
+        print("DIFFERENT CLASSES: " + differ.replace("\n", "\n  "))
+    return max(code, FAULTS) if differ else code
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -66,9 +75,9 @@ def _opened(path: str | None) -> AbstractContextManager[IO[str] | None]:
         raise CommandError(f"--bad {path}: {error.strerror}", USAGE) from None
 
 
-def _check(settings: Config, plan: StreamPlan, samples: int, bad: IO[str] | None) -> int:
+def _check(settings: Config, plan: StreamPlan, samples: int, bad: IO[str] | None, classes: Classes) -> int:
     print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
-    findings = make_twice(settings, plan, samples)
+    findings = make_twice(settings, plan, samples, classes)
     if findings.facts is None:
         return NO_START
     for line in (*described(findings), *faults(findings)):
@@ -80,8 +89,8 @@ def _check(settings: Config, plan: StreamPlan, samples: int, bad: IO[str] | None
     return FINE if findings.fine else FAULTS
 
 
-def make_twice(settings: Config, plan: StreamPlan, samples: int) -> Findings:
-    """So many samples made twice; why there are no facts has been told."""
+def make_twice(settings: Config, plan: StreamPlan, samples: int, classes: Classes) -> Findings:
+    """So many samples made twice; why there are no facts has been told. The stream's class names go into `classes`."""
     from loaderd.cli import twice
 
     with Progress(f"samples of {plan.name}, twice") as progress:
@@ -94,6 +103,7 @@ def make_twice(settings: Config, plan: StreamPlan, samples: int) -> Findings:
     if findings.facts is None:
         sys.stderr.write(f"loaderd: {findings.end}\n")
     else:
+        classes[plan.name] = findings.facts.classes
         findings.refused = _refused(settings, plan, findings.facts, findings.of)
     return findings
 

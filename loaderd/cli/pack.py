@@ -18,8 +18,13 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"--args is for pack dataset; {args.kind} takes none", USAGE)
     if args.kind == "dataset" and args.random_access is not None:
         raise CommandError("--random-access is for pack imagefolder; what a dataset returns is stored as it comes", USAGE)
+    for option, given in (("--classes", args.classes), ("--classes-from", args.classes_from)):
+        if args.kind == "dataset" and given is not None:
+            raise CommandError(
+                f"{option} is for pack imagefolder; a dataset has its own names of classes, in an attribute `classes`", USAGE
+            )
     need("lmdb", "simplejpeg", "cv2", "PIL")
-    from loaderd.data import packers, transcode
+    from loaderd.data import classes, packers, transcode
     from loaderd.data.faults import SourceError
 
     with Progress("samples") as progress:
@@ -36,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
                 wanted = args.random_access is not False
                 if wanted and not transcode.can_rewrite():
                     progress.say(f"loaderd: JPEGs keep their bytes: {transcode.HELP}")
-                report = packers.pack_imagefolder(args.src, args.db, progress=progress, bad=bad, random_access=wanted)
+                names = classes.of_file(args.classes) if args.classes is not None else None
+                names = classes.of_database(args.classes_from) if args.classes_from is not None else names
+                report = packers.pack_imagefolder(args.src, args.db, progress=progress, bad=bad, random_access=wanted, classes=names)
             else:
                 sys.path.insert(0, os.getcwd())
                 report = packers.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)
@@ -59,10 +66,15 @@ def _tell(report) -> None:  # a PackReport; its type would cost the imports
     for note in report.notes:
         sys.stderr.write(f"loaderd: {note}\n")
     if report.bad_count:
-        sys.stderr.write(
-            f"loaderd: {report.bad_count:,} bad {'sample was' if report.bad_count == 1 else 'samples were'} left out{'; the first of them:' if report.resumed_at else ''}\n"
+        more = (
+            "; the first of them:"
+            if report.resumed_at
+            else f"; the first {SHOWN_BAD} are named above"
+            if report.bad_count > SHOWN_BAD
+            else ""
         )
+        sys.stderr.write(f"loaderd: {report.bad_count:,} bad {'sample was' if report.bad_count == 1 else 'samples were'} left out{more}\n")
         if report.resumed_at:  # an earlier run's were not seen in this one
             sys.stderr.write("".join(f"loaderd:   {name}: {reason}\n" for name, reason in report.bad[:SHOWN_BAD]))
-    classes = f", {len(report.classes)} classes" if report.classes else ""
+    classes = f", {len(report.classes)} {'class' if len(report.classes) == 1 else 'classes'}" if report.classes else ", no classes"
     print(f"{report.path}: {report.samples:,} samples{classes}, {size(report.bytes)}")

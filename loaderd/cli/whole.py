@@ -28,8 +28,8 @@ NAMED_PROBLEMS = 20
 NAMED = 1000  # bad samples that are listed; the first of them with what user code raised
 
 
-def check(settings: Config, plan: StreamPlan, bad: IO[str] | None, *, anew: bool) -> int:
-    """Returns the exit code. bad: where bad samples go as JSON lines."""
+def check(settings: Config, plan: StreamPlan, bad: IO[str] | None, classes: part.Classes, *, anew: bool) -> int:
+    """Returns the exit code. bad: where bad samples go as JSON lines. The stream's class names go into `classes`."""
     print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
     with Spool(folder_of(os.environ), settings.path, plan.name, anew=anew) as spool:
         verified = ""
@@ -41,7 +41,7 @@ def check(settings: Config, plan: StreamPlan, bad: IO[str] | None, *, anew: bool
                 return NO_START
             if not verified:
                 return FAULTS
-        findings = part.make_twice(settings, plan, part.SAMPLES)
+        findings = part.make_twice(settings, plan, part.SAMPLES, classes)
         if findings.facts is None:
             return NO_START
         print("\n".join(part.described(findings)), flush=True)

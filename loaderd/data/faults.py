@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import traceback as tb
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 IMPORTER = os.path.dirname(importlib.__file__) + os.sep
 MAX_MESSAGE = 2_000  # characters
 MAX_TRACEBACK = 16_000
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class SourceError(Exception):
@@ -22,6 +26,28 @@ class SourceError(Exception):
     def __init__(self, text: str, traceback: str = "") -> None:
         super().__init__(text)
         self.traceback = traceback
+
+
+class WriteFault(SourceError):
+    """What is to be written cannot be; str() names the file, says why, and what to do. full: there is no room (disk, quota, size limit)."""
+
+    def __init__(self, path: str, why: str, full: bool) -> None:
+        what = (
+            f"no room left on the disk ({why}): make some and run it again, it goes on where it was"
+            if full
+            else f"cannot be written: {why}"
+        )
+        super().__init__(f"{path}: {what}")
+        self.full = full
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Whatever the system refuses in it becomes a WriteFault of `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteFault(path, error.strerror or str(error), error.errno in NO_ROOM) from None
 
 
 class SampleFault(Exception):

@@ -5,6 +5,8 @@ Names go to an unnamed temporary file, not into memory: only the names of one fo
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import hashlib
 import os
 import tempfile
@@ -12,11 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from loaderd.data.faults import SourceError
+from loaderd.data.faults import SourceError, writing
 
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 NO_LABEL = -1
-SHOWN = 5  # classes without images that are named
+SHOWN = 5  # of a list of classes or kinds of files that are named
+KINDS = 64  # endings of ignored files that are told apart
+MAX_ENDING = 16  # characters
 
 
 def _shown(path: str) -> str:
@@ -32,6 +36,28 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+class Ignored:
+    """Files that are not packed, counted by the ending of their names, each ending with an example."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._kinds: dict[str, tuple[int, str]] = {}
+
+    def add(self, path: str) -> None:
+        self.total += 1
+        ending = _shown(os.path.splitext(path)[1].lower())[:MAX_ENDING] or "without an ending"
+        kind = ending if ending in self._kinds or len(self._kinds) < KINDS else "others"
+        count, example = self._kinds.get(kind, (0, _shown(path)))
+        self._kinds[kind] = (count + 1, example)
+
+    def __str__(self) -> str:
+        """ "2 .txt (such as a/notes.txt), 1 .json (b/x.json)" """
+        kinds = sorted(self._kinds.items(), key=lambda kind: (-kind[1][0], kind[0]))
+        told = [f"{count:,} {ending} ({'such as ' if count > 1 else ''}{example})" for ending, (count, example) in kinds[:SHOWN]]
+        others = sum(count for _, (count, _) in kinds[SHOWN:])
+        return ", ".join([*told, f"{others:,} with other endings"] if others else told)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """One file with the name of an image. path: relative to the folder, as the filesystem's bytes. label: NO_LABEL in a flat folder."""
@@ -43,34 +69,49 @@ class Found:
 class Listing:
     """What a folder holds. Use it as a context manager: it owns a temporary file.
 
-    classes: names of the subfolders, () for a flat folder. total: files. ignored: files that are no images by name, or lie beside the
-    class folders. empty: classes without images. unreadable: (folder or link, why). fingerprint: of names, sizes and times.
+    classes: names of the labels, () for a flat folder. total: files. ignored: files that are no images by name; beside: images beside the
+    class folders. empty: classes without images; absent: without a folder. unreadable: (folder or link, why).
+    fingerprint: of names, sizes and times.
     """
 
-    def __init__(self, folder: str, spool_folder: str) -> None:
-        """Goes through `folder`. Raises SourceError if it is none, or holds no images."""
+    def __init__(self, folder: str, spool_folder: str, classes: tuple[str, ...] | None = None) -> None:
+        """Goes through `folder`. classes: names of the labels in their order, each folder must be one of them; None: the folders' own names,
+        sorted. Raises SourceError if it is no folder, or holds no images, or a class that is not known; WriteFault.
+        """
         self.folder = folder
         self.total = 0
-        self.ignored = 0
+        self.ignored = Ignored()
+        self.beside = Ignored()
         self.empty: list[str] = []
+        self.absent: list[str] = []
         self.unreadable: list[tuple[str, str]] = []
+        self._given = classes
+        self._spool_folder = spool_folder
+        self._deep = 0  # images that lie deeper than a class folder
         self._digest = hashlib.blake2b(digest_size=16)
         if not os.path.isdir(folder):
             raise SourceError(f"{folder}: {'is not a folder' if os.path.exists(folder) else 'there is no such folder'}")
-        self._spool: IO[bytes] = tempfile.TemporaryFile(dir=spool_folder)  # noqa: SIM115 - closed by __exit__
+        with writing(spool_folder):
+            self._spool: IO[bytes] = tempfile.TemporaryFile(dir=spool_folder)  # noqa: SIM115 - closed by __exit__
         try:
             self._list()
+            with writing(spool_folder):
+                self._spool.flush()
             if not self.total:
                 raise SourceError(f"{folder}: holds no images: no file in it or its subfolders ends with {' '.join(IMAGES)}")
         except BaseException:
-            self._spool.close()
+            self._close()
             raise
 
     def __enter__(self) -> Listing:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._spool.close()
+        self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):  # what a full disk has not taken is tried once more
+            self._spool.close()
 
     @property
     def fingerprint(self) -> str:
@@ -80,9 +121,24 @@ class Listing:
     def notes(self) -> list[str]:
         """What whoever packs this folder should know, a line each."""
         lines: list[str] = []
-        if self.ignored:
-            many = f"{self.ignored:,} files were ignored: no images" if self.ignored > 1 else "1 file was ignored: no image"
-            lines.append(f"{many} by name, or beside the class folders")
+        for ignored, what in ((self.ignored, "no image by name"), (self.beside, "beside the class folders")):
+            if ignored.total:
+                lines.append(f"{ignored.total:,} {'files were' if ignored.total > 1 else 'file was'} ignored, {what}: {ignored}")
+        if not self.classes:
+            lines.append(
+                f"no classes, and so no labels: the images lie in {_shown(self.folder)} itself. For labels name the folder above, "
+                "in which each class has a folder of its own"
+            )
+        elif self._deep == self.total:
+            first = ", ".join(map(repr, self.classes[:SHOWN])) + (", ..." if len(self.classes) > SHOWN else "")
+            lines.append(
+                f"warning: all images lie one level deeper than the folders whose names are the classes ({first}). If the classes are in there, "
+                f"pack each by itself: loaderd pack imagefolder {_shown(os.path.join(self.folder, self._names[0]))} ..."
+            )
+        if self.absent:
+            named = ", ".join(map(repr, self.absent[:SHOWN])) + (", ..." if len(self.absent) > SHOWN else "")
+            have = "has" if len(self.absent) == 1 else "have"
+            lines.append(f"{len(self.absent):,} of the {len(self.classes):,} classes given {have} no folder here: {named}")
         if self.empty:
             named = ", ".join(f"{name!r} (label {self.classes.index(name)})" for name in self.empty[:SHOWN])
             more = f" and {len(self.empty) - SHOWN:,} more" if len(self.empty) > SHOWN else ""
@@ -96,25 +152,47 @@ class Listing:
     def _list(self) -> None:
         names, folders = self._scan(self.folder)
         self._names = sorted(folders)
-        self.classes = tuple(_shown(name) for name in self._names)
+        labels = self._labels()
         for name in self.classes:
             self._digest.update(name.encode() + b"\0")
         if not folders:
             self._write("", names, NO_LABEL)
             return
-        self.ignored += len(names)
+        for name, _, _ in names:
+            self.beside.add(name)
         root = os.stat(self.folder)
-        for label, name in enumerate(self._names):
-            before = self.total
+        for name in self._names:
+            before, label = self.total, labels[_shown(name)]
             self._walk(name, label, ((root.st_dev, root.st_ino),))
             if self.total == before:
                 self.empty.append(self.classes[label])
+
+    def _labels(self) -> dict[str, int]:
+        """The label of each class. Raises SourceError for a folder that is none of the classes given."""
+        names = [_shown(name) for name in self._names]
+        self.classes = tuple(names) if self._given is None else self._given
+        labels = {name: label for label, name in enumerate(self.classes)}
+        if self._given is None:
+            return labels
+        if not names:
+            raise SourceError(f"{self.folder}: has no class folders, so that class names mean nothing for it")
+        unknown = [name for name in names if name not in labels]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], self.classes, 1)
+            more = f" (nor {len(unknown) - 1:,} others)" if len(unknown) > 1 else ""
+            raise SourceError(
+                f"{self.folder}: folder {unknown[0]!r} is not one of the {len(self.classes):,} classes given{more}"
+                f"{f'; did you mean {near[0]!r}?' if near else ''}: rename it, or add it to them"
+            )
+        self.absent = [name for name in self.classes if name not in set(names)]
+        return labels
 
     def _walk(self, below: str, label: int, above: tuple[tuple[int, int], ...]) -> None:
         """All of a class: its own files, then those of each subfolder; the order of sorted paths. A link back to where we came from ends it."""
         for place in sorted(self._places(below, above)):
             names, _ = self._scan(os.path.join(self.folder, place))
             self._write(place, names, label)
+            self._deep += len(names) if place != below else 0
 
     def _places(self, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
         try:
@@ -147,7 +225,7 @@ class Listing:
                     if _is_folder(entry):
                         folders.append(entry.name)
                     elif not entry.name.lower().endswith(IMAGES):
-                        self.ignored += 1
+                        self.ignored.add(os.path.relpath(entry.path, self.folder))
                     else:
                         self._image(entry, names)
         except OSError as error:
@@ -169,7 +247,8 @@ class Listing:
         for name, size, mtime in sorted(names):
             path = os.fsencode(os.path.join(place, name))
             self._digest.update(b"%b\0%d %d %d;" % (path, size, mtime, label))
-            self._spool.write(b"%d %d\n" % (label, len(path)) + path)
+            with writing(self._spool_folder):
+                self._spool.write(b"%d %d\n" % (label, len(path)) + path)
             self.total += 1
 
     def files(self, start: int = 0) -> Iterator[Found]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 import lmdb
 
-from loaderd.data.faults import SourceError
+from loaderd.data.faults import NO_ROOM, SourceError, WriteFault
 from loaderd.data.pages import Pages, library
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
@@ -323,28 +323,22 @@ def show_key(key: bytes) -> str:
     return text if text.isprintable() else key.hex()
 
 
-class WriteFault(Exception):
-    """A write that failed; str() says why. full: there is no room left (disk, quota, file size limit)."""
-
-    def __init__(self, text: str, full: bool) -> None:
-        super().__init__(text)
-        self.full = full
-
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
 def _is_full(file: str) -> bool:
     """True if the file cannot grow by another MAP_STEP. LMDB calls a write that the disk had no room for an input/output error."""
-    with open(file, "r+b") as handle:
-        size = os.fstat(handle.fileno()).st_size
-        try:
-            os.posix_fallocate(handle.fileno(), size, MAP_STEP)
-        except OSError as error:
-            return error.errno in NO_ROOM
-        finally:
-            os.ftruncate(handle.fileno(), size)
+    try:
+        with open(file, "r+b") as handle:
+            size = os.fstat(handle.fileno()).st_size
+            try:
+                os.posix_fallocate(handle.fileno(), size, MAP_STEP)
+            finally:
+                os.ftruncate(handle.fileno(), size)
+    except OSError as error:
+        return error.errno in NO_ROOM
     return False
+
+
+class DamagedPart(SourceError):
+    """The unfinished database has pages that no writer has left so."""
 
 
 class Writer:
@@ -360,14 +354,17 @@ class Writer:
             raise self._fault(error) from None
 
     def get(self, key: bytes) -> bytes | None:
-        """A copy of the value as of the last `put`."""
-        with self._env.begin() as txn:
-            return txn.get(key)
+        """A copy of the value as of the last `put`. Raises DamagedPart, WriteFault."""
+        try:
+            with self._env.begin() as txn:
+                return txn.get(key)
+        except lmdb.Error as error:
+            raise self._fault(error) from None
 
     def put(self, first: Iterable[tuple[bytes, bytes]], then: Iterable[tuple[bytes, bytes]], without: bytes | None = None) -> None:
         """One transaction, on disk when this returns: `first` in any order, `then` behind all keys there are, `without` deleted.
 
-        Both may be gone through twice. Raises WriteFault; nothing of it is written then.
+        Both may be gone through twice. Raises WriteFault, DamagedPart; nothing of it is written then.
         """
         while True:
             try:
@@ -384,10 +381,12 @@ class Writer:
             except (lmdb.Error, OSError) as error:
                 raise self._fault(error) from None
 
-    def _fault(self, error: Exception) -> WriteFault:
+    def _fault(self, error: Exception) -> SourceError:
         text = str(error)
+        if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.InvalidError)):
+            return DamagedPart(f"{self.file}: is damaged ({text}): remove it and run it again")
         full = any(os.strerror(code) in text for code in NO_ROOM) or (os.strerror(errno.EIO) in text and _is_full(self.file))
-        return WriteFault(f"{self.file}: {text}", full)
+        return WriteFault(self.file, text, full)
 
     def close(self) -> None:
         self._env.close()

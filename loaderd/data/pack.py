@@ -6,26 +6,29 @@ same call goes on behind the last transaction; what comes out is the same, key b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import msgpack
 
 from loaderd.data import own
-from loaderd.data.faults import SampleFault, SourceError
-from loaderd.data.lmdb_store import WriteFault, Writer, is_sound
+from loaderd.data.faults import SampleFault, SourceError, writing
+from loaderd.data.lmdb_store import DamagedPart, Writer, is_sound
 from loaderd.data.sample import Sample
 
 BATCH_BYTES = 16 << 20
 BATCH_SAMPLES = 2_000
 BATCH_S = 5.0  # of work that a broken-off run may lose
+MAX_VALUE = (1 << 32) - 1  # LMDB's own limit, bytes
 LISTED = 1_000  # bad samples that the report names; all are counted
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of file systems on which folders cannot be synced
 KINDS = 32  # different remarks that are counted apart
 OTHER = "other"
 
@@ -128,21 +131,19 @@ class State:
 
 @contextmanager
 def _claimed(target: str) -> Iterator[str]:
-    """The name of the part file, which nobody else packs into until this ends. Raises SourceError if the target is there or claimed."""
+    """The name of the part file, which nobody else packs into until this ends.
+
+    Raises SourceError if the target is there or claimed, WriteFault.
+    """
     part = target + ".part"
     while True:
-        if os.path.lexists(target):
-            raise SourceError(f"{target}: is there already; remove it, or choose another name")
-        try:
+        absent(target)
+        with writing(part):
             fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise SourceError(f"{part}: cannot be written: {error.strerror}") from None
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise SourceError(f"{target}: another process is packing into it right now") from None
-            if not os.path.exists(part) or os.stat(part).st_ino != os.fstat(fd).st_ino:
+            if not _locked(fd, part):
+                raise SourceError(f"{target}: another process is packing into it right now")
+            if not _lies_at(fd, part):
                 continue  # its former owner has finished in the meantime
             yield part
             return
@@ -150,18 +151,52 @@ def _claimed(target: str) -> Iterator[str]:
             os.close(fd)
 
 
+def absent(target: str) -> None:
+    """Raises SourceError if the target is there already."""
+    if os.path.lexists(target):
+        raise SourceError(f"{target}: is there already; remove it, or choose another name")
+
+
+def _locked(fd: int, part: str) -> bool:
+    """Whether it is locked for us now; False: by another process. Raises WriteFault."""
+    with writing(part):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _lies_at(fd: int, part: str) -> bool:
+    try:
+        return os.stat(part).st_ino == os.fstat(fd).st_ino
+    except OSError:
+        return False
+
+
 def _finished(part: str, target: str) -> int:
-    """Put the part in the target's place, for good. Its size in bytes."""
-    with open(part, "rb") as file:
+    """Put the part in the target's place, for good. Its size in bytes. Raises WriteFault; SourceError if something lies there by now."""
+    with writing(part), open(part, "rb") as file:
         os.fsync(file.fileno())
         size = os.fstat(file.fileno()).st_size
-    os.rename(part, target)
-    fd = os.open(os.path.dirname(target) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    absent(target)
+    with writing(target):
+        os.rename(part, target)
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        fd = os.open(os.path.dirname(target) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            lost = f"is complete, but its name may be lost when the machine stops: {error.strerror}"
+            raise SourceError(f"{target}: {lost}") from None
     return size
+
+
+class NothingGood(SourceError):
+    """Not one sample can be packed."""
 
 
 class _Run:
@@ -197,9 +232,11 @@ class _Run:
         try:
             sample, remark = make()
             value = own.pack_sample(sample, name if self._samples.named else b"")
-        except (SampleFault, ValueError) as error:
+            if len(value) > MAX_VALUE:
+                raise ValueError(f"it has {len(value):,} bytes, more than the {MAX_VALUE:,} that a database takes for a sample")
+        except Exception as error:  # noqa: BLE001 - decoders may raise anything; it is one sample that is at stake
             shown = name.decode("utf-8", "backslashreplace")
-            reason = error.message if isinstance(error, SampleFault) else str(error)
+            reason = _reason(error)
             self.state = self.state.with_bad(shown, reason)
             self._on_bad(shown, reason)
             return
@@ -212,14 +249,22 @@ class _Run:
         self._batch, self._bytes, self._flushed_s = [], 0, time.monotonic()
 
     def finish(self) -> own.Meta:
-        """Write the metadata record, which makes it a database. Raises SourceError if there is not one good sample."""
+        """Write the metadata record, which makes it a database. Raises NothingGood, WriteFault."""
         state, samples = self.state, self._samples
         if state.count == 0:
             name, reason = state.bad[0] if state.bad else ("", "there are none")
-            raise SourceError(f"not one of {samples.total} samples can be read; the first, {name}: {reason}")
+            raise NothingGood(f"not one of {samples.total} samples can be read; the first, {name}: {reason}")
         meta = own.Meta(state.count, state.chain.hex(), state.form, samples.kind, samples.named, samples.classes, state.fields)
         self._writer.put([(own.META_KEY, own.pack_meta(meta))], [], without=own.PART_KEY)
         return meta
+
+
+def _reason(error: Exception) -> str:
+    """Why a sample is left out. ValueErrors are our own or a decoder's, and say it in words; of others the class is half of what they say."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it (MemoryError)"
+    fault = error if isinstance(error, SampleFault) else SampleFault.of("read", error)
+    return fault.message if isinstance(error, (SampleFault, ValueError)) else f"{fault.error}: {fault.message}"
 
 
 def _described(sample: Sample) -> tuple[tuple[str, int, str, tuple[int, ...]], ...]:
@@ -227,29 +272,25 @@ def _described(sample: Sample) -> tuple[tuple[str, int, str, tuple[int, ...]], .
     return tuple((part.name, int(part.kind), part.dtype, part.shape) for part in parts)
 
 
-def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad, notes: tuple[str, ...] = ()) -> PackReport:
+def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) -> PackReport:
     """Pack all of them into `target`, a file that must not exist. Raises SourceError in one line; what was done is kept for the next call."""
+    if len(samples.classes) > own.MAX_CLASSES:
+        raise SourceError(f"{target}: {len(samples.classes):,} classes; a database takes {own.MAX_CLASSES:,}")
     with _claimed(target) as part:
+        run, writer, restarted = _opened(samples, part, on_progress, on_bad)
         try:
-            run, writer, restarted = _opened(samples, part, on_progress, on_bad)
-            try:
-                run.go()
-                meta = run.finish()
-            finally:
-                writer.close()
-            size = _finished(part, target)
-        except WriteFault as error:
-            if error.full:
-                raise SourceError(
-                    f"{target}: no room left on the disk; make some and run it again, it goes on where it was ({error})"
-                ) from None
-            raise SourceError(f"{target}: cannot be written: {error}") from None
-        except SourceError as error:
-            os.unlink(part)
+            run.go()
+            meta = run.finish()
+        except NothingGood as error:
+            with suppress(OSError):
+                os.unlink(part)
             raise SourceError(f"{target}: {error}") from None
+        finally:
+            writer.close()
+        size = _finished(part, target)
         state = run.state
         return PackReport(
-            target, meta.count, meta.identity, size, meta.classes, state.bad, state.bad_count, run.resumed_at, restarted, state.tally, notes
+            target, meta.count, meta.identity, size, meta.classes, state.bad, state.bad_count, run.resumed_at, restarted, state.tally
         )  # fmt: skip
 
 
@@ -257,14 +298,19 @@ def _opened(samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad)
     """(the run, its writer, whether an older part was thrown away: it was damaged, or of another source)."""
     restarted = False
     while True:
-        empty = os.path.getsize(part) == 0
-        if empty or is_sound(part):
-            writer = Writer(part)
-            run = _Run(samples, writer, on_progress, on_bad)
-            if empty or not run.fresh:
-                return run, writer, restarted
-            writer.close()
-            restarted = restarted or run.began
-        else:
+        with writing(part):
+            empty = os.path.getsize(part) == 0
+        try:
+            if not empty and not is_sound(part):
+                raise DamagedPart(part)
+            with ExitStack() as stack:
+                writer = stack.enter_context(closing(Writer(part)))
+                run = _Run(samples, writer, on_progress, on_bad)
+                if empty or not run.fresh:
+                    stack.pop_all()
+                    return run, writer, restarted
+                restarted = restarted or run.began
+        except DamagedPart:
             restarted = True
-        os.truncate(part, 0)
+        with writing(part):
+            os.truncate(part, 0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,14 +16,16 @@ import numpy as np
 from loaderd.data import transcode
 from loaderd.data.dataset import DatasetSource
 from loaderd.data.faults import SampleFault, SourceError
-from loaderd.data.folder import NO_LABEL, Listing
+from loaderd.data.folder import NO_LABEL, Found, Listing
 from loaderd.data.images import codec_of, decode
 from loaderd.data.jpeg import NotRewritable
 from loaderd.data.origin import Part, look
-from loaderd.data.pack import LISTED, Made, OnBad, OnProgress, PackReport, pack
+from loaderd.data.pack import LISTED, Made, OnBad, OnProgress, PackReport, absent, pack
 from loaderd.data.plan import StreamPlan
+from loaderd.data.printed import Printed
 from loaderd.data.sample import Sample
 from loaderd.data.transcode import rewrite
+from loaderd.drivers.stderr import CapturedStderr
 
 MAX_FILE = 1 << 30
 REWRITTEN, KEPT = "rewritten for random access", "kept as they are"
@@ -39,11 +42,12 @@ class _Folder:
     named = True
     form = "dict"
 
-    def __init__(self, listing: Listing, verify: bool, means: str) -> None:
-        """means: what rewrites JPEGs for random access, "" if nothing does."""
+    def __init__(self, listing: Listing, verify: bool, means: str, printed: Printed) -> None:
+        """means: what rewrites JPEGs for random access, "" if nothing does. printed: listens to what decoders print."""
         self._listing = listing
         self._verify = verify
         self._means = means
+        self._printed = printed
         self.total = listing.total
         # Two means may give different bytes, of the same pixels.
         self.fingerprint = f"{self.kind} {verify} {means} {listing.fingerprint}"
@@ -54,30 +58,48 @@ class _Folder:
         threads = len(os.sched_getaffinity(0))
         pool = ThreadPoolExecutor(threads, "pack")
         try:
-            ahead: deque[tuple[bytes, Future[Made]]] = deque()
+            ahead: deque[tuple[Found, Future[Made]]] = deque()
             for found in self._listing.files(start):
-                ahead.append((found.path, pool.submit(self._make, found.path, found.label)))
+                ahead.append((found, pool.submit(self._make, found)))
                 if len(ahead) > 2 * threads:
-                    path, future = ahead.popleft()
-                    yield path, future.result
+                    yield self._next(ahead)
             while ahead:
-                path, future = ahead.popleft()
-                yield path, future.result
+                yield self._next(ahead)
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _make(self, path: bytes, label: int) -> Made:
+    def _next(self, ahead: deque[tuple[Found, Future[Made]]]) -> tuple[bytes, Callable[[], Made]]:
+        found, future = ahead.popleft()
+        return found.path, partial(self._result, found, future, ahead)
+
+    def _result(self, found: Found, future: Future[Made], ahead: deque[tuple[Found, Future[Made]]]) -> Made:
         try:
-            with open(os.path.join(os.fsencode(self._listing.folder), path), "rb") as file:
-                data = file.read(MAX_FILE + 1)
+            return future.result()
+        except MemoryError:  # perhaps for others that took it at the same moment
+            wait([other for _, other in ahead])
+            return self._make(found)
+        finally:
+            if self._printed.listen():
+                wait([other for _, other in ahead])
+                self._printed.listen()
+                self._printed.find((_shown(one), partial(self._again, one)) for one in (found, *(other for other, _ in ahead)))
+
+    def _again(self, found: Found) -> None:
+        with suppress(Exception):  # it is told where the sample is made
+            self._make(found)
+
+    def _make(self, found: Found) -> Made:
+        try:
+            with open(os.path.join(os.fsencode(self._listing.folder), found.path), "rb") as file:
+                if os.fstat(file.fileno()).st_size > MAX_FILE:
+                    raise SampleFault("read", "ValueError", f"the file is larger than {MAX_FILE:,} bytes")
+                data = file.read()
         except OSError as error:
             raise SampleFault("read", type(error).__name__, error.strerror or str(error)) from None
-        if len(data) > MAX_FILE:
-            raise SampleFault("read", "ValueError", f"the file is larger than {MAX_FILE} bytes")
         data, remark = self._stored(data)
         sample = Sample({"image": data}, encoded=("image",))
-        if label != NO_LABEL:
-            sample["label"] = np.array(label, np.int64)
+        if found.label != NO_LABEL:
+            sample["label"] = np.array(found.label, np.int64)
         return Made(sample, remark)
 
     def _stored(self, data: bytes) -> tuple[bytes, str]:
@@ -88,11 +110,19 @@ class _Folder:
                 return _rewritten(data), REWRITTEN
             except NotRewritable as error:
                 remark = f"{KEPT}: {str(error).partition(':')[0]}"
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - it is only kept as it is, if decoders take it
+                remark = f"{KEPT}: {type(error).__name__}"
         if self._verify:
             decode(data)
         elif not data:
             raise SampleFault("read", "ValueError", "the file is empty")
         return data, remark
+
+
+def _shown(found: Found) -> str:
+    return found.path.decode("utf-8", "backslashreplace")
 
 
 def _rewritten(data: bytes) -> bytes:
@@ -112,22 +142,32 @@ def _means() -> str:
 
 
 def pack_imagefolder(
-    folder: str, target: str, *, progress: OnProgress = _quiet, bad: OnBad = _quiet, verify: bool = True, random_access: bool = True
+    folder: str,
+    target: str,
+    *,
+    progress: OnProgress = _quiet,
+    bad: OnBad = _quiet,
+    verify: bool = True,
+    random_access: bool = True,
+    classes: tuple[str, ...] | None = None,
 ) -> PackReport:
     """Pack a folder of images, one subfolder a class as torchvision's ImageFolder has it, or a flat folder without labels.
 
     random_access: rewrite JPEGs without loss, so that a crop can be decoded without the rest of the image; the report's tally counts them,
     and those that stay as they are with the reason. Everything else keeps its bytes, and so does all where nothing is there that rewrites.
-    verify: decode each, and leave out (and report) those that cannot be. Raises SourceError.
+    verify: decode each, and leave out (and report) those that cannot be. classes: names of the labels in their order, None for the names of
+    the subfolders, sorted. Raises SourceError.
     """
     target = os.path.abspath(target)
     means = _means() if random_access else ""
-    with Listing(os.path.abspath(folder), _place(target)) as listing:
+    with CapturedStderr() as stderr, Listing(os.path.abspath(folder), _place(target), classes) as listing:
         for name, reason in listing.unreadable:
             bad(name, reason)
-        report = pack(_Folder(listing, verify, means), target, progress, bad, tuple(listing.notes))
+        printed = Printed(stderr.lines)
+        report = pack(_Folder(listing, verify, means, printed), target, progress, bad)
         listed = (*listing.unreadable, *report.bad)[:LISTED]
-        return replace(report, bad=listed, bad_count=report.bad_count + len(listing.unreadable))
+        notes = (*listing.notes, *printed.notes)
+        return replace(report, bad=listed, bad_count=report.bad_count + len(listing.unreadable), notes=notes)
 
 
 class _Dataset:
@@ -154,7 +194,9 @@ class _Dataset:
     def _make(self, index: int) -> Made:
         try:
             return Made(self._source.read(index, self._mode))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything, of libraries in Rust also what is no Exception
             fault = SampleFault.of("read", error)
             raise SampleFault(fault.stage, fault.error, f"{fault.error}: {fault.message}", fault.traceback) from None
 
@@ -172,9 +214,11 @@ def pack_dataset(
 
     Pillow images become pixels by `mode`. A sample that raises is left out and reported. Raises SourceError.
     """
+    target = os.path.abspath(target)
+    _place(target)
     source = DatasetSource(StreamPlan("pack", dataset=dataset, dataset_args=args, mode=mode))
     try:
-        return pack(_Dataset(source, mode), os.path.abspath(target), progress, bad)
+        return pack(_Dataset(source, mode), target, progress, bad)
     finally:
         source.close()
 
@@ -184,6 +228,5 @@ def _place(target: str) -> str:
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
         raise SourceError(f"{target}: there is no folder {folder}")
-    if os.path.lexists(target):
-        raise SourceError(f"{target}: is there already; remove it, or choose another name")
+    absent(target)
     return folder

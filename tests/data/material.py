@@ -276,3 +276,17 @@ def broken_collate(samples: list[dict[str, Any]], rng: np.random.Generator) -> d
 
 def global_draw(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"x": np.array(random.random())}
+
+
+class Panic(BaseException):
+    """As the exceptions of libraries that are written in Rust: none of `Exception`."""
+
+
+class Panics:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        if index == 1:
+            raise Panic("a library of another language gave up")
+        return index

@@ -40,7 +40,7 @@ def test_classes_and_files_are_sorted_by_name(tmp_path: Path) -> None:
         ("B/x.bmp", 0), ("a/z.PNG", 1), ("a/sub/1.jpeg", 1), ("a/sub/deep/0.webp", 1), ("a.b/1.jpg", 2), ("b/10.jpg", 3), ("b/2.jpg", 3),
     ]  # fmt: skip
     assert listing.total == 7
-    assert listing.ignored == 1
+    assert listing.ignored.total == 1
 
 
 def test_the_order_is_that_of_the_sorted_folders_and_in_each_of_the_sorted_names(tmp_path: Path) -> None:
@@ -67,7 +67,8 @@ def test_images_beside_class_folders_are_ignored_and_counted(tmp_path: Path) -> 
         put(tmp_path / "src" / name)
     files, listing = listed(tmp_path / "src", tmp_path)
     assert files == [("a/1.jpg", 0)]
-    assert listing.ignored == 1
+    assert (listing.ignored.total, listing.beside.total) == (0, 1)
+    assert listing.notes == ["1 file was ignored, beside the class folders: 1 .jpg (stray.jpg)"]
 
 
 def test_a_class_without_images_keeps_its_number(tmp_path: Path) -> None:
