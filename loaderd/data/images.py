@@ -56,6 +56,10 @@ class ImageError(ValueError):
     """An image that cannot be decoded; the text says why."""
 
 
+class NoMemory(ImageError):
+    """Memory does not suffice to decode it, here and now."""
+
+
 def codec_of(data: bytes | memoryview) -> str:
     """ "jpeg", "png" or "other"."""
     head = bytes(data[:8])
@@ -86,7 +90,7 @@ def image_error(error: Exception, codec: str) -> ImageError:
     if isinstance(error, ImageError):
         return error
     if _short_of_memory(error):
-        return ImageError("there is not enough memory to decode it: make the image smaller, or the limit of memory larger")
+        return NoMemory("there is not enough memory to decode it: make the image smaller, or the limit of memory larger")
     kind = {"jpeg": "damaged JPEG", "png": "damaged PNG"}.get(codec, f"damaged image: {type(error).__name__}")
     return ImageError(f"{kind}: {str(error).strip()}")
 

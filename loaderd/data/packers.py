@@ -17,7 +17,7 @@ from loaderd.data import transcode
 from loaderd.data.dataset import DatasetSource
 from loaderd.data.faults import SampleFault, SourceError
 from loaderd.data.folder import NO_LABEL, Found, Listing
-from loaderd.data.images import codec_of, decode
+from loaderd.data.images import NoMemory, codec_of, decode
 from loaderd.data.jpeg import NotRewritable
 from loaderd.data.origin import Part, look
 from loaderd.data.pack import LISTED, Made, OnBad, OnProgress, PackReport, absent, pack
@@ -75,7 +75,7 @@ class _Folder:
     def _result(self, found: Found, future: Future[Made], ahead: deque[tuple[Found, Future[Made]]]) -> Made:
         try:
             return future.result()
-        except MemoryError:  # perhaps for others that took it at the same moment
+        except (MemoryError, NoMemory):  # perhaps for others that took it at the same moment
             wait([other for _, other in ahead])
             return self._make(found)
         finally:

@@ -19,6 +19,7 @@ from data.material import coded, picture
 from data.test_pack import contents, images, needs_means
 from loaderd.data import pack, packers
 from loaderd.data.faults import SourceError
+from loaderd.data.images import NoMemory
 from loaderd.data.packers import pack_dataset, pack_imagefolder
 
 # -- files
@@ -87,7 +88,10 @@ def test_a_picture_that_memory_does_not_suffice_for_is_named_and_its_neighbours_
     assert "memory" in done.stdout.lower()
 
 
-def test_a_file_that_fails_only_beside_a_large_one_is_tried_again_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("short", [MemoryError, NoMemory])
+def test_a_file_that_fails_only_beside_a_large_one_is_tried_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: type[Exception]
+) -> None:
     source = images(tmp_path / "src")
     first = (source / "a" / "001.png").read_bytes()
     tried: list[bytes] = []
@@ -96,7 +100,7 @@ def test_a_file_that_fails_only_beside_a_large_one_is_tried_again_alone(tmp_path
         if data == first:
             tried.append(data)
             if len(tried) == 1:
-                raise MemoryError
+                raise short
 
     monkeypatch.setattr(packers, "decode", decode)
     report = pack_imagefolder(str(source), str(tmp_path / "db"))
