@@ -18,7 +18,8 @@ from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
 from loaderd.data.userland import build, count_of, failure
 
 NAMES = ("auto", "loaderd")  # what `layout` may say in this version, besides "pkg.module:Class"
-SAMPLED = 64  # keys that an identity looks at
+SAMPLED = 64  # samples that an identity looks at, and values whose bytes it does
+OWN_DRAWN = 15  # values, besides the metadata, that a database of our own layout is known again by while it is open
 
 
 class Layout(Protocol):
@@ -42,7 +43,7 @@ class Layout(Protocol):
 
 
 class OwnLayout:
-    """A database that `loaderd pack` wrote."""
+    """A database that `loaderd pack` wrote. drawn: keys of values that stand for all of them."""
 
     name = "loaderd"
 
@@ -54,6 +55,7 @@ class OwnLayout:
         self.classes = meta.classes
         self.stored_names = meta.named
         self.user_code = False
+        self.drawn = [own.META_KEY, *map(own.sample_key, _spread(OWN_DRAWN, meta.count))]
 
     def _value(self, index: int) -> memoryview:
         value = self._store.get(own.sample_key(index))
@@ -79,7 +81,7 @@ class OwnLayout:
 
 
 class UserLayout:
-    """A database read through a user's `Layout` class."""
+    """A database read through a user's `Layout` class. drawn: keys of values that stand for all of them."""
 
     form = "dict"
     stored_names = True
@@ -93,18 +95,21 @@ class UserLayout:
         self.total = count_of(self._inner, plan.layout, "layout")
         classes = getattr(self._inner, "classes", ())
         self.classes = tuple(classes) if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes) else ()
-        self.identity = f"{plan.layout}:{self.total}:{self._fingerprint()}"
+        samples: list[list[bytes]] = []
+        self.identity = f"{plan.layout}:{self.total}:{self._fingerprint(samples)}"
+        step = -(-sum(map(len, samples)) // SAMPLED)
+        self.drawn = [key for keys in samples[::step] for key in keys][:SAMPLED]
 
-    def _fingerprint(self) -> str:
-        """A hash over entries, and over keys and value sizes of samples spread over the database; never of path or time."""
+    def _fingerprint(self, samples: list[list[bytes]]) -> str:
+        """A hash over entries, and over keys and value sizes of samples spread over the database; never of path or time. samples: gets
+        the keys of each."""
         digest = hashlib.sha256(f"{self._store.entries} {self.total}".encode())
-        count = min(SAMPLED, self.total)
-        for at in range(count):
-            index = at * (self.total - 1) // max(1, count - 1)
+        for index in _spread(SAMPLED, self.total):
             try:
-                for key in self._keys(index):
-                    value = self._store.get(key)
-                    digest.update(b"%d %b %d;" % (len(key), key, -1 if value is None else len(value)))
+                keys = self._keys(index)
+                samples.append(keys)
+                for key in keys:
+                    digest.update(b"%d %b %d;" % (len(key), key, self._store.sized(key)[0]))
             except SourceError:
                 raise
             except BadValue as error:
@@ -150,6 +155,12 @@ class UserLayout:
 
     def key(self, index: int) -> str:
         return show_key(self._keys(index)[0])
+
+
+def _spread(most: int, total: int) -> list[int]:
+    """At most so many indices, spread evenly over [0, total), the first and the last among them."""
+    count = min(most, total)
+    return [at * (total - 1) // max(1, count - 1) for at in range(count)]
 
 
 def choose(store: Store, plan: StreamPlan) -> OwnLayout | UserLayout:

@@ -1,16 +1,18 @@
 """LMDB files, read-only: the only file that imports lmdb for reading and writing. One handle a process and path.
 
-A database is constant while it is open: `lock=False` has no claim to its snapshot, so whoever reads asks `changed()` around its work.
+A database is constant while it is open: `lock=False` has no claim to its snapshot, so whoever reads looks around its work whether it
+still is what it was (`data/watch.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import lmdb
 
@@ -22,6 +24,7 @@ META = struct.Struct("=16x II QQ 48s IHH QQQQQ QQ")  # page header, magic, versi
 PSIZE = struct.Struct("=I")
 NAMED_DBS = 64
 HEAD_BYTES = 512
+DRAWN_BYTES, DRAWN_PIECES = 16 << 10, 4  # of one value go into a hash over values, in so many pieces
 MAP_STEP = 64 << 20
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "beegfs", "gpfs", "9p", "afs", "virtiofs", "wekafs"}
 WRONG = (  # what else people put where a database should be
@@ -37,7 +40,8 @@ WRONG = (  # what else people put where a database should be
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What tells one state of a database file from another. page: bytes of a page; pages: those that are in use; root: the main database's."""
+    """What tells one state of a database file from another. page: bytes of a page; pages: those that are in use; root: the main database's;
+    meta: a hash of both meta pages. mtime_ns, ctime_ns: when it was written to, and when anything about it changed, by its filesystem."""
 
     device: int
     inode: int
@@ -47,6 +51,9 @@ class Facts:
     page: int
     pages: int
     root: int
+    meta: str
+    mtime_ns: int
+    ctime_ns: int
 
 
 def data_file(path: str) -> str:
@@ -115,7 +122,9 @@ def read_facts(fd: int, file: str) -> Facts:
     needs = (last_page + 1) * psize
     if stat.st_size < needs:
         raise SourceError(f"{file}: is cut short: it needs {needs} bytes, has {stat.st_size}; copy or download it again")
-    return Facts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, psize, last_page + 1, root)
+    meta = hashlib.blake2b(head[: META.size] + second[: META.size], digest_size=8).hexdigest()
+    times = stat.st_mtime_ns, stat.st_ctime_ns
+    return Facts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, psize, last_page + 1, root, meta, *times)
 
 
 def _mount_type(path: str, mountinfo: str) -> str:
@@ -185,8 +194,13 @@ class Store:
                 file, subdir=False, readonly=True, lock=False, create=False, max_dbs=NAMED_DBS, readahead=self.network, max_readers=1
             )
             self._txn = self._env.begin(buffers=True)
+            # The library opens the path once more: that must have been the same file.
+            stat = os.stat(file)
         except (lmdb.Error, OSError) as error:
             raise SourceError(f"{file}: LMDB cannot open it: {error}") from None
+        if (stat.st_dev, stat.st_ino) != (self.facts.device, self.facts.inode):
+            self._env.close()
+            raise SourceError(f"{file}: was replaced by another file while it was opened; try again")
         self._named: dict[bytes, object] = {}
         self._pages: Pages | None = None
 
@@ -204,7 +218,7 @@ class Store:
         except lmdb.BadValsizeError:
             return None
         except lmdb.Error as error:
-            raise SourceError(f"{self.file}: cannot read key {show_key(key)}: {error}") from None
+            raise self._failed(f"cannot read key {show_key(key)}: {error}") from None
 
     def get_many(self, keys: list[bytes]) -> list[memoryview | None]:
         """The value of each key as `get` gives it, for less than half the time. Raises SourceError."""
@@ -213,7 +227,38 @@ class Store:
         try:
             return list(map(self._txn.get, keys))  # three times as fast as a cursor's getmulti
         except lmdb.Error as error:
-            raise SourceError(f"{self.file}: cannot be read: {error}") from None
+            raise self._failed(f"cannot be read: {error}") from None
+
+    def _failed(self, why: str) -> SourceError:
+        """What is to be raised after an error of the library, which reads nothing more in a transaction that met a damaged page."""
+        self._txn.abort()
+        self._named.clear()  # they were the transaction's
+        self._txn = self._env.begin(buffers=True)
+        return SourceError(f"{self.file}: {why}")
+
+    def sized(self, key: bytes) -> tuple[int, memoryview | None]:
+        """(its size, the value); the size of a value that isn't there is -1, of one on a damaged page -2."""
+        try:
+            value = self.get(key)
+        except SourceError:
+            return -2, None
+        return (-1, None) if value is None else (len(value), value)
+
+    def draw(self, keys: Sequence[bytes]) -> str:
+        """A hash over these values: the size of each and up to DRAWN_BYTES of it, from both ends and between. A damaged page is part of
+        what there is: whoever wants a sample of it is told."""
+        digest = hashlib.blake2b(digest_size=16)
+        piece = DRAWN_BYTES // DRAWN_PIECES
+        for key in keys:
+            size, value = self.sized(key)
+            digest.update(b"%d;" % size)
+            if value is None or size <= DRAWN_BYTES:
+                digest.update(value or b"")
+                continue
+            for number in range(DRAWN_PIECES):
+                begin = number * (size - piece) // (DRAWN_PIECES - 1)
+                digest.update(value[begin : begin + piece])
+        return digest.hexdigest()
 
     def pages(self, row_bytes: int) -> Pages | None:
         """What copies many values of about that size at once, valid until `close()`; None where it is not to be had."""
@@ -245,7 +290,7 @@ class Store:
     def items(self, *, backward: bool = False, start: bytes | None = None) -> Iterator[tuple[bytes, memoryview]]:
         """(key, value) of the root in byte order, from `start` on, or from the end backward. Raises SourceError for a damaged page."""
         try:
-            with self._txn.cursor() as cursor:
+            with self._env.begin(buffers=True) as txn, txn.cursor() as cursor:  # one of its own: others may fail meanwhile
                 if start is not None and not cursor.set_range(start):
                     return
                 for key, value in cursor.iterprev() if backward else cursor.iternext():
@@ -253,25 +298,16 @@ class Store:
         except lmdb.Error as error:
             raise SourceError(f"{self.file}: cannot be read through: {error}") from None
 
-    def changed(self) -> str:
-        """ "" while the file is what was opened; else what changed, with path, old and new. A few microseconds."""
+    def look(self) -> Facts:
+        """What is at the path now, and in the file that was opened. A few microseconds. Raises SourceError, saying how else it is."""
+        opened = self.facts
         try:
             stat = os.stat(self.file)
-            if (stat.st_dev, stat.st_ino) != (self.facts.device, self.facts.inode):
-                return f"{self.file}: another file lies there now (inode {self.facts.inode} -> {stat.st_ino})"
-            now = read_facts(self._fd, self.file)
+            if (stat.st_dev, stat.st_ino) != (opened.device, opened.inode):
+                raise SourceError(f"{self.file}: another file lies there now (inode {opened.inode} -> {stat.st_ino})")
+            return read_facts(self._fd, self.file)
         except OSError as error:
-            return f"{self.file}: is gone ({error.strerror}); it had inode {self.facts.inode}"
-        except SourceError as error:
-            return f"{error} (it had {self.facts.size} bytes when it was opened)"
-        if now == self.facts:
-            return ""
-        words = [
-            f"{f.name} {getattr(self.facts, f.name)} -> {getattr(now, f.name)}"
-            for f in fields(Facts)
-            if f.name not in ("page", "pages", "root") and getattr(self.facts, f.name) != getattr(now, f.name)
-        ]
-        return f"{self.file}: was written to: {', '.join(words)}"
+            raise SourceError(f"{self.file}: is gone ({error.strerror}); it had inode {opened.inode}") from None
 
     def close(self) -> None:
         """Give up one use; the last one unmaps the file. Views from `get` must not be touched after that."""

@@ -13,6 +13,7 @@ from loaderd.data.layouts import OwnLayout, UserLayout, choose
 from loaderd.data.lmdb_store import Store, open_store
 from loaderd.data.plan import StreamPlan
 from loaderd.data.sample import Sample
+from loaderd.data.watch import Watch
 from loaderd_wire.slots import FieldSpec
 
 
@@ -31,6 +32,7 @@ class Source:
         self.plan = plan
         self.warnings: tuple[str, ...] = ()
         self._store: Store | None = None
+        self._watch: Watch | None = None
         self._reader: OwnLayout | UserLayout | DatasetSource
         if plan.lmdb is None:
             self._reader = DatasetSource(plan)
@@ -38,6 +40,7 @@ class Source:
             self._store = open_store(plan.lmdb)
             try:
                 self._reader = choose(self._store, plan)
+                self._watch = Watch(self._store, self._reader.drawn)
             except BaseException:
                 self._store.close()
                 raise
@@ -64,8 +67,12 @@ class Source:
 
     @property
     def state(self) -> str:
-        """What of the file must stay as it is, as text to be compared with another process's; "" for a dataset."""
-        return "" if self._store is None else str(self._store.facts)
+        """What of the file must stay as it is, as text for `expect` in another process; "" for a dataset."""
+        return "" if self._watch is None else self._watch.state
+
+    def expect(self, state: str) -> str:
+        """From now on `changed` compares with what the file was for the process whose `state` this is. "" or what is not as it was."""
+        return self._watch.expect(state) if self._watch is not None and state else ""
 
     def key(self, index: int) -> str:
         """The sample's name: what `pack` stored, else the LMDB key as text or hex, else the index. May raise what reading raises."""
@@ -105,7 +112,14 @@ class Source:
 
     def changed(self) -> str:
         """ "" while the data is what was opened; else what changed, old and new, with the path. Always "" for a dataset."""
-        return self._store.changed() if self._store is not None else ""
+        return self._watch.changed() if self._watch is not None else ""
+
+    def notes(self) -> list[str]:
+        """Lines to be told, each once: what has changed and does no harm."""
+        if self._watch is None or not self._watch.notes:
+            return []
+        told, self._watch.notes = self._watch.notes, []
+        return told
 
     def close(self) -> None:
         """Let it go; nothing that `read` returned may be touched after that. Idempotent."""

@@ -94,7 +94,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a stream was found to be; comes before its first job. specs: of a sample; batch_specs: of a collated stream's batches, else ()."""
+    """What a stream was found to be; comes before its first job. state: as in StreamFacts. specs: of a sample; batch_specs: of a collated stream's batches, else ()."""
 
     stream: str
     identity: str
@@ -147,6 +147,13 @@ class Unmapped:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """A line to be logged as a warning; of those that several workers say once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """The worker cannot go on and ends after this. text: the reason, with the traceback where user code raised."""
 
@@ -157,7 +164,7 @@ class Fault:
 class StreamFacts:
     """What a stream is, as found by trying it in a worker.
 
-    total: samples of the dataset (not of the split). identity: of the stored data. state: of its file, "" without one. keys: "index" or "stored". specs, form ("dict",
+    total: samples of the dataset (not of the split). identity: of the stored data. state: of its file, as in Source, "" without one. keys: "index" or "stored". specs, form ("dict",
     "tuple"): of the first good sample, for a collated stream the fields of a batch. tail_row_bytes, body_bytes: as in `slot_layout`,
     measured on some samples, with slack; a batch may still outgrow them. jpeg_extension: as in Recipe, of the samples that were tried.
     """
@@ -213,6 +220,7 @@ ORDERS = Codec(
         36: Done,
         37: Fault,
         38: Doing,
+        39: Noted,
     },
     (Segment, FieldSpec, Condemned, BadSample, BadRow, Replaced),
 )

@@ -10,7 +10,7 @@ from loaderd.core.jobs import Done, Job, Kind
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers import processes
 from loaderd.drivers.loop import Loop, Timer
-from loaderd.drivers.orders import Map, OpenFault, Setup, StreamFacts, Unmapped, Use
+from loaderd.drivers.orders import Map, Noted, OpenFault, Setup, StreamFacts, Unmapped, Use
 from loaderd.drivers.scoreboard import Scoreboard
 from loaderd.engines.hand import LEFT, Boss, Death, Hand, State
 from loaderd.engines.launch import Launched
@@ -33,6 +33,7 @@ BOOT_S = 120.0
 PLACE_S = 1.0
 NEW_TEMPLATE_S = 5.0
 CLOSE_S = 5.0
+MAX_NOTED = 256  # lines of workers; user code may have got hold of a worker's socket
 
 _worker_done = quick(WorkerDone)
 
@@ -82,6 +83,7 @@ class LocalPool:
         self._anon_s: dict[int, float] = {}
         self._lost_s = loop.lost_s
         self._oom = OomWatch(oom_kills)
+        self._noted: set[str] = set()  # what workers have noted, each told once
         self._closed = False
 
     # -- the scheduler's actions
@@ -261,8 +263,15 @@ class LocalPool:
         if isinstance(message, Done) and first is not None and answers(message, first):
             del hand.jobs[message.job]
             self._emit(_worker_done(hand.worker, message))
+        elif isinstance(message, Noted):
+            self._note(message.text)
         elif not (isinstance(message, Unmapped) and self._segments.unmapped(message.segment, hand)):
             raise ProtocolError(f"{message!r:.100} while it does {first}")
+
+    def _note(self, text: str) -> None:
+        if text not in self._noted and len(self._noted) < MAX_NOTED:
+            self._noted.add(text)
+            self._log("warning", text)
 
     def hand_died(self, hand: Hand, death: Death) -> None:
         seen = Seen(hand.worker, death.word, death.key, False, 0)

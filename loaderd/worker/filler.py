@@ -16,7 +16,7 @@ from loaderd.worker.chance import seed_batch
 from loaderd.worker.mapping import MappedSegment, Slot
 from loaderd.worker.rows import Rows
 from loaderd.worker.stopwatch import Stopwatch
-from loaderd.worker.streams import Shelf, Stream
+from loaderd.worker.streams import DataChanged, Shelf, Stream
 from loaderd_wire.slots import align
 
 MOVED = -1  # in place of a row's index
@@ -54,12 +54,15 @@ class Filler:
         watch = Stopwatch()
         self._line.name(job.first, "")
         self._line.stamp(job.job, job.first, Stage.OPEN)
-        stream = self._shelf.get(job.stream)
-        changed = stream.changed()
         outcome = Outcome()
-        if not changed:
-            outcome = self._do(job, stream, watch)
+        try:
+            stream = self._shelf.get(job.stream)
             changed = stream.changed()
+            if not changed:
+                outcome = self._do(job, stream, watch)
+                changed = stream.changed()
+        except DataChanged as error:
+            changed = str(error)
         if changed:
             outcome = Outcome()
         seconds = watch.seconds()

@@ -11,7 +11,7 @@ from loaderd.data.faults import SourceError, user_traceback
 from loaderd.data.plan import StreamPlan
 from loaderd.data.userland import build
 from loaderd.drivers.channel import Channel, ChannelClosed
-from loaderd.drivers.orders import Doing, Fault, Leave, Map, Probe, Ready, Setup, Unmap, Unmapped, Use
+from loaderd.drivers.orders import Doing, Fault, Leave, Map, Noted, Probe, Ready, Setup, Unmap, Unmapped, Use
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker import guards
 from loaderd.worker.filler import Filler
@@ -103,6 +103,8 @@ class Worker:
         if isinstance(order, Job):
             self._channel.send(self._filler.run(order))
             self._line.idle()
+            for text in self._shelf.notes():
+                self._channel.send(Noted(clean(text)))
         elif isinstance(order, Map):
             self._mapped[order.segment.segment] = MappedSegment(order, fds[0])
             os.close(fds[0])

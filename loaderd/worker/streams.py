@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from loaderd.data.source import Source
 
 
+class DataChanged(Exception):
+    """The data is no longer what the stream was opened with; str() says how."""
+
+
 @dataclass(slots=True)
 class Stream:
     """An open stream. specs: of one sample, batch_specs: of a collated batch; empty while it is being probed. differs: what is not as in the stream as probed, or ""."""
@@ -44,7 +48,7 @@ class Stream:
 
     def changed(self) -> str:
         """ "" or what is no longer as it was, path, old and new."""
-        return self.differs or self.source.changed()
+        return self.source.changed() or self.differs
 
     def first_indices(self, count: int) -> np.ndarray:
         """The first samples of the split as stored, whatever the shuffle: at most `count` dataset indices."""
@@ -66,16 +70,26 @@ class Shelf:
         """What the stream was found to be when it was probed; to be told before `get`."""
         self._uses[use.stream] = use
 
+    def notes(self) -> list[str]:
+        """Lines that somebody should be told, each once."""
+        return [text for stream in self._open.values() for text in stream.source.notes()]
+
     def get(self, name: str) -> Stream:
-        """The open stream. Raises SourceError, or whatever user code raises while it is built."""
+        """The open stream. Raises DataChanged where its data cannot be opened as it was before, SourceError, or whatever user code
+        raises while it is built."""
         stream = self._open.get(name)
         if stream is None:
-            plan = self._plans[name]
-            source, recipe = _open(plan)
+            plan, use = self._plans[name], self._uses.get(name)
+            try:
+                source, recipe = _open(plan)
+            except (Exception, SystemExit) as error:  # whatever it is, a file that is not what it was comes first
+                changed = _changed_since(plan, use)
+                if changed:
+                    raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
+                raise
             order = Order(source.total, plan.split, plan.split_by, plan.shuffle)
             stream = self._open[name] = Stream(plan, source, recipe, order, Spans(order))
             guards.pin_native_threads()
-            use = self._uses.get(name)
             if use is not None:
                 stream.specs, stream.batch_specs = use.specs, use.batch_specs
                 stream.differs = _difference(plan, source, use)
@@ -97,12 +111,19 @@ def _open(plan: StreamPlan) -> tuple[Source, Recipe]:
         raise
 
 
+def _changed_since(plan: StreamPlan, use: Use | None) -> str:
+    from loaderd.data.watch import changed_since
+
+    return changed_since(plan.lmdb, use.state) if plan.lmdb is not None and use is not None else ""
+
+
 def _difference(plan: StreamPlan, source: Source, use: Use) -> str:
     name = plan.lmdb or plan.dataset
+    text = source.expect(use.state)
+    if text:
+        return text
     if source.total != use.total:
         return f"{name} had {use.total} samples when the stream was opened and has {source.total} now"
-    if source.state != use.state:
-        return f"{name} is not as the stream was opened: it was {use.state}, now it is {source.state}"
     if source.identity != use.identity:
         return f"{name} is not what the stream was opened with: its identity was {use.identity}, now {source.identity}"
     return ""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import struct
+import subprocess
 from pathlib import Path
 
 import lmdb
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 
 from deadlines import DEADLINE_S
+from loaderd.data import own
 from loaderd_client import LoaderdError, StreamChanged
 from system.site import Site, digest, indices, plain, take, until
 
@@ -137,6 +141,121 @@ def test_a_database_that_changes_ends_the_stream_by_name(site: Site, how: str) -
             txn.put(b"zzz", b"new")
     with pytest.raises(StreamChanged, match=r"train\.lmdb"):
         take(batches)
+
+
+ROW = 1024
+OVERWRITE = {  # by what program, and with which arguments: old and new are of one size
+    "cp": ["cp", "new.lmdb", "train.lmdb"],
+    "rsync": ["dd", "if=new.lmdb", "of=train.lmdb", "conv=notrunc", "bs=4096", "status=none"],  # as `rsync --inplace` does
+}
+FIXED = """
+import numpy as np
+class Fixed:
+    def __init__(self, first):
+        self.first = first
+    def __len__(self):
+        return 900
+    def __getitem__(self, index):
+        return {"x": np.full(1024, self.first, np.uint8), "y": index}
+class Layout:
+    def __init__(self, get):
+        pass
+    def __len__(self):
+        return 900
+    def keys(self, index):
+        return [b"%08d" % index]
+    def parse(self, index, values):
+        return {"x": np.frombuffer(values[0], np.uint8), "y": index}
+"""
+
+
+def equal_sized(site: Site, layout: str) -> None:
+    """train.lmdb, rows of ones, and new.lmdb, rows of twos: equal in size, entries, transactions, keys and sizes of values."""
+    (site.folder / "fixed.py").write_text(FIXED)
+    for name, first in (("train", 1), ("new", 2)):
+        path = site.folder / f"{name}.lmdb"
+        if layout == "loaderd":
+            done = site.cli("pack", "dataset", "fixed:Fixed", str(path), "--args", f'{{"first": {first}}}')
+            assert done.returncode == 0, done.stderr
+        else:
+            with lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as env, env.begin(write=True) as txn:
+                for index in range(900):
+                    txn.put(b"%08d" % index, bytes([first]) * ROW)
+    old, new = (data_file(site.folder / name) for name in ("train.lmdb", "new.lmdb"))
+    assert old.stat().st_size == new.stat().st_size
+    assert old.read_bytes()[: 2 * 4096] == new.read_bytes()[: 2 * 4096]  # not even its meta pages would tell
+
+
+@pytest.mark.parametrize("program", OVERWRITE)
+@pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
+def test_a_database_overwritten_by_one_like_it_ends_the_stream_before_a_new_row_is_delivered(site: Site, layout: str, program: str) -> None:
+    equal_sized(site, layout)
+    serve(site, f'layout = "{layout}"')
+    batches = iter(site.loader(prefetch=1))
+    rows = [next(batches)["x"].copy()]
+    subprocess.run(OVERWRITE[program], cwd=site.folder, check=True, timeout=DEADLINE_S)
+    with pytest.raises(StreamChanged, match=r"train\.lmdb"):
+        rows.extend(batch["x"].copy() for batch in batches)
+    assert {int(value) for value in np.unique(np.concatenate(rows))} == {1}
+
+
+def leaf_keys(page: bytes) -> list[bytes]:
+    """The keys on a leaf page of a database; none on any other page."""
+    flags, lower = struct.unpack_from("=HH", page, 10)
+    nodes = struct.unpack_from(f"={(lower - 16) // 2}H", page, 16) if flags == 2 else ()
+    return [bytes(page[at + 8 : at + 8 + struct.unpack_from("=H", page, at + 6)[0]]) for at in nodes]
+
+
+@pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
+def test_one_damaged_page_costs_its_own_samples_and_no_others(site: Site, layout: str) -> None:
+    equal_sized(site, layout)
+    file = data_file(site.folder / "train.lmdb")
+    data = bytearray(file.read_bytes())
+    key = own.sample_key if layout == "loaderd" else lambda index: b"%08d" % index
+    leaf, keys = next((at, keys) for at in range(0, len(data), 4096) if key(100) in (keys := leaf_keys(data[at : at + 4096])))
+    lost = [index for index in range(900) if key(index) in keys]
+    data[leaf + 10 : leaf + 12] = b"\xff\xff"
+    file.write_bytes(data)
+    serve(site, f'layout = "{layout}"\non_error = "skip"')
+    batches = list(site.loader(prefetch=1))
+    assert 1 < len(lost) < 10
+    assert [bad.index for batch in batches for bad in batch.errors] == lost
+    assert sum(batch.rows for batch in batches) == 900 - len(lost)
+
+
+@pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
+def test_a_worker_that_starts_after_a_database_was_overwritten_does_not_take_the_new_one_for_the_old(site: Site, layout: str) -> None:
+    equal_sized(site, layout)
+    site.write(workers=1)
+    site.config.write_text(CONFIG.format(extra=f'layout = "{layout}"').replace("num_workers = 2", "num_workers = 1"))
+    site.serve()
+    batches = iter(site.loader(prefetch=1))
+    rows = [next(batches)["x"].copy()]
+    (worker,) = site.settled()
+    site.kill(worker, signal.SIGSTOP)  # it shall not be the one that finds out
+    subprocess.run(OVERWRITE["cp"], cwd=site.folder, check=True, timeout=DEADLINE_S)
+    site.kill(worker)
+    with pytest.raises(StreamChanged, match=r"train\.lmdb"):
+        rows.extend(batch["x"].copy() for batch in batches)
+    assert {int(value) for value in np.unique(np.concatenate(rows))} == {1}
+
+
+@pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
+def test_a_database_that_was_only_touched_is_one_warning_and_no_end(site: Site, layout: str) -> None:
+    equal_sized(site, layout)
+    serve(site, f'layout = "{layout}"')
+    batches = iter(site.loader())
+    rows = [next(batches)["x"].copy()]
+    for _ in range(3):
+        data_file(site.folder / "train.lmdb").touch()
+        rows.append(next(batches)["x"].copy())
+    data_file(site.folder / "train.lmdb").chmod(0o600)
+    rows.extend(batch["x"].copy() for batch in batches)
+    assert sum(map(len, rows)) == 900
+    told = [line for line in site.text().splitlines() if "warning" in line]
+    assert len(told) == 1
+    assert "train.lmdb" in told[0]
+    assert "the same" in told[0]
 
 
 def test_a_users_own_layout_is_served(site: Site) -> None:

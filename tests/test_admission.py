@@ -1,0 +1,84 @@
+"""What a client may have, and by which facts a stream is known again."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from loaderd.admission import Stream, content_facts, order_facts
+from loaderd.data.plan import Step, StreamPlan
+from loaderd.drivers.orders import StreamFacts
+from loaderd_wire.slots import FieldSpec
+
+SPECS = (FieldSpec("x", "|u1", (10,)), FieldSpec("y", "<i8", ()))
+PLAN = StreamPlan("train", lmdb="/data/train.lmdb", layout="mine:Layout")
+FACTS = StreamFacts(
+    stream="train", total=100, samples=80, identity="the data", state="", layout="mine:Layout", keys="index", classes=(), specs=SPECS,
+    sample_specs=SPECS, form="dict", collated=False, tail_row_bytes=0, body_bytes=0, jpeg_extension="not used", warnings=(),
+)  # fmt: skip
+
+# Of each setting of a stream: another value, and the facts that differ with it.
+SETTINGS: dict[str, tuple[Any, set[str]]] = {
+    "name": ("other", set()),
+    "lmdb": ("/moved/train.lmdb", set()),
+    "dataset": ("mine:Data", {"layout"}),
+    "dataset_args": ({"root": "/data"}, set()),  # without a dataset
+    "layout": ("mine:Other", set()),  # the one that was found is a fact
+    "layout_args": ({"scale": 2}, {"layout"}),
+    "decode": (False, {"decode"}),
+    "mode": ("gray", {"decode"}),
+    "split": ("0%:50%", {"split"}),
+    "split_by": ("stored", {"split_by"}),
+    "batch_size": (7, set()),
+    "shuffle": (1, {"shuffle"}),
+    "seed": (3, set()),  # that of the session counts
+    "drop_last": (True, set()),
+    "on_error": ("skip", {"on_error"}),
+    "max_errors": (5.0, set()),
+    "nonfinite": ("error", {"nonfinite"}),
+    "collate": ("mine:collate", {"collate"}),
+    "transforms": ((Step("hflip", None, {"p": 0.5}),), {"transforms"}),
+    "survey": ({}, set()),
+}
+
+
+def facts(stream: Stream, seed: int = 0, names: tuple[str, ...] | None = None) -> dict[str, str]:
+    return order_facts(stream, seed) | content_facts(stream, names)
+
+
+def differing(one: dict[str, str], other: dict[str, str]) -> set[str]:
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+
+
+def test_every_setting_of_a_stream_is_in_the_table() -> None:
+    assert set(SETTINGS) == {field.name for field in fields(StreamPlan)}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_that_makes_other_batches_is_a_fact(name: str) -> None:
+    value, expected = SETTINGS[name]
+    changed = replace(PLAN, **{name: value})
+    assert differing(facts(Stream(PLAN, FACTS)), facts(Stream(changed, FACTS))) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("identity", "other data", {"data"}),
+        ("samples", 90, {"samples"}),
+        ("jpeg_extension", "crop 1", {"jpeg_extension"}),
+        ("layout", "loaderd", {"layout"}),
+        ("state", "touched", set()),
+        ("total", 101, set()),
+    ],
+)
+def test_what_was_found_when_the_stream_was_opened_is_a_fact(name: str, value: Any, expected: set[str]) -> None:
+    assert differing(facts(Stream(PLAN, FACTS)), facts(Stream(PLAN, replace(FACTS, **{name: value})))) == expected
+
+
+def test_a_sessions_seed_and_fields_are_facts() -> None:
+    stream = Stream(PLAN, FACTS)
+    assert differing(facts(stream), facts(stream, seed=1)) == {"seed"}
+    assert differing(facts(stream), facts(stream, names=("x",))) == {"fields"}

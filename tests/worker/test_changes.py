@@ -1,0 +1,99 @@
+"""Data that changes while a worker reads it: what was read then is not delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from data.material import write_own
+from loaderd.data.plan import Step, StreamPlan
+from loaderd.data.sample import Sample
+from worker.workshop import Workshop
+
+Build = Callable[..., Workshop]
+
+READER = """
+import numpy as np
+class Bytes:
+    def __init__(self, get):
+        pass
+    def __len__(self):
+        return 60
+    def keys(self, index):
+        return [b"%08d" % index]
+    def parse(self, index, values):
+        return {"x": np.frombuffer(values[0], np.uint8)}
+
+def overwrites(sample, rng, file, other, at):
+    # In mid-job, as another process might.
+    if not OVERWRITTEN and int(sample["x"][1]) == at:
+        OVERWRITTEN.append(at)
+        with open(file, "r+b") as to, open(other, "rb") as source:
+            to.write(source.read())
+    return sample
+OVERWRITTEN = []
+"""
+
+
+def row(value: int, index: int) -> np.ndarray:
+    x = np.full(600, value, np.uint8)
+    x[1] = index
+    return x
+
+
+def database(path: Path, layout: str, value: int) -> Path:
+    if layout == "loaderd":
+        write_own(path, [Sample({"x": row(value, i)}) for i in range(60)])
+    else:
+        with lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as env, env.begin(write=True) as txn:
+            for index in range(60):
+                txn.put(b"%08d" % index, row(value, index).tobytes())
+    return path
+
+
+@pytest.mark.parametrize("layout", ["loaderd", "reader:Bytes"])
+def test_a_job_in_whose_middle_the_database_is_overwritten_delivers_nothing(build: Build, tmp_path: Path, layout: str) -> None:
+    old, new = database(tmp_path / "old", layout, 1), database(tmp_path / "new", layout, 2)
+    (tmp_path / "reader.py").write_text(READER)
+    call = Step(None, "reader:overwrites", {"file": str(old), "other": str(new), "at": 30})
+    shop = build(StreamPlan("train", lmdb=str(old), layout=layout, transforms=(call,)))
+    shop.start(1)
+    shop.pond(shop.facts("train"), 20)
+    done = shop.run(1, shop.job("train", 20))
+    assert (done.changed, done.bad) == ("", ())
+    done = shop.run(1, shop.job("train", 20, start=20))
+    assert f"{old}: was overwritten by another database" in done.changed
+    assert (done.bad, done.size) == ((), 0)
+    assert f"{old}: was overwritten" in shop.run(1, shop.job("train", 20)).changed
+
+
+def test_what_cannot_be_opened_any_longer_by_a_worker_that_starts_later_has_changed(build: Build, tmp_path: Path) -> None:
+    old = database(tmp_path / "old", "loaderd", 1)
+    shop = build(StreamPlan("train", lmdb=str(old)))
+    shop.pond(shop.facts("train"), 20)
+    old.write_bytes(b"not any more")
+    shop.start(1)
+    done = shop.run(1, shop.job("train", 20))
+    assert f"{old}: is not an LMDB" in done.changed
+    assert "now it cannot be opened" in done.changed
+
+
+def test_two_workers_that_see_a_touched_database_are_one_warning(build: Build, tmp_path: Path) -> None:
+    old = database(tmp_path / "old", "loaderd", 1)
+    shop = build(StreamPlan("train", lmdb=str(old)))
+    shop.start(1, 2)
+    shop.pond(shop.facts("train"), 20)
+    for worker in (1, 2):
+        shop.run(worker, shop.job("train", 20))
+    old.touch()
+    for worker in (1, 2, 1, 2):
+        assert shop.run(worker, shop.job("train", 20)).changed == ""
+    shop.start(3)
+    assert shop.run(3, shop.job("train", 20)).changed == ""
+    assert [line for line in shop.lines if "times have changed" in line] == [
+        f"{old}: its times have changed, what it holds is the same (touch, chmod?): going on"
+    ]
