@@ -150,6 +150,22 @@ CALL = Table(
 )
 
 
+def _one_draw_a_sample(transforms: Any, say: Say) -> None:
+    """Two random ops of one kind on different fields draw differently: then an image and its mask no longer match."""
+    seen: dict[str, Any] = {}
+    for number, step in enumerate(transforms if isinstance(transforms, list) else ()):
+        if not isinstance(step, dict) or step.get("op") not in ops_table.RANDOM or "fields" in step:
+            continue
+        op, field = step["op"], step.get("field")
+        if seen.setdefault(op, field) != field:
+            names = [name if isinstance(name, str) else "image" for name in (seen[op], field)]
+            say(
+                f"transforms[{number}].field",
+                f"{op} draws anew for each field, so {names[0]!r} and {names[1]!r} would no longer match: use one {op} with "
+                f'fields = ["{names[0]}", "{names[1]}"]; if they need not match, give each op its own fields = ["..."]',
+            )
+
+
 def _stream_rule(given: Mapping[str, Any], say: Say) -> None:
     if "lmdb" in given and "dataset" in given:
         say("", "has both lmdb and dataset: leave one out")
@@ -158,6 +174,7 @@ def _stream_rule(given: Mapping[str, Any], say: Say) -> None:
     for name, other in (("dataset_args", "dataset"), ("layout", "lmdb"), ("layout_args", "lmdb")):
         if name in given and other not in given:
             say(name, f"{show(given[name])}: goes with {other}, which is not set")
+    _one_draw_a_sample(given.get("transforms"), say)
     if "layout_args" in given and ":" not in str(given.get("layout")):
         say("layout_args", f'{show(given["layout_args"])}: goes with layout = "pkg.module:Class"')
 
@@ -174,7 +191,12 @@ STREAM = Table(
         ),
         "layout_args": Key(Args(), "Keyword arguments of the layout's class.", {}),
         "decode": Key(Flag(), "false delivers images as they are stored.", True),
-        "mode": Key(Choice(("rgb", "gray")), "Channels of decoded images: 3 or 1.", "rgb"),
+        "mode": Key(
+            Choice(ops_table.MODES),
+            "Decoded images: rgb has 3 channels, gray 1; index keeps the numbers of palette, gray, 1-bit and 16-bit gray images, 1 channel. "
+            "For one field: a decode op with field and mode.",
+            "rgb",
+        ),
         "split": Key(
             Text(
                 f"{SPLIT_END}:{SPLIT_END}",

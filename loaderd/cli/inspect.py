@@ -74,13 +74,18 @@ def _own(store: Store) -> dict[str, Any]:
 
 def _fields(sample: Any) -> dict[str, str]:
     """What the fields of a sample as stored are, in words; stored images are decoded to tell their size."""
-    from loaderd.data.images import codec_of, decode
+    from loaderd.data.images import codec_of, decode, label_mode
 
     words: dict[str, str] = {}
     for name, value in sample.items():
         if name in sample.encoded:
-            height, width, channels = decode(value, "rgb").shape
+            labels = label_mode(value)
+            height, width, channels = decode(value, "index" if labels else "rgb").shape
             words[name] = f"{name} {codec_of(value)} image, {height} x {width} x {channels}, {size(len(value))}"
+            if labels:
+                words[name] += (
+                    f'; of mode {labels}: colours by default, its numbers with {{op = "decode", field = "{name}", mode = "index"}}'
+                )
         elif isinstance(value, (str, bytes, memoryview)):
             words[name] = f"{name} {'text' if isinstance(value, str) else 'bytes'}, {len(value)} long"
         else:

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
     if args.output:
-        _draw(args.output, facts, samples)
+        _draw(args.output, facts, samples, plan.modes())
     return FINE
 
 
@@ -100,13 +100,13 @@ def _facts(args: argparse.Namespace, stream: str, seed: int, shape: Shape, curso
     }
 
 
-def _draw(output: str, facts: dict[str, Any], samples: list[Any]) -> None:
+def _draw(output: str, facts: dict[str, Any], samples: list[Any], modes: Any) -> None:
     from loaderd.cli import sheet
 
     title = "{stream}  seed {seed}  epoch {epoch}  step {step}  position {position}  rank {rank} of {world_size}".format(**facts)
     cells = [
         sheet.Cell(
-            None if sample is None else sheet.picture_of(sample),
+            None if sample is None else sheet.picture_of(sample, modes),
             (entry.get("label") or f"index {entry['index']}", entry["key"], *([entry["bad"]] if "bad" in entry else [])),
             "bad" in entry,
         )

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from loaderd.data.plan import Modes
+
 CELL = 160  # pixels, the longer side of a picture
 PAD = 8
 LINE = 15
@@ -26,11 +28,37 @@ class Cell:
     alarm: bool = False
 
 
-def picture_of(sample: Any) -> np.ndarray | None:
-    """The sample's first picture as uint8, height x width x 1 or 3; None if it has none."""
-    name = next((name for name in sample if name in sample.images or name in sample.planar), None)
-    if name is None:
-        return None
+def picture_of(sample: Any, modes: Modes) -> np.ndarray | None:
+    """The sample's first picture as uint8, height x width x 1 or 3, its first mask of the same size beside it; None if it has neither.
+
+    Each label of a mask has a colour of its own: 0 is black.
+    """
+    pictures = [name for name in sample if name in sample.images or name in sample.planar]
+    masks = [name for name in sample if _is_mask(name, sample, pictures, modes)]
+    shown = [_shown(name, sample) for name in pictures if name not in masks][:1]
+    mask = next(
+        (mask for mask in map(_coloured, (sample[name] for name in masks)) if not shown or mask.shape[:2] == shown[0].shape[:2]), None
+    )
+    if mask is None or not shown:
+        return mask if mask is not None else shown[0] if shown else None
+    return np.concatenate([np.broadcast_to(shown[0], mask.shape), mask], axis=1)
+
+
+def _is_mask(name: str, sample: Any, pictures: list[str], modes: Modes) -> bool:
+    value = sample[name]
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biu":
+        return False
+    if name in pictures:
+        return modes.of(name) == "index"
+    return name in modes.paired and (value.ndim == 2 or (value.ndim == 3 and value.shape[2] == 1))
+
+
+def _coloured(labels: np.ndarray) -> np.ndarray:
+    plain = (labels if labels.ndim == 2 else labels[0] if labels.shape[0] == 1 else labels[..., 0]).astype(np.int64)
+    return np.stack([plain * factor % 256 for factor in (103, 53, 199)], axis=2).astype(np.uint8)
+
+
+def _shown(name: str, sample: Any) -> np.ndarray:
     picture = np.asarray(sample[name])
     if name in sample.planar:
         picture = picture.transpose(1, 2, 0)

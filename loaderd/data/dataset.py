@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loaderd.data.plan import StreamPlan
+from loaderd.data.plan import Modes, StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.userland import build, count_of
 
@@ -40,7 +40,7 @@ class DatasetSource:
         """What the dataset returns for this sample, not yet looked at."""
         return self._inner[index]
 
-    def read(self, index: int, mode: str) -> Sample:
+    def read(self, index: int, mode: str | Modes) -> Sample:
         return self.take(self.value(index), mode)
 
     def fetch(self, indices: Sequence[int]) -> list[Any]:
@@ -52,7 +52,7 @@ class DatasetSource:
             raise BadValue(f"{self.name}.__getitems__ of {len(indices)} indices returned {got}")
         return list(values)
 
-    def take(self, value: Any, mode: str) -> Sample:
+    def take(self, value: Any, mode: str | Modes) -> Sample:
         """Such a value, or one of those of `fetch`, as a sample."""
         sample, form = flatten(value, mode)
         if self.form and form != self.form:

@@ -1,6 +1,8 @@
 """Stored images to pixels. One policy for every format and codec:
 
 - uint8, height x width x channels, writable, contiguous; "rgb" has 3 channels, "gray" 1.
+- "index" keeps the numbers as they are stored, for masks: 1 channel, uint8 (palette, gray; 1 bit is 0 or 1), or uint16 (16-bit gray).
+  What has colours of its own is refused.
 - EXIF orientation is ignored (as torchvision's ImageFolder does); only a TIFF's own tag is obeyed, by Pillow itself. The first frame of
   an animation counts.
 - Alpha is dropped, not composited: the colours are what is stored. Palettes, 1-bit, gray, gray + alpha become RGB.
@@ -50,6 +52,7 @@ FORMATS = (
 )
 _QUIET = threading.Lock()  # which warnings are shown is the process's, not a thread's
 PLAIN = {"rgb": "RGB", "gray": "L"}
+LABELS = ("P", "PA", "1")  # Pillow's modes, besides 16-bit gray, whose numbers colours don't keep
 
 
 class ImageError(ValueError):
@@ -80,7 +83,7 @@ def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:
         raise ImageError("the image is empty (0 bytes)")
     codec = codec_of(data)
     try:
-        return {"jpeg": _jpeg, "png": _png}.get(codec, _pillow)(data, mode)
+        return (_pillow if mode == "index" else {"jpeg": _jpeg, "png": _png}.get(codec, _pillow))(data, mode)
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files: KeyError, SyntaxError, struct.error, cv2.error, ...
         raise image_error(error, codec) from None
 
@@ -188,7 +191,7 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
             with Image.open(io.BytesIO(data), formats=_formats()) as image:
                 allowed(image.height, image.width)
                 image.load()
-                return from_pillow(image, mode)
+                return from_pillow(image, mode) // _spread(data) if mode == "index" else from_pillow(image, mode)
     except UnidentifiedImageError:
         raise ImageError(f"not an image that can be read: {len(data)} bytes that begin with {bytes(data[:8]).hex(' ')}") from None
     except Image.DecompressionBombError as error:
@@ -197,11 +200,53 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
         ImageFile.LOAD_TRUNCATED_IMAGES = lenient
 
 
+def _spread(data: bytes | memoryview) -> int:
+    """By what Pillow multiplies the numbers of a gray PNG of 2 or 4 bits, so that they reach 255; else 1."""
+    head = bytes(data[:26])
+    return {2: 85, 4: 17}.get(head[24], 1) if len(head) == 26 and head.startswith(PNG) and head[25] == 0 else 1
+
+
+def holds_labels(image: Any) -> bool:
+    """True for a Pillow image whose numbers, labels maybe, are lost when it becomes "rgb" or "gray"."""
+    return image.mode in LABELS or _sixteen_bits(image)
+
+
+def _sixteen_bits(image: Any) -> bool:
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+
+
+def label_mode(data: bytes | memoryview) -> str:
+    """Pillow's mode of a stored image that `holds_labels`; "" for any other, and for what can't be read."""
+    if codec_of(data) == "jpeg":
+        return ""
+    try:
+        with _QUIET, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=_formats()) as image:
+                return image.mode if holds_labels(image) else ""
+    except Exception:  # noqa: BLE001 - whoever decodes it says what is wrong with it
+        return ""
+
+
+def _numbers(image: Any) -> np.ndarray:
+    """The numbers of a Pillow image as they are: height x width x 1. Raises ImageError for one with colours."""
+    if image.mode in ("P", "PA", "L", "1"):
+        plain = image.getchannel(0) if image.mode == "PA" else image
+        return np.array(plain).astype(np.uint8, copy=False)[:, :, np.newaxis]
+    if _sixteen_bits(image):
+        return np.array(image).astype(np.uint16)[:, :, np.newaxis]
+    raise ImageError(
+        f'mode = "index" keeps the numbers of palette, gray, 1-bit and 16-bit gray images; this one is of mode {image.mode!r}: use "rgb" or "gray"'
+    )
+
+
 def from_pillow(image: Any, mode: str = "rgb") -> np.ndarray:
     """A Pillow image as pixels, by the policy above. Raises ImageError for modes that have no known range."""
-    if image.mode in ("I", "F") and not (image.mode == "I" and image.format in ("PNG", "PPM")):
+    if mode == "index":
+        return _numbers(image)
+    if image.mode in ("I", "F") and not _sixteen_bits(image):
         raise ImageError(f"an image of mode {image.mode!r} (32 bits) has no known range: convert it to 8 bits first")
-    if image.mode == "I" or image.mode.startswith("I;16"):
+    if _sixteen_bits(image):
         high = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
         pixels = high if mode == "gray" else np.repeat(high[:, :, np.newaxis], 3, axis=2)
     else:

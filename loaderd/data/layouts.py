@@ -13,7 +13,7 @@ from loaderd.data.faults import SourceError, user_traceback
 from loaderd.data.lmdb_store import Store, show_key
 from loaderd.data.looks import unknown
 from loaderd.data.pages import Pages
-from loaderd.data.plan import StreamPlan
+from loaderd.data.plan import Modes, StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
 from loaderd.data.userland import build, count_of, failure
 
@@ -72,7 +72,7 @@ class OwnLayout:
         """The same without an object for each, if that is to be had, valid while the database is open."""
         return self._store.pages(row_bytes)
 
-    def read(self, index: int, mode: str) -> Sample:
+    def read(self, index: int, mode: str | Modes) -> Sample:
         return own.unpack_sample(self._value(index))
 
     def key(self, index: int) -> str:
@@ -140,10 +140,10 @@ class UserLayout:
             values.append(value)
         return self._inner.parse(index, values)
 
-    def read(self, index: int, mode: str) -> Sample:
+    def read(self, index: int, mode: str | Modes) -> Sample:
         return self.take(self.value(index), mode)
 
-    def take(self, value: Any, mode: str) -> Sample:
+    def take(self, value: Any, mode: str | Modes) -> Sample:
         """Such a value as a sample."""
         if not isinstance(value, Mapping):
             raise BadValue(f"{self.name}.parse() returned {type(value).__name__}: expected a dict of fields")

@@ -13,6 +13,7 @@ from loaderd.core.jobs import Stage
 from loaderd.data.faults import SampleFault
 from loaderd.data.ops import OpError, picture
 from loaderd.data.origin import Raster, look
+from loaderd.data.plan import Modes
 from loaderd.data.sample import Sample
 from loaderd.data.view import View
 
@@ -85,31 +86,35 @@ class Making:
             self._rng = np.random.Generator(np.random.PCG64(seed))
         return self._rng
 
-    def view(self, name: str, mode: str, op: str) -> View:
+    def view(self, name: str, modes: Modes, op: str) -> View:
         """The plan of this field's picture, begun if there is none. Raises OpError if it is none, ImageError."""
         view = self.views.get(name)
         if view is None:
-            view = self.views[name] = self._begun(name, mode, op)
+            view = self.views[name] = self._begun(name, modes, op)
         return view
 
-    def _begun(self, name: str, mode: str, op: str) -> View:
-        kind = present(self.sample, name, op)
+    def _begun(self, name: str, modes: Modes, op: str) -> View:
+        kind, sample = present(self.sample, name, op), self.sample
         if kind is str:
             raise OpError(f"{op} cannot work on field {name!r}: it is text")
-        value = self.sample[name]
-        if name not in self.sample.planar:
-            self.sample.images.add(name)
+        value = sample[name]
         if kind in (bytes, memoryview):
+            sample.images.add(name)
             before, self.coded = self.stage, True
             self.enter(Stage.DECODE)
-            view = View(look(value, mode))
+            view = View(look(value, modes.of(name)), labels=modes.of(name) == "index")
             if before is not Stage.READ:
                 self.enter(before)
             return view
-        if name not in self.sample.planar:
-            return View(Raster(picture(value, op, name)))
-        view = View(Raster(picture(value.transpose(1, 2, 0), op, name)))
-        view.planar = True
+        if name in sample.planar:
+            view = View(Raster(picture(value.transpose(1, 2, 0) if value.ndim == 3 else value, op, name)))
+            view.planar = True
+            return view
+        labels = _holds_labels(name, value, name in sample.images, modes)
+        if value.ndim == 2 and value.size:
+            return View(Raster(value[:, :, np.newaxis]), labels=labels)
+        view = View(Raster(picture(value, op, name)), labels=labels)
+        sample.images.add(name)
         return view
 
     def carry_out(self, name: str) -> None:
@@ -121,6 +126,10 @@ class Making:
             if before is not Stage.READ:
                 self.enter(before)
         value, old = view.pixels(room), sample[name]
+        if isinstance(old, np.ndarray) and old.ndim == 2:  # a mask without an axis of channels stays one
+            sample[name] = np.ascontiguousarray(value[:, :, 0])
+            sample.fresh.discard(name)
+            return
         if value is not old:
             sample[name] = value
             own = value.flags.c_contiguous and not (isinstance(old, np.ndarray) and np.may_share_memory(value, old))
@@ -132,6 +141,18 @@ class Making:
     def carry_out_all(self) -> None:
         for name in list(self.views):
             self.carry_out(name)
+
+
+def _holds_labels(name: str, value: np.ndarray, picture: bool, modes: Modes) -> bool:
+    """Whether an array's numbers are labels. picture: they were an image, in the field's mode. An array of a user's with one channel of
+    whole numbers is a mask where it has no axis of channels or shares the geometry of other fields, unless the config says a mode."""
+    if modes.of(name) == "index":
+        return True
+    if modes.said(name) or value.dtype.kind not in "biu" or (value.ndim > 2 and value.shape[2] != 1):
+        return False
+    if value.dtype != np.uint8:
+        return True
+    return not (picture and modes.of(name) == "gray") and (value.ndim == 2 or name in modes.paired)
 
 
 def fault_of(error: BaseException, stage: Stage) -> SampleFault:

@@ -7,7 +7,7 @@ alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -179,20 +179,32 @@ RESIZING = ("resize", "random_resized_crop")
 FLAT = ("to_float", "normalize")  # work on whatever order the axes have
 
 
-def make_op(op: str, args: dict[str, Any], number: int) -> tuple[Run, str | None]:
-    """(the op ready to run, its `field` or None). number: its place among the stream's transforms. Raises ValueError for wrong arguments.
+def make_op(op: str, args: dict[str, Any], number: int) -> tuple[Run, tuple[str, ...]]:
+    """(the op ready to run, the fields that it is to run on; () if none is named). number: its place among the stream's transforms. Raises
+    ValueError for wrong arguments.
 
     "decode" is not here: it is not a picture that it gets.
     """
     values = resolved(op, args)
-    field = values.pop("field")
-    return MAKERS[op](number, **values), field
+    field, fields = values.pop("field"), values.pop("fields", None)
+    return MAKERS[op](number, **values), tuple(fields or ([] if field is None else [field]))
 
 
 def check(view: View, op: str, name: str) -> None:
     """Raises OpError naming op and field if the op can't work on such a picture."""
-    if view.dtype not in (np.uint8, np.float32) and op not in (*FLAT, "to_chw"):
+    if view.dtype not in (np.uint8, np.float32) and op not in (*FLAT, "to_chw") and not view.labels:
         raise _unfit(op, name, view.dtype, (view.height, view.width, view.channels))
+
+
+def one_size(views: Mapping[str, View], op: str) -> None:
+    """Raises OpError naming two fields if they aren't of one size: then one geometry can't be that of both."""
+    (first, view), *others = views.items()
+    for name, other in others:
+        if (other.height, other.width) != (view.height, view.width):
+            raise OpError(
+                f"{op}: field {first!r} is {view.height} x {view.width} pixels and {name!r} {other.height} x {other.width}: "
+                "what is named in fields must have one size; bring them to one first, with resize and [height, width]"
+            )
 
 
 def picture(image: np.ndarray, op: str, name: str) -> np.ndarray:

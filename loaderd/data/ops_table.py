@@ -20,6 +20,7 @@ class Param:
     """One parameter. kind tells what it takes:
 
     "text"     a non-empty string
+    "texts"    a list of 1 to 16 different non-empty strings
     "choice"   one of `choices`
     "whole"    an int in [low, high]
     "number"   an int or float in [low, high]
@@ -49,6 +50,10 @@ class Op:
 
 
 FIELD = Param("text", "the field it works on; may be left out if the sample has one image", default=None)
+FIELDS = Param("texts", "the fields, of one size, that it changes alike; those that hold labels are resized by nearest", default=None)
+MODES = ("rgb", "gray", "index")
+GEOMETRIC = ("resize", "center_crop", "random_crop", "random_resized_crop", "hflip")  # take `fields`
+RANDOM = ("random_crop", "random_resized_crop", "hflip")  # of those, the ones that draw
 
 
 def _size(text: str) -> Param:
@@ -57,8 +62,15 @@ def _size(text: str) -> Param:
 
 OPS: Mapping[str, Op] = {
     "decode": Op(
-        "stored image bytes to pixels: uint8, height x width x channels",
-        {"mode": Param("choice", "channels: rgb gives 3, gray gives 1; default: the stream's mode", default=None, choices=("rgb", "gray"))},
+        "stored or Pillow images to pixels: height x width x channels",
+        {
+            "mode": Param(
+                "choice",
+                "rgb gives 3 channels, gray 1; index keeps the numbers of palette, gray, 1-bit and 16-bit gray images; default: the stream's mode",
+                default=None,
+                choices=MODES,
+            )
+        },
     ),
     "resize": Op(
         "resize, antialiased bilinear",
@@ -97,7 +109,7 @@ OPS: Mapping[str, Op] = {
     ),
     "to_chw": Op("height x width x channels to channels x height x width, contiguous", {}),
 }
-OPS = {name: Op(op.text, {**op.params, "field": FIELD}) for name, op in OPS.items()}
+OPS = {name: Op(op.text, {**op.params, "field": FIELD} | ({"fields": FIELDS} if name in GEOMETRIC else {})) for name, op in OPS.items()}
 
 
 def _bounds(param: Param) -> str:
@@ -123,6 +135,8 @@ def expects(param: Param) -> str:
     """What the parameter takes, in words: "a number from 0 to 1"."""
     if param.kind == "text":
         return "a non-empty string"
+    if param.kind == "texts":
+        return "a list of different field names"
     if param.kind == "choice":
         return "one of " + ", ".join(repr(choice) for choice in param.choices)
     if param.kind == "whole":
@@ -140,6 +154,10 @@ def fits(param: Param, value: Any) -> bool:
     """True if the value is one that the parameter takes."""
     if param.kind == "text":
         return isinstance(value, str) and value != ""
+    if param.kind == "texts":
+        return _list_of(value, lambda param, item: isinstance(item, str) and item != "", param, range(1, 17)) and len(set(value)) == len(
+            value
+        )
     if param.kind == "choice":
         return isinstance(value, str) and value in param.choices
     if param.kind == "whole":
@@ -172,6 +190,8 @@ def problems(op: str, args: Mapping[str, Any]) -> tuple[Problem, ...]:
                 found.append(Problem(name, "missing", expects(param)))
         elif not fits(param, args[name]):
             found.append(Problem(name, "wrong", expects(param)))
+    if args.get("field") is not None and args.get("fields") is not None:
+        found.append(Problem("fields", "wrong", "left out where field is set"))
     return tuple(found)
 
 
@@ -192,12 +212,15 @@ def schema(op: str) -> dict[str, Any]:
         if not param.required and param.default is not None:
             properties[name]["default"] = list(param.default) if isinstance(param.default, tuple) else param.default
     required = ["op", *[name for name, param in OPS[op].params.items() if param.required]]
-    return {"type": "object", "description": OPS[op].text, "properties": properties, "required": required, "additionalProperties": False}
+    shape = {"type": "object", "description": OPS[op].text, "properties": properties, "required": required, "additionalProperties": False}
+    return shape | ({"not": {"required": ["field", "fields"]}} if "fields" in OPS[op].params else {})
 
 
 def _schema_of(param: Param) -> dict[str, Any]:
     if param.kind == "text":
         return {"type": "string", "minLength": 1}
+    if param.kind == "texts":
+        return {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 16, "uniqueItems": True}
     if param.kind == "choice":
         return {"enum": list(param.choices)}
     kind = "integer" if param.kind in ("whole", "size") else "number"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,6 +15,25 @@ class Step:
     op: str | None
     call: str | None
     args: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """How the image fields of a stream become pixels.
+
+    stream: "rgb", "gray" or "index", of the fields that `fields` doesn't name. paired: fields that share the geometry of others.
+    """
+
+    stream: str = "rgb"
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    paired: frozenset[str] = frozenset()
+
+    def of(self, name: str) -> str:
+        return self.fields.get(name, self.stream)
+
+    def said(self, name: str) -> bool:
+        """Whether the config names a mode for this very field."""
+        return name in self.fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +64,18 @@ class StreamPlan:
     collate: str = "stack"
     transforms: tuple[Step, ...] = ()
     survey: dict[str, Any] | None = None
+
+    def modes(self) -> Modes:
+        """The mode of each field: that of its first decode op which has one, else the stream's."""
+        stream, fields, paired = self.mode, dict[str, str](), set[str]()
+        for step in reversed(self.transforms):
+            paired.update(step.args.get("fields") or ())
+            if step.op == "decode" and step.args.get("mode"):
+                if step.args.get("field"):
+                    fields[step.args["field"]] = step.args["mode"]
+                else:
+                    stream = step.args["mode"]
+        return Modes(stream, fields, frozenset(paired))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

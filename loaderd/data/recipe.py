@@ -13,8 +13,9 @@ from loaderd.data import swift
 from loaderd.data.bulk import Bulk
 from loaderd.data.collate import Batch, batch_of
 from loaderd.data.faults import SampleFault, SourceError
+from loaderd.data.images import label_mode
 from loaderd.data.making import NOTHING, Making, Note, fault_of, present
-from loaderd.data.ops import FLAT, RESIZING, OpError, Run, check, make_op
+from loaderd.data.ops import FLAT, RESIZING, OpError, Run, check, make_op, one_size
 from loaderd.data.ops_table import resolved
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.sample import BadValue, Sample, flatten
@@ -36,6 +37,7 @@ class Recipe:
 
     def __init__(self, plan: StreamPlan, source: Source) -> None:
         self._plan = plan
+        self._modes = plan.modes()
         self._source = source
         self._steps = [self._step(step, number) for number, step in enumerate(plan.transforms)]
         self.collated = plan.collate != "stack"
@@ -74,30 +76,34 @@ class Recipe:
         try:
             if step.op == "decode":
                 values = resolved("decode", step.args)
-                return self._decoder(values["field"], values["mode"] or self._plan.mode)
-            run, field = make_op(step.op, step.args, number)
+                return self._decoder(values["field"])
+            run, fields = make_op(step.op, step.args, number)
         except ValueError as error:
             raise SourceError(f"transform {number}: {error}") from None
-        return self._op(step.op, run, field)
+        return self._op(step.op, run, fields)
 
-    def _decoder(self, field: str | None, mode: str) -> Callable[[Making], None]:
+    def _decoder(self, field: str | None) -> Callable[[Making], None]:
         def step(making: Making) -> None:
             name = field if field is not None else _sole_image(making.sample, "decode")
             if present(making.sample, name, "decode") in (bytes, memoryview):
-                making.view(name, mode, "decode")
-            elif name not in making.sample.images:
+                making.view(name, self._modes, "decode")
+            elif name not in making.sample.images and not (self._modes.said(name) and isinstance(making.sample[name], np.ndarray)):
                 raise OpError(f"decode cannot work on field {name!r}: it is not a stored image")
 
         return step
 
-    def _op(self, op: str, run: Run, field: str | None) -> Callable[[Making], None]:
+    def _op(self, op: str, run: Run, fields: tuple[str, ...]) -> Callable[[Making], None]:
+        """What an op draws depends on its place and the sample alone: fields of one size get the same geometry."""
+
         def step(making: Making) -> None:
-            name = field if field is not None else _sole_image(making.sample, op)
-            view = making.view(name, self._plan.mode, op)
-            if view.planar and op not in FLAT:
-                raise OpError(f"{op} cannot work on field {name!r} after to_chw: put to_chw last")
-            check(view, op, name)
-            run(view, making.draws)
+            views = {name: making.view(name, self._modes, op) for name in fields or (_sole_image(making.sample, op),)}
+            for name, view in views.items():
+                if view.planar and op not in FLAT:
+                    raise OpError(f"{op} cannot work on field {name!r} after to_chw: put to_chw last")
+                check(view, op, name)
+            one_size(views, op)
+            for view in views.values():
+                run(view, making.draws)
 
         return step
 
@@ -122,7 +128,7 @@ class Recipe:
 
         A tuple stays one while its fields have numbers for names.
         """
-        sample, _ = flatten(returned, self._plan.mode)
+        sample, _ = flatten(returned, self._modes)
         tuple_still = self._source.form == "tuple" and all(name.partition(".")[0].isdigit() for name in sample)
         self._sample_form = "tuple" if tuple_still else "dict"
         for name, value in sample.items():
@@ -134,6 +140,25 @@ class Recipe:
             elif name in before.encoded and not isinstance(value, str):
                 sample.encoded.add(name)
         return sample
+
+    def label_notes(self, indices: Sequence[int]) -> tuple[str, ...]:
+        """A line for each field of these samples whose stored images hold numbers that become colours, without the config saying so."""
+        found: dict[str, str] = {}
+        if not self._plan.decode or self._source.dataset is not None:
+            return ()
+        for index in indices:
+            try:
+                sample = self._source.read(index)
+                for name in sample.encoded - found.keys():
+                    if self._modes.of(name) != "index" and not self._modes.said(name) and (mode := label_mode(sample[name])):
+                        found[name] = mode
+            except ANYTHING:
+                continue
+        return tuple(
+            f"field {name!r} has stored images of mode {mode}, whose numbers become colours; if they are labels, add "
+            f'{{op = "decode", field = "{name}", mode = "index"}} to the transforms, or mode = "rgb" in it if they are not'
+            for name, mode in found.items()
+        )
 
     # -- running
 
@@ -236,7 +261,7 @@ class Recipe:
         if self._surveyor is not None:
             making.mark = mark(making.sample)
         if self._steps:
-            if self._plan.decode and not self._takes_bytes():
+            if self._plan.decode:
                 self._look_at_all(making)
             making.enter(Stage.TRANSFORM)
             for step in self._steps:
@@ -254,14 +279,10 @@ class Recipe:
         self._coded |= making.coded
         return sample if self._surveyor is None else self._surveyor.summary(sample, making.mark)
 
-    def _takes_bytes(self) -> bool:
-        """True if a transform decodes with a mode of its own, so that the stream's must not come first."""
-        return any(step.op == "decode" for step in self._plan.transforms)
-
     def _look_at_all(self, making: Making) -> None:
         for name in making.sample:
             if name in making.sample.encoded:
-                making.view(name, self._plan.mode, "decode")
+                making.view(name, self._modes, "decode")
 
     # -- checking
 
@@ -302,7 +323,7 @@ class Recipe:
         try:
             rng = np.random.Generator(np.random.PCG64([key, 1]))  # not the generator of the sample that has this index
             made = invoke(self._collate, f"{self._plan.collate}(samples, rng)", [_own(sample) for sample in samples], rng)
-            batch, form = batch_of(made, self._plan.mode)
+            batch, form = batch_of(made, self._modes)
             if self._batch_form and form != self._batch_form:
                 raise BadValue(f"collate returned a {form}, before it was a {self._batch_form}")
         except ANYTHING as error:

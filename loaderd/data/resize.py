@@ -103,14 +103,22 @@ def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
     return resample(image, whole(image.shape[0], height), whole(image.shape[1], width))
 
 
-def resample(image: np.ndarray, rows: Axis, columns: Axis) -> np.ndarray:
+def _nearest(axis: Axis, size: int) -> np.ndarray:
+    """For each pixel of the axis, the source pixel (of `size`) that its centre lies in."""
+    places = np.floor(axis.start + np.arange(axis.pixels) * axis.step + 0.5 + TINY).astype(np.intp)
+    return places.clip(0, size - 1)
+
+
+def resample(image: np.ndarray, rows: Axis, columns: Axis, *, nearest: bool = False) -> np.ndarray:
     """The pixels of `image` (as in `resize`) that lie on these axes. What lies beyond its edges is like the edge. A view of `image` where
-    that shows them, `image` itself if it is they."""
+    that shows them, `image` itself if it is they. nearest: nothing is computed between its numbers, which may be of any type."""
     height, width = image.shape[:2]
     top, left = rows.begin, columns.begin
     if top is not None and left is not None:
         same = (top, left, rows.pixels, columns.pixels) == (0, 0, height, width)
         return image if same else image[top : top + rows.pixels, left : left + columns.pixels]
+    if nearest:
+        return image.take(_nearest(rows, height), axis=0).take(_nearest(columns, width), axis=1)
     if max(rows.step, columns.step) > MAX_SHRINK:
         image, rows, columns = _averaged(image, rows, columns)
     above, before = _lead(rows), _lead(columns)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from loaderd.data.plan import Modes
+
 MAX_DEPTH = 16
 MAX_FIELDS = 256
 PLAIN = frozenset("?bBhHiIlLqQefdFD")  # numpy's letters for numbers that a slot holds as they are
@@ -85,7 +87,20 @@ def _number(value: Any, name: str) -> np.ndarray:
         raise BadValue(f"field {name!r} is {value!r:.40}, which does not fit int64") from None
 
 
-def leaf(value: Any, name: str, mode: str, sample: Sample) -> None:
+def _pixels(image: Any, name: str, mode: str | Modes) -> np.ndarray:
+    """A Pillow image of a user's. Raises BadValue for one whose numbers would be lost without anybody having said so, ImageError."""
+    from loaderd.data.images import from_pillow, holds_labels
+
+    said = mode if isinstance(mode, str) else mode.of(name)
+    if said != "index" and holds_labels(image) and (isinstance(mode, str) or not mode.said(name)):
+        raise BadValue(
+            f"field {name!r} is a Pillow image of mode {image.mode!r}, whose numbers may be labels. To keep them: a transform "
+            f'{{op = "decode", field = "{name}", mode = "index"}}, or return numpy.asarray(image); for colours: return image.convert("RGB")'
+        )
+    return from_pillow(image, said)
+
+
+def leaf(value: Any, name: str, mode: str | Modes, sample: Sample) -> None:
     """Put one value that is no container into the sample. Raises BadValue naming the field."""
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes)):
         sample[name] = plain_array(np.asarray(value), name)
@@ -98,9 +113,7 @@ def leaf(value: Any, name: str, mode: str, sample: Sample) -> None:
     elif _is_tensor(value):
         sample[name] = _tensor(value, name)
     elif _is_picture(value):
-        from loaderd.data.images import from_pillow
-
-        sample[name] = from_pillow(value, mode)
+        sample[name] = _pixels(value, name, mode)
         sample.images.add(name)
         sample.fresh.add(name)
     elif value is None:
@@ -120,7 +133,7 @@ def _field_name(key: Any) -> str:
     return name
 
 
-def _walk(value: Any, name: str, depth: int, mode: str, sample: Sample) -> None:
+def _walk(value: Any, name: str, depth: int, mode: str | Modes, sample: Sample) -> None:
     if isinstance(value, Mapping):
         parts = [(_field_name(key), item) for key, item in value.items()]
     elif isinstance(value, (tuple, list)):
@@ -164,7 +177,7 @@ def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
     return sample if 0 < len(sample) <= MAX_FIELDS and len(sample) == len(value) else None
 
 
-def flatten(value: Any, mode: str) -> tuple[Sample, str]:
+def flatten(value: Any, mode: str | Modes) -> tuple[Sample, str]:
     """Whatever a dataset returned, as (sample, form): a mapping is a "dict"; a tuple, list or single value a "tuple" with fields "0", "1", ...
 
     Nested fields are called "a.b". Raises BadValue naming the field.

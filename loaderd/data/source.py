@@ -30,6 +30,7 @@ class Source:
         if (plan.lmdb is None) == (plan.dataset is None):
             raise SourceError(f"stream {plan.name}: set one of lmdb and dataset")
         self.plan = plan
+        self._modes = plan.modes()
         self.warnings: tuple[str, ...] = ()
         self._store: Store | None = None
         self._watch: Watch | None = None
@@ -82,7 +83,7 @@ class Source:
     def read(self, index: int) -> Sample:
         """Sample `index` as stored: views are valid while this is open. Raises whatever the data or the user's code raises."""
         self._check(index)
-        return self._reader.read(index, self.plan.mode)
+        return self._reader.read(index, self._modes)
 
     def value(self, index: int) -> Any:
         """What the user's code makes of sample `index` of [0, total), not yet looked at; it becomes a sample by `take`. Only where `user_code`."""
@@ -104,7 +105,7 @@ class Source:
 
     def take(self, value: Any) -> Sample:
         assert not isinstance(self._reader, OwnLayout)
-        return self._reader.take(value, self.plan.mode)
+        return self._reader.take(value, self._modes)
 
     def _check(self, index: int) -> None:
         if not 0 <= index < self.total:

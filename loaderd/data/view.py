@@ -27,14 +27,16 @@ SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}  # the same for `swift.crop`, w
 
 class View:
     """height, width, channels, dtype: of the picture as planned so far. planar: channels come first in the end. levels: float32, channels
-    x 256; level v of channel c becomes levels[c, v] (only a picture of bytes may have them)."""
+    x 256; level v of channel c becomes levels[c, v] (only a picture of bytes may have them). labels: its numbers are labels, so nothing is
+    computed between them."""
 
     __slots__ = (
-        "_box", "_flipped", "_loaded", "_made", "_origin", "_size", "_window", "channels", "height", "levels", "planar", "width",
+        "_box", "_flipped", "_loaded", "_made", "_origin", "_size", "_window", "channels", "height", "labels", "levels", "planar", "width",
     )  # fmt: skip
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, *, labels: bool = False) -> None:
         self.planar = False
+        self.labels = labels
         self._begin(origin)
 
     def _begin(self, origin: Origin) -> None:
@@ -169,8 +171,10 @@ class View:
         assert self._loaded is not None
         image, rows, columns = self._loaded
         self._loaded = None
-        image = resample(image, rows, columns)
-        return cv2.flip(image, 1).reshape(image.shape) if self._flipped else image
+        image = resample(image, rows, columns, nearest=self.labels)
+        if not self._flipped:
+            return image
+        return np.ascontiguousarray(image[:, ::-1]) if self.labels else cv2.flip(image, 1).reshape(image.shape)
 
     def _eighths(self, least: dict[int, float]) -> int:
         """The smallest scale that leaves pixels enough: from which shrink on is told for each."""

@@ -82,7 +82,7 @@ def _facts(stream: Stream, line: Line) -> StreamFacts:
         tail_row_bytes=align(tail, 8),
         body_bytes=body,
         jpeg_extension=stream.recipe.jpeg_extension,
-        warnings=tuple(clean(text) for text in source.warnings),
+        warnings=tuple(clean(text) for text in (*source.warnings, *stream.recipe.label_notes(stream.first_indices(TRIES).tolist()))),
     )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from cli.place import Place
+from loaderd_client import Loader
 
 
 def test_a_good_stream_is_described_and_passes(place: Place) -> None:
@@ -120,3 +123,27 @@ def test_a_breakpoint_in_user_code_works(place: Place) -> None:
 )
 def test_a_sample_that_is_not_there_is_told(place: Place, args: list[str], code: int, said: str) -> None:
     assert said in place.cli("check", place.config(), *args, code=code).stderr
+
+
+def test_images_whose_numbers_become_colours_are_told_with_the_word_that_keeps_them(place: Place) -> None:
+    (place.folder / "masks").mkdir()
+    numbers = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    for n in range(3):
+        mask = Image.fromarray(numbers + n)
+        mask.putpalette(list(range(256)) * 3)
+        mask.save(place.folder / "masks" / f"{n}.png")
+    place.cli("pack", "imagefolder", "masks", "masks.lmdb")
+    word = '{op = "decode", field = "image", mode = "index"}'
+    assert word in place.cli("inspect", "masks.lmdb").stdout
+    config = place.folder / "masks.toml"
+    config.write_text('[workers]\nnum_workers = 1\n[streams.train]\nlmdb = "masks.lmdb"\n')
+    said = place.cli("check", "masks.toml").stdout
+    assert word in said
+    assert "image uint8[3,4,3]" in said
+    config.write_text(config.read_text() + f"transforms = [{word}]\n")
+    kept = place.cli("check", "masks.toml").stdout
+    assert "mode" not in kept
+    assert "image uint8[3,4,1]" in kept
+    with Loader(str(config), stream="train", output="numpy", batch_size=3) as loader:
+        batch = next(iter(loader))
+    np.testing.assert_array_equal(batch["image"][:, :, :, 0], [numbers + n for n in range(3)])

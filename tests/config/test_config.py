@@ -167,7 +167,21 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         ("transforms = [{}]", "streams.train.transforms[0]: needs either op (a built-in) or call (a function of yours)"),
         ('transforms = [{op = "hflp"}]', "streams.train.transforms[0].op: \"hflp\" is not a built-in; did you mean 'hflip'?"),
         ('transforms = [{op = "hflip", p = 2}]', "streams.train.transforms[0].p: 2 is not a number from 0 to 1"),
-        ('transforms = [{op = "hflip", q = 2}]', "streams.train.transforms[0].q: 2: hflip has no such parameter; it has p, field"),
+        (
+            'transforms = [{op = "random_crop", size = 4, field = "image"}, {op = "random_crop", size = 4, field = "mask"}]',
+            "streams.train.transforms[1].field: random_crop draws anew for each field, so 'image' and 'mask' would no longer match: use one "
+            'random_crop with fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
+        ),
+        (
+            'transforms = [{op = "hflip"}, {op = "to_float"}, {op = "hflip", field = "mask"}]',
+            "streams.train.transforms[2].field: hflip draws anew for each field, so 'image' and 'mask' would no longer match: use one hflip with "
+            'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
+        ),
+        (
+            'transforms = [{op = "hflip", field = "a", fields = ["a", "b"]}]',
+            "streams.train.transforms[0].fields: ['a', 'b'] is not left out where field is set",
+        ),
+        ('transforms = [{op = "hflip", q = 2}]', "streams.train.transforms[0].q: 2: hflip has no such parameter; it has p, field, fields"),
         (
             'transforms = [{op = "resize"}]',
             "streams.train.transforms[0].size: is missing: resize takes a whole number or [height, width], from 1 to 65535",
@@ -393,3 +407,12 @@ def toml(value: object) -> str:
 def test_whatever_a_stream_is_made_of_is_a_config_or_a_config_error(stream: dict[str, object]) -> None:
     text = "[streams.s]\n" + "".join(f"{name} = {toml(value)}\n" for name, value in stream.items())
     assert error_of(text).split(":")[0] in ("", "/etc/loaderd/run.toml")
+
+
+def test_random_ops_of_fields_that_need_not_match_are_allowed_where_each_names_its_own() -> None:
+    line = (
+        'transforms = [{op = "hflip", fields = ["a"]}, {op = "hflip", fields = ["b"]}, {op = "random_crop", size = 3, fields = ["a", "b"]}]'
+    )
+    (train,) = read(STREAM + line).streams
+    assert train.transforms[2].args["fields"] == ["a", "b"]
+    read(STREAM + 'transforms = [{op = "hflip", field = "a"}, {op = "hflip", field = "a"}, {op = "resize", size = 3, field = "b"}]')

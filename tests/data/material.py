@@ -220,6 +220,10 @@ def scribble(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]
     return sample
 
 
+def palettes(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"mask": Image.new("P", (4, 3))}
+
+
 def nothing(sample: dict[str, Any], rng: np.random.Generator) -> None:
     return None
 

@@ -86,7 +86,7 @@ def test_text_and_bytes_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "mode", "channels"), [("RGB", "rgb", 3), ("L", "rgb", 3), ("RGBA", "rgb", 3), ("RGB", "gray", 1), ("P", "gray", 1)]
+    ("stored", "mode", "channels"), [("RGB", "rgb", 3), ("L", "rgb", 3), ("RGBA", "rgb", 3), ("RGB", "gray", 1), ("L", "gray", 1)]
 )
 def test_a_pillow_image_becomes_a_picture_of_the_streams_mode(stored: str, mode: str, channels: int) -> None:
     sample, _ = made(Image.fromarray(picture()).convert(stored), mode=mode)

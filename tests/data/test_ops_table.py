@@ -22,6 +22,8 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("random_resized_crop", {"size": 224, "scale": [0.5, 1], "ratio": [1, 1]}),
     ("hflip", {}),
     ("hflip", {"p": 1}),
+    ("hflip", {"fields": ["image", "mask"]}),
+    ("decode", {"mode": "index", "field": "mask"}),
     ("to_float", {}),
     ("normalize", {"mean": 0.5, "std": [0.2, 0.2, 0.2]}),
     ("to_chw", {"field": "image"}),
@@ -43,6 +45,11 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("normalize", {"mean": 0.5, "std": 0}, "std", "wrong"),
     ("normalize", {"mean": [], "std": 1}, "mean", "wrong"),
     ("to_chw", {"field": ""}, "field", "wrong"),
+    ("hflip", {"fields": []}, "fields", "wrong"),
+    ("hflip", {"fields": ["a", "a"]}, "fields", "wrong"),
+    ("hflip", {"fields": "a"}, "fields", "wrong"),
+    ("hflip", {"fields": ["a"], "field": "b"}, "fields", "wrong"),
+    ("normalize", {"mean": 0, "std": 1, "fields": ["a"]}, "fields", "unknown"),
 ]
 
 

@@ -1,0 +1,247 @@
+"""Images whose numbers are labels keep them: decoded, resized, cropped together with their pictures, and never taken for colours unsaid."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data import material
+from data.material import by_pillow, call, coded, dataset_plan, op, picture, silent, write_own
+from loaderd.data.faults import SampleFault
+from loaderd.data.images import ImageError, decode, label_mode
+from loaderd.data.plan import StreamPlan
+from loaderd.data.recipe import Recipe
+from loaderd.data.sample import Sample
+from loaderd.data.source import Source
+
+LABELS = np.array([[0, 1, 2, 255], [255, 2, 1, 0], [7, 7, 7, 7]], np.uint8)
+INDEX = op("decode", field="mask", mode="index")
+
+
+def palette(labels: np.ndarray = LABELS) -> Image.Image:
+    image = Image.fromarray(labels, "L").convert("L")
+    image.putpalette([n for entry in range(256) for n in (entry * 37 % 256, entry * 91 % 256, entry * 13 % 256)])
+    assert image.mode == "P"
+    return image
+
+
+def regions(height: int, width: int, count: int = 6, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return (
+        rng.choice([0, 1, 2, 5, 200, 255], (height // count + 1, width // count + 1))
+        .repeat(count, 0)
+        .repeat(count, 1)[:height, :width]
+        .astype(np.uint8)
+    )
+
+
+def made(value: Any, *transforms: Any, index: int = 0, epoch: int = 0, **plan: Any) -> Sample:
+    """What becomes of the sample `value` of a dataset."""
+    material.HELD[:] = [value] * (index + 1)
+    with Source(dataset_plan("Holding", transforms=transforms, **plan)) as source:
+        return Recipe(source.plan, source).make(index, 0, epoch, silent)
+
+
+def stored(tmp_path: Path, sample: Sample, *transforms: Any, index: int = 0, **plan: Any) -> Sample:
+    """What becomes of a stored sample, at one of several indices."""
+    path = tmp_path / f"db{index}"
+    write_own(path, [sample] * (index + 1))
+    with Source(StreamPlan("t", lmdb=str(path), transforms=transforms, **plan)) as source:
+        found = Recipe(source.plan, source).make(index, 0, 0, silent)
+        return Sample({name: np.array(value) for name, value in found.items()})  # the file's own pages go with the source
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP", "TIFF"])
+def test_a_palette_image_keeps_its_numbers(kind: str) -> None:
+    data = coded(palette(), kind)
+    with Image.open(io.BytesIO(data)) as image:
+        numbers = np.asarray(image)
+    assert kind == "GIF" or np.array_equal(numbers, LABELS)  # GIF is written with numbers of its own
+    np.testing.assert_array_equal(decode(data, "index")[:, :, 0], numbers)
+    np.testing.assert_array_equal(decode(data), by_pillow(data))
+    assert label_mode(data) == "P"
+
+
+def test_gray_one_bit_and_sixteen_bit_images_keep_their_numbers() -> None:
+    wide = LABELS.astype(np.uint16) * 257
+    for image, wanted in (
+        (Image.fromarray(LABELS), LABELS),
+        (Image.fromarray(LABELS > 1), (LABELS > 1).astype(np.uint8)),
+        (Image.fromarray(wide), wide),
+    ):
+        found = decode(coded(image, "PNG"), "index")
+        assert (found.dtype, found.shape) == (wanted.dtype, (3, 4, 1))
+        np.testing.assert_array_equal(found[:, :, 0], wanted)
+    smooth = Image.fromarray(np.full((16, 16), 77, np.uint8))
+    np.testing.assert_array_equal(decode(coded(smooth, "JPEG"), "index"), np.full((16, 16, 1), 77))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_palettes_and_gray_of_a_few_bits_keep_their_numbers(bits: int) -> None:
+    numbers = np.arange(16, dtype=np.uint8).reshape(4, 4) % (1 << bits)
+    np.testing.assert_array_equal(decode(coded(palette(numbers), "PNG", bits=bits), "index")[:, :, 0], numbers)
+    width = -(-4 * bits // 8)
+    rows = b"".join(
+        b"\0" + (int("".join(f"{n:0{bits}b}" for n in row), 2) << (8 * width - 4 * bits)).to_bytes(width, "big") for row in numbers.tolist()
+    )
+    np.testing.assert_array_equal(decode(png(bits, rows), "index")[:, :, 0], numbers)
+
+
+def png(bits: int, rows: bytes) -> bytes:
+    """A gray PNG of 4 x 4 pixels."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    head = struct.pack(">IIBBBBB", 4, 4, bits, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("stored", "kind"), [("RGB", "JPEG"), ("RGB", "PNG"), ("RGBA", "PNG"), ("LA", "PNG"), ("CMYK", "JPEG")])
+def test_an_image_of_colours_has_no_numbers_to_keep(stored: str, kind: str) -> None:
+    with pytest.raises(ImageError, match=r"'(RGB|RGBA|LA|CMYK)'.*rgb"):
+        decode(coded(Image.fromarray(picture()).convert(stored), kind), "index")
+
+
+def test_a_palette_with_transparency_becomes_the_colours_that_pillow_makes() -> None:
+    data = coded(palette(), "PNG", transparency=bytes(range(256)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(decode(data), by_pillow(data))
+
+
+@pytest.mark.parametrize(
+    "image", [palette(), Image.fromarray(LABELS > 1), Image.fromarray(LABELS.astype(np.uint16))], ids=lambda image: image.mode
+)
+def test_a_pillow_image_of_labels_is_a_bad_sample_that_names_both_ways_out(image: Image.Image) -> None:
+    for mode in ("rgb", "gray"):
+        with pytest.raises(SampleFault) as caught:
+            made({"mask": image}, mode=mode)
+        assert 'field = "mask", mode = "index"' in caught.value.message
+        assert 'convert("RGB")' in caught.value.message
+    numbers = np.asarray(image).astype(np.uint16 if image.mode == "I;16" else np.uint8)
+    for sample in (made({"mask": image}, mode="index"), made({"mask": image}, INDEX)):
+        np.testing.assert_array_equal(sample["mask"][:, :, 0], numbers)
+        assert sample["mask"].dtype == numbers.dtype
+
+
+def test_colours_are_made_of_a_pillow_palette_where_the_config_says_so() -> None:
+    sample = made({"mask": palette()}, op("decode", field="mask", mode="rgb"))
+    np.testing.assert_array_equal(sample["mask"], np.asarray(palette().convert("RGB")))
+
+
+def test_a_call_that_returns_a_palette_image_is_told_the_same() -> None:
+    with pytest.raises(SampleFault, match="may be labels"):
+        made({"mask": LABELS}, call("palettes"))
+
+
+def test_one_stream_has_fields_of_several_modes(tmp_path: Path) -> None:
+    sample = Sample({"image": coded(picture(), "JPEG"), "mask": coded(palette(), "PNG")}, encoded=("image", "mask"))
+    found = stored(tmp_path, sample, INDEX)
+    assert found["image"].shape == (40, 50, 3)
+    np.testing.assert_array_equal(found["mask"][:, :, 0], LABELS)
+
+
+PAIR = ["image", "mask"]
+RANDOM = [
+    (op("random_crop", size=20, fields=PAIR),),
+    (op("random_crop", size=[50, 44], padding=9, fields=PAIR), op("hflip", fields=PAIR)),
+    (op("hflip", fields=PAIR), op("random_crop", size=17, fields=PAIR), op("hflip", fields=PAIR), op("center_crop", size=30, fields=PAIR)),
+]
+
+
+@pytest.mark.parametrize("transforms", RANDOM, ids=lambda steps: "-".join(step.op for step in steps))
+def test_fields_of_one_op_get_one_geometry(transforms: tuple[Any, ...], tmp_path: Path) -> None:
+    labels = np.random.default_rng(0).integers(0, 256, (40, 50), np.uint8)
+    image = coded(np.repeat(labels[:, :, np.newaxis], 3, 2), "PNG")
+    masks = {"palette": coded(palette(labels), "PNG"), "array": labels.astype(np.int64), "small": labels[:, :, np.newaxis]}
+    places = set()
+    for index in range(8):
+        for kind, mask in masks.items():
+            encoded = ("image", "mask") if kind == "palette" else ("image",)
+            steps = (*([INDEX] if kind == "palette" else []), *transforms)
+            folder = tmp_path / f"{kind}{index}"
+            folder.mkdir()
+            found = stored(folder, Sample({"image": image, "mask": mask}, encoded=encoded), *steps, index=index)
+            mask = found["mask"] if found["mask"].ndim == 2 else found["mask"][:, :, 0]
+            np.testing.assert_array_equal(mask, found["image"][:, :, 0])
+            if kind != "palette":
+                assert found["mask"].dtype == masks[kind].dtype
+        places.add(found["image"].tobytes())
+    assert len(places) > 3
+
+
+@pytest.mark.parametrize("size", [24, [31, 17], 90])
+def test_labels_are_resized_by_nearest_with_the_box_of_their_picture(size: Any, tmp_path: Path) -> None:
+    labels = regions(120, 97)
+    image = coded(picture(120, 97), "JPEG")
+    for kind, mask in (
+        ("index", coded(palette(labels), "PNG")),
+        ("array", labels),
+        ("wide", labels.astype(np.uint16)),
+        ("bool", labels > 2),
+    ):
+        sample = Sample({"image": image, "mask": mask}, encoded=("image", "mask") if kind == "index" else ("image",))
+        steps = [INDEX] if kind == "index" else []
+        found = stored(tmp_path, sample, *steps, op("resize", size=size, fields=PAIR))["mask"]
+        height, width = found.shape[:2]
+        wanted = np.asarray(Image.fromarray(labels).resize((width, height), Image.Resampling.NEAREST))
+        if kind == "bool":
+            wanted = wanted > 2
+        assert (np.squeeze(found) != wanted).mean() < 0.02  # a centre that lies on an edge may fall to either side
+        assert set(np.unique(found)) <= set(np.unique(labels > 2 if kind == "bool" else labels))
+        for path in tmp_path.glob("db*"):
+            path.unlink()
+
+
+def test_a_random_part_of_labels_holds_labels_that_lie_under_the_picture(tmp_path: Path) -> None:
+    """Where image and mask show the same two halves, they still do after any crop, to a pixel."""
+    labels = np.zeros((200, 300), np.uint8)
+    labels[:, 150:] = 9
+    image = np.repeat(((labels > 0) * 255)[:, :, np.newaxis], 3, 2).astype(np.uint8)
+    sample = Sample({"image": coded(image, "PNG"), "mask": labels}, encoded=("image",))
+    steps = (op("random_resized_crop", size=64, fields=PAIR), op("hflip", fields=PAIR))
+    split = 0
+    for index in range(12):
+        found = stored(tmp_path, sample, *steps, index=index)
+        white = found["image"][:, :, 0].astype(int)
+        assert set(np.unique(found["mask"])) <= {0, 9}
+        sure = (white < 8) | (white > 247)
+        np.testing.assert_array_equal((found["mask"] == 9)[sure], (white > 127)[sure])
+        assert sure.mean() > 0.9
+        split += 0 < (white > 127).mean() < 1
+    assert split > 3
+
+
+def test_fields_whose_sizes_differ_are_a_bad_sample_that_names_both(tmp_path: Path) -> None:
+    sample = Sample({"image": coded(picture(40, 50), "PNG"), "mask": np.zeros((20, 25), np.int64)}, encoded=("image",))
+    with pytest.raises(SampleFault, match=r"'image' is 40 x 50 .*'mask' 20 x 25"):
+        stored(tmp_path, sample, op("random_crop", size=16, fields=PAIR))
+
+
+def test_a_gray_picture_beside_a_mask_is_still_a_picture(tmp_path: Path) -> None:
+    gray = picture()[:, :, :1]
+    sample = Sample({"image": coded(gray[:, :, 0], "PNG"), "mask": regions(40, 50)}, encoded=("image",))
+    found = stored(tmp_path, sample, op("resize", size=[20, 25], fields=PAIR), mode="gray")
+    wanted = stored(tmp_path, Sample({"image": sample["image"]}, encoded=("image",)), op("resize", size=[20, 25]), mode="gray", index=1)
+    np.testing.assert_array_equal(found["image"], wanted["image"])
+
+
+def test_an_array_said_to_be_an_index_image_is_resized_by_nearest(tmp_path: Path) -> None:
+    sample = Sample({"mask": regions(40, 50)[:, :, np.newaxis]})
+    found = stored(tmp_path, sample, INDEX, op("resize", size=[21, 33], field="mask"))
+    assert set(np.unique(found["mask"])) <= set(np.unique(sample["mask"]))
+    assert found["mask"].shape == (21, 33, 1)
+
+
+def test_an_image_file_opened_late_by_a_dataset_is_an_index_image() -> None:
+    opened = Image.open(io.BytesIO(coded(palette(), "PNG")))
+    np.testing.assert_array_equal(made((opened, 1), op("decode", field="0", mode="index"))["0"][:, :, 0], LABELS)
