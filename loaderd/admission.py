@@ -106,6 +106,7 @@ def content_facts(stream: Stream, fields: tuple[str, ...] | None) -> dict[str, s
         "collate": plan.collate,
         "fields": "all" if fields is None else ",".join(fields),
         "on_error": plan.on_error,
+        "empty": plan.empty,
         "nonfinite": plan.nonfinite,
     }
 
@@ -123,6 +124,11 @@ def _shape(hello: Hello, stream: Stream) -> Shape:
         raise ConfigError(f"batch_size = {batch_size} is not in 1 .. {MAX_ROWS}")
     if not 0 <= hello.rank < hello.world_size:
         raise ConfigError(f"rank = {hello.rank} is not below world_size = {hello.world_size}")
+    if plan.on_error == "skip" and plan.empty == "skip" and hello.world_size > 1:
+        raise ConfigError(
+            f'stream {plan.name!r} has on_error = "skip", and world_size = {hello.world_size}: a rank whose batch lost all its rows would go '
+            'on without the others; set on_error = "replace", or empty = "deliver" where your training takes batches without rows'
+        )
     shape = Shape(stream.facts.samples, batch_size, hello.rank, hello.world_size, drop_last)
     if steps_left(shape, 0) == 0:
         raise ConfigError(

@@ -284,6 +284,7 @@ class Reception:
             classes=stream.facts.classes,
             on_error=stream.plan.on_error,
             max_errors=stream.plan.max_errors,
+            empty=stream.plan.empty,
         )
         shape = admitted.shape
         self._log(

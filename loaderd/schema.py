@@ -175,6 +175,8 @@ def _stream_rule(given: Mapping[str, Any], say: Say) -> None:
         if name in given and other not in given:
             say(name, f"{show(given[name])}: goes with {other}, which is not set")
     _one_draw_a_sample(given.get("transforms"), say)
+    if "empty" in given and given.get("on_error") != "skip":
+        say("empty", f'{show(given["empty"])}: goes with on_error = "skip", which is not set')
     if "layout_args" in given and ":" not in str(given.get("layout")):
         say("layout_args", f'{show(given["layout_args"])}: goes with layout = "pkg.module:Class"')
 
@@ -216,6 +218,11 @@ STREAM = Table(
         "seed": Key(Whole(), "Of the order and of all randomness.", 0),
         "drop_last": Key(Flag(), "Whole batches only.", False),
         "on_error": Key(Choice(("raise", "skip", "replace")), "What a bad sample does.", "raise"),
+        "empty": Key(
+            Choice(("skip", "deliver")),
+            'What becomes of a batch that on_error = "skip" has left without rows: passed over, or delivered as it is.',
+            "skip",
+        ),
         "max_errors": Key(
             Either((Whole(1), Fraction()), "a count of 1 or more, nor a fraction between 0 and 1"),
             "So many bad samples, or so large a fraction of the samples, end the run. Default: no limit.",
@@ -242,6 +249,7 @@ STREAM = Table(
     {
         "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}],
         "dependentRequired": {"dataset_args": ["dataset"], "layout": ["lmdb"], "layout_args": ["lmdb", "layout"]},
+        "dependentSchemas": {"empty": {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}}},
     },
     _elsewhere,
 )

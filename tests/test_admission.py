@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from loaderd.admission import Stream, content_facts, order_facts
+from loaderd.admission import Stream, admit, content_facts, order_facts
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.drivers.orders import StreamFacts
+from loaderd_wire.errors import ConfigError
+from loaderd_wire.messages import PROTOCOL, Hello
 from loaderd_wire.slots import FieldSpec
 
 SPECS = (FieldSpec("x", "|u1", (10,)), FieldSpec("y", "<i8", ()))
@@ -36,12 +38,15 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "seed": (3, set()),  # that of the session counts
     "drop_last": (True, set()),
     "on_error": ("skip", {"on_error"}),
+    "empty": ("deliver", {"empty"}),
     "max_errors": (5.0, set()),
     "nonfinite": ("error", {"nonfinite"}),
     "collate": ("mine:collate", {"collate"}),
     "transforms": ((Step("hflip", None, {"p": 0.5}),), {"transforms"}),
     "survey": ({}, set()),
 }
+
+HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
 
 
 def facts(stream: Stream, seed: int = 0, names: tuple[str, ...] | None = None) -> dict[str, str]:
@@ -82,3 +87,17 @@ def test_a_sessions_seed_and_fields_are_facts() -> None:
     stream = Stream(PLAN, FACTS)
     assert differing(facts(stream), facts(stream, seed=1)) == {"seed"}
     assert differing(facts(stream), facts(stream, names=("x",))) == {"fields"}
+
+
+def test_skip_on_several_ranks_is_refused_with_both_ways_out() -> None:
+    with pytest.raises(ConfigError, match=r'on_error = "skip".*world_size = 2.*on_error = "replace".*empty = "deliver"'):
+        admit(replace(HELLO, rank=1, world_size=2), {"train": Stream(replace(PLAN, on_error="skip"), FACTS)}, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "world_size"),
+    [({"on_error": "skip"}, 1), ({"on_error": "skip", "empty": "deliver"}, 2), ({"on_error": "replace"}, 2), ({"on_error": "raise"}, 2)],
+)
+def test_what_keeps_the_ranks_in_step_is_admitted(plan: dict[str, Any], world_size: int) -> None:
+    admitted = admit(replace(HELLO, world_size=world_size), {"train": Stream(replace(PLAN, **plan), FACTS)}, "", 1)
+    assert admitted.shape.world_size == world_size

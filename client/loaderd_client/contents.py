@@ -41,7 +41,7 @@ class Contents:
         self._stored = welcome.keys == "stored"
         self._tuple = welcome.form == "tuple" if as_tuple is None else as_tuple
         self._to_user, self._to_picture = _shows(output)
-        specs = {s.name: s for s in welcome.specs}
+        self._specs = specs = {s.name: s for s in welcome.specs}
         names = tuple(specs) if fields is None else fields
         missing = [n for n in names if n not in specs and n not in (INDEX, KEY)]
         if missing:
@@ -66,7 +66,7 @@ class Contents:
         own = slots.indices(batch)
         parts = [slots.bytes_of(slot, c.offset, c.size) for c in batch.chunks if c.size] if batch.chunks else []
         maps = chunks.unpack(parts) if self._text or self._collated else []
-        if self._collated and not maps:
+        if self._collated and rows and not maps:
             raise ProtocolError("a collated batch without a description")
         make_keys = partial(chunks.keys, parts, rows) if self._stored else None
         values: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class Contents:
                 shape, dtype, offset, size = cuts[field.place]
                 view = np.ndarray(shape, dtype, slot, offset)
             elif field.kind == "array":
-                view = self._described(slots, slot, field, maps)
+                view = self._described(slots, slot, field, maps) if rows else self._without_rows(field)
                 if type(view) is list:
                     values[field.name] = view
                     continue
@@ -110,6 +110,11 @@ class Contents:
         if described is None:
             return chunks.texts(maps, field.name, None)
         return slots.described(slot, *described)
+
+    def _without_rows(self, field: Shown) -> Array:
+        """What the field of a collated batch is where no row is left to be collated."""
+        spec = self._specs[field.name]
+        return np.empty((0, *spec.shape), spec.dtype)
 
     def _shown_as(self, spec: FieldSpec | None, name: str, place: int | None) -> Shown:
         if spec is None:

@@ -15,10 +15,7 @@ def sample_error(batch: Batch, cursor: Cursor, stream: str) -> SampleError:
     lines = [b.line() for b in batch.bad[:SHOWN]]
     if len(batch.bad) > SHOWN:
         lines.append(f"and {len(batch.bad) - SHOWN} more")
-    if batch.failed:
-        head = f"{where} has {len(batch.bad)} bad sample{'' if len(batch.bad) == 1 else 's'}"
-    else:
-        head = f"{where} has lost all its {batch.rows} rows"
+    head = f"{where} has {len(batch.bad)} bad sample{'' if len(batch.bad) == 1 else 's'}"
     trace = next((b.traceback for b in batch.bad if b.traceback), "")
     if trace:
         lines.append(trace.rstrip())

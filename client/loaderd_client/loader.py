@@ -29,7 +29,9 @@ from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallE
 from loaderd_wire.slices import MAX_EPOCH, Cursor, steps_left
 
 LOG = logging.getLogger("loaderd_client")
-Ready: TypeAlias = tuple[DictBatch | TupleBatch | LoaderdError, Tally]  # what next() gives or raises, and the errors counted with it
+Ready: TypeAlias = tuple[
+    DictBatch | TupleBatch | LoaderdError | None, Tally
+]  # what next() gives, raises or passes over, and the errors counted with it
 
 
 class Loader:
@@ -202,15 +204,20 @@ class Loader:
                 if self._fatal:
                     raise StreamFailed(self._fatal)
                 running = passes.running or self._begin()
-                if running.taken >= running.steps:
-                    passes.finish()
-                    raise StopIteration
-                if self._ready is None:
-                    self._make(running)
-                handed, self._ready = self._ready, None
-                running.taken += 1
-            assert handed is not None
-            made, self._tally = handed
+                made = None
+                while made is None:
+                    handed = None
+                    if running.taken >= running.steps:
+                        self._tell_of_nothing(running)
+                        passes.finish()
+                        raise StopIteration
+                    if self._ready is None:
+                        self._make(running)
+                    handed, self._ready = self._ready, None
+                    running.taken += 1
+                    assert handed is not None
+                    made, self._tally = handed
+                running.given += 1
             if isinstance(made, LoaderdError):
                 raise made
             self._stats.batches += 1
@@ -229,6 +236,17 @@ class Loader:
                 self._ready = handed
                 running.taken -= 1
             self._detach()
+
+    def _tell_of_nothing(self, running: Pass) -> None:
+        """A pass is over. Who trains on nothing shall know why."""
+        if running.given or not running.steps:
+            return
+        last = self._tally.last[-1].line() if self._tally.last else "unknown"
+        self._warn(
+            [
+                f"epoch {running.origin.epoch} gave no batch: all {running.steps} of its steps lost all their rows; the last bad sample: {last}"
+            ]
+        )
 
     def _begin(self) -> Pass:
         self._stats.started()
@@ -249,7 +267,7 @@ class Loader:
         if line is None or batch is None:
             batch = self._wait(running)
             line = self._attached()
-        made: DictBatch | TupleBatch | LoaderdError
+        made: DictBatch | TupleBatch | LoaderdError | None
         slot, crowded = None, False
         tally = self._tally.plus(running.rows, batch.bad)
         text = ""
@@ -258,8 +276,11 @@ class Loader:
         if text:
             self._fatal = f"stream {self._arguments.stream!r}: {text}"
             made = StreamFailed(self._fatal)
-        elif batch.failed or batch.filled == 0:
+        elif batch.failed:
             made = sample_error(batch, running.cursor, self._arguments.stream)
+        elif batch.filled == 0 and line.welcome.empty != "deliver":
+            made = None
+            self._stats.passed += 1
         else:
             crowded = line.session.free_slots() == 0
             try:

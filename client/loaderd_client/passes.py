@@ -9,12 +9,14 @@ from loaderd_wire.slices import Cursor, Shape, steps_left
 
 @dataclass(slots=True)
 class Pass:
-    """One way through an epoch, from `origin`: `steps` batches, of which `taken` have been yielded."""
+    """One way through an epoch, from `origin`: `steps` batches, of which `taken` are over. given: of those the ones that were handed out,
+    or raised for; the others had no rows."""
 
     shape: Shape
     origin: Cursor
     steps: int
     taken: int = 0
+    given: int = 0
 
     @property
     def cursor(self) -> Cursor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class Stats:
     """batches: yielded. waited_s: seconds inside next() in which no batch was ready. copied: batches copied out because too many are held.
+    passed: batches that had lost all their rows, and were passed over.
 
     bytes: of the arrays yielded.
     """
@@ -17,6 +18,7 @@ class Stats:
     waited_s: float = 0.0
     bytes: int = 0
     copied: int = 0
+    passed: int = 0
     _since_s: float = 0.0
 
     def started(self) -> None:
@@ -33,4 +35,5 @@ class Stats:
             "wait_fraction": fraction,
             "bytes": self.bytes,
             "copied_batches": self.copied,
+            "passed_batches": self.passed,
         }

@@ -70,6 +70,7 @@ class Welcome:
     token: what its ZeroMQ socket must show to be let in. samples: length of an epoch (the split's). form: "dict" or "tuple".
     collated: the batch's arrays are described in the tail, `specs` only tells their names. keys: "index" or "stored".
     order, content: fingerprints as named facts. max_errors: 0 none, >= 1 a count, in (0, 1) a fraction of rows taken.
+    empty: what becomes of a batch that has lost all its rows: "skip", or "deliver" it without rows.
     """
 
     session: int
@@ -89,6 +90,7 @@ class Welcome:
     classes: tuple[str, ...]
     on_error: str
     max_errors: float
+    empty: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class Stamps:
     def __init__(self, on_stage: Callable[[int, Stage], None] = lambda row, stage: None) -> None:
         self._on_stage = on_stage
 
-    def stamp(self, job: int, row: int, stage: int) -> None:
+    def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None:
         if stage != Stage.IDLE:
             self._on_stage(row, Stage(stage))
 

@@ -195,8 +195,7 @@ class Draft:
             return True
         if self.on_error == "raise":
             return bool(self.found or self.blame.convicted)
-        lost = len(self.lost)
-        return lost == self.slice.rows if self.on_error == "skip" else lost > 0
+        return self.on_error == "replace" and len(self.lost) > 0
 
     def missing(self) -> list[tuple[int, int]]:
         """Row ranges that are not in yet, in order."""

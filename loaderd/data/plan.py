@@ -41,6 +41,7 @@ class StreamPlan:
     """Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
 
     shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are stored. nonfinite: "allow" or "error".
+    empty: "skip" or "deliver", what becomes of a batch that has lost all its rows.
     survey: not None: samples are not delivered, but what a Surveyor made with it says of each.
     """
 
@@ -59,6 +60,7 @@ class StreamPlan:
     seed: int = 0
     drop_last: bool = False
     on_error: str = "raise"
+    empty: str = "skip"
     max_errors: float = 0.0
     nonfinite: str = "allow"
     collate: str = "stack"

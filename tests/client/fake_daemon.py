@@ -52,6 +52,7 @@ class Rules:
     keys: str = "index"
     on_error: str = "raise"
     max_errors: float = 0.0
+    empty: str = "skip"
     order: dict[str, str] = field(default_factory=lambda: {"samples": "50", "shuffle": "yes"})
     content: dict[str, str] = field(default_factory=lambda: {"transforms": "none"})
     bad: frozenset[int] = frozenset()  # indices that cannot be made
@@ -279,6 +280,7 @@ class FakeDaemon:
             ("cat", "dog"),
             r.on_error,
             r.max_errors,
+            r.empty,
         )
         self.sessions[session.number] = session
         self.welcomed += 1

@@ -284,15 +284,6 @@ def test_a_skipped_sample_shortens_its_batch_and_steps_stay(fake: Fake, load: Lo
     assert len(loader) == len(batches) == 13
 
 
-def test_a_step_that_lost_all_its_rows_is_a_sample_error(fake: Fake, load: Load) -> None:
-    fake(bad=frozenset({7, 8, 9, 10}), on_error="skip")
-    batches = iter(load())
-    with pytest.raises(SampleError, match="lost all its 4 rows") as caught:
-        next(batches)
-    assert len(caught.value.errors) == 4
-    assert next(batches).step == 1
-
-
 def test_too_many_bad_samples_end_the_run_at_the_step_that_has_them(fake: Fake, load: Load) -> None:
     daemon, loader = fake(bad=frozenset({7, 20, 40}), on_error="skip", max_errors=2), load(prefetch=20)
     batches = iter(loader)

@@ -146,6 +146,7 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         ("batch_size = true", "streams.train.batch_size: true is not a whole number from 1 to 1048576"),
         ("drop_last = 1", "streams.train.drop_last: 1 is not true or false"),
         ('on_error = "skp"', "streams.train.on_error: \"skp\" is not one of 'raise', 'skip', 'replace'; did you mean 'skip'?"),
+        ('empty = "deliver"', 'streams.train.empty: "deliver": goes with on_error = "skip", which is not set'),
         ("shuffle = {block = 0}", "streams.train.shuffle: {'block': 0} is not true, false or {block = N}"),
         ("max_errors = 0", "streams.train.max_errors: 0 is not a count of 1 or more, nor a fraction between 0 and 1"),
         ("max_errors = 1.5", "streams.train.max_errors: 1.5 is not a count of 1 or more, nor a fraction between 0 and 1"),

@@ -7,7 +7,7 @@ import pytest
 from core.house import SHAPE, House, bad_row, done, segment
 from loaderd.core.actions import Drop, Grow, Note, Quarantine, Send, StreamBroken, Tell
 from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Told, WorkerDone, WorkerReady
-from loaderd.core.jobs import Job, Kind
+from loaderd.core.jobs import Done, Job, Kind
 from loaderd_client.session import ClientSession
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.messages import Batch, Failure, Pulse
@@ -433,13 +433,33 @@ def test_lost_rows_at_the_end_of_a_batch_need_no_closing_up() -> None:
     assert not [a for a in house.log if isinstance(a, Send) and a.job.kind == Kind.COMPACT]
 
 
-def test_a_batch_that_lost_all_its_rows_under_skip_has_failed() -> None:
-    house = House(on_error="skip")
-    house.make = lambda job: done(job, tuple(bad_row(row) for row in range(job.first, job.last)))
+@pytest.mark.parametrize("collated", [False, True])
+def test_a_batch_that_lost_all_its_rows_under_skip_is_announced_without_rows(collated: bool) -> None:
+    house = House(on_error="skip", collated=collated)
+
+    def make(job: Job) -> Done:
+        bad = tuple(bad_row(row) for row in range(job.first, job.last)) if job.start == 0 else ()
+        return done(job, bad, size=0 if collated and bad else 24)
+
+    house.make = make
     house.attach()
     batch = house.take()
-    assert batch.failed
+    assert (batch.failed, batch.rows, batch.filled, batch.chunks) == (False, 8, 0, ())
     assert len(batch.bad) == 8
+    assert not house.jobs(Kind.COMPACT)
+    assert house.take().filled == 8
+
+
+def test_a_batch_whose_samples_all_kill_their_worker_is_announced_without_rows() -> None:
+    house = House(workers=1, on_error="skip")
+    house.attach(shape=Shape(64, 2, 0, 1, True), prefetch=1)
+    for _ in range(20):
+        worker = max(house.sent)
+        if not house.sent[worker] or house.sent[worker][0].start:
+            break
+        house.die(worker, house.sent[worker][0].first)
+    batch = house.take()
+    assert (batch.failed, batch.filled, [bad.index for bad in batch.bad]) == (False, 0, [0, 10])
 
 
 def test_a_row_without_a_substitute_fails_its_batch_under_replace() -> None:

@@ -17,7 +17,7 @@ SPECS = (FieldSpec("image", "|u1", (8, 8, 3), "array", True), FieldSpec("label",
 SEGMENT = Segment(1, 6, 4096, 64, 0)
 MESSAGES = [
     Hello(1, "train", 8, None, True, 0, 1, 4, ("image",), 0, {"a": "b"}, {}, "/c.toml"),
-    Welcome(5, b"t" * 16, "d", 100, 8, 0, False, SPECS, "dict", False, "index", SEGMENT, {"seed": "0"}, {}, ("cat",), "raise", 0.5),
+    Welcome(5, b"t" * 16, "d", 100, 8, 0, False, SPECS, "dict", False, "index", SEGMENT, {"seed": "0"}, {}, ("cat",), "raise", 0.5, "skip"),
     Progress(5, b"t" * 16, 3, 1, 0, 0, 0, 2, 3, False, True, False, (Released(1, (1, 2), (1, 3)),)),
     Batch(5, 1, 3, 0, 24, 8, 1, 2, 9, 7, False, (Chunk(0, 8, 100, 9),), (BadSample(4, "k", 5, "read", "E", "m"),)),
     Ask(1, "status"),

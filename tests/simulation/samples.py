@@ -88,7 +88,7 @@ class Samples:
                     made.append(substitute)
         if any(index in self.sour for index in made):
             return Outcome(True, [], None)
-        if (bad and self.on_error == "raise") or exhausted or not made:
+        if (bad and self.on_error == "raise") or exhausted:
             return Outcome(True, [], bad)
         return Outcome(False, made, bad)
 

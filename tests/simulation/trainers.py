@@ -230,7 +230,8 @@ class Trainer:
         slot = self.world.memory.segments[batch.segment].slots[batch.slot]
         if slot.holder is not None:
             raise Broken(f"trainer {self.number} got {batch} in a slot that it still holds")
-        if batch.failed or self.session.free_slots() == 0:  # the last free slot is never lent: copied, and given back at once
+        # What has no rows is given back at once, and the last free slot is never lent: copied, and given back as well.
+        if not batch.filled or self.session.free_slots() == 0:
             self.session.release(batch.segment, batch.slot, batch.generation)
             return
         slot.holder = (self.number, batch.generation)

@@ -121,6 +121,7 @@ batch_size = {batch}
 shuffle = true
 seed = 11
 on_error = "{policy}"
+{more}
 [[streams.{policy}.transforms]]
 call = "mine:augment"
 """
@@ -132,7 +133,7 @@ def lay(folder: Path, *, samples: int, workers: int, timeout_s: float, calm: boo
     (folder / "mine.py").write_text(MODULE.format(samples=samples))
     text = DAEMON.format(memory=MEMORY_MIB, workers=workers, timeout=timeout_s)
     for policy in POLICIES:
-        text += STREAM.format(policy=policy, calm=str(calm).lower(), batch=BATCH)
+        text += STREAM.format(policy=policy, calm=str(calm).lower(), batch=BATCH, more='empty = "deliver"' if policy == "skip" else "")
     config = folder / "config.toml"
     config.write_text(text)
     return config

@@ -384,3 +384,41 @@ def test_two_daemons_on_one_socket_are_one_too_many(site: Site) -> None:
 def test_errors_share_one_base() -> None:
     for cls in (DaemonGone, Refused, SampleError, StallError, StreamChanged, StreamFailed):
         assert issubclass(cls, LoaderdError)
+
+
+BAD_BLOCK = """
+def fault(index):
+    if 24 <= index < 32 or index == 50:
+        raise ValueError("bad")
+
+def joined(samples, rng):
+    return {"x": np.stack([s["x"] for s in samples]), "y": np.array([s["y"] for s in samples]), "t": [s["t"] for s in samples]}
+"""
+
+
+def in_stored_order(site: Site) -> None:
+    site.config.write_text(site.config.read_text().replace("shuffle = true", "shuffle = false"))
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_steps_whose_samples_are_all_bad_are_passed_over(site: Site, batch: int) -> None:
+    site.write(n=64, fault=BAD_BLOCK, stream='on_error = "skip"')
+    in_stored_order(site)
+    with site.serve().loader(batch_size=batch) as loader:
+        assert indices(take(loader)) == [i for i in range(64) if not (24 <= i < 32 or i == 50)]
+        assert len(loader) == 64 // batch
+        assert loader.state_dict()["errors"] == {"rows": 64, "bad": 9}
+
+
+@pytest.mark.parametrize("collate", ["", 'collate = "mine:joined"'])
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_steps_whose_samples_are_all_bad_are_delivered_without_rows_where_the_stream_says_so(site: Site, collate: str, output: str) -> None:
+    site.write(n=64, fault=BAD_BLOCK, stream=f'on_error = "skip"\nempty = "deliver"\n{collate}')
+    in_stored_order(site)
+    batches = list(site.serve().loader(output=output))
+    assert [b.rows for b in batches] == [8, 8, 8, 0, 8, 8, 7, 8]
+    for name, dtype in (("x", "uint8"), ("y", "int64")):
+        assert tuple(batches[3][name].shape) == (0, *batches[0][name].shape[1:])
+        assert str(batches[3][name].dtype).endswith(dtype)
+    assert batches[3]["t"] == []
+    assert [error.index for error in batches[3].errors] == list(range(24, 32))
