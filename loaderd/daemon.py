@@ -75,7 +75,10 @@ class Daemon:
         """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
         with Loop(on_slow=self._slow) as self._loop:
             self._starter = Starter(self._loop, self._settings.ready_fd, self._starter_left)
-            self._log = Log(stderr_sink(self._loop, self._stderr), form=self._settings.log_format, level=self._settings.log_level)
+            ours = self._settings.socket + paths.LOG if self._settings.embedded else ""
+            self._log = Log(
+                stderr_sink(self._loop, self._stderr, path=ours), form=self._settings.log_format, level=self._settings.log_level
+            )
             try:
                 with ExitStack() as stack:
                     self._open(stack)
@@ -114,7 +117,7 @@ class Daemon:
         stack.enter_context(LockFile(s.socket))
         if s.embedded:
             self._log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
-            stack.callback(self._remove_log)
+            stack.callback(self._remove_files)
         self._quarantine = Quarantine(s.quarantine)
         stack.callback(self._quarantine.close)
         self._segments = Segments(loop)
@@ -391,7 +394,12 @@ class Daemon:
         self._code = EXIT_NO_START
         self._loop.stop()
 
-    def _remove_log(self) -> None:
-        if self._code == EXIT_DRAINED:
-            with suppress(FileNotFoundError):
-                os.unlink(self._settings.socket + paths.LOG)
+    def _remove_files(self) -> None:
+        """An embedded daemon leaves its log where something went wrong, and else nothing but what the config gives a name."""
+        if self._code != EXIT_DRAINED:
+            return
+        s = self._settings
+        for path in (s.socket + paths.LOG, *((s.quarantine,) if s.quarantine == s.socket + paths.BAD else ())):
+            for name in (path, path + paths.OLDER):
+                with suppress(FileNotFoundError):
+                    os.unlink(name)

@@ -77,7 +77,10 @@ DAEMON = Table(
         ),
         "drain_s": Key(Seconds(), "How long a drain may take.", 10.0),
         "exit_when_idle_s": Key(Seconds(), "Leave once the last trainer has been gone for so long; 0: never.", 0.0),
-        "quarantine": Key(Path(), "Where bad samples are written down. Default: the socket's path with .bad.jsonl."),
+        "quarantine": Key(
+            Path(),
+            "Where bad samples are written down. Default: the socket's path with .bad.jsonl, which an embedded daemon removes when it leaves.",
+        ),
         "engine": LATER,
         "cache": LATER,
         "nodes": LATER,

@@ -179,7 +179,8 @@ def _lines(log: str, begin: int, most: int) -> list[str]:
     """The last lines of the log, from the byte `begin` on."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(begin, os.fstat(file.fileno()).st_size - PIPE_BYTES))
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(begin if begin <= size else 0, size - PIPE_BYTES))  # 0: it was full, and has been begun anew
             return file.read(PIPE_BYTES).decode(errors="replace").strip().splitlines()[-most:]
     except OSError:
         return []

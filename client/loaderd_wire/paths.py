@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 MAX_SOCKET_BYTES = 107  # sun_path less its NUL; zmq.IPC_PATH_MAX_LEN says the same
 MESSAGES, LOCK, LOG, BAD = ".zmq", ".lock", ".log", ".bad.jsonl"
+OLDER = ".1"  # behind the name of a log or quarantine file: what was in it before it was full
 LOG_BEGINS = "the embedded daemon starts"  # in the first line of each in the log, which outlives those that do not drain
 
 

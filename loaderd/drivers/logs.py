@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
 import select
+import shutil
 import stat
 import threading
 import time
@@ -14,10 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from loaderd.drivers.loop import Loop
+from loaderd_wire.paths import OLDER
 
 MAX_BUFFER = 1 << 20  # bytes that may wait to be written
 MAX_LINES = 4096  # lines that may wait for a file
 MAX_LINE = 64 << 10  # bytes of one line
+MAX_FILE = 16 << 20  # bytes of a file of ours; what was before lies beside it
 LEVELS = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 LAST_WORDS_S = 1.0  # how long `close` waits for a slow reader
 
@@ -93,13 +97,13 @@ class PipeSink:
 class FileSink:
     """A regular file, written by a thread: a file on a dead NFS blocks whoever writes to it, whatever its flags are.
 
-    open_file() -> fd is called in the thread at the first line. after(fd) -> fd is called after each write and may hand over to
-    another file.
+    open_file() -> fd is called in the thread at the first line. full(fd) is called there after each write; True: this file is closed, and
+    the next line calls open_file again.
     """
 
-    def __init__(self, open_file: Callable[[], int], after: Callable[[int], int] = lambda fd: fd) -> None:
+    def __init__(self, open_file: Callable[[], int], full: Callable[[int], bool] = lambda fd: False) -> None:
         self._open_file = open_file
-        self._after = after
+        self._full = full
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._waiting = 0  # only the loop's thread adds, only the writer subtracts; read as an estimate
         self._written = 0
@@ -135,8 +139,10 @@ class FileSink:
                     if fd < 0:
                         fd = self._open_file()
                     _write_all(fd, b"\n" + line if self.trouble else line)  # what failed may have left half a line
-                    fd = self._after(fd)
                     self.trouble = ""
+                    if self._full(fd):
+                        fd, full = -1, fd
+                        os.close(full)
                 except OSError as error:  # disk full, folder gone: the next line tries again
                     self.trouble = error.strerror or str(error)
         finally:
@@ -184,11 +190,11 @@ class Quarantine:
     Beyond max_bytes the file becomes <path>.1 and a new one begins. `tail` has the latest few, newest last.
     """
 
-    def __init__(self, path: str, *, max_bytes: int = 16 << 20, wall_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: str, *, max_bytes: int = MAX_FILE, wall_s: Callable[[], float] = time.time) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._wall_s = wall_s
-        self._sink = FileSink(self._open, self._rotate)
+        self._sink = FileSink(self._open, self._full)
         self._told = ""
         self.count = 0
         self.tail: deque[dict[str, Any]] = deque(maxlen=20)
@@ -211,22 +217,42 @@ class Quarantine:
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def _rotate(self, fd: int) -> int:
-        if os.fstat(fd).st_size < self._max_bytes:
-            return fd
-        os.close(fd)
-        os.replace(self._path, self._path + ".1")
-        return -1
+    def _full(self, fd: int) -> bool:
+        found = os.fstat(fd)
+        if found.st_nlink and found.st_size < self._max_bytes:
+            return False
+        try:
+            if found.st_nlink:  # else somebody has removed it
+                os.replace(self._path, self._path + OLDER)
+        except OSError:
+            os.ftruncate(fd, 0)  # without a place for the older ones the latest are kept
+            return False
+        return True
 
 
-def stderr_sink(loop: Loop | None, fd: int = 2) -> Sink:
-    """The sink for an inherited descriptor, by what kind of file it is. Lines for a closed one go nowhere."""
+def _cut(fd: int, path: str, max_bytes: int) -> bool:
+    """Move what the log at `path` has into <path>.1 once it is full. Others write at its end too: it must stay the same file."""
+    if os.fstat(fd).st_size >= max_bytes:
+        with contextlib.suppress(OSError), open(path, "rb") as log:  # without a place for the older lines the latest are kept
+            if os.path.samestat(os.fstat(fd), os.fstat(log.fileno())):
+                with open(path + OLDER, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as older:
+                    shutil.copyfileobj(log, older)
+        os.ftruncate(fd, 0)
+    return False
+
+
+def stderr_sink(loop: Loop | None, fd: int = 2, *, path: str = "", max_bytes: int = MAX_FILE) -> Sink:
+    """The sink for an inherited descriptor, by what kind of file it is. Lines for a closed one go nowhere.
+
+    path: of a log file of our own, opened to append, which is kept at about max_bytes, with as much of older lines beside it; "": the file
+    is the user's, who may do with it what he likes.
+    """
     try:
         mode = os.fstat(fd).st_mode
     except OSError:
         return FileSink(lambda: os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
     if stat.S_ISREG(mode):
-        return FileSink(lambda: os.dup(fd))
+        return FileSink(lambda: os.dup(fd), (lambda fd: _cut(fd, path, max_bytes)) if path else lambda fd: False)
     return PipeSink(fd, loop)
 
 

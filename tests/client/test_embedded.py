@@ -14,7 +14,7 @@ import pytest
 
 from client.fake_daemon import checked, seen, until
 from deadlines import DEADLINE_S
-from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailed
+from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailed, embedded
 from loaderd_wire.paths import LOG_BEGINS
 
 TESTS = Path(__file__).parents[1]
@@ -234,3 +234,8 @@ def test_a_default_folder_that_others_may_enter_is_not_used(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(ConfigError, match="0700"):
         len(Loader(path, "train", output="numpy"))
+
+
+def test_a_log_that_was_cut_meanwhile_is_quoted_from_its_begin(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("the newest line\n")
+    assert embedded._lines(str(tmp_path / "log"), 10_000, 5) == ["the newest line"]

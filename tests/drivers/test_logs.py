@@ -178,3 +178,70 @@ def test_a_quarantine_that_cannot_be_written_harms_nobody(tmp_path: Path, where:
     quarantine.add({"index": 2})
     quarantine.close()
     assert [json.loads(line)["index"] for line in (tmp_path / where).read_text().splitlines() if line] == [2]
+
+
+def test_a_quarantine_file_that_somebody_removes_is_made_anew(tmp_path: Path, until: Until) -> None:
+    path = tmp_path / "bad.jsonl"
+    quarantine = Quarantine(str(path), max_bytes=1000)
+    quarantine.add({"index": 1})
+    until(path.exists)
+    path.unlink()
+    for k in range(2, 100):  # the first of them may still go into the file that was removed
+        quarantine.add({"index": k})
+    quarantine.close()
+    assert quarantine.trouble() == ""
+    assert json.loads(path.read_text().splitlines()[-1])["index"] == 99
+
+
+def test_a_quarantine_file_that_cannot_be_rotated_stays_bounded_and_no_other_file_is_written(tmp_path: Path, until: Until) -> None:
+    path = tmp_path / "bad.jsonl"
+    (tmp_path / "bad.jsonl.1").mkdir()  # nothing can be put in its place
+    quarantine = Quarantine(str(path), max_bytes=1000)
+    quarantine.add({"index": 0})
+    until(path.exists)
+    with (tmp_path / "other").open("wb"):
+        for k in range(1, 200):
+            quarantine.add({"index": k})
+        quarantine.close()
+    assert (tmp_path / "other").read_bytes() == b""
+    assert path.stat().st_size < 1100
+    assert json.loads(path.read_text().splitlines()[-1])["index"] == 199
+
+
+def test_a_log_of_ours_is_bounded_and_keeps_the_latest(tmp_path: Path, loop: Loop) -> None:
+    path = tmp_path / "d.log"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    sink = stderr_sink(loop, fd, path=str(path), max_bytes=10_000)
+    for k in range(1000):
+        sink.write(b"line %04d\n" % k)
+    sink.close()
+    os.write(fd, b"from a worker\n")  # which has the same file, and writes at its end
+    os.close(fd)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["d.log", "d.log.1"]
+    assert all(p.stat().st_size < 11_000 for p in tmp_path.iterdir())
+    assert (tmp_path / "d.log.1").stat().st_mode & 0o777 == 0o600
+    kept = (tmp_path / "d.log.1").read_text() + path.read_text()
+    assert kept.endswith("line 0999\nfrom a worker\n")
+    assert "\0" not in kept
+
+
+def test_a_log_of_ours_that_has_been_removed_is_not_copied_back(tmp_path: Path, loop: Loop) -> None:
+    path = tmp_path / "d.log"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    path.unlink()
+    sink = stderr_sink(loop, fd, path=str(path), max_bytes=100)
+    for _ in range(100):
+        sink.write(b"late\n")
+    sink.close()
+    os.close(fd)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_the_user_has_redirected_is_never_cut(tmp_path: Path, loop: Loop) -> None:
+    path = tmp_path / "mine.log"
+    with path.open("ab") as file:
+        sink = stderr_sink(loop, file.fileno())
+        for _ in range(1000):
+            sink.write(b"x" * 99 + b"\n")
+        sink.close()
+    assert path.stat().st_size == 100_000

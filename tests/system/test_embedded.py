@@ -300,3 +300,26 @@ def test_what_the_error_says_the_log_is_not_quoted_for(site: Site) -> None:
     assert len([line for line in said if "there is no module 'no_such_dependency'" in line]) == 1
     assert said.count("import no_such_dependency") == 1
     assert not any(line.endswith("says:") for line in said)
+
+
+def test_what_an_embedded_daemon_wrote_of_bad_samples_leaves_with_it(site: Site) -> None:
+    site.write(fault="def fault(index):\n    if index == 3:\n        raise ValueError('three')", stream="on_error = 'replace'")
+    loader = site.loader(source=site.config)
+    take(loader)
+    bad = site.folder / "d.sock.bad.jsonl"
+    until("the quarantine file", bad.exists)
+    (site.folder / "d.sock.bad.jsonl.1").touch()  # as rotation leaves them
+    (site.folder / "d.sock.log.1").touch()
+    loader.close()
+    gone(site)
+
+
+def test_a_quarantine_file_that_the_config_names_stays(site: Site) -> None:
+    fault = "def fault(index):\n    if index == 3:\n        raise ValueError('three')"
+    site.write(fault=fault, stream="on_error = 'replace'", daemon='quarantine = "bad.jsonl"')
+    loader = site.loader(source=site.config)
+    take(loader)
+    until("the quarantine file", (site.folder / "bad.jsonl").exists)
+    loader.close()
+    gone(site)
+    assert "three" in (site.folder / "bad.jsonl").read_text()
