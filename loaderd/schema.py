@@ -93,7 +93,11 @@ WORKERS = Table(
         "num_workers": Key(
             Either((Choice(("auto",)), Whole(1, 1024)), '"auto" or a whole number from 1 to 1024'), "Worker processes.", "auto"
         ),
-        "sample_timeout_s": Key(Seconds(zero=False), "A sample that takes longer is bad, and its worker is killed.", 30.0),
+        "sample_timeout_s": Key(
+            Seconds(zero=False),
+            "A sample that takes longer is bad, and its worker is killed. What it imports meanwhile does not count, up to 120 s (or this, if that is longer).",
+            30.0,
+        ),
         "worker_memory": Key(Size(), "A worker whose own (anonymous) memory grows beyond this is replaced. Default: no limit."),
         "start_method": Key(Choice(("forkserver", "spawn")), "Forked from a clean template of ours, or each started afresh.", "forkserver"),
         "init": Key(entry("a function"), "Called with worker_id in each worker before any data."),

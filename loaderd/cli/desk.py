@@ -15,6 +15,7 @@ from loaderd.data.faults import SourceError
 from loaderd.data.plan import StreamPlan
 from loaderd.data.userland import find
 from loaderd.drivers.orders import OpenFault, StreamFacts
+from loaderd.worker.imports import Imports
 from loaderd.worker.probe import probe
 from loaderd.worker.rows import Rows
 from loaderd.worker.stopwatch import Stopwatch
@@ -56,6 +57,8 @@ class Stamps:
 
     def idle(self) -> None: ...
 
+    def importing(self, on: bool) -> None: ...
+
 
 class Desk:
     """The stream, open. Raises CommandError that names what is wrong, with the user's own traceback."""
@@ -64,6 +67,7 @@ class Desk:
         put_first(config.folder)
         self._shelf = Shelf([plan], 0, 1)
         self._plan = plan
+        Imports(Stamps(), self._shelf.torch_came).watch()  # type: ignore[arg-type]  # Stamps does what is asked of a Line
         try:
             if config.workers.init:
                 find(config.workers.init, "init")(0)

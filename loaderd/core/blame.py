@@ -14,7 +14,8 @@ BATCH_DEATHS = 6  # of a collated batch, wherever: trials that convict nobody mu
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How the worker ended that held the job: its stamp in that job, and whether it was killed for not moving.
+    """How the worker ended that held the job: its stamp in that job, and whether it was killed for not moving; then cause is the limit
+    that it had passed.
 
     candidate: which sample the row was being made from, as in a job's `condemned`.
     """

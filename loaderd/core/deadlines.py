@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from loaderd.core.actions import Action, Dump, Kill
 from loaderd.core.events import Seen
-from loaderd.core.jobs import Stage
+from loaderd.core.jobs import Stage, importing, same
 from loaderd.core.pool import Life, Pool, Worker
 
 DUMP_S = 0.2  # between the dump of a worker's stacks and its kill
 LOOK_S, LOOK_MIN_S = 0.25, 0.02
 OPEN_FACTOR = 10  # building a dataset, or its index, takes longer than a sample
+IMPORT_S = 120.0  # for modules that user code imports in the middle of it: the first import of torch is no sample's fault
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a worker may take for one stage, and, on top of that, for modules that it imports meanwhile."""
+
+    sample_timeout_s: float
+
+    def stage_s(self, stage: Stage) -> float:
+        return self.sample_timeout_s * (OPEN_FACTOR if stage is Stage.OPEN else 1)
+
+    def import_s(self, stage: Stage) -> float:
+        return max(IMPORT_S, self.stage_s(stage))
+
+    def passed(self, stage: Stage, quiet_s: float, import_s: float) -> str:
+        """Which of them it has passed, in words, or "": quiet_s after the stage began, of which it imported for import_s."""
+        if import_s > self.import_s(stage):
+            return f"importing modules took longer than {self.import_s(stage):g} s"
+        if quiet_s - import_s > self.stage_s(stage):
+            setting = f"{OPEN_FACTOR} * sample_timeout_s" if stage is Stage.OPEN else "sample_timeout_s"
+            return f"it took longer than {setting} = {self.stage_s(stage):g} s"
+        return ""
 
 
 class Deadlines:
@@ -18,7 +43,7 @@ class Deadlines:
     def __init__(self, sample_timeout_s: float, kill_s: float) -> None:
         if sample_timeout_s <= 0 or kill_s <= 0:
             raise ValueError(f"sample_timeout_s {sample_timeout_s} and kill_s {kill_s} must be above 0")
-        self.sample_timeout_s = sample_timeout_s
+        self.limits = Limits(sample_timeout_s)
         self.kill_s = kill_s
         self.every_s = max(LOOK_MIN_S, min(LOOK_S, sample_timeout_s / 8))
 
@@ -30,8 +55,9 @@ class Deadlines:
             w = pool.workers.get(one.worker)
             if w is None or w.life is Life.STARTING or w.life is Life.STUCK:
                 continue
-            moved, still = one.word != w.word, one.paused or one.starved
+            moved, still = not same(one.word, w.word), one.paused or one.starved
             passed = 0.0 if still else now_s - w.looked_s
+            imported = passed if importing(one.word) or importing(w.word) else 0.0
             if one.paused and not w.paused:
                 w.paused_s = now_s
             w.word, w.key, w.paused, w.looked_s = one.word, one.key, one.paused, now_s
@@ -44,18 +70,19 @@ class Deadlines:
                 if w.quiet_s >= self.kill_s:
                     actions.append(self._kill(pool, w, now_s, f"it was asked to end and did not for {self.kill_s:g} s"))
             elif moved or not w.jobs:
-                w.quiet_s, w.suspect, w.dumped_s = 0.0, False, None
+                w.moved()
                 pool.sort(w)
             else:
                 w.quiet_s += passed
+                w.import_s += imported
                 pool.sort(w)
                 actions += [] if still else self._judge(pool, w, now_s)
         return actions, stuck
 
     def _judge(self, pool: Pool, w: Worker, now_s: float) -> list[Action]:
         _, row, stage = w.stamp
-        limit_s = self.sample_timeout_s * (OPEN_FACTOR if stage is Stage.OPEN else 1)
-        if w.quiet_s <= limit_s:
+        w.late = self.limits.passed(stage, w.quiet_s, w.import_s)
+        if not w.late:
             return []
         if not w.suspect:
             w.suspect = True  # the next look decides: what was seen may be old
@@ -65,7 +92,7 @@ class Deadlines:
             return [Dump(w.worker)]
         if now_s - w.dumped_s < DUMP_S:
             return []
-        return [self._kill(pool, w, now_s, f"row {row} has been in {stage.name.lower()} for over {limit_s:g} s")]
+        return [self._kill(pool, w, now_s, f"row {row} in {stage.name.lower()}: {w.late}")]
 
     def _kill(self, pool: Pool, w: Worker, now_s: float, why: str) -> Kill:
         pool.killed(w.worker, now_s)

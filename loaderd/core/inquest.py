@@ -16,12 +16,11 @@ IndexOf = Callable[[str, int, int, int, int], int]
 
 
 class Inquest:
-    """index_of: as the Scheduler's. sample_timeout_s: to be named in errors."""
+    """index_of: as the Scheduler's."""
 
-    def __init__(self, streams: Mapping[str, Stream], index_of: IndexOf, sample_timeout_s: float) -> None:
+    def __init__(self, streams: Mapping[str, Stream], index_of: IndexOf) -> None:
         self._streams = streams
         self._index_of = index_of
-        self._sample_timeout_s = sample_timeout_s
 
     def hold(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
         """The worker is dead: count it, convict by policy, and put what is left of the piece back into the draft."""
@@ -59,7 +58,7 @@ class Inquest:
         name = "read" if stage is Stage.FETCH_MANY else stage.name.lower()
         error, text = "WorkerDied", f"it killed its worker each time: {death.cause}"
         if death.hung:
-            error, text = "Timeout", f"it took longer than sample_timeout_s = {self._sample_timeout_s:g} s"
+            error, text = "Timeout", death.cause
         return BadSample(index, key or str(index), position, name, error, text, stack)
 
 

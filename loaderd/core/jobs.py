@@ -36,11 +36,12 @@ SINGLE = frozenset({Stage.READ, Stage.DECODE, Stage.TRANSFORM, Stage.WRITE})
 
 MAX_SUBSTITUTES = 16  # that "replace" draws for a row
 ROW_BITS, STAGE_BITS, CANDIDATE_BITS = 20, 4, 5
-JOB_SHIFT = CANDIDATE_BITS + ROW_BITS + STAGE_BITS
+IMPORTING = 1 << (CANDIDATE_BITS + ROW_BITS + STAGE_BITS)  # a mark on a stamp: what it tells of waits for modules that are being imported
+JOB_SHIFT = 1 + CANDIDATE_BITS + ROW_BITS + STAGE_BITS
 
 
 def stamp(job: int, row: int, stage: int, candidate: int = 0) -> int:
-    """The scoreboard word: job in the upper 35 bits, candidate in 5, row in 20, stage in 4. 0 is an idle worker.
+    """The scoreboard word: job in the upper 34 bits, one bit for IMPORTING, candidate in 5, row in 20, stage in 4. 0 is an idle worker.
 
     candidate: which sample the row is being made from, 0 for its own, n for its n-th substitute. A row that goes on to its next one has moved.
     """
@@ -60,6 +61,16 @@ def candidate_of(word: int) -> int:
     return (word >> (ROW_BITS + STAGE_BITS)) & ((1 << CANDIDATE_BITS) - 1)
 
 
+def importing(word: int) -> bool:
+    """Whether a scoreboard word carries the mark."""
+    return bool(word & IMPORTING)
+
+
+def same(word: int, other: int) -> bool:
+    """Whether two words tell of the same row in the same stage. An import in it is no step forward: it may fail and be tried for ever."""
+    return (word ^ other) & ~IMPORTING == 0
+
+
 @dataclass(frozen=True, slots=True)
 class Condemned:
     """Row `row` must not be made from its own sample (candidate 0), or from its n-th substitute (candidate n, "replace" only)."""
@@ -72,7 +83,7 @@ class Condemned:
 class Job:
     """Rows [first, last) of the batch that is positions [start, start + rows) (modulo the epoch's length) of (seed, epoch).
 
-    job counts from 1, below 2**35. lost: in a COMPACT the rows that are not there; else rows of [first, last) that must not be made.
+    job counts from 1, below 2**34. lost: in a COMPACT the rows that are not there; else rows of [first, last) that must not be made.
     """
 
     job: int

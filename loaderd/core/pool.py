@@ -25,7 +25,8 @@ class Life(Enum):
 class Worker:
     """A process that is not known to be dead. `jobs`: sent to it and not answered, the first one runs.
 
-    word, key: its stamp as last seen. quiet_s: how long that has not changed while it had a job, or was to end, and was not stopped.
+    word, key: its stamp as last seen. quiet_s: how long that has not changed while it had a job, or was to end, and was not stopped;
+    import_s: how much of that it imported modules. late: the limit that it has passed, when it is killed for that.
     The marks `suspect`, `dumped_s`, `killed_s` are the steps towards its end. paused: stopped, since paused_s. doing, doing_s: before it
     is ready, and since when. asked: the job for which its stacks were asked for last (0: its start); stack, stack_s: what came, and when.
     """
@@ -37,6 +38,7 @@ class Worker:
     word: int = 0
     key: str = ""
     quiet_s: float = 0.0
+    import_s: float = 0.0
     looked_s: float = 0.0
     paused: bool = False
     paused_s: float = 0.0
@@ -48,6 +50,7 @@ class Worker:
     suspect: bool = False
     dumped_s: float | None = None
     killed_s: float | None = None
+    late: str = ""
 
     @property
     def stamp(self) -> tuple[int, int, Stage]:
@@ -57,6 +60,11 @@ class Worker:
     def job(self) -> int:
         """The one that runs; 0 without any."""
         return self.jobs[0] if self.jobs else 0
+
+    def moved(self) -> None:
+        """It has begun something new: all that was held against it is forgotten."""
+        self.quiet_s = self.import_s = 0.0
+        self.suspect, self.dumped_s, self.late = False, None, ""
 
 
 class Pool:
@@ -122,7 +130,8 @@ class Pool:
     def give(self, worker: int, job: int, now_s: float) -> None:
         w = self.workers[worker]
         if not w.jobs:
-            w.quiet_s, w.looked_s, w.suspect, w.dumped_s = 0.0, now_s, False, None
+            w.moved()
+            w.looked_s = now_s
         w.jobs.append(job)
         self.sort(w)
 
@@ -132,7 +141,8 @@ class Pool:
         if job not in w.jobs:
             raise ValueError(f"worker {worker} ({w.life.value}) answers job {job}, it has {w.jobs}")
         w.jobs.remove(job)
-        w.quiet_s, w.paused = 0.0, False
+        w.moved()
+        w.paused = False
         if w.seat >= 0:
             self._deaths[w.seat] = 0
         self.sort(w)

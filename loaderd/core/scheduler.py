@@ -28,7 +28,7 @@ from loaderd.core.events import (
     WorkerReady,
 )
 from loaderd.core.inquest import IndexOf, Inquest
-from loaderd.core.jobs import Done, Kind, Stage, candidate_of, unstamp
+from loaderd.core.jobs import Done, Kind, Stage, candidate_of, same, unstamp
 from loaderd.core.pool import Life, Pool, Worker
 from loaderd.core.queue import Queue
 from loaderd.core.running import Running
@@ -75,7 +75,7 @@ class Scheduler:
         self.turns = 0
         self.worker_memory = worker_memory
         self.breaker = max(10, 5 * workers)
-        self.inquest = Inquest(self.streams, index_of, sample_timeout_s)
+        self.inquest = Inquest(self.streams, index_of)
         self._looked_s: float | None = None
         self._job_count = 0
         self._now_s = 0.0
@@ -279,7 +279,7 @@ class Scheduler:
                 continue
             if number == at and stage is not Stage.IDLE:
                 piece = running.draft.running[number]
-                death = Death(row, stage, own=False, hung=True, cause="", candidate=candidate_of(w.word))
+                death = Death(row, stage, own=False, hung=True, cause=w.late, candidate=candidate_of(w.word))
                 convicted = self.inquest.convict(running.draft, running.job, piece, death, w.key, "")
                 self._out += convicted
                 running.draft.apart = not convicted
@@ -296,7 +296,8 @@ class Scheduler:
                 self._out.append(CannotBoot(e.boot))
         number, row, stage = unstamp(e.seen.word)
         killed = w.killed_s is not None
-        death = Death(row, stage, e.own and not killed, killed and e.seen.word == w.word, e.cause, candidate_of(e.seen.word))
+        hung = killed and same(e.seen.word, w.word)
+        death = Death(row, stage, e.own and not killed, hung, w.late if hung else e.cause, candidate_of(e.seen.word))
         touched: dict[int, Session] = {}
         at: Running | None = None
         for job in w.jobs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loaderd.core import stacks
-from loaderd.core.jobs import SINGLE, Stage
+from loaderd.core.jobs import SINGLE, Stage, importing
 from loaderd.core.pool import Life, Worker
 from loaderd.core.ring import State
 from loaderd.core.sessions import Session
@@ -133,10 +133,9 @@ def _worker_line(w: Worker, now_s: float) -> str:
         return f"{name} does not die: its slot is in quarantine"
     if number not in w.jobs or stage is Stage.IDLE:
         return f"{name} has just begun" if w.life is Life.UP else f"{name} is {w.life.value}"
-    seconds = w.quiet_s + max(0.0, now_s - w.looked_s)
-    if stage in (Stage.OPEN, Stage.COLLATE, Stage.COMPACT, Stage.FETCH_MANY):
-        return f"{name} has been {DOING[stage]} for {seconds:.1f} s"
-    return f"{name} has been {DOING[stage]} row {row}, sample {w.key or '?'}, for {seconds:.1f} s"
+    row_of = f" row {row}, sample {w.key or '?'}," if stage in SINGLE else ""
+    what = f"importing modules while {DOING[stage]}" if importing(w.word) else DOING[stage]
+    return f"{name} has been {what}{row_of} for {_seconds(w, now_s):.1f} s"
 
 
 def _ranges(rows: list[tuple[int, int]]) -> str:
@@ -209,7 +208,7 @@ def _worker(core: Scheduler, w: Worker, now_s: float) -> dict[str, Any]:
         "jobs": list(w.jobs),
         "stream": core.jobs[w.jobs[0]].job.stream if w.jobs else None,
         "row": row if busy else None,
-        "stage": stage.name.lower() if busy else None,
+        "stage": ("import" if importing(w.word) else stage.name.lower()) if busy else None,
         "key": w.key if busy else "",
         "seconds": round(_seconds(w, now_s), 3) if busy or w.paused or w.doing else 0.0,
         "doing": w.doing if w.life is Life.STARTING else "",
@@ -221,4 +220,6 @@ def _seconds(w: Worker, now_s: float) -> float:
     """For how long it has been doing what it does."""
     if w.life is Life.STARTING:
         return now_s - w.doing_s if w.doing else 0.0
-    return now_s - w.paused_s if w.paused else w.quiet_s + max(0.0, now_s - w.looked_s)
+    if w.paused:
+        return now_s - w.paused_s
+    return (w.import_s if importing(w.word) else w.quiet_s) + max(0.0, now_s - w.looked_s)

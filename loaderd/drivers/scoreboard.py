@@ -15,7 +15,7 @@ import os
 import struct
 import weakref
 
-from loaderd.core.jobs import stamp, unstamp
+from loaderd.core.jobs import IMPORTING, stamp, unstamp
 
 LINE = 512
 KEY = 120
@@ -89,6 +89,11 @@ class Line:
         if not self.ours:
             os._exit(1)
         self._word.value = stamp(job, row, stage, candidate)
+
+    def importing(self, on: bool) -> None:
+        """Put the mark on what has been stamped, or take it off. Nothing in any other process."""
+        if self.ours and (word := self._word.value):
+            self._word.value = word | IMPORTING if on else word & ~IMPORTING
 
     def name(self, row: int, key: str) -> None:
         """The key that belongs to `row`; before the row's first stamp. "" for none."""

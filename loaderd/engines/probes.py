@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderd.core.blame import OUTSIDE_DEATHS
-from loaderd.core.deadlines import OPEN_FACTOR
-from loaderd.core.jobs import Stage, unstamp
+from loaderd.core.deadlines import Limits
+from loaderd.core.jobs import Stage, importing, same, unstamp
 from loaderd.drivers import processes
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.orders import OpenFault, Probe, StreamFacts
 from loaderd.engines.hand import Death, Hand
 from loaderd_wire.errors import ProtocolError
+
+LONG = (Stage.OPEN, Stage.COLLATE, Stage.IDLE)  # what may take as long as opening: here they are that
 
 
 class Prober:
@@ -26,20 +28,22 @@ class Prober:
     ) -> None:
         self._loop = loop
         self._stream = stream
-        self._timeout_s = timeout_s
+        self._limits = Limits(timeout_s)
+        self._every_s = min(1.0, timeout_s / 4)
         self._done = done
         self._again = again
         self._killed = 0
         self._answer: StreamFacts | OpenFault | None = None
         self._word = -1
         self._key = ""
-        self._since_s = 0.0
+        self._looked_s = self._quiet_s = self._import_s = 0.0  # as a worker's in the scheduler's pool
+        self._stopped = False
         self._hung = ""
         self._timer: Timer | None = None
 
     def hand_ready(self, hand: Hand) -> None:
         hand.send(Probe(self._stream))
-        self._since_s = self._loop.now_s()
+        self._looked_s = self._loop.now_s()
         self._watch(hand)
 
     def hand_does(self, hand: Hand, doing: str) -> None:
@@ -49,10 +53,14 @@ class Prober:
         """What its worker has been doing since it is ready, and for how long, in a line at most."""
         if self._timer is None:
             return []
+        who = f"the worker that opens stream {self._stream!r}"
+        if self._stopped:
+            return [f"{who} is stopped by a signal (T); SIGCONT lets it go on"]
         _, _, stage = unstamp(self._word)
         what = "opening it" if stage in (Stage.OPEN, Stage.IDLE) else "collating its first samples" if stage is Stage.COLLATE else ""
         what = what or f"making its first samples ({stage.name.lower()}{f' of {self._key!r}' if self._key else ''})"
-        return [f"the worker that opens stream {self._stream!r} has been {what} for {now_s - self._since_s:.0f} s"]
+        what += ", importing modules," if importing(self._word) else ""
+        return [f"{who} has been {what} for {self._quiet_s + now_s - self._looked_s:.0f} s"]
 
     def hand_said(self, hand: Hand, message: Any) -> None:
         if not isinstance(message, (StreamFacts, OpenFault)) or message.stream != self._stream or self._answer is not None:
@@ -89,16 +97,20 @@ class Prober:
     def _watch(self, hand: Hand) -> None:
         now_s = self._loop.now_s()
         word, key = hand.look()
-        self._key = key
         stage = unstamp(word)[2]
-        if word != self._word or processes.stopped(hand.pid):
-            self._word, self._since_s = word, now_s
-        limit_s = self._timeout_s * (OPEN_FACTOR if stage in (Stage.OPEN, Stage.COLLATE, Stage.IDLE) else 1)
-        if now_s - self._since_s > limit_s:
+        self._stopped = processes.stopped(hand.pid)
+        passed_s = 0.0 if self._stopped else now_s - self._looked_s
+        if not same(word, self._word):
+            self._quiet_s = self._import_s = passed_s = 0.0
+        self._quiet_s += passed_s
+        self._import_s += passed_s if importing(word) or importing(self._word) else 0.0
+        self._word, self._key, self._looked_s = word, key, now_s
+        late = self._limits.passed(Stage.OPEN if stage in LONG else stage, self._quiet_s, self._import_s)
+        if late:
             what = f"sample {key!r} hangs in stage {stage.name.lower()}" if key else f"opening it hangs in stage {stage.name.lower()}"
-            self._hung = f"{what} for more than {limit_s:g} s (sample_timeout_s = {self._timeout_s:g})"
+            self._hung = f"{what}: {late}"
             hand.dump()
             hand.kill(self._hung)
             self._timer = None
             return
-        self._timer = self._loop.later(min(1.0, self._timeout_s / 4), lambda: self._watch(hand))
+        self._timer = self._loop.later(self._every_s, lambda: self._watch(hand))

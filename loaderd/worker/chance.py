@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ AHEAD = 16  # samples whose states are computed together: most of what that cost
 MANY = 16  # samples whose rngs are seeded in less time together than one by one
 
 _twisters: Twisters | None = None
+_latest: tuple[Chance, int] | None = None  # whose sample is being made, and its number
 
 
 def _ours() -> Twisters:
@@ -49,9 +51,15 @@ class Chance:
         if not self._first <= number < self._last:
             self._first, self._last = number, number + AHEAD
             self._states = twister_states(self._keys[number : self._last]).data.cast("B")
+        global _latest
+        _latest = self, number
         self._twisters.set(self._states, number - self._first)
-        torch: Any = sys.modules.get("torch")
-        if torch is not None and (generator := getattr(torch, "default_generator", None)) is not None:
+        self.seed_torch(number)
+
+    def seed_torch(self, number: int) -> None:
+        """Its share of `seed`."""
+        generator = torch_generator()
+        if generator is not None:
             generator.manual_seed(int(self._keys[number, 1]) & ((1 << 63) - 1))
 
     def seeds(self, number: int) -> np.ndarray | None:
@@ -61,6 +69,31 @@ class Chance:
                 return None
             self._seeds = pcg_seeds(self._keys)
         return self._seeds[number]
+
+
+class Kept:
+    """The states of the global generators, to be put back: what is imported in the middle of a sample may draw, or seed them."""
+
+    def __init__(self) -> None:
+        self._python = random.getstate()
+        self._numpy = np.random.get_state(legacy=False)
+        self._generator = torch_generator()
+        self._torch = self._generator.get_state() if self._generator is not None else None
+
+    def put_back(self) -> None:
+        """As they were. One that has come meanwhile is seeded as it would have been, had it been there before the sample."""
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        if self._generator is not None:
+            self._generator.set_state(self._torch)
+        elif _latest is not None:
+            chance, number = _latest
+            chance.seed_torch(number)
+
+
+def torch_generator() -> Any:
+    """torch's default generator; None while torch is not loaded."""
+    return getattr(sys.modules.get("torch"), "default_generator", None)
 
 
 def seed_sample(seed: int, epoch: int, index: int) -> None:

@@ -15,6 +15,7 @@ from loaderd.drivers.orders import Doing, Fault, Leave, Map, Noted, Probe, Ready
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker import guards
 from loaderd.worker.filler import Filler
+from loaderd.worker.imports import Imports
 from loaderd.worker.mapping import MappedSegment
 from loaderd.worker.probe import probe
 from loaderd.worker.rows import clean
@@ -98,6 +99,7 @@ class Worker:
             guards.pin_native_threads()
         self._shelf = Shelf(list(self._plans.values()), setup.place, setup.num_workers)
         self._filler = Filler(self._shelf, self._mapped, self._line)
+        Imports(self._line, self._shelf.torch_came).watch()
 
     def _obey(self, order: object, fds: list[int]) -> None:
         if isinstance(order, Job):

@@ -65,6 +65,7 @@ class Shelf:
         self._num_workers = num_workers
         self._open: dict[str, Stream] = {}
         self._uses: dict[str, Use] = {}
+        self._latest: Stream | None = None  # that somebody asked for; None while one is being opened
 
     def use(self, use: Use) -> None:
         """What the stream was found to be when it was probed; to be told before `get`."""
@@ -79,6 +80,7 @@ class Shelf:
         raises while it is built."""
         stream = self._open.get(name)
         if stream is None:
+            self._latest = None
             plan, use = self._plans[name], self._uses.get(name)
             try:
                 source, recipe = _open(plan)
@@ -93,9 +95,20 @@ class Shelf:
             if use is not None:
                 stream.specs, stream.batch_specs = use.specs, use.batch_specs
                 stream.differs = _difference(plan, source, use)
+        self._latest = stream
         if stream.recipe.user_code:
-            guards.tell_torch(self._place, self._num_workers, stream.plan.seed, stream.source.dataset)
+            self.tell_torch()
         return stream
+
+    def torch_came(self) -> None:
+        """torch was imported in the middle of a sample, or of a stream's opening: it is told what it would have known from the start."""
+        guards.pin_native_threads()
+        self.tell_torch()
+
+    def tell_torch(self) -> None:
+        """Which worker this is, and what it works for, if torch is loaded."""
+        stream = self._latest
+        guards.tell_torch(self._place, self._num_workers, stream.plan.seed if stream else 0, stream.source.dataset if stream else None)
 
 
 def _open(plan: StreamPlan) -> tuple[Source, Recipe]:

@@ -7,7 +7,7 @@ import pytest
 from core.house import House
 from loaderd.core.actions import Dump, Kill, Note, Retire, Send, Start, StreamBroken
 from loaderd.core.events import Look, Seen, WorkerDied, WorkerReady
-from loaderd.core.jobs import Kind, Stage
+from loaderd.core.jobs import IMPORTING, Kind, Stage
 from loaderd_wire.messages import Batch
 
 
@@ -96,7 +96,7 @@ def test_a_row_that_hangs_a_collated_batch_is_left_out() -> None:
 def test_a_dataset_that_is_being_built_may_take_as_long_in_a_job_as_it_may_where_it_is_first_opened() -> None:
     house = stuck_house()
     assert 100.0 < hang(house, 1, 0, Stage.OPEN) < 102.0
-    assert "row 0 has been in open for over 100 s" in house.of(Kill)[-1].why
+    assert "row 0 in open: it took longer than 10 * sample_timeout_s = 100 s" in house.of(Kill)[-1].why
 
 
 def test_a_worker_that_moves_is_left_alone_however_slow() -> None:
@@ -109,10 +109,75 @@ def test_a_worker_that_moves_is_left_alone_however_slow() -> None:
 def test_a_stopped_worker_runs_out_of_no_time() -> None:
     house = stuck_house()
     for _ in range(100):
-        assert house.look(house.seen(1, 2, paused=True), after_s=1.0) == []
+        assert house.look(house.seen(1, 2, Stage.DECODE, paused=True), after_s=1.0) == []
     house.tell(ping=True)
     assert "worker 1 is stopped" in str(house.inbox[1])
-    assert hang(house, 1, 2) > 9.0
+    assert hang(house, 1, 2, Stage.DECODE) > 9.0
+
+
+def test_what_was_over_its_time_when_last_seen_is_looked_at_once_more_before_it_is_dumped() -> None:
+    house = stuck_house(timeout_s=1.0)
+    house.look(house.seen(1, 2))
+    assert house.look(house.seen(1, 2), after_s=5.0) == []  # that was one look, and perhaps an old one
+    assert house.look(house.seen(1, 2)) == [Dump(1)]
+
+
+def importing(house: House, worker: int, row: int, stage: Stage = Stage.DECODE) -> Seen:
+    seen = house.seen(worker, row, stage, key="k")
+    return Seen(worker, seen.word | IMPORTING, "k", False, 0)
+
+
+def test_an_import_in_a_sample_has_its_own_time_and_leaves_the_samples_alone() -> None:
+    house = stuck_house(timeout_s=10.0)
+    for _ in range(110):
+        assert house.look(importing(house, 1, 2), after_s=1.0) == []
+    assert 9.0 < hang(house, 1, 2) < 12.0
+    assert "sample_timeout_s = 10 s" in house.of(Kill)[-1].why
+
+
+def test_an_import_that_never_ends_is_killed_and_named_as_that() -> None:
+    house = stuck_house(on_error="skip")
+    begun = house.now_s
+    while not house.of(Kill):
+        assert house.now_s < begun + 130.0
+        house.look(importing(house, 1, 2), after_s=1.0)
+    assert house.now_s > begun + 120.0
+    house.now_s += 1.0
+    seen = importing(house, 1, 2)
+    del house.sent[1]
+    house.step(WorkerDied(1, False, "SIGKILL", seen, "File lazy.py, line 3", ""))
+    house.step(WorkerReady(2))
+    (bad,) = house.take().bad
+    assert (bad.index, bad.stage, bad.error, bad.message) == (20, "decode", "Timeout", "importing modules took longer than 120 s")
+
+
+def test_a_longer_sample_timeout_holds_for_imports_as_well() -> None:
+    house = stuck_house(timeout_s=300.0)
+    for _ in range(290):
+        assert house.look(importing(house, 1, 2), after_s=1.0) == []
+
+
+def test_imports_that_fail_for_ever_do_not_keep_a_sample_from_its_end() -> None:
+    house = stuck_house(on_error="skip")
+    begun = house.now_s
+    while not house.of(Kill):
+        assert house.now_s < begun + 150.0
+        house.look(importing(house, 1, 2))
+        house.look(house.seen(1, 2, Stage.DECODE, key="k"))
+    seen = house.seen(1, 2, Stage.DECODE, key="k")
+    if seen.word == house.core.pool.workers[1].word:
+        seen = importing(house, 1, 2)  # it dies in the other state than it was last seen in
+    del house.sent[1]
+    house.step(WorkerDied(1, False, "SIGKILL", seen, "", ""))
+    house.step(WorkerReady(2))
+    assert [bad.error for bad in house.take().bad] == ["Timeout"]
+
+
+def test_the_next_row_has_all_its_time_for_imports_again() -> None:
+    house = stuck_house()
+    for row in range(3):
+        for _ in range(100):
+            assert house.look(importing(house, 1, row), after_s=1.0) == []
 
 
 def test_a_worker_that_went_on_just_before_its_death_is_not_held_to_hang() -> None:

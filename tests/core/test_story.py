@@ -8,7 +8,7 @@ from core.house import House, bad_row, done
 from loaderd.core import stacks
 from loaderd.core.actions import Dump
 from loaderd.core.events import Booting, Drain, Dumped, Look, Seen, WorkerReady
-from loaderd.core.jobs import Stage
+from loaderd.core.jobs import IMPORTING, Stage
 from loaderd.core.story import story
 from loaderd_wire.slices import Shape
 
@@ -41,6 +41,23 @@ def test_it_names_a_stopped_worker() -> None:
     assert "no stack of it can be had while it is stopped" in detail
     (worker,) = house.core.picture()["workers"]
     assert (worker["state"], worker["seconds"]) == ("stopped", 0.0)
+
+
+def test_it_names_an_import_and_how_long_that_has_taken() -> None:
+    house = House(workers=1)
+    house.attach()
+    seen = house.seen(1, 3, Stage.TRANSFORM)
+    house.look(Seen(1, seen.word, "7.jpg", False, 0), after_s=1.0)
+    house.look(Seen(1, seen.word, "7.jpg", False, 0), after_s=4.0)
+    house.look(Seen(1, seen.word | IMPORTING, "7.jpg", False, 0), after_s=2.0)
+    house.look(Seen(1, seen.word | IMPORTING, "7.jpg", False, 0), after_s=1.0)
+    house.now_s += 0.5
+    assert line(house).endswith("worker 1 has been importing modules while transforming row 3, sample 7.jpg, for 3.5 s")
+    house.step(Drain())
+    (worker,) = house.core.picture()["workers"]
+    assert (worker["stage"], worker["seconds"]) == ("import", 3.5)
+    house.look(Seen(1, seen.word, "7.jpg", False, 0), after_s=1.0)
+    assert house.core.picture()["workers"][0]["stage"] == "transform"
 
 
 def test_it_tells_of_workers_that_are_starting_and_of_what_the_last_one_died() -> None:

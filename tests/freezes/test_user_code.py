@@ -302,3 +302,22 @@ def test_e1_every_generator_draws_by_sample_whoever_makes_it(site: Site) -> None
     bring(site, module, workers=1, transform="mine:own", stream="shuffle = true").serve()
     loader = site.loader()
     assert digest(plain(b) for _ in range(2) for b in loader) == digest(got)
+
+
+def test_an_import_in_a_sample_takes_longer_than_a_sample_may_and_is_no_fault_of_it(site: Site) -> None:
+    module = """
+    class Data:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            if index >= 20:  # not where the stream is probed
+                import heavy
+            return {"index": index}
+    """
+    (site.folder / "heavy.py").write_text("import time\ntime.sleep(6)\n")
+    bring(site, module, workers=2, timeout=2.0).serve()
+    with site.loader() as loader:
+        got, errors = pull(loader)
+    assert errors == []
+    assert [int(i) for batch in got for i in batch["index"]] == list(range(40))
+    assert "killed" not in site.log.read_text()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loaderd.core.jobs import Stage, stamp, unstamp
+from loaderd.core.jobs import IMPORTING, Stage, stamp, unstamp
 from loaderd.drivers.scoreboard import KEY, Line, Scoreboard
 
 
@@ -91,6 +91,23 @@ def test_a_forked_child_that_stamps_ends_and_leaves_the_line_alone(board: Scoreb
             os._exit(77)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
     assert board.read(2) == (stamp(1, 0, Stage.READ), "mine")
+
+
+def test_a_mark_on_a_stamp_changes_nothing_else_and_goes_with_the_next_stamp(board: Scoreboard) -> None:
+    line = Line(board.fd, 4)
+    line.importing(True)
+    assert board.read(4) == (0, "")  # who does nothing is not marked
+    line.name(3, "k")
+    line.stamp((1 << 34) - 1, (1 << 20) - 1, Stage.COMPACT)
+    line.importing(True)
+    word, _ = board.read(4)
+    assert unstamp(word) == ((1 << 34) - 1, (1 << 20) - 1, Stage.COMPACT)
+    assert word & IMPORTING
+    line.importing(False)
+    assert board.read(4)[0] == word & ~IMPORTING
+    line.importing(True)
+    line.stamp(2, 0, Stage.READ)
+    assert board.read(4)[0] == stamp(2, 0, Stage.READ)
 
 
 def test_a_wild_word_reads_as_idle() -> None:

@@ -189,6 +189,8 @@ TORCHED = """
 import torch
 from torch.utils.data import get_worker_info
 
+torch.set_num_threads(4)
+
 class Torches:
     def __len__(self):
         return 100
@@ -196,6 +198,77 @@ class Torches:
         info = get_worker_info()
         same = info.dataset is self
         return {"id": info.id, "of": info.num_workers, "same": same, "drawn": float(torch.rand(())), "n": torch.get_num_threads()}
+"""
+
+
+LATE = """
+import ctypes, importlib, os, random, sys, threading, time
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+class Late:
+    def __len__(self):
+        return 100
+    def draw(self):
+        return random.random() + random.gauss(0, 1) + np.random.rand() + np.random.randn()
+    def __getitem__(self, index):
+        before = self.draw()
+        self.load(index)
+        return {"before": before, "after": self.draw(), "i": index}
+
+class LateTorch(Late):
+    def __getitem__(self, index):
+        first = "torch" not in sys.modules
+        import torch
+        info = torch.utils.data.get_worker_info()
+        known = -1 if info is None or info.dataset is not self else info.id
+        return {"drawn": float(torch.rand(())), "first": first, "known": known}
+
+class LateSeeder(Late):
+    def load(self, index):
+        import seeder
+
+class LateInThread(Late):
+    def load(self, index):
+        thread = threading.Thread(target=importlib.import_module, args=("waiter",))
+        thread.start()
+        thread.join()
+
+class LateWaiter(Late):
+    def load(self, index):
+        if index == 20:
+            import waiter
+            while not os.path.exists(HERE + "/over"):
+                time.sleep(0.01)
+
+class LateInChild(Late):
+    fork = staticmethod(os.fork)
+    def load(self, index):
+        pid = self.fork()
+        if not pid:
+            try:
+                import seeder
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+
+class LateInChildOfC(LateInChild):
+    fork = ctypes.PyDLL(None).fork  # nothing that Python would do for the child is done
+
+class LateFailure(Late):
+    def load(self, index):
+        import no_such_module
+"""
+
+SEEDER = "import random, numpy\nrandom.seed(1), numpy.random.seed(1), random.gauss(0, 1), numpy.random.randn()"
+
+WAITER = """
+import os, time
+open(HERE + "/begun", "w").close()
+while not os.path.exists(HERE + "/go"):
+    time.sleep(0.01)
 """
 
 
@@ -229,6 +302,9 @@ class Workshop:
     def __init__(self, folder: Path, plans: Sequence[StreamPlan], **options: Any) -> None:
         (folder / "wares.py").write_text(WARES)
         (folder / "torched.py").write_text(TORCHED)
+        (folder / "late.py").write_text(LATE)
+        (folder / "seeder.py").write_text(SEEDER)
+        (folder / "waiter.py").write_text(f"HERE = {str(folder)!r}\n{WAITER}")
         self.loop = Loop()
         self.events: list[Event] = []
         self.lines: list[str] = []

@@ -1,0 +1,67 @@
+"""Imports in the middle of a sample: their time is not the sample's, and they change nothing of what it draws."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from loaderd.drivers.scoreboard import Line
+from loaderd.worker.chance import Kept
+
+bootstrap: Any = importlib.import_module("importlib._bootstrap")
+_load: Callable[[str, Any], Any] = bootstrap._find_and_load
+
+
+class Imports:
+    """Marks the stamp while this thread imports what is not loaded yet, and keeps the global generators as they are.
+
+    Stands where Python turns to for a module that it does not have: whoever imports nothing new pays nothing. came() is called after
+    torch has come, by whatever import.
+    """
+
+    def __init__(self, line: Line, came: Callable[[], None]) -> None:
+        self._line = line
+        self._came = came
+        self._owner = os.getpid()
+        self._thread = threading.get_ident()
+        self._inside = False  # of an import of this thread; those within it belong to it
+
+    def watch(self) -> None:
+        """From now on, instead of whoever watched before, for as long as this process lives; a fork of it only imports as ever."""
+
+        def find_and_load(name: str, import_: Any) -> Any:
+            if name in sys.modules or os.getpid() != self._owner:
+                return _load(name, import_)
+            kept = self._begin()
+            had_torch = "torch" in sys.modules
+            try:
+                return _load(name, import_)
+            finally:
+                self._end(kept, not had_torch and "torch" in sys.modules)
+
+        # Under this name Python leaves it out of tracebacks and out of what warnings count as the caller, as it does its own part of an import.
+        find_and_load.__code__ = find_and_load.__code__.replace(co_filename=_load.__code__.co_filename)
+        bootstrap._find_and_load = find_and_load
+
+    def _begin(self) -> Kept | None:
+        """What is to be kept during an import; None if it is not this thread's, or is another's part."""
+        if self._inside or threading.get_ident() != self._thread:
+            return None
+        kept = Kept()
+        self._inside = True
+        self._line.importing(True)
+        return kept
+
+    def _end(self, kept: Kept | None, torch_came: bool) -> None:
+        if os.getpid() != self._owner:
+            return
+        if torch_came:
+            self._came()
+        if kept is not None:
+            self._inside = False
+            self._line.importing(False)
+            kept.put_back()
