@@ -308,6 +308,19 @@ def test_bad_samples_are_counted_over_a_restart(fake: Fake, load: Load) -> None:
         list(second)
 
 
+def test_a_state_loaded_after_too_many_bad_samples_ended_the_run_goes_on_from_there(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(bad=frozenset({7, 20, 40}), on_error="skip", max_errors=2), load()
+    begin = loader.state_dict()
+    with pytest.raises(StreamFailed):
+        list(loader)
+    with pytest.raises(StreamFailed):
+        next(iter(loader))
+    loader.load_state_dict(begin)
+    batches = iter(loader)
+    assert seen(next(batches) for _ in range(5)) == [i for i in epoch_indices(0, daemon.rules)[:20] if i not in (7, 20)]
+    assert loader.state_dict()["errors"] == {"rows": 20, "bad": 2}
+
+
 def test_every_error_of_the_daemon_is_a_loaderd_error(fake: Fake, load: Load) -> None:
     fake(reject=("NoSuchError", "something new"))
     with pytest.raises(LoaderdError, match="something new"):

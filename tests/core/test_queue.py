@@ -35,3 +35,17 @@ def test_a_starving_session_comes_before_one_that_is_ahead() -> None:
         house.work()
         order += [house.core.jobs[job.job].session.session for job in house.jobs()[-1:]]
     assert order[0] == 2
+
+
+def test_a_session_whose_trainer_always_waits_does_not_starve_another_one() -> None:
+    house = House(workers=1)
+    for session in (1, 2, 3):
+        house.attach(session, prefetch=1)
+    made: list[int] = []
+    for _ in range(12):
+        (job,) = house.jobs()
+        session = house.core.jobs[job.job].session.session
+        made.append(session)
+        house.work()
+        house.take(session)  # at once, so that it has work again before the next one is drawn
+    assert made == [1, 2, 3] * 4
