@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import select
@@ -16,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from deadlines import DEADLINE_S
+from deadlines import DEADLINE_S, LEAVING_S
+from leaks import Leaks
 
 
 def _userns() -> str:
@@ -53,11 +53,21 @@ def _extensions() -> str:
     return "" if built else "the extensions have not been built: no C compiler"
 
 
-FACILITIES: dict[str, Callable[[], str]] = {"userns": _userns, "second_uid": _second_uid, "pidfd": _pidfd, "extensions": _extensions}
+def _jpegtran() -> str:
+    return "" if shutil.which("jpegtran") else "no jpegtran program (Debian: apt-get install libjpeg-turbo-progs)"
+
+
+FACILITIES: dict[str, Callable[[], str]] = {
+    "userns": _userns,
+    "second_uid": _second_uid,
+    "pidfd": _pidfd,
+    "extensions": _extensions,
+    "jpegtran": _jpegtran,
+}
 LACKS: dict[str, str] = {}
 RUN_FOLDER = pytest.StashKey[str]()
-# Folders whose tests start processes and open sockets: each is followed by a search for leftovers.
-GUARDED = ("system", "worker", "drivers", "freezes", "storm")
+# Folders whose tests start no process and open nothing: all others are followed by a search for leftovers.
+PURE = ("core", "wire", "simulation")
 LONGEST_FOLDER = 24  # bytes; tests add up to 80 to it
 SKIPPED: list[tuple[str, str]] = []
 
@@ -79,8 +89,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"needs(facility): skipped where the machine lacks it; one of {', '.join(FACILITIES)}")
     # Everything of the tests lies in a folder of their own, so that two runs on a machine see nothing of each other: default sockets,
     # and what tests write, under names short enough for a socket's path.
-    config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="tests-", dir=_short_folder(tempfile.gettempdir()))
+    base = os.path.dirname(os.environ["XDG_RUNTIME_DIR"]) if hasattr(config, "workerinput") else _short_folder(tempfile.gettempdir())
+    config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="tests-", dir=base)
     os.environ["XDG_RUNTIME_DIR"] = config.stash[RUN_FOLDER]
+    os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(config.stash[RUN_FOLDER], "tmp")
+    os.mkdir(tempfile.tempdir)
     if not config.option.basetemp or hasattr(config, "workerinput"):
         config.option.basetemp = Path(config.stash[RUN_FOLDER]) / "t"
 
@@ -119,63 +132,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(f"{report.nodeid}: {reason}")
 
 
-class Leaks:
-    """What of ours has come since this was made: child processes, memfds, sockets, pidfds, pipes, files in the default folder."""
-
-    def __init__(self) -> None:
-        self.fds, self.children, self.files = _fds(), _children(), _files()
-
-    def found(self) -> list[str]:
-        left = [f"child process {child}" for child in _children() - self.children]
-        left += [f"fd {fd} -> {target}" for fd, target in _fds().items() if self.fds.get(fd) != target and target.startswith(OURS)]
-        left += [f"file {path}" for path in _files() - self.files]
-        return left
-
-
-# Regular files belong to pytest's own capture and logs, eventfds to the ZeroMQ context, which lives as long as the process.
-OURS = ("/memfd:", "socket:", "anon_inode:[pidfd]", "pidfd:", "pipe:")
-
-
-def _children() -> set[str]:
-    pids: list[str] = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
-            pids += (task / "children").read_text().split()
-    return {f"{pid} ({_command(pid)})" for pid in pids}
-
-
-def _command(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:100]
-    except OSError:
-        return "gone"
-
-
-def _fds() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found[fd] = os.readlink(f"/proc/self/fd/{fd}")
-        except FileNotFoundError:  # the listing's own
-            continue
-    return found
-
-
-def _files() -> set[str]:
-    """Files in the default folder but the lock files, which the next start sweeps."""
-    folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "loaderd"
-    return {str(path) for path in folder.iterdir() if path.suffix != ".lock"} if folder.is_dir() else set()
-
-
 @pytest.fixture(autouse=True)
 def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test that leaves something of ours behind. What is on its way out has ten seconds."""
-    if Path(request.node.path).parent.name not in GUARDED:
+    """Fails a test that leaves something of ours behind. What is on its way out has its time."""
+    if Path(request.node.path).parent.name in PURE:
         yield
         return
-    leaks = Leaks()
+    leaks = Leaks(Path(request.config.stash[RUN_FOLDER]))
     yield
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + LEAVING_S
     while left := leaks.found():
         gc.collect()
         if time.monotonic() > end:

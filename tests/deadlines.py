@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DEADLINE_S = 100.0  # well below the limit of a whole test (`timeout` in pyproject.toml)
+DEADLINE_S = 200.0  # well below the limit of a whole test (`timeout` in pyproject.toml)
+LEAVING_S = 30.0  # for what is on its way out when a test ends
 
 
 def until(what: str, condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:

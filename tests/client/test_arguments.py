@@ -85,7 +85,7 @@ def test_a_path_too_long_for_a_socket_is_refused_at_once() -> None:
 def test_a_config_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such config"):
         Loader(tmp_path / "none.toml", "train")
-    with pytest.raises(ConfigError, match="folder"):
+    with pytest.raises(ConfigError, match="a folder; give the daemon's socket or its config file"):
         Loader(tmp_path, "train")
 
 
@@ -98,7 +98,7 @@ def test_a_relative_path_is_resolved_at_construction(tmp_path: Path, monkeypatch
 
 def test_torch_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="numpy"):
+    with pytest.raises(ConfigError, match="torch is not installed here; install it, or use output='numpy'"):
         Loader("/tmp/d.sock", "train")
     Loader("/tmp/d.sock", "train", output="numpy")
 

@@ -112,7 +112,7 @@ def test_a_used_up_iterator_stays_used_up(fake: Fake, load: Load) -> None:
 
 @pytest.mark.parametrize("epoch", [-1, True, "3", 1.0])
 def test_an_epoch_that_cannot_be_is_refused(load: Load, epoch: Any) -> None:
-    with pytest.raises(ConfigError, match="set_epoch"):
+    with pytest.raises(ConfigError, match=r"set_epoch\(.*\): use a whole number"):
         load().set_epoch(epoch)
 
 
@@ -321,7 +321,7 @@ def test_fields_are_chosen_and_ordered(fake: Fake, load: Load) -> None:
     assert batch["__index__"].tolist() == batch["y"].tolist()
     assert batch["__key__"] == [str(i) for i in batch["y"]] == batch.sample_keys
     assert daemon.hellos[0].fields == ("y",)
-    with pytest.raises(ConfigError, match="'z'"):
+    with pytest.raises(ConfigError, match="this stream has no 'z'; it has 'y'"):
         next(iter(load(fields=["y", "z"])))
 
 
@@ -364,7 +364,7 @@ def test_normalize_is_what_torchvision_does() -> None:
     expected = (images.float() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
     assert torch.allclose(normalize(images, mean, std), expected, atol=1e-5)
     for wrong in ((images.float(), mean, std), (images[0], mean, std), (images, mean[:1], std), (images, mean, [1, 0, 1])):
-        with pytest.raises(ConfigError, match="normalize"):
+        with pytest.raises(ConfigError, match=r"normalize: (images must be uint8|mean=)"):
             normalize(*wrong)
 
 
@@ -464,7 +464,7 @@ def test_a_closed_loader_says_so_and_its_tensors_stay(fake: Fake, load: Load) ->
     until("the session's end", lambda: not daemon.sessions)
     loader.close()
     assert seen(held) == epoch_indices(0, daemon.rules)[:12]
-    with pytest.raises(LoaderdError, match="closed"):
+    with pytest.raises(LoaderdError, match="is closed; make a new one"):
         next(iter(loader))
     assert len(loader) == 13
 

@@ -21,7 +21,10 @@ from loaderd.data.jpeg import NotRewritable
 from loaderd.data.transcode import rewrite
 
 EXTENSION, PROGRAM = transcode._library(), transcode._jpegtran()
-ENGINES = ["extension"] * (EXTENSION is not None) + ["jpegtran"] * bool(PROGRAM)
+ENGINES = [
+    pytest.param("extension", marks=pytest.mark.needs("extensions")),
+    pytest.param("jpegtran", marks=pytest.mark.needs("jpegtran")),
+]
 LARGE = {"growth": 9.0, "progressive_growth": 9.0}  # small images are allowed to grow here, so that they are rewritten at all
 
 

@@ -179,7 +179,7 @@ def test_memory_does_not_grow_with_the_dataset(site: Site) -> None:
 
 def test_a_session_of_a_stream_that_is_not_there_names_those_that_are(site: Site) -> None:
     site.write().serve()
-    with pytest.raises(ValueError, match="train"):
+    with pytest.raises(ValueError, match="no stream 'trian'; there are: train"):
         len(site.loader(stream="trian"))
     with pytest.raises(ValueError, match=r"100[\s\S]*200"):
         len(site.loader(batch_size=200, drop_last=True))

@@ -78,13 +78,13 @@ def test_plain_numbers_have_a_size(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["", "u1", ">f4", "=f4", "|O8", "<U4", "|S3", "<M8[ns]", "<f3", "<f32", "<f", "|V8", "<i-8", "<i\uff18"])
 def test_anything_but_a_plain_little_endian_number_is_refused(dtype: str) -> None:
-    with pytest.raises(ValueError, match="dtype"):
+    with pytest.raises(ValueError, match=r"^dtype .* (is not a plain little-endian number|has an impossible size)$"):
         itemsize(dtype)
 
 
 @pytest.mark.parametrize("rows", [0, -1, MAX_ROWS + 1])
 def test_an_impossible_number_of_rows_is_refused(rows: int) -> None:
-    with pytest.raises(ValueError, match="rows"):
+    with pytest.raises(ValueError, match=rf"^rows must be in \[1, {MAX_ROWS}\], not {rows}$"):
         slot_layout([], rows)
 
 

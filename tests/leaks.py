@@ -1,0 +1,102 @@
+"""What tests may leave behind: processes, descriptors, mappings, files. Each is compared with what was there before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+# Regular files belong to pytest's own capture and logs, eventfds to the ZeroMQ context, which lives as long as the process.
+OURS = ("/memfd:", "socket:", "anon_inode:[pidfd]", "pidfd:", "pipe:")
+
+
+class Leaks:
+    """What has come since this was made, of this run of the tests.
+
+    Args:
+        folder: the run's own, which is in the environment of whatever it starts; default sockets and temporary files lie below it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._before = self._now()
+
+    def found(self) -> list[str]:
+        return [what for key, what in self._now().items() if self._before.get(key) != what]
+
+    def _now(self) -> dict[str, str]:
+        looks: tuple[Callable[[], Iterator[str]], ...] = (self._processes, _descriptors, _mappings, self._files)
+        return {line.split(":")[0]: line for look in looks for line in look()}
+
+    def _processes(self) -> Iterator[str]:
+        """Descendants, and orphans: what has our folder in its environment, whoever is its parent now."""
+        all_ = {one.pid: one for one in _all_processes()}
+        mark = os.fsencode(self._folder) + b"\0"
+        for one in all_.values():
+            child = one.parent == os.getpid()
+            if one.pid != os.getpid() and (child or (one.state not in "ZX" and (_descends(one, all_) or mark in one.environment()))):
+                yield f"process {one.pid} ({one.command() or 'ended, not waited for'}) of {one.parent}, started {one.start}".replace(
+                    ":", " "
+                )
+
+    def _files(self) -> Iterator[str]:
+        """Files in the folders for default sockets and for temporary files, but the lock files, which the next start sweeps."""
+        for folder in ("loaderd", "tmp"):
+            for path in sorted((self._folder / folder).glob("**/*")):
+                if path.suffix != ".lock":
+                    yield f"file {path}"
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    state: str
+    start: str
+
+    def environment(self) -> bytes:
+        return _read(f"/proc/{self.pid}/environ") + b"\0"
+
+    def command(self) -> str:
+        return _read(f"/proc/{self.pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")[:100].strip()
+
+
+def _all_processes() -> Iterator[Process]:
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (stat := _read(f"/proc/{entry}/stat").decode(errors="replace")):
+            fields = stat.rsplit(")", 1)[1].split()
+            yield Process(int(entry), int(fields[1]), fields[0], fields[19])
+
+
+def _descends(one: Process, all_: dict[int, Process]) -> bool:
+    seen = one
+    while seen.parent in all_:
+        seen = all_[seen.parent]
+        if seen.pid == os.getpid():
+            return True
+    return False
+
+
+def _descriptors() -> Iterator[str]:
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:  # the listing's own
+            continue
+        if target.startswith(OURS):
+            yield f"fd {fd}: {target}"
+
+
+def _mappings() -> Iterator[str]:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "/memfd:" in line:
+            begin, _, name = line.partition(" ")
+            yield f"mapping {begin}: {name.split('/memfd:')[1]}"
+
+
+def _read(path: str) -> bytes:
+    """b"" for a process that has ended or belongs to somebody else."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
