@@ -69,12 +69,12 @@ def codec_of(data: bytes | memoryview) -> str:
     return "jpeg" if head.startswith(JPEG) else "png" if head == PNG else "other"
 
 
-def allowed(height: int, width: int) -> None:
-    """Raises ImageError for an image without pixels, or with too many."""
+def allowed(height: int, width: int, what: str = "the image has") -> None:
+    """Raises ImageError for an image without pixels, or with too many. what: begins the sentence, where it is to become one."""
     if height < 1 or width < 1:
-        raise ImageError(f"the image has no pixels ({height} x {width})")
+        raise ImageError(f"{what} no pixels ({height} x {width})")
     if height * width > MAX_PIXELS:
-        raise ImageError(f"the image has {height} x {width} = {height * width} pixels, more than the limit of {MAX_PIXELS}")
+        raise ImageError(f"{what} {height} x {width} = {height * width} pixels, more than the limit of {MAX_PIXELS}")
 
 
 def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:

@@ -67,6 +67,7 @@ class Picture:
     codes: dict[tuple[int, int], bytes] = field(default_factory=dict)
     interval: int = 0
     scans: int = 0
+    end: int = 0  # byte behind the image, once it has ended
 
     @property
     def progressive(self) -> bool:
@@ -88,6 +89,7 @@ def headers(picture: Picture, data: Data, start: int) -> Scan | None:
     """Reads segments into `picture` until a scan begins; None at the end of the image."""
     for marker, begin, end in restart.segments(data, start):
         if marker == restart.EOI:
+            picture.end = end
             return None
         payload = bytes(data[begin:end])
         if marker == restart.SOS:
@@ -112,6 +114,8 @@ def headers(picture: Picture, data: Data, start: int) -> Scan | None:
 
 
 def _kept(picture: Picture, marker: int, payload: bytes) -> None:
+    if marker == 0xE2 and payload[:4] == b"MPF\0":
+        raise NotRewritable("it holds further pictures (MPO), whose places in the file it tells")
     whole = bytes((0xFF, marker)) + (len(payload) + 2).to_bytes(2, "big") + payload
     if marker == 0xEE and payload[:5] == b"Adobe":
         picture.colour.append(whole)

@@ -192,7 +192,10 @@ def _tiles(data: Data, at: int, end: int) -> Tiles | None:
     version, flags, tile_height, tile_width, rows, columns, tables, frame, scan_bytes = HEAD.unpack_from(data, at)
     count, scan = rows * columns, end + tables
     # A file that another program has written anew keeps this segment, but hardly the length of its scan; splice looks at the markers.
-    if version != VERSION or count == 0 or end - at != HEAD.size + 2 * count or scan + scan_bytes != len(data) or frame + 9 > tables:
+    # Behind the image other bytes may follow.
+    if version != VERSION or count == 0 or end - at != HEAD.size + 2 * count or frame + 9 > tables or scan_bytes < 2:
+        return None
+    if bytes(data[scan + scan_bytes - 2 : scan + scan_bytes]) != b"\xff\xd9":
         return None
     header = bytes(data[end:scan])
     if header[frame] != 0xFF or header[frame + 1] not in SEQUENTIAL:

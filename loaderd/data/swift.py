@@ -16,7 +16,7 @@ import numpy as np
 from loaderd.data.extension import load, same
 from loaderd.data.restart import Data
 
-VERSION = 1  # crop.c's; of what is exported, and of the pixels
+VERSION = 2  # crop.c's; of what is exported, and of the pixels
 PLAN = struct.Struct("=2d4i2d4i4i")
 BYTES_LAST, BYTES_FIRST, FLOATS_LAST, FLOATS_FIRST = range(4)  # crop.c's forms: where channels stand, and what they are
 ROOM, MAX_KEPT = 1 << 20, 64 << 20  # bytes of scratch memory that a thread begins with, and keeps at most

@@ -2,7 +2,8 @@
 
 The quantised coefficients stay what they are, so a decoder gives the same pixels, bit for bit; only their Huffman coding is made anew,
 with codes fitted to the image, which more than pays for the markers. Kept: EXIF, ICC, comments and every other APPn segment, quantisation,
-sampling, component ids. Not kept: what lies behind the end of the image, thumbnails in it included.
+sampling, component ids, and what lies behind the end of the image, byte by byte. A file that tells where in it further pictures lie (MPO)
+stays as it is.
 
 The work is done by a small shared object that is built when the package is installed (native/), or else, several times slower, by the
 `jpegtran` program; without both nothing can be rewritten, and everything still works.
@@ -127,7 +128,8 @@ def _rewritten(library: ctypes.CDLL | None, data: Data, growth: float, progressi
     budget = int(len(data) * (1 + (progressive_growth if picture.progressive else growth)))
     if library is None:
         _walk(picture, data, scan, lambda scan: restart.scan_bytes(data, scan.begin))
-        return _by_jpegtran(picture, data, budget)
+        behind = bytes(data[picture.end :])
+        return _by_jpegtran(picture, data, budget - len(behind)) + behind
     shape = _shape(picture)
     handle = library.loaderd_jpeg_new(shape.ctypes.data)
     if not handle:
@@ -136,7 +138,8 @@ def _rewritten(library: ctypes.CDLL | None, data: Data, growth: float, progressi
         _walk(picture, data, scan, lambda scan: _read(library, handle, data, scan))
         if picture.progressive:
             _checked(library.loaderd_jpeg_finish(handle))
-        return _write(library, handle, picture, budget)
+        behind = bytes(data[picture.end :])
+        return _write(library, handle, picture, budget - len(behind)) + behind
     finally:
         library.loaderd_jpeg_free(handle)
 
@@ -253,4 +256,4 @@ def indexed(data: Data) -> bytes:
     if any(codes[kind, part] != codes[kind, 1] for kind in (0, 1) for part in range(2, len(picture.parts))):
         raise NotRewritable("different codes for the second component and the third")
     table = [trimmed(codes.get((kind, part), bytes(272))) for kind in (0, 1) for part in (0, 1)]
-    return assembled(picture, scan.interval, table, lengths, memoryview(data)[scan.begin : end])
+    return assembled(picture, scan.interval, table, lengths, memoryview(data)[scan.begin : end]) + bytes(data[picture.end :])

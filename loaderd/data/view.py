@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 
 from loaderd.data import swift
+from loaderd.data.images import allowed
 from loaderd.data.origin import LEAST_SIDE, Coded, Origin, Part, Raster
 from loaderd.data.resize import Axis, reach, resample
 
@@ -69,6 +70,8 @@ class View:
         self.height, self.width = height, width
 
     def resize(self, height: int, width: int) -> None:
+        """Bring it to this size. Raises ImageError for more pixels than an image may have."""
+        allowed(height, width, f"{self.height} x {self.width} pixels would be resized to")
         if (height, width) == (self.height, self.width):
             return
         if self._resized or self.levels is not None:
@@ -81,7 +84,8 @@ class View:
         self._flipped = not self._flipped
 
     def pad(self, top: int, bottom: int, left: int, right: int) -> None:
-        """Zeros around it."""
+        """Zeros around it. Raises ImageError for more pixels than an image may have."""
+        allowed(top + self.height + bottom, left + self.width + right, f"{self.height} x {self.width} pixels would be padded to")
         self._settle()
         assert isinstance(self._origin, Raster)
         self._begin(Raster(np.pad(self._origin.array, ((top, bottom), (left, right), (0, 0)))))

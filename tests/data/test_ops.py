@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 
 from data.material import picture
 from loaderd.core.draws import Draws
+from loaderd.data.images import MAX_PIXELS, ImageError
 from loaderd.data.ops import OpError, as_float, check, crop_box, make_op
 from loaderd.data.ops import picture as as_picture
 from loaderd.data.origin import Raster
@@ -218,3 +220,28 @@ def test_pillow_agrees_on_what_a_crop_and_resize_is() -> None:
     expected = Image.fromarray(image).crop((left, top, left + width, top + height)).resize((32, 32), Image.Resampling.BILINEAR)
     out = run("random_resized_crop", image, draws, size=32, scale=[0.3, 1.0])
     assert np.abs(out.astype(int) - np.asarray(expected)).mean() < 1
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "shape"),
+    [
+        ("resize", {"size": 224}, (1, 6000)),
+        ("resize", {"size": [65535, 65535]}, (10, 10)),
+        ("center_crop", {"size": 65535}, (1, 6000)),
+        ("random_crop", {"size": 32, "padding": 40000}, (1, 6000)),
+        ("random_resized_crop", {"size": 65535}, (100, 100)),
+    ],
+)
+def test_what_would_have_more_pixels_than_an_image_may_takes_no_memory(name: str, args: dict[str, Any], shape: tuple[int, int]) -> None:
+    image = np.zeros((*shape, 3), np.uint8)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ImageError, match=f"{MAX_PIXELS}"):
+            run(name, image, **args)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_as_many_pixels_as_an_image_may_have_are_made() -> None:
+    assert run("resize", np.zeros((1, 1, 1), np.uint8), size=[13000, 13000]).shape == (13000, 13000, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 
 import numpy as np
@@ -123,6 +124,30 @@ def test_what_it_does_not_read_is_left_to_others() -> None:
         jpeg("420", 90, 120)[:-2],
     ):
         assert swift.look(data) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "behind", [b"\0", bytes(5000), b"\xd9\xd9", b"MakerNote" * 99, b"\xff\xd8\xff", b"\xff"], ids=lambda b: str(len(b))
+)
+def test_bytes_behind_the_image_change_nothing(kind: str, behind: bytes) -> None:
+    data = jpeg(kind, 150, 203)
+    for stored in (data, rewrite(data, growth=9.0)):
+        assert swift.look(stored + behind) == (150, 203)
+        np.testing.assert_array_equal(whole(stored + behind, 150, 203, 8, 3), whole(stored, 150, 203, 8, 3))
+    assert swift.look(data[:-2] + b"\0" + behind) is None  # no end of image at all
+
+
+@pytest.mark.parametrize(("width", "outs"), [(2000, (1, 2, 16)), (18000, (1, 2, 16)), (60000, (1, 2, 8, 64))])
+@pytest.mark.parametrize("pattern", ["alternating", "noise"])
+def test_extreme_shrinks_are_pillows_to_a_level_or_two(pattern: str, width: int, outs: tuple[int, ...]) -> None:
+    row = np.arange(width) % 2 * 255 if pattern == "alternating" else np.random.default_rng(0).integers(0, 256, width)
+    data = coded(np.repeat(row.astype(np.uint8)[np.newaxis, :], 32, 0), "JPEG", quality=95)
+    for out in outs:
+        found = made(data, ("resize", {"size": [4, out]})).astype(int)[:, :, 0]
+        with Image.open(io.BytesIO(data)) as image:
+            wanted = np.asarray(image.resize((out, 4), Image.Resampling.BILINEAR)).astype(int)
+        assert np.abs(found - wanted).max() <= 2, (out, found, wanted)
 
 
 def test_a_file_that_is_damaged_is_as_without_the_extension(monkeypatch: pytest.MonkeyPatch) -> None:

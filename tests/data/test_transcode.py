@@ -167,9 +167,22 @@ def test_a_view_of_read_only_memory_is_as_good_as_bytes(engine: str) -> None:
     assert rewrite(memoryview(b"?" + old)[1:], **LARGE) == rewrite(old, **LARGE)
 
 
-def test_bytes_behind_the_image_are_left_away(engine: str) -> None:
+def test_bytes_behind_the_image_are_kept(engine: str) -> None:
     old = simplejpeg.encode_jpeg(picture(75, 118))
-    assert rewrite(old + b"and a film of 3 s", **LARGE) == rewrite(old, **LARGE)
+    for behind in (b"and a film of 3 s", b"\0", b"\xff\xd9", old):
+        new = rewrite(old + behind, **LARGE)
+        assert new == rewrite(old, **LARGE) + behind
+        tiles = restart.read(new)
+        assert tiles is not None
+        piece = tiles.splice(70, 33, 90, 40)
+        part = simplejpeg.decode_jpeg(piece.data)
+        assert np.array_equal(part, simplejpeg.decode_jpeg(old)[piece.top :, piece.left :][: piece.height, : piece.width])
+
+
+def test_a_file_that_tells_where_further_pictures_lie_is_left_as_it_is(engine: str) -> None:
+    first, second = Image.fromarray(picture(40, 50)), Image.fromarray(picture(40, 50, seed=1))
+    with pytest.raises(NotRewritable, match="MPO"):
+        rewrite(coded(first, "MPO", save_all=True, append_images=[second]), **LARGE)
 
 
 def test_an_image_cut_off_anywhere_is_refused(engine: str) -> None:

@@ -4,7 +4,7 @@
 #include "crop.h"
 
 enum { BYTES_LAST, BYTES_FIRST, FLOATS_LAST, FLOATS_FIRST };  /* forms of what comes out: where channels stand, and what they are */
-enum { RUN = 16 };
+enum { RUN = 16, MOST_SHRINK = 1024 };
 
 /* As ../swift.py packs it. rows, columns: in pixels of the stored picture. channels: of what comes out, 1 or 3. */
 typedef struct {
@@ -27,7 +27,7 @@ typedef struct {
 
 /* Goes up with every change of what is exported here, and of the pixels that come out: swift.py refuses an object that is older or younger than itself. */
 EXPORT int loaderd_crop_version(void) {
-    return 1;
+    return 2;
 }
 
 static const Ways *ways(int plain) {
@@ -47,9 +47,15 @@ EXPORT int loaderd_crop_look(const uint8_t *data, uint64_t length, int32_t *out)
     return 0;
 }
 
+/* Whether the weights of an axis are exact enough as whole numbers: of a longer sum each would be a rounding of next to nothing. */
+static int moderate(const Span *span, double scale) {
+    return (span->end - span->begin) * scale <= (double)MOST_SHRINK * span->size;
+}
+
 static int axes(Making *m, Room *room) {
     Jpeg *j = m->j;
     double scale = m->plan->eighths / 8.0;
+    if (!moderate(&m->plan->columns, scale) || !moderate(&m->plan->rows, scale)) return OTHER;
     int wide = (j->width * m->plan->eighths + 7) / 8, high = (j->height * m->plan->eighths + 7) / 8;
     Component *luma = &j->component[0], *chroma = &j->component[1];
     make_axis(&m->columns[0], &m->plan->columns, scale, wide, luma->width, 0, 0, room);

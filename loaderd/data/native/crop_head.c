@@ -1,4 +1,5 @@
 /* The headers of a JPEG: from its first byte to the scan. */
+#define _GNU_SOURCE /* memrchr */
 #include <string.h>
 
 #include "crop.h"
@@ -87,6 +88,16 @@ static void application(Jpeg *j, Seen *seen, int marker, const uint8_t *at, cons
     seen->behind = end + little(at + 18);
 }
 
+/* Whether an end of image is there; other bytes may follow it, as in the files of some cameras. What the scan stuffs can't look like it. */
+static int ends(const uint8_t *from, const uint8_t *end) {
+    while (end - from >= 2) {
+        const uint8_t *last = memrchr(from + 1, 0xD9, (size_t)(end - from - 1));
+        if (!last || last[-1] == 0xFF) return last != NULL;
+        end = last;
+    }
+    return 0;
+}
+
 static int start(Jpeg *j, const Seen *seen, const uint8_t *at, const uint8_t *end) {
     int count = j->components;
     if (!seen->frame || end - at != 4 + 2 * count || at[0] != count || at[1 + 2 * count] != 0 || at[2 + 2 * count] != 63 || at[3 + 2 * count])
@@ -103,11 +114,13 @@ static int start(Jpeg *j, const Seen *seen, const uint8_t *at, const uint8_t *en
     j->scan = end;
     if (j->lengths) {
         int across = 8 * j->component[0].across, down = 8 * j->component[0].down;
-        int fits = seen->behind == end && seen->scan_bytes == j->end - end && seen->tile_height == down && seen->tile_rows == j->mcu_rows;
-        fits = fits && j->interval > 0 && seen->tile_width == j->interval * across && seen->tile_columns * j->interval == j->mcu_columns;
+        int fits = seen->behind == end && seen->scan_bytes >= 2 && seen->scan_bytes <= j->end - end;
+        fits = fits && end[seen->scan_bytes - 2] == 0xFF && end[seen->scan_bytes - 1] == 0xD9;
+        fits = fits && seen->tile_height == down && seen->tile_rows == j->mcu_rows && j->interval > 0 && seen->tile_width == j->interval * across && seen->tile_columns * j->interval == j->mcu_columns;
+        if (fits) j->end = end + seen->scan_bytes;
         return fits ? 0 : OTHER;
     }
-    return j->end - end >= 2 && j->end[-2] == 0xFF && j->end[-1] == 0xD9 ? 0 : OTHER;
+    return ends(end, j->end) ? 0 : OTHER;
 }
 
 /* Reads everything before the scan; `codes`: the tables of Huffman codes are made. 0, OTHER or DAMAGED. */
