@@ -244,6 +244,10 @@ def as_pillow(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any
     return {"image": Image.fromarray(sample["image"]), "label": 7, "ratio": 0.5, "ok": True, "word": "hi"}
 
 
+def as_complex_infinite(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"x": np.array([1 + 1j, complex(0, np.inf), complex(np.nan, 0)], np.complex64)}
+
+
 def as_infinite(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"x": np.array([1.0, np.inf, np.nan])}
 

@@ -279,6 +279,12 @@ def test_nonfinite_values_are_bad_only_if_the_stream_says_so(tmp_path: Path) -> 
     assert "field 'x' has 2 values that are not finite, the first at (1,)" in fault.message
 
 
+def test_complex_numbers_that_are_not_finite_are_bad_too(tmp_path: Path) -> None:
+    assert np.isnan(Stream(tmp_path, transforms=(call("as_complex_infinite"),)).make()["x"]).any()
+    fault = Stream(tmp_path, transforms=(call("as_complex_infinite"),), nonfinite="error").fault()
+    assert "field 'x' has 2 values that are not finite, the first at (1,)" in fault.message
+
+
 def test_whole_numbers_and_finite_floats_pass_the_nonfinite_check(tmp_path: Path) -> None:
     assert Stream(tmp_path, transforms=(op("to_float"),), nonfinite="error").make()["image"].dtype == np.float32
 

@@ -64,6 +64,20 @@ def test_samples_are_libjpegs_at_every_scale(kind: str, eighths: int, noise: boo
                 assert np.abs(whole(data, height, width, eighths, 3, plain=plain).astype(int) - colour).max() <= 1
 
 
+@pytest.mark.parametrize("eighths", [8, 4, 2, 1])
+@pytest.mark.parametrize("kind", ["420", "422", "444"])
+def test_narrow_images_are_libjpegs_whose_chroma_is_not_interpolated(kind: str, eighths: int) -> None:
+    draw = np.random.default_rng(0)
+    for width in range(1, 12 * 8 // eighths, 1 if eighths > 2 else 3):
+        for height in (1, 2, 3, 17) if eighths == 8 else (160,):
+            data = coded(draw.integers(0, 256, (height, width, 3), np.uint8), "JPEG", quality=95, **KINDS[kind])
+            size = {"min_height": -(-height * eighths // 8), "min_width": -(-width * eighths // 8)}
+            wanted = simplejpeg.decode_jpeg(data, "RGB", **(size if eighths < 8 else {}))
+            for plain in (False, True):
+                found = whole(data, height, width, eighths, 3, plain=plain).astype(int)
+                assert np.abs(found - wanted).max() <= 1, (height, width)  # colours are rounded once, there twice
+
+
 def made(data: bytes, *steps: tuple[str, dict[str, object]], room: np.ndarray | None = None) -> np.ndarray:
     view = View(look(data, "rgb"))
     for number, (name, args) in enumerate(steps):

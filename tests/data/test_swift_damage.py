@@ -164,6 +164,28 @@ def test_what_the_extension_refuses_has_the_outcome_that_it_has_without(monkeypa
     assert refused > 50
 
 
+# Symbols of an AC code: zeros to pass over (high digit), bits of the coefficient behind them (low digit). A block of nothing else.
+@pytest.mark.parametrize("symbol", [0xF1, 0xE1, 0xD1, 0xA1, 0x41, 0xF2, 0xE3, 0xFA, 0xEA, 0xDB])
+def test_a_coefficient_beyond_its_block_is_damage(symbol: int) -> None:
+    coded = "0" + ("0" + "1" * (symbol & 15)) * 64
+    for parts in (1, 3):
+        data = crafted(8, 8, parts, (1, 0), (1, symbol), packed(coded * 6))
+        for plain in (False, True):
+            span = swift.Span(0, 8, 8, 0, 8)
+            assert swift.look(data) == (8, 8)
+            assert not swift.crop(data, span, span, 8, None, np.empty((8, 8, 3), np.uint8), plain=plain), hex(symbol)
+
+
+@pytest.mark.parametrize("symbol", [0x01, 0x21, 0x61, 0x81, 0x02, 0x23])
+def test_a_coefficient_at_the_end_of_its_block_is_none(symbol: int) -> None:
+    count = 63 // ((symbol >> 4) + 1)
+    data = crafted(8, 8, 1, (1, 0), (1, symbol), packed("0" + ("0" + "1" * (symbol & 15)) * count), factor=3)
+    for plain in (False, True):
+        span, out = swift.Span(0, 8, 8, 0, 8), np.empty((8, 8, 1), np.uint8)
+        assert swift.crop(data, span, span, 8, None, out, plain=plain)
+        np.testing.assert_array_equal(out, simplejpeg.decode_jpeg(data, "GRAY"))
+
+
 def test_a_picture_of_one_colour_is_read_however_short_its_scan() -> None:
     data = simplejpeg.encode_jpeg(np.full((8, 8, 1), 128, np.uint8), colorspace="GRAY")
     assert swift.look(data) == (8, 8)

@@ -123,6 +123,32 @@ def test_an_image_of_rgb_components_keeps_its_colours_whole_and_in_pieces(engine
     assert np.array_equal(part, whole[piece.top : piece.top + piece.height, piece.left : piece.left + piece.width])
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_frame_is_baseline_only_where_its_quantisation_has_eight_bits(engine: str, wide: bool) -> None:
+    old = coded(picture(75, 118), "JPEG", quality=60)
+    if wide:
+        old = with_wide_quantisation(old)
+    new = rewrite(old, **LARGE)
+    frames = [marker for marker, _, _ in restart.segments(new) if 0xC0 <= marker <= 0xC2]
+    assert frames == [0xC1 if wide else 0xC0]
+    assert same_pixels(old, new)
+
+
+def with_wide_quantisation(data: bytes) -> bytes:
+    """The same JPEG with the numbers of its quantisation in 16 bits, 256 more each, as an extended sequential one may have them."""
+    out = bytearray(data[:2])
+    for marker, begin, end in restart.segments(data):
+        payload = data[begin:end]
+        if marker == 0xDB:
+            tables = [payload[at : at + 65] for at in range(0, len(payload), 65)]
+            payload = b"".join(bytes((0x10 | table[0],)) + b"".join(bytes((1, value)) for value in table[1:]) for table in tables)
+        marker = 0xC1 if marker == 0xC0 else marker
+        out += bytes((0xFF, marker)) + (len(payload) + 2).to_bytes(2, "big") + payload
+        if marker == restart.SOS:
+            return bytes(out) + data[end:]
+    raise AssertionError("no scan")
+
+
 def test_exif_profiles_and_comments_are_kept(engine: str) -> None:
     exif = Image.Exif()
     exif[0x010E] = "a description"
