@@ -128,6 +128,10 @@ def test_a_frame_is_baseline_only_where_its_quantisation_has_eight_bits(engine: 
     old = coded(picture(75, 118), "JPEG", quality=60)
     if wide:
         old = with_wide_quantisation(old)
+    if wide and engine == "jpegtran":  # warns, and what it warns of is left alone
+        with pytest.raises(NotRewritable):
+            rewrite(old, **LARGE)
+        return
     new = rewrite(old, **LARGE)
     frames = [marker for marker, _, _ in restart.segments(new) if 0xC0 <= marker <= 0xC2]
     assert frames == [0xC1 if wide else 0xC0]
