@@ -2,6 +2,8 @@
 # make test   sets up the rest and runs what CI runs: format, lint, types, floors, tests
 # make bench  figures beside torch's DataLoader, in five minutes
 # make storm  faults of every kind for MINUTES=30, every batch proven; SEED=n repeats one
+# make fuzz   the code in C under sanitizers for MINUTES=30, with damaged files; SEED=n repeats one
+# make mutants  N=100 small mistakes drawn over the product: which of them does no test notice? SEED=n draws the same ones
 #
 # VENV=folder      where to install (default .venv)
 # PYTHON=python3   which Python, 3.10 to 3.14
@@ -13,10 +15,11 @@ PYTHON ?= python3
 TORCH ?=
 JOBS ?= 4
 MINUTES ?= 30
+N ?= 100
 SEED ?=
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench storm clean
+.PHONY: demo test bench storm fuzz mutants clean
 .DELETE_ON_ERROR:
 
 SETUP = VENV='$(VENV)' PYTHON='$(PYTHON)' TORCH='$(TORCH)' bash .ci/venv
@@ -41,6 +44,12 @@ test: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	@$(BIN)/python tests/bench/run.py
+
+mutants: $(VENV)/.ready
+	@PYTHONPATH=tests $(BIN)/python -m mutants.run --count $(N) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+
+fuzz: $(VENV)/.served
+	@$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 storm: $(VENV)/.ready
 	@PYTHONPATH=tests $(BIN)/python -m storm.run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

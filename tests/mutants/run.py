@@ -1,0 +1,147 @@
+"""`make mutants N=100 SEED=n`: draws N small mistakes over the product and says which of them no test notices. README.md of tests says more.
+
+Everything happens in copies of the tree. A test that fails is tried on an unchanged copy too: if it fails there as well, it proves nothing
+and is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mutants.nearest import Nearest
+from mutants.sites import Mutant, draw
+
+ROOT = Path(__file__).parents[2]
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\S.*?)?)(?: - .*)?$", re.M)
+
+
+@dataclass
+class Tester:
+    """Two copies of the tree, one to be changed."""
+
+    folder: Path
+    jobs: int
+    limit_s: float  # for all the tests of one mutant
+    sound: dict[str, bool] = field(default_factory=dict)  # test -> whether it passes on the unchanged copy
+
+    def __post_init__(self) -> None:
+        self.changed, self.clean = self.folder / "changed", self.folder / "clean"
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
+        )
+        files = [name for name in os.fsdecode(listed.stdout).split("\0") if name and (ROOT / name).is_file()]
+        built = [str(path.relative_to(ROOT)) for path in (ROOT / "loaderd" / "data").glob("*.so")]
+        for copy in (self.changed, self.clean):
+            for name in files + built:
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, copy / name)
+
+    def kills(self, mutant: Mutant, rings: list[list[str]]) -> str:
+        """What noticed it, or "" and how far the search went is in `said`."""
+        place = self.changed / mutant.file
+        place.write_text(mutant.code)
+        end_s = time.monotonic() + self.limit_s
+        out: list[str] = []
+        try:
+            for files in rings:
+                while (left_s := end_s - time.monotonic()) > 0:
+                    code, failed = self._run(self.changed, files, left_s, out)
+                    if code == 0 or (code is None and time.monotonic() >= end_s and not self._hangs(files)):
+                        break
+                    if code is None:
+                        return "a test that never ends"
+                    if not failed:
+                        return "tests that can't be collected"
+                    if self._sound(failed):
+                        return failed
+                    out.append(failed)
+                if left_s <= 0:
+                    return ""
+            return ""
+        finally:
+            shutil.copy2(self.clean / mutant.file, place)
+
+    def _hangs(self, files: list[str]) -> bool:
+        """Whether the same files are through on the unchanged copy in this time."""
+        return self._run(self.clean, files, self.limit_s, [])[0] == 0
+
+    def _sound(self, test: str) -> bool:
+        if test not in self.sound:
+            self.sound[test] = self._run(self.clean, [test], self.limit_s, [])[0] == 0
+        return self.sound[test]
+
+    def _run(self, copy: Path, files: list[str], limit_s: float, out: list[str]) -> tuple[int | None, str]:
+        """(exit code, first failed test). None: the time was over."""
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-n",
+            str(self.jobs if len(files) > 1 else 0),
+            *files,
+        ]
+        command += [f"--deselect={test}" for test in out]
+        env = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'client'}", "PYTHONDONTWRITEBYTECODE": "1"}
+        with tempfile.TemporaryFile("w+") as said:
+            process = subprocess.Popen(
+                command, cwd=copy, env=env, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            try:
+                code = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            said.seek(0)
+            failed = FAILED.search(said.read())
+        return code, failed[1] if failed else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=400.0, help="for the tests of one mutant")
+    given = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    print(f"mutants: N={given.count} SEED={seed}", flush=True)
+    survivors: list[Mutant] = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tester = Tester(Path(folder), given.jobs, given.seconds)
+        mutants, nearest = draw(tester.clean, given.count, seed), Nearest(tester.clean)
+        for number, mutant in enumerate(mutants, 1):
+            begin_s = time.monotonic()
+            by = tester.kills(mutant, nearest.rings(mutant.file))
+            print(
+                f"{number:4} {'died' if by else 'LIVES'} {time.monotonic() - begin_s:4.0f} s  {mutant}\n    by {by or 'nobody'}", flush=True
+            )
+            if not by:
+                survivors.append(mutant)
+    print(f"\n{len(mutants) - len(survivors)} of {len(mutants)} died, SEED={seed}; those that live:")
+    print("\n".join(map(str, survivors)) or "none")
+    unsound = [test for test, passes in tester.sound.items() if not passes]
+    if unsound:
+        print("tests that fail on the unchanged tree too: " + ", ".join(unsound))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
