@@ -94,6 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_RUNTIME_DIR"] = config.stash[RUN_FOLDER]
     os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(config.stash[RUN_FOLDER], "tmp")
     os.mkdir(tempfile.tempdir)
+    for folder in (config.stash[RUN_FOLDER], tempfile.tempdir):
+        os.chmod(folder, 0o711)  # some tests let another user into a folder of theirs
     if not config.option.basetemp or hasattr(config, "workerinput"):
         config.option.basetemp = Path(config.stash[RUN_FOLDER]) / "t"
 

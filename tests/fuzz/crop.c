@@ -1,9 +1,4 @@
-/* Stored bytes as loaderd/data/native/crop.c reads them, under the sanitizers. Run by hand, as long as one likes; needs clang:
- *
- *     clang -std=gnu11 -O2 -g -fwrapv -ffp-contract=off -Wno-psabi -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
- *         -Iloaderd/data/native tests/fuzz/crop.c loaderd/data/native/crop*.c -o /tmp/crop
- *     python tests/fuzz/jpegs.py /tmp/small && mkdir /tmp/found
- *     ASAN_OPTIONS=detect_leaks=0 /tmp/crop -max_len=6000 -max_total_time=600 /tmp/found /tmp/small
+/* Stored bytes as loaderd/data/native/crop.c reads them, under the sanitizers. `make fuzz` builds and runs it.
  *
  * -fwrapv: what damaged files overflow wraps. All memory is of just the size that was asked for. The plan is drawn from the bytes. For the
  * same bytes and plan the outcome must be the same whatever lay in memory before, and with and without vectors. */

@@ -1,8 +1,4 @@
-/* Stored bytes as loaderd/data/native/jpeg_*.c rewrite them, under the sanitizers. Run by hand, as long as one likes; needs clang:
- *
- *     clang -std=c11 -O2 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -Iloaderd/data/native tests/fuzz/jpeg.c \
- *         loaderd/data/native/jpeg_*.c -o /tmp/jpeg
- *     python tests/fuzz/jpegs.py /tmp/small && mkdir /tmp/found && /tmp/jpeg -max_len=6000 -max_total_time=600 /tmp/found /tmp/small
+/* Stored bytes as loaderd/data/native/jpeg_*.c rewrite them, under the sanitizers. `make fuzz` builds and runs it.
  *
  * Headers are read, and refused, as ../../loaderd/data/jpeg.py and transcode.py do. All memory is of just the size that was asked for.
  * What is written is read again, and must be what was written. */

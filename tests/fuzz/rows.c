@@ -1,8 +1,4 @@
-/* Pages of a database as loaderd/data/native/rows.c reads them, under the sanitizers. Run by hand, as long as one likes; needs clang:
- *
- *     clang -std=c11 -O2 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined tests/fuzz/rows.c \
- *         loaderd/data/native/rows.c -o /tmp/rows
- *     mkdir /tmp/found && /tmp/rows -max_len=70000 -max_total_time=600 /tmp/found FOLDER_OF_SMALL_DATABASES
+/* Pages of a database as loaderd/data/native/rows.c reads them, under the sanitizers. `make fuzz` builds and runs it.
  *
  * All memory is of just the size that is named. The last bytes of the input are what is asked for. What is found must lie in the file: each
  * row that is said to be there is looked for in it. */
