@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -18,6 +19,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _open_standard()
     args = parser(__version__).parse_args(argv)
     args.argv = sys.argv[1:] if argv is None else None  # of a process of our own, which a command may start over
     try:
@@ -41,6 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             where = f"{error.filename}: " if error.filename else "the output: "
             return _say(CommandError(f"{where}{error.strerror}: make room, or write it elsewhere", FAULT), FAULT, args.debug)
         return _say(error, FAULT, args.debug)
+
+
+def _open_standard() -> None:
+    """Open what of the standard descriptors is closed: else the next file would be one, and what libraries print would go into it. And
+    let names of files that are not UTF-8 be printed."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:

@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers.orders import StreamFacts
 from loaderd_wire.errors import ConfigError, Refused, StreamChanged
+from loaderd_wire.facts import differences
 from loaderd_wire.messages import PROTOCOL, Hello, Segment
 from loaderd_wire.slices import Shape, steps_left
 from loaderd_wire.slots import MAX_ROWS, FieldSpec, slot_layout
+from loaderd_wire.words import few
 
 SPARE_SLOTS = 2  # one in the trainer's hands, one for the batch that next() hands over while the last is still held
 MAX_PREFETCH = 1024
@@ -54,11 +56,11 @@ def check_protocol(protocol: int) -> None:
 def admit(hello: Hello, streams: Mapping[str, Stream], config_path: str, segment: int) -> Admitted:
     """What the session of this Hello is. Raises ConfigError, Refused or StreamChanged, whose text is for the trainer's user."""
     check_protocol(hello.protocol)
-    if hello.config and hello.config != config_path:
+    if hello.config and hello.config != config_path.encode("utf-8", "backslashreplace").decode():  # as the wire spells what is not UTF-8
         raise ConfigError(f"the daemon on this socket serves {config_path or 'no config file'}, not {hello.config}")
     stream = streams.get(hello.stream)
     if stream is None:
-        raise ConfigError(f"no stream {hello.stream!r}; there are: {', '.join(streams)}")
+        raise ConfigError(f"no stream {hello.stream!r}; there are: {few(streams)}")
     shape = _shape(hello, stream)
     fields = _fields(hello, stream)
     seed = stream.plan.seed if hello.seed is None else hello.seed
@@ -145,17 +147,13 @@ def _fields(hello: Hello, stream: Stream) -> tuple[FieldSpec, ...]:
     unknown = [name for name in hello.fields if name not in known and name not in MADE_BY_CLIENT]
     if unknown or not hello.fields or len(set(hello.fields)) != len(hello.fields):
         what = f"unknown fields {', '.join(map(repr, unknown))}" if unknown else "fields must name each one once, and at least one"
-        raise ConfigError(f"{what}; stream {hello.stream!r} has: {', '.join(known)} (and {', '.join(MADE_BY_CLIENT)})")
+        raise ConfigError(f"{what}; stream {hello.stream!r} has: {few(known)} (and {', '.join(MADE_BY_CLIENT)})")
     return tuple(known[name] for name in hello.fields if name in known)
 
 
 def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, str]) -> None:
     """A client that comes back must find what it began with."""
     for was, now in ((hello.order, order), (hello.content, content)):
-        for name in was or ():
-            if was[name] != now.get(name):
-                raise StreamChanged(f"stream {hello.stream!r} has changed: {name} was {_cut(was[name])}, now it is {_cut(now.get(name))}")
-
-
-def _cut(value: str | None) -> str:
-    return "nothing" if value is None else repr(value if len(value) <= 200 else value[:200] + "...")
+        changed = differences(was, {name: now[name] for name in was if name in now}) if was else ""
+        if changed:
+            raise StreamChanged(f"stream {hello.stream!r} has changed: {changed}")

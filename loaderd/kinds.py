@@ -156,9 +156,16 @@ class Text:
         return {"type": "string", "pattern": f"^(?:{self.pattern})$"}
 
 
+def script(name: str) -> str:
+    """What is wrong with the name of something in the script that runs; "" for every other name."""
+    if name.partition(":")[0] != "__main__":
+        return ""
+    return "workers run no script, so that __main__ is nothing of yours there: put it into a module of its own beside the config, and name that"
+
+
 def entry(what: str) -> Text:
     """ "pkg.module:name" of something in the user's code."""
-    return Text(rf"{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", f'the name of {what}: "pkg.module:name"')
+    return Text(rf"{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", f'the name of {what}: "pkg.module:name"', script)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from loaderd.admission import Stream
+from loaderd_wire.words import few
 
 MAX_BODY = 1 << 20  # characters of a picture; a wire string can't be longer
 
@@ -29,7 +30,7 @@ def to_json(picture: Mapping[str, Any]) -> str:
 def stream_faults(faults: Mapping[str, Iterable[str]]) -> str:
     """What is wrong -> names of streams, as text: what several have in common, such as a module that can't be imported, is told once."""
     each = {text: sorted(map(repr, names)) for text, names in faults.items()}
-    return "\n".join(f"{'stream' if len(names) == 1 else 'streams'} {', '.join(names)}: {text}" for text, names in each.items())
+    return "\n".join(f"{'stream' if len(names) == 1 else 'streams'} {few(names)}: {text}" for text, names in each.items())
 
 
 def prometheus(numbers: Mapping[str, tuple[str, str, float | Mapping[str, float]]]) -> str:
@@ -111,4 +112,4 @@ def numbers(picture: Mapping[str, Any]) -> dict[str, tuple[str, str, float | Map
 
 def stream_counts(streams: Iterable[tuple[str, int]]) -> str:
     """ "train (1437), val (360)" """
-    return ", ".join(f"{name} ({count})" for name, count in streams)
+    return few([f"{name} ({count})" for name, count in streams])

@@ -30,6 +30,7 @@ from loaderd.kinds import (
     entry,
     join,
     near,
+    script,
     show,
 )
 
@@ -127,8 +128,11 @@ class Transform:
         if not isinstance(op, str) or op not in ops_table.OPS:
             known = list(ops_table.OPS)
             hint = near(op, known) if isinstance(op, str) else ""
-            if isinstance(op, str) and op.rpartition(".")[2] in strangers.OPS:
-                hint = f"; that is {strangers.OPS[op.rpartition('.')[2]]} here"
+            last = op.rpartition(".")[2] if isinstance(op, str) else ""
+            if last in strangers.OPS:
+                hint = f"; that is {strangers.OPS[last]} here"
+            elif last in strangers.ABSENT:
+                hint = f": {strangers.INSTEAD}"
             say("op", f"{show(op)} is not a built-in{hint or '; there are ' + ', '.join(known)}")
             return nothing
         args = {name: item for name, item in value.items() if name != "op"}
@@ -194,7 +198,11 @@ STREAM = Table(
         "dataset": Key(entry("a class"), "A map-style dataset instead of a database: __len__ and __getitem__."),
         "dataset_args": Key(Args(), "Keyword arguments of the dataset's class.", {}),
         "layout": Key(
-            Text(rf"[a-z0-9_-]+|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", '"auto", the name of a layout, or a class: "pkg.module:Class"'),
+            Text(
+                rf"[a-z0-9_-]+|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
+                '"auto", the name of a layout, or a class: "pkg.module:Class"',
+                script,
+            ),
             "How samples lie in the database.",
             "auto",
         ),
@@ -236,7 +244,7 @@ STREAM = Table(
         ),
         "nonfinite": Key(Choice(("allow", "error")), "Whether NaN and infinity make a sample bad.", "allow"),
         "collate": Key(
-            Text(rf"stack|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", '"stack" or the name of a function: "pkg.module:name"'),
+            Text(rf"stack|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", '"stack" or the name of a function: "pkg.module:name"', script),
             "How samples become a batch: a function is called as function(samples, rng).",
             "stack",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from loaderd.drivers.loop import Loop
+from loaderd_wire.words import few
 
 FIRST_S = 5.0  # until the first line in the log; the next ones when the wait has doubled
 SHOWN = 4  # of those that are not ready
@@ -19,7 +20,7 @@ class Startup:
         self._log = log
         self._since_s = loop.now_s()
         self._timer = loop.later(FIRST_S, self._say)
-        self.what = "opening " + ", ".join(f"stream {name!r}" for name in streams)
+        self.what = "opening " + few([f"stream {name!r}" for name in streams])
 
     def text(self) -> str:
         """What is being done, and by whom, on one line."""

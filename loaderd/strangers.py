@@ -33,6 +33,15 @@ SETTINGS = {
     "it is an argument of Loader, in the training script",
 )  # fmt: skip
 
+# Ops of torchvision and of later versions. A near name among ours would do something else.
+ABSENT = (
+    "vflip", "RandomVerticalFlip", "rotate", "rotate90", "RandomRotation", "RandomAffine", "pad", "Pad", "color_jitter", "ColorJitter",
+    "grayscale", "RandomGrayscale", "gaussian_blur", "GaussianBlur", "random_erasing", "RandomErasing", "rand_augment", "RandAugment",
+    "AutoAugment", "TrivialAugmentWide", "mixup", "MixUp", "cutmix", "CutMix", "long_side", "FiveCrop", "TenCrop", "RandomPerspective",
+    "RandomInvert", "RandomPosterize", "RandomSolarize", "RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness",
+)  # fmt: skip
+INSTEAD = 'not in this version; write it as call = "pkg.module:function", def function(sample, rng, **args)'
+
 OPS = {
     "ToTensor": "to_float, then to_chw",
     "PILToTensor": "to_chw",

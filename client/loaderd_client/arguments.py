@@ -11,6 +11,7 @@ from typing import Any
 from loaderd_client.source import Source
 from loaderd_wire.errors import ConfigError
 from loaderd_wire.slots import MAX_ROWS
+from loaderd_wire.words import few
 
 INDEX, KEY = "__index__", "__key__"  # fields that the client itself adds on request
 MAX_PREFETCH = 1024  # as the daemon has it
@@ -92,7 +93,7 @@ def _stream(stream: Any, source: Source) -> str:
     names = source.streams() if stream is None else ()
     if len(names) == 1:
         return names[0]
-    which = f"there are {', '.join(map(repr, names))}" if names else "name one of the [streams] of the daemon's config"
+    which = f"there are {few([repr(name) for name in names])}" if names else "name one of the [streams] of the daemon's config"
     raise ConfigError(f"stream={stream!r}: which one? {which}, as in stream={names[0] if names else 'train'!r}")
 
 

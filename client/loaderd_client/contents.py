@@ -16,6 +16,7 @@ from loaderd_client.views import Array, Slot, Slots
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.messages import Batch, Welcome
 from loaderd_wire.slots import FieldSpec, itemsize
+from loaderd_wire.words import few
 
 PRIVATE_BYTES = 64 << 10  # an array up to this size is copied: who collects labels pins nothing
 Show: TypeAlias = Callable[[Array], Any]
@@ -45,7 +46,7 @@ class Contents:
         names = tuple(specs) if fields is None else fields
         missing = [n for n in names if n not in specs and n not in (INDEX, KEY)]
         if missing:
-            raise ConfigError(f"fields={list(names)!r}: this stream has no {missing[0]!r}; it has {', '.join(map(repr, specs))}")
+            raise ConfigError(f"fields={list(names)!r}: this stream has no {missing[0]!r}; it has {few([repr(spec) for spec in specs])}")
         places = {s.name: i for i, s in enumerate(self.arrays)}
         self._shown = tuple(self._shown_as(specs.get(n), n, places.get(n)) for n in names)
         self._text = any(s.kind in ("text", "bytes") for s in self._shown)

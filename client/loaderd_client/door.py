@@ -12,10 +12,11 @@ from loaderd_client.arguments import Arguments
 from loaderd_client.attachment import Attachment
 from loaderd_client.handshake import Handshake
 from loaderd_client.source import outdated
-from loaderd_client.state import State, differences
+from loaderd_client.state import State
 from loaderd_client.waiting import Limits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, LoaderdError, StreamChanged
+from loaderd_wire.facts import differences
 from loaderd_wire.slices import Cursor, Shape
 
 DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")  # of a Welcome, besides the fingerprints

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from loaderd_wire.errors import ConfigError
+from loaderd_wire.facts import differences
 from loaderd_wire.slices import MAX_EPOCH, Cursor
 
 VERSION = 1
@@ -76,12 +77,6 @@ class State:
         if self.numpy != NUMPY:
             warnings.append(f"this state was saved with numpy {self.numpy}, this is {NUMPY}: random numbers of user code may differ")
         return warnings
-
-
-def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """What differs between two fingerprints: "seed was 0, is 1; split was ..."; "" if nothing does."""
-    names = [*old, *(n for n in new if n not in old)]
-    return "; ".join(f"{n} was {old.get(n, 'not set')}, is {new.get(n, 'not set')}" for n in names if old.get(n) != new.get(n))
 
 
 def _whole(known: Mapping[str, Any], name: str) -> int:

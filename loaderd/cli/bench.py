@@ -14,7 +14,7 @@ import tempfile
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from loaderd.cli.failure import FINE, NO_START, CommandError, need
+from loaderd.cli.failure import FINE, NO_START, CommandError, need, need_proc
 
 if TYPE_CHECKING:
     from loaderd.cli.rounds import Round
@@ -41,6 +41,7 @@ WHERE = {"schedule": "daemon", "announce": "daemon", "wrap": "trainer"}  # the p
 
 def run(args: argparse.Namespace) -> int:
     need("lmdb", "simplejpeg", "cv2", "PIL")
+    need_proc()
     from loaderd import config
     from loaderd.cli import rounds
     from loaderd.cli.desk import chosen

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import IO, TYPE_CHECKING
 
 from loaderd.classes import disagreement
-from loaderd.cli.failure import BROKEN_OFF, FAULTS, FINE, NO_START, USAGE, CommandError, need
+from loaderd.cli.failure import BROKEN_OFF, FAULTS, FINE, NO_START, USAGE, CommandError, need, need_proc
 from loaderd.cli.progress import Progress
 from loaderd.cli.status import field, size
 from loaderd_wire.slices import Shape, steps_left
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return single.run(args, settings)
     from loaderd.cli.desk import chosen
 
+    need_proc()
     streams = [chosen(settings, args.stream)] if args.stream else settings.streams
     classes: Classes = {}
     with _opened(args.bad) as bad:

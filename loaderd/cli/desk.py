@@ -21,6 +21,7 @@ from loaderd.worker.rows import Rows
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Shelf, Stream
 from loaderd.worker.usercode import put_first
+from loaderd_wire.words import few
 
 LIKE_A_WORKER = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
@@ -34,7 +35,7 @@ def like_a_worker(args: argparse.Namespace) -> None:
 
 def chosen(config: Config, name: str | None) -> StreamPlan:
     """The stream of this name, or the only one. Raises CommandError."""
-    names = ", ".join(plan.name for plan in config.streams)
+    names = few([plan.name for plan in config.streams])
     found = [plan for plan in config.streams if name in (None, plan.name)]
     if not found:
         raise CommandError(f"{config.path}: no stream {name!r}; there are: {names}", USAGE)

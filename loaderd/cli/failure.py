@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 FINE, FAULTS, USAGE, NO_START, FAULT = 0, 1, 2, 3, 4
 BROKEN_OFF = 130  # by Ctrl-C, as a shell has it
@@ -24,6 +25,12 @@ def need(*modules: str) -> None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise missing(module)
+
+
+def need_proc() -> None:
+    """Raises CommandError where the kernel tells nothing of processes, whom workers are started and watched by."""
+    if not os.path.exists("/proc/self/stat"):
+        raise CommandError("/proc is not mounted, or does not show this process: mount it (mount -t proc proc /proc)", NO_START)
 
 
 def missing(module: str) -> CommandError:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from loaderd.cli.failure import CommandError, need
+from loaderd.cli.failure import CommandError, need, need_proc
 from loaderd_wire.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace) -> int:
     try:
         need("lmdb", "simplejpeg", "cv2", "PIL")
+        need_proc()
         from loaderd import config
 
         settings, plans = prepared(config.load(args.config, os.environ, os.getuid()), args)

@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from loaderd.cli.failure import NO_START, CommandError
+from loaderd_wire import paths
 from loaderd_wire.errors import BadSample
 
 CHUNK = 1 << 20  # hashes looked at together
@@ -25,7 +26,11 @@ VERSION = 1
 def folder_of(env: Mapping[str, str]) -> str:
     """Where scans keep their files: in the cache folder of this user."""
     base = env.get("XDG_CACHE_HOME", "")
-    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "loaderd", "check")
+    if not os.path.isabs(base):
+        base = os.path.expanduser("~/.cache")
+    if not os.path.isabs(base):  # nobody knows a home of this user
+        return os.path.join(paths.run_folder(env, os.getuid()), "check")
+    return os.path.join(base, "loaderd", "check")
 
 
 class Spool:

@@ -26,6 +26,7 @@ NAMED_DBS = 64
 HEAD_BYTES = 512
 DRAWN_BYTES, DRAWN_PIECES = 16 << 10, 4  # of one value go into a hash over values, in so many pieces
 MAP_STEP = 64 << 20
+MAX_KEY = 511  # bytes, in a library built as usual
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "beegfs", "gpfs", "9p", "afs", "virtiofs", "wekafs"}
 WRONG = (  # what else people put where a database should be
     (b"version https://git-lfs", "is a Git LFS pointer, not the data: run `git lfs pull`"),
@@ -58,6 +59,7 @@ class Facts:
 
 def data_file(path: str) -> str:
     """The file that holds the pages: `path` itself, or data.mdb in it. Raises SourceError where there is none that can be read."""
+    path = path.rstrip("/") or path  # a slash behind a file's name is a slip of tab completion
     file = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
     try:
         os.stat(file)
@@ -191,7 +193,14 @@ class Store:
         self.network = on_network(file)
         try:
             self._env = lmdb.open(
-                file, subdir=False, readonly=True, lock=False, create=False, max_dbs=NAMED_DBS, readahead=self.network, max_readers=1
+                os.fsencode(file),
+                subdir=False,
+                readonly=True,
+                lock=False,
+                create=False,
+                max_dbs=NAMED_DBS,
+                readahead=self.network,
+                max_readers=1,
             )
             self._txn = self._env.begin(buffers=True)
             # The library opens the path once more: that must have been the same file.
@@ -210,15 +219,21 @@ class Store:
         return self.facts.entries
 
     def get(self, key: bytes, db: str | bytes | None = None) -> memoryview | None:
-        """The value of `key` as a read-only view, or None. Raises SourceError for a damaged page or a named database that isn't there."""
+        """The value of `key` as a read-only view, or None. Raises SourceError for a damaged page, a named database that isn't there, or a key
+        that is longer than keys can be."""
         if self.pid != os.getpid():
             raise SourceError(f"{self.file}: was opened in process {self.pid}, used in {os.getpid()}")
         try:
-            return self._txn.get(key) if db is None else self._txn.get(key, db=self._sub(db))
+            value = self._txn.get(key) if db is None else self._txn.get(key, db=self._sub(db))
         except lmdb.BadValsizeError:
             return None
         except lmdb.Error as error:
             raise self._failed(f"cannot read key {show_key(key)}: {error}") from None
+        if value is None and len(key) > MAX_KEY:
+            raise SourceError(
+                f"{self.file}: a key of {len(key):,} bytes: keys of an LMDB have at most {MAX_KEY}; {show_key(key[:32])!r}..."
+            )
+        return value
 
     def get_many(self, keys: list[bytes]) -> list[memoryview | None]:
         """The value of each key as `get` gives it, for less than half the time. Raises SourceError."""
@@ -385,7 +400,7 @@ class Writer:
         self.file = file
         size = max(MAP_STEP, 2 * os.path.getsize(file)) if os.path.exists(file) else MAP_STEP
         try:
-            self._env = lmdb.open(file, subdir=False, lock=False, map_size=size, max_readers=1)
+            self._env = lmdb.open(os.fsencode(file), subdir=False, lock=False, map_size=size, max_readers=1)
         except (lmdb.Error, OSError) as error:
             raise self._fault(error) from None
 

@@ -46,7 +46,7 @@ FAULTS = {
 }
 HELP = (
     "nothing here can rewrite JPEGs for random access: install a C compiler (Debian: apt-get install gcc) and then loaderd again "
-    "(pip install --force-reinstall --no-deps --no-binary loaderd loaderd), or the jpegtran program (Debian: apt-get install libjpeg-turbo-progs)"
+    "(pip install --force-reinstall --no-deps --no-cache-dir --no-binary loaderd loaderd), or the jpegtran program (Debian: apt-get install libjpeg-turbo-progs)"
 )
 
 

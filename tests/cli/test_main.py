@@ -127,3 +127,23 @@ def test_a_thin_install_says_which_extra_a_command_needs(thin: list[str], comman
     code = f"import sys; from loaderd.__main__ import main; sys.exit(main({command!r}))"
     done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr) == (3, "loaderd: lmdb is not installed: pip install 'loaderd[daemon]'\n")
+
+
+NO_PROC = 'mount -t tmpfs tmpfs /proc && exec "$@"'
+
+
+@pytest.mark.needs("userns")
+@pytest.mark.parametrize("command", ["serve", "check", "bench"])
+def test_without_proc_a_command_that_starts_workers_is_one_clear_line(place: Place, command: str) -> None:
+    user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
+    words = ["unshare", *user, "--mount", "sh", "-c", NO_PROC, "sh", sys.executable, "-m", "loaderd", command, place.config()]
+    done = subprocess.run(words, cwd=place.folder, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 3
+    assert done.stderr == "loaderd: /proc is not mounted, or does not show this process: mount it (mount -t proc proc /proc)\n"
+
+
+def test_a_hundred_streams_are_not_listed_in_an_error_line(place: Place) -> None:
+    more = "".join(f"[streams.s{n:03d}]\ndataset = 'mine:Numbers'\n" for n in range(100))
+    done = place.cli("check", place.config(more=more), "--stream", "nothing", code=2)
+    assert "there are: train, s000, s001, s002, s003, s004, s005, s006 and 93 more" in done.stderr
+    assert len(place.cli("preview", "config.toml", "--step", "0", "--json", code=2).stderr) < 300

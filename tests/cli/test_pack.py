@@ -152,3 +152,29 @@ def test_a_pack_that_was_broken_off_is_told_apart_and_goes_on(place: Place) -> N
 def contents(path: Path) -> list[tuple[bytes, bytes]]:
     with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
         return list(txn.cursor())
+
+
+def test_inspect_of_a_database_with_a_slash_behind_it_shows_it(place: Place) -> None:
+    place.cli("pack", "imagefolder", place.images(), "photos.lmdb")
+    assert "samples  20" in place.cli("inspect", "photos.lmdb/").stdout
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_packed_into_and_inspected(place: Place) -> None:
+    folder = os.path.join(os.fsencode(place.folder), b"f\xff")
+    os.mkdir(folder)
+    target = os.fsdecode(os.path.join(folder, b"db"))
+    assert "20 samples" in place.cli("pack", "imagefolder", place.images(), target).stdout
+    assert "samples  20" in place.cli("inspect", target).stdout
+    assert json.loads(place.cli("inspect", target, "--json").stdout)["samples"] == 20
+
+
+def test_standard_error_that_is_closed_costs_nothing_but_its_lines(place: Place) -> None:
+    photos = place.images()
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "loaderd", "pack", "imagefolder", photos, "x.lmdb"],
+        cwd=place.folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert (done.returncode, "20 samples" in done.stdout) == (0, True)

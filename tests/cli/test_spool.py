@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loaderd.cli.failure import CommandError
-from loaderd.cli.spool import Spool
+from loaderd.cli.spool import Spool, folder_of
 from loaderd_wire.errors import BadSample
 
 BAD = BadSample(7, "b/007.jpg", 7, "decode", "ImageError", "it is cut short\udc80", "")
@@ -94,3 +95,11 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match=r"file.*set XDG_CACHE_HOME"):
         spool(tmp_path / "file")
+
+
+def test_without_a_home_no_folder_is_called_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a uid that the machine does not know
+    assert folder_of({}) == f"/tmp/loaderd-{os.getuid()}/check"
+    assert folder_of({"XDG_RUNTIME_DIR": "/run/user/7"}) == "/run/user/7/loaderd/check"
+    assert folder_of({"XDG_CACHE_HOME": "/cache"}) == "/cache/loaderd/check"

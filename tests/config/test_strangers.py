@@ -7,7 +7,7 @@ import inspect
 import pytest
 from torch.utils.data import DataLoader
 
-from config.test_config import stream
+from config.test_config import faults, read, stream
 from loaderd import schema, strangers
 from loaderd.data.ops_table import OPS
 
@@ -29,6 +29,12 @@ from loaderd.data.ops_table import OPS
         ('transform = "a:b"', "streams.train.transform", "[[streams.NAME.transforms]]"),
         ('transforms = [{op = "ToTensor"}]', "streams.train.transforms[0].op", "that is to_float, then to_chw here"),
         ('transforms = [{op = "v2.RandomHorizontalFlip"}]', "streams.train.transforms[0].op", "that is hflip here"),
+        (
+            'transforms = [{op = "vflip"}]',
+            "streams.train.transforms[0].op",
+            'not in this version; write it as call = "pkg.module:function"',
+        ),
+        ('transforms = [{op = "v2.ColorJitter"}]', "streams.train.transforms[0].op", "not in this version; write it as call"),
         ('transforms = [{call = "a:b", p = 1}]', "streams.train.transforms[0].p", "args = {p = ...}"),
         ("[workers]\ndrop_last = true", "workers.drop_last", "it belongs in [streams.NAME]"),
         ("[workers]\ntimeout = 3", "workers.timeout", "[workers] sample_timeout_s"),
@@ -56,3 +62,36 @@ def test_every_argument_of_dataloader_is_known_or_explained() -> None:
     named = set(inspect.signature(DataLoader.__init__).parameters) - {"self"}
     known = {name for table in (schema.WORKERS, schema.STREAM) for name in table.keys}
     assert named <= known | set(strangers.SETTINGS)
+
+
+@pytest.mark.parametrize("op", sorted(strangers.ABSENT))
+def test_an_op_that_is_not_here_does_not_hint_at_one_that_does_something_else(op: str) -> None:
+    (found,) = stream(f'transforms = [{{op = "{op}"}}]')
+    assert "did you mean" not in found
+    assert "not in this version" in found
+
+
+def test_an_op_that_is_misspelled_still_hints_at_the_right_one() -> None:
+    (found,) = stream('transforms = [{op = "hfilp"}]')
+    assert found.endswith("did you mean 'hflip'?")
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('[streams.train]\ndataset = "__main__:Mine"', "streams.train.dataset"),
+        ('[streams.train]\nlmdb = "a"\nlayout = "__main__:Mine"', "streams.train.layout"),
+        ('[streams.train]\nlmdb = "a"\ncollate = "__main__:f"', "streams.train.collate"),
+        ('[streams.train]\nlmdb = "a"\ntransforms = [{call = "__main__:f"}]', "streams.train.transforms[0].call"),
+        ('[streams.train]\nlmdb = "a"\n[workers]\ninit = "__main__:f"', "workers.init"),
+    ],
+)
+def test_something_of_the_training_script_is_refused_with_the_way_out(text: str, where: str) -> None:
+    (found,) = faults(text)
+    assert found.startswith(f'{where}: "__main__:')
+    assert "workers run no script" in found
+    assert "a module of its own beside the config" in found
+
+
+def test_a_module_whose_name_begins_like_the_script_is_a_module() -> None:
+    assert read('[streams.train]\ndataset = "__main__s:Mine"').streams[0].dataset == "__main__s:Mine"

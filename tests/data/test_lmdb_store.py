@@ -323,3 +323,14 @@ def test_keys_are_shown_as_text_or_hex() -> None:
     assert show_key("bäh".encode()) == "bäh"
     assert show_key(b"\xff\x00") == "ff00"
     assert show_key(b"a\nb") == "610a62"
+
+
+def test_a_key_that_no_lmdb_has_says_how_long_keys_may_be(tmp_path: Path) -> None:
+    store = open_store(write(tmp_path / "db", {b"a": b"b"}))
+    try:
+        with pytest.raises(SourceError, match="a key of 512 bytes: keys of an LMDB have at most 511"):
+            store.get(b"k" * 512)
+        assert store.get(b"k" * 511) is None
+        assert bytes(store.get(b"a") or b"") == b"b"
+    finally:
+        store.close()

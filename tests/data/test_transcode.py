@@ -390,3 +390,7 @@ def test_damaged_bytes_are_refused_or_decode_alike(source: bytes, changes: list[
         return
     assert restart.read(new) is not None
     assert same_pixels(bytes(data), new)
+
+
+def test_the_help_for_what_is_missing_takes_no_wheel_that_was_built_without_a_compiler() -> None:
+    assert "pip install --force-reinstall --no-deps --no-cache-dir --no-binary loaderd loaderd" in transcode.HELP

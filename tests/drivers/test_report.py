@@ -41,3 +41,9 @@ def test_numbers_in_prometheus_format() -> None:
 
 def test_large_numbers_keep_their_digits() -> None:
     assert "12207781888" in report.prometheus({"bytes": ("gauge", "x", 12207781888)})
+
+
+def test_a_hundred_streams_are_a_short_line() -> None:
+    names = [f"s{n:03d}" for n in range(100)]
+    assert report.stream_faults({"no": names}) == "streams 's000', 's001', 's002', 's003', 's004', 's005', 's006', 's007' and 92 more: no"
+    assert report.stream_counts((name, 5) for name in names).endswith("s007 (5) and 92 more")

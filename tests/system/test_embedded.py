@@ -41,7 +41,7 @@ def daemons(site: Site) -> list[int]:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"serve" in words and str(site.config).encode() in words and alive(int(entry.name)):
+            if b"serve" in words and os.fsencode(site.config) in words and alive(int(entry.name)):
                 found.append(int(entry.name))
     return found
 
@@ -323,3 +323,26 @@ def test_a_quarantine_file_that_the_config_names_stays(site: Site) -> None:
     loader.close()
     gone(site)
     assert "three" in (site.folder / "bad.jsonl").read_text()
+
+
+def test_a_config_in_a_folder_whose_name_is_not_utf_8_is_served(tmp_path: Path, undisturbed: str) -> None:
+    folder = os.fsdecode(os.path.join(os.fsencode(tmp_path), b"f\xff"))
+    os.mkdir(folder)
+    site = Site(Path(folder)).write()
+    site.config.write_text(site.config.read_text().replace('"d.sock"', f'"{tmp_path}/d.sock"'))
+    with site.loader(source=site.config) as loader:
+        assert digest(take(loader) + take(loader)) == undisturbed
+    until("the embedded daemon's end", lambda: not daemons(site))
+
+
+def test_another_shuffle_is_told_as_a_config_has_it(site: Site) -> None:
+    site.write()
+    with site.loader(source=site.config) as loader:
+        take(loader, 1)
+        state = loader.state_dict()
+    gone(site)
+    site.config.write_text(site.config.read_text().replace("shuffle = true", "shuffle = {block = 16}"))
+    with site.loader(source=site.config) as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(ConfigError, match=r"shuffle was true, is \{block = 16\}"):
+            next(iter(loader))

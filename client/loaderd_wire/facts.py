@@ -1,0 +1,54 @@
+"""The fingerprints of a stream, as text for people: values as a config has them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MOST = 200  # characters of a value
+NAMES = {"decode": "mode"}  # how a config calls what a fingerprint has under another name
+
+
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """What differs between two fingerprints: "seed was 0, is 1; split was ..."; "" if nothing does."""
+    names = [*old, *(n for n in new if n not in old)]
+    told = (f"{NAMES.get(n, n)} was {shown(n, old.get(n))}, is {shown(n, new.get(n))}" for n in names if old.get(n) != new.get(n))
+    return "; ".join(told)
+
+
+def shown(name: str, value: str | None) -> str:
+    """The value of a fact as a config has it; one that cannot be read so as it is."""
+    if value is None:
+        return "not set"
+    try:
+        text = READERS[name](value) if name in READERS else value
+    except (ValueError, TypeError, KeyError, AttributeError):
+        text = value
+    return text if len(text) <= MOST else text[: MOST - 3] + "..."
+
+
+def _shuffle(value: str) -> str:
+    return {0: "false", 1: "true"}.get(int(value), f"{{block = {int(value)}}}")
+
+
+def _mode(value: str) -> str:
+    return "not used (decode = false)" if value == "no" else f'"{value}"'
+
+
+def _layout(value: str) -> str:
+    name, args = json.loads(value)
+    return _called(name, args)
+
+
+def _transforms(value: str) -> str:
+    steps = [_called(step["op"] or step["call"], step["args"]) for step in json.loads(value)]
+    return ", ".join(steps) or "none"
+
+
+def _called(name: str, args: Mapping[str, Any]) -> str:
+    inside = ", ".join(f"{arg}={json.dumps(value)}" for arg, value in args.items())
+    return f"{name}({inside})" if inside else name
+
+
+READERS: Mapping[str, Callable[[str], str]] = {"shuffle": _shuffle, "decode": _mode, "layout": _layout, "transforms": _transforms}
