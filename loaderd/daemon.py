@@ -198,10 +198,8 @@ class Daemon:
                 self._log("warning", f"stream {plan.name!r}: {text}")
         if not self._unopened:
             differ = disagreement({name: stream.facts.classes for name, stream in self._streams.items()})
-            if differ and not self._faults:
-                self._cannot_serve(differ)
-            elif self._faults:
-                self._cannot_serve(report.stream_faults(self._faults))
+            if self._faults or differ:
+                self._cannot_serve(report.stream_faults(self._faults) or differ)
             else:
                 self._begin()
 
@@ -396,10 +394,6 @@ class Daemon:
 
     def _remove_files(self) -> None:
         """An embedded daemon leaves its log where something went wrong, and else nothing but what the config gives a name."""
-        if self._code != EXIT_DRAINED:
-            return
-        s = self._settings
-        for path in (s.socket + paths.LOG, *((s.quarantine,) if s.quarantine == s.socket + paths.BAD else ())):
-            for name in (path, path + paths.OLDER):
-                with suppress(FileNotFoundError):
-                    os.unlink(name)
+        for path in paths.embedded_files(self._settings.socket, self._settings.quarantine) if self._code == EXIT_DRAINED else ():
+            with suppress(FileNotFoundError):
+                os.unlink(path)

@@ -39,6 +39,12 @@ def too_long(socket: str) -> str | None:
     )
 
 
+def embedded_files(socket: str, quarantine: str) -> list[str]:
+    """What an embedded daemon writes beside its socket and needs no longer. A quarantine file that the config names is the user's."""
+    written = [socket + LOG, quarantine] if quarantine == socket + BAD else [socket + LOG]
+    return [path + end for path in written for end in ("", OLDER)]
+
+
 def expand(text: str, folder: str, env: Mapping[str, str]) -> str:
     """A path as a config means it: ${NAME} and a leading ~ put in, relative to `folder` (absolute, the config's own), made absolute.
 

@@ -20,7 +20,8 @@ import msgpack
 
 from loaderd.data import own
 from loaderd.data.faults import SampleFault, SourceError, writing
-from loaderd.data.lmdb_store import DamagedPart, Writer, is_sound
+from loaderd.data.lmdb_store import is_sound
+from loaderd.data.lmdb_writer import DamagedPart, Writer
 from loaderd.data.sample import Sample
 
 BATCH_BYTES = 16 << 20

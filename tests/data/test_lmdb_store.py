@@ -9,8 +9,9 @@ import lmdb
 import pytest
 
 from data.material import write
-from loaderd.data.faults import SourceError
-from loaderd.data.lmdb_store import WriteFault, Writer, _mount_type, is_sound, on_network, open_store, show_key
+from loaderd.data.faults import SourceError, WriteFault
+from loaderd.data.lmdb_store import _mount_type, is_sound, on_network, open_store, show_key
+from loaderd.data.lmdb_writer import Writer
 
 
 def filled(path: Path, *, subdir: bool = False) -> Path:

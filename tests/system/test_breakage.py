@@ -16,7 +16,7 @@ import pytest
 from data.material import coded, picture
 from deadlines import DEADLINE_S
 from loaderd.data import pack
-from loaderd.data.lmdb_store import Writer
+from loaderd.data.lmdb_writer import Writer
 from loaderd.data.packers import pack_dataset, pack_imagefolder
 from system.site import Site, alive, children, digest, plain, take, until
 
