@@ -226,10 +226,10 @@ REFUSED = {
     "no step": ({"world_size": 20, "drop_last": True}, "ConfigError", ["n = 100", "world_size = 20", "batch_size = 8", "drop_last"]),
     "prefetch": ({"prefetch": 0}, "ConfigError", ["prefetch"]),
     "memory": ({"batch_size": 50, "prefetch": 1000}, "Refused", ["needed", "1048576", "never", "[daemon] memory"]),
-    "order": ({"order": {"samples": "100", "seed": "8"}}, "StreamChanged", ["seed", "'8'", "'7'"]),
-    "content": ({"content": {"on_error": "skip"}}, "StreamChanged", ["on_error", "'skip'", "'raise'"]),
-    "another decoder": ({"content": {"jpeg_extension": "1"}}, "StreamChanged", ["jpeg_extension", "'1'", "'not used'"]),
-    "a fact of old": ({"content": {"mood": "good"}}, "StreamChanged", ["mood", "'good'", "nothing"]),
+    "order": ({"order": {"samples": "100", "seed": "8"}}, "StreamChanged", ["seed was 8, is 7"]),
+    "content": ({"content": {"on_error": "skip"}}, "StreamChanged", ["on_error was skip, is raise"]),
+    "another decoder": ({"content": {"jpeg_extension": "1"}}, "StreamChanged", ["jpeg_extension was 1, is not used"]),
+    "a fact of old": ({"content": {"mood": "good"}}, "StreamChanged", ["mood was good, is not set"]),
 }
 
 
