@@ -11,8 +11,7 @@ from loaderd.drivers.loop import Loop, Timer
 READ_BYTES = 64 << 10
 MAX_LINE = 2_000  # bytes of a line; the rest of it is dropped
 WINDOW_S = 1.0
-WINDOW_LINES = 50  # lines logged in a window; the others are counted
-WINDOW_BYTES = 1 << 20  # read in a window; after that the pipe waits, and with it whoever prints so much
+WINDOW_LINES = 50  # lines logged in a window; the others are read all the same, so that user code never waits for us, and counted
 LAST_BYTES = 1 << 20  # read of what a dead process left in its pipe
 
 Log = Callable[[str, str], None]
@@ -28,7 +27,6 @@ class Output:
         self._label = label
         self._rest = b""
         self._lines = 0
-        self._bytes = 0
         self._dropped = 0
         self._window: Timer | None = None
         self.tail: deque[str] = deque(maxlen=10)
@@ -48,9 +46,9 @@ class Output:
             self._say(self._rest)
         if self._window is not None:
             self._window.cancel()
-        fd, self._fd = self._fd, -1  # first: the end of a window takes up the pipe again, if there is one
         self._end_window()
-        os.close(fd)
+        os.close(self._fd)
+        self._fd = -1
 
     def _readable(self) -> None:
         data = self._read()
@@ -60,11 +58,8 @@ class Output:
             self._loop.unwatch(self._fd)  # nobody is left to write
             return
         self._take(data)
-        self._bytes += len(data)
         if self._window is None:
             self._window = self._loop.later(WINDOW_S, self._end_window)
-        if self._bytes >= WINDOW_BYTES:
-            self._loop.unwatch(self._fd)
 
     def _read(self) -> bytes | None:
         """A piece; b"" at the end; None: nothing is there."""
@@ -74,16 +69,15 @@ class Output:
             return None
 
     def _take(self, data: bytes) -> None:
-        lines = (self._rest + data).split(b"\n")
-        # Of a line without end no more than a line is kept.
-        self._rest = lines.pop()[: MAX_LINE + 1]
+        # What is only counted is not cut into lines: that would take the loop many times as long.
+        *lines, rest = (self._rest + data).split(b"\n", WINDOW_LINES - self._lines)
         for line in lines:
             self._say(line)
+        begun = rest.rfind(b"\n") + 1
+        self._dropped += rest.count(b"\n", 0, begun)
+        self._rest = rest[begun : begun + MAX_LINE + 1]  # of a line without end no more than a line is kept
 
     def _say(self, line: bytes) -> None:
-        if self._lines >= WINDOW_LINES:
-            self._dropped += 1
-            return
         self._lines += 1
         text = line[:MAX_LINE].decode("utf-8", "backslashreplace").rstrip("\r") + (" ..." if len(line) > MAX_LINE else "")
         self.tail.append(text)
@@ -92,7 +86,5 @@ class Output:
     def _end_window(self) -> None:
         if self._dropped:
             self._log("warning", f"{self._label()}: {self._dropped} more lines dropped")
-        if self._bytes >= WINDOW_BYTES and self._fd >= 0:
-            self._loop.watch(self._fd, self._readable)
         self._window = None
-        self._lines = self._bytes = self._dropped = 0
+        self._lines = self._dropped = 0

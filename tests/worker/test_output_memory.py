@@ -47,6 +47,32 @@ def test_a_flood_of_lines_is_cut_and_counted(build: Build) -> None:
     assert len(said) < 2000
 
 
+def test_a_sample_that_prints_200_megabytes_does_not_wait_for_its_log(build: Build) -> None:
+    shop = build(numbers(bad={"20": "prints_200_megabytes"}))
+    facts = shop.facts("train")
+    shop.start(1)
+    shop.pond(facts, 8)
+    assert shop.run(1, shop.job("train", 8, start=18)).bad == ()
+    shop.pool.retire(1)
+    shop.death(1)
+    said = [line for line in shop.lines if line.endswith(": a line of nineteen")]
+    dropped = [int(line.rpartition(": ")[2].split()[0]) for line in shop.lines if "more lines dropped" in line]
+    assert len(said) + sum(dropped) == 2000 * 5263
+    assert len(said) < 5000
+
+
+def test_a_line_without_end_is_cut_and_keeps_no_memory(build: Build) -> None:
+    shop = build(numbers(bad={"20": "prints_a_line_without_end"}))
+    facts = shop.facts("train")
+    shop.start(1)
+    shop.pond(facts, 8)
+    assert shop.run(1, shop.job("train", 8, start=18)).bad == ()
+    shop.pool.retire(1)
+    shop.death(1)
+    (said,) = [line.partition(": ")[2] for line in shop.lines if line.startswith("worker 1") and "0123456789" in line]
+    assert said == "0123456789" * 200 + " ..."
+
+
 def test_a_worker_that_floods_its_log_and_dies_leaves_nothing_in_the_loop(build: Build) -> None:
     shop = build(numbers(bad={"20": "floods_and_dies"}))
     facts = shop.facts("train")

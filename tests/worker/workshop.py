@@ -103,8 +103,14 @@ def prints_and_sleeps():
     sleeps()
 def prints_much():
     for i in range(20000): print("line", i)
+def prints_200_megabytes():
+    for _ in range(2000):
+        os.write(1, b"a line of nineteen\\n" * 5263)
+def prints_a_line_without_end():
+    for _ in range(100):
+        os.write(1, b"0123456789" * 10_000)
 def floods_and_dies():
-    os.write(2, b"a line of nineteen\\n" * 55_300)  # more than is read in a window, and the rest fits into the pipe
+    os.write(2, b"a line of nineteen\\n" * 55_300)
     os._exit(1)
 def moves(): os.chdir("/"); signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.signal(signal.SIGINT, signal.SIG_DFL)
 def dies_softly(): os.kill(os.getpid(), signal.SIGTERM)
