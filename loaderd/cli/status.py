@@ -57,6 +57,9 @@ def lines(picture: Mapping[str, Any], width: int, colours: bool) -> Iterator[str
         yield paint(f"config   {picture['config']}", "dim")
     if picture.get("doing"):
         yield paint(f"doing    {picture['doing']}")
+    template = picture.get("pool", {}).get("template", {})
+    if template.get("stopped"):
+        yield paint(f"template pid {template['pid']} is stopped by a signal (T): no worker can be started; SIGCONT lets it go on", "failed")
     if "memory" in picture:
         yield paint(f"memory   {_bar(picture['memory'])}")
     for title, rows in (

@@ -68,7 +68,7 @@ class Deadlines:
             elif w.life is Life.RETIRING and not w.jobs:
                 w.quiet_s += passed
                 if w.quiet_s >= self.kill_s:
-                    actions.append(self._kill(pool, w, now_s, f"it was asked to end and did not for {self.kill_s:g} s"))
+                    actions.append(self.kill(pool, w, now_s, f"it was asked to end and did not for {self.kill_s:g} s"))
             elif moved or not w.jobs:
                 w.moved()
                 pool.sort(w)
@@ -92,9 +92,10 @@ class Deadlines:
             return [Dump(w.worker)]
         if now_s - w.dumped_s < DUMP_S:
             return []
-        return [self._kill(pool, w, now_s, f"row {row} in {stage.name.lower()}: {w.late}")]
+        return [self.kill(pool, w, now_s, f"row {row} in {stage.name.lower()}: {w.late}")]
 
-    def _kill(self, pool: Pool, w: Worker, now_s: float, why: str) -> Kill:
+    def kill(self, pool: Pool, w: Worker, now_s: float, why: str) -> Kill:
+        """It has to die; if it does not, it is given up in time."""
         pool.killed(w.worker, now_s)
         w.quiet_s = 0.0
         return Kill(w.worker, why)

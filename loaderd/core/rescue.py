@@ -1,15 +1,26 @@
-"""Batches that a trainer waits for and that stand in the wrong queue: which of a worker's jobs are better done by another."""
+"""Batches that a trainer waits for and that stand in the wrong queue, and workers that nobody waits for: what is better done by another."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from loaderd.core.jobs import Stage
-from loaderd.core.pool import SLOW_S, Worker
+from loaderd.core.pool import SLOW_S, Life, Worker
 from loaderd.core.running import Running
 
 if TYPE_CHECKING:
     from loaderd.core.scheduler import Scheduler
+
+
+ABANDONED_S = 5.0  # how long a worker has been stopped before it is ended where nobody waits for it
+
+
+def abandoned(core: Scheduler, w: Worker, now_s: float) -> bool:
+    """Whether this worker is stopped and no session waits for any of its jobs: whoever was to let it go on has gone, and it would keep
+    its seat for ever. One that is waited for is left as it is, for whoever has stopped it."""
+    if not w.paused or now_s - w.paused_s < ABANDONED_S or w.life not in (Life.UP, Life.RETIRING):
+        return False
+    return not any(core.jobs[job].wanted for job in w.jobs)
 
 
 def stranded(core: Scheduler, w: Worker) -> Running | None:

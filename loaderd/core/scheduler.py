@@ -262,6 +262,8 @@ class Scheduler:
                 running.draft.rescued = True
                 running.session.restart(running.draft)
                 self._refresh(running.session)
+            if rescue.abandoned(self, w, self._now_s):
+                self._out.append(self.deadlines.kill(self.pool, w, self._now_s, "it is stopped by a signal (T), and nobody waits for it"))
             if 0 < self.worker_memory < one.anon_bytes and w.life is Life.UP:
                 text = f"worker {w.worker} has {one.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: it is replaced"
                 self._out.append(Note("warning", text))
@@ -296,7 +298,8 @@ class Scheduler:
                 self._out.append(CannotBoot(e.boot))
         number, row, stage = unstamp(e.seen.word)
         killed = w.killed_s is not None
-        hung = killed and same(e.seen.word, w.word)
+        late = killed and bool(w.late)
+        hung = late and same(e.seen.word, w.word)
         death = Death(row, stage, e.own and not killed, hung, w.late if hung else e.cause, candidate_of(e.seen.word))
         touched: dict[int, Session] = {}
         at: Running | None = None
@@ -316,13 +319,13 @@ class Scheduler:
             running.session.finish(running.draft)
         for session in touched.values():
             self._refresh(session)
-        self._count_death(e, at, killed)
+        self._count_death(e, at, late)
 
-    def _count_death(self, e: WorkerDied, at: Running | None, killed: bool) -> None:
+    def _count_death(self, e: WorkerDied, at: Running | None, late: bool) -> None:
         """The breaker: deaths that pile up while no row of the stream is finished end the stream; those from outside hardly count."""
         streams = [self.streams[at.job.stream]] if at else [s for s in self.streams.values() if s.sessions] if e.boot else []
         for stream in streams:
-            stream.lost(e.own or killed or bool(e.boot), e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""), e.boot or e.stack)
+            stream.lost(e.own or late or bool(e.boot), e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""), e.boot or e.stack)
             if stream.deaths >= self.breaker * max(1, len(stream.sessions)):  # each may have met the same sample at the same time
                 self._break(stream, "StreamFailed", stream.obituary())
 

@@ -109,6 +109,7 @@ class Hand:
         self._channel: Channel | None = None
         self._output: Output | None = None
         self._timers: list[Timer] = []
+        self._boot_s = 0.0
         self._boot_timer: Timer | None = None
         self._dumped_s: float | None = None
         self._stack_at = 0  # where what it writes next begins
@@ -146,13 +147,14 @@ class Hand:
             self._template.fork(self.worker, self.place, (its.fileno(), self._board.fd, write, self._dump_fd))
         os.close(write)
         self.send(self._setup)
-        self._boot_timer = self._loop.later(boot_s, lambda: self._boots_too_long(boot_s))
-        self._timers.append(self._boot_timer)
+        self._boot_s = boot_s
+        self._await_boot()
 
     def forked(self, pid: int, pidfd: int) -> None:
         """It is process `pid`; the pidfd is ours from now on."""
         self.pid, self._pidfd, self._session = pid, pidfd, self._template.pid
         self.state = State.BOOTING
+        self._await_boot()
         self._loop.watch(pidfd, self._dead)
         if self._killed:
             processes.send_signal(pidfd, signal.SIGKILL)
@@ -262,11 +264,18 @@ class Hand:
         _, _, stage = unstamp(word)
         return f"{self.name} [{key}]" if key and stage != Stage.IDLE else self.name
 
-    def _boots_too_long(self, boot_s: float) -> None:
-        if not self.was_ready and self.alive:
+    def _await_boot(self) -> None:
+        if self._boot_timer is not None:
+            self._boot_timer.cancel()
+        self._boot_timer = self._loop.later(self._boot_s, self._boots_too_long)
+
+    def _boots_too_long(self) -> None:
+        if self.state == State.FORKING and self._template.stopped:
+            self._await_boot()  # there is no process yet that could be late
+        elif not self.was_ready and self.alive:
             self.dump()
             doing = f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
-            self.kill(f"it was not ready after {boot_s:g} s{doing}", own_fault=True)
+            self.kill(f"it was not ready after {self._boot_s:g} s{doing}", own_fault=True)
 
     def _kill_now(self) -> None:
         if self._pidfd >= 0:
@@ -365,8 +374,9 @@ class Hand:
     def close(self) -> None:
         """Give back everything; the process itself is left to its fate. Idempotent."""
         self.state = State.GONE
-        for timer in (*self._timers, *([self._dump_timer] if self._dump_timer else [])):
-            timer.cancel()
+        for timer in (*self._timers, self._dump_timer, self._boot_timer):
+            if timer is not None:
+                timer.cancel()
         if self._channel is not None:
             self._loop.unwatch(self._channel.fileno())
             self._channel.close()

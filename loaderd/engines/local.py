@@ -31,6 +31,7 @@ SPARE_PLACES = 16  # beyond twice the workers: stand-ins for those that cannot b
 ANON_S = 1.0  # memory of a worker is looked at no more often
 BOOT_S = 120.0
 PLACE_S = 1.0
+TEMPLATE_S = 1.0  # from one look at the template to the next, while somebody waits for it
 NEW_TEMPLATE_S = 5.0
 CLOSE_S = 5.0
 MAX_NOTED = 256  # lines of workers; user code may have got hold of a worker's socket
@@ -78,6 +79,8 @@ class LocalPool:
         self._delayed: dict[int, Timer] = {}
         self._awaited: set[Hand] = set()  # of a dead template: a new one is started when they are dead
         self._awaiting: Timer | None = None
+        self._watching: Timer | None = None  # the template
+        self._held_up: set[int] = set()  # workers that wait for it and have been told that it is stopped
         self._probers: list[Prober] = []  # that have no answer yet
         self._next_probe = FIRST_PROBE
         self._anon_s: dict[int, float] = {}
@@ -185,6 +188,8 @@ class LocalPool:
     def doing(self) -> list[str]:
         """What each of those that are not ready does, for how long: the template, workers, and probes until they have an answer."""
         now_s = self._loop.now_s()
+        if self._template.stopped:
+            return [self._template.stopped]
         lines = [f"the template has been {self._template.doing} for {now_s - self._template.doing_s:.0f} s"] if self._template.doing else []
         for hand in self._hands.values():
             if hand.state == State.BOOTING and hand.doing:
@@ -195,7 +200,7 @@ class LocalPool:
         """JSON-able, but for the numbers that "workers" goes by: the template and every process of the pool."""
         facts = {number: self._facts_of(hand) for number, hand in self._hands.items()}
         return {
-            "template": {"pid": self._template.pid, "ready": self._template.ready},
+            "template": {"pid": self._template.pid, "ready": self._template.ready, "stopped": bool(self._template.stopped)},
             "probes": [fact for number, fact in facts.items() if number >= FIRST_PROBE],
             "workers": {number: fact for number, fact in facts.items() if number < FIRST_PROBE},
         }
@@ -205,8 +210,9 @@ class LocalPool:
         if self._closed:
             return
         self._closed = True
-        for timer in (*self._delayed.values(), *([self._awaiting] if self._awaiting else [])):
-            timer.cancel()
+        for timer in (*self._delayed.values(), self._awaiting, self._watching):
+            if timer is not None:
+                timer.cancel()
         self._delayed.clear()
         self._template.close(CLOSE_S)
         for hand in self._hands.values():
@@ -303,6 +309,19 @@ class LocalPool:
             hand.fork(self._boot_s)
         elif not self._awaited:
             self._template.ensure()
+        if self._watching is None:
+            self._watching = self._loop.later(0.0, self._watch_template)
+
+    def _watch_template(self) -> None:
+        """As long as somebody waits for the template: tell whoever waits if it is stopped, and when it is not any longer."""
+        stopped = self._template.stopped
+        waiting = [hand for hand in self._hands.values() if hand.state in (State.WAITING, State.FORKING)]
+        for hand in waiting:
+            if hand.worker < FIRST_PROBE and bool(stopped) != (hand.worker in self._held_up):
+                self._held_up ^= {hand.worker}
+                self._emit(Booting(hand.worker, f"waiting: {stopped}," if stopped else ""))
+        self._held_up &= {hand.worker for hand in waiting}
+        self._watching = self._loop.later(TEMPLATE_S, self._watch_template) if waiting else None
 
     def _buried(self, hand: Hand) -> None:
         """A hand is gone: before anybody is told, nothing here knows it any longer."""

@@ -91,6 +91,15 @@ class Template:
         """0 while there is none. Also the session of all workers that it forked."""
         return self._process.pid if self._process else 0
 
+    @property
+    def stopped(self) -> str:
+        """What is to be said of one that is stopped by a signal: until it goes on no worker is started; "" if it is not."""
+        return (
+            f"the template (pid {self.pid}) is stopped by a signal (T); SIGCONT lets it go on"
+            if self.pid and processes.stopped(self.pid)
+            else ""
+        )
+
     def ensure(self) -> None:
         """Start one if there is none, now or after a pause where the last ones came to nothing."""
         if self._process is None and self._timer is None:

@@ -346,6 +346,57 @@ def test_a_job_that_a_stopped_worker_is_at_stays_with_it() -> None:
     assert not house.of(Kill)
 
 
+def test_a_stopped_worker_that_nobody_waits_for_any_longer_is_ended_and_is_no_fault_of_the_stream() -> None:
+    house = House(workers=2)
+    house.attach(1, prefetch=1)
+    house.work(2)
+    house.look(house.seen(1, 0, paused=True))
+    house.look(house.seen(1, 0, paused=True), after_s=100.0)
+    assert not house.of(Kill)  # its batch is waited for
+    house.detach(1)
+    house.attach(2, prefetch=1)
+    (kill,) = [a for a in house.look(house.seen(1, 0, paused=True)) if isinstance(a, Kill)]
+    assert (kill.worker, kill.why) == (1, "it is stopped by a signal (T), and nobody waits for it")
+    house.die(1, 0, own=False, cause="killed: it is stopped")
+    assert house.core.streams["train"].deaths < 1
+    assert house.take(2).k == 0
+
+
+def test_a_worker_that_is_stopped_for_a_moment_at_work_that_nobody_wants_lives_on() -> None:
+    house = House(workers=1)
+    house.attach(1, prefetch=1)
+    house.detach(1)
+    house.look(house.seen(1, 0, paused=True))
+    house.look(house.seen(1, 0, paused=True), after_s=4.0)
+    house.look(house.seen(1, 0))
+    house.look(house.seen(1, 0, paused=True), after_s=4.0)
+    house.look(house.seen(1, 0, paused=True), after_s=4.0)
+    assert not house.of(Kill)
+
+
+def test_a_stopped_worker_that_was_to_be_replaced_does_not_keep_its_seat() -> None:
+    house = House(workers=1, worker_memory=1000)
+    house.attach(prefetch=1)
+    house.look(Seen(1, house.seen(1, 0).word, "", False, 1001))
+    house.finish()
+    assert house.of(Retire) == [Retire(1)]
+    for _ in range(30):
+        house.look(Seen(1, 0, "", True, 1001))
+    assert [kill.worker for kill in house.of(Kill)] == [1]
+
+
+def test_a_stopped_worker_that_is_killed_and_does_not_die_is_killed_once_and_given_up() -> None:
+    house = House(workers=1)
+    house.attach(1, prefetch=1)
+    house.detach(1)
+    for _ in range(60):
+        house.look(house.seen(1, 0, paused=True))
+    for _ in range(60):
+        house.look(house.seen(1, 0))
+    assert len(house.of(Kill)) == 1
+    assert Start(2, 0.0) in house.log
+
+
 def test_time_in_which_the_loop_did_not_run_counts_for_nothing_and_stops_nobody() -> None:
     house = stuck_house()
     seen = house.seen(1, 2, Stage.DECODE)

@@ -111,10 +111,51 @@ def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_keeps_nobody_waitin
     try:
         got += [plain(next(batches)) for _ in range(23)]
         assert digest(got) == undisturbed
-        assert [w["pid"] for w in site.status()["workers"] if w["state"] == "stopped"] == [stopped]
+        until("its end, for its job is made and nobody waits for it", lambda: stopped not in site.workers())
     finally:
-        os.kill(stopped, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGCONT)
     until("its end of that job", lambda: not site.status()["jobs"])
+    assert f"(pid {stopped}) has ended: killed: it is stopped by a signal (T), and nobody waits for it" in site.log.read_text()
+
+
+def test_workers_that_stopped_themselves_are_ended_when_their_trainer_has_gone(site: Site) -> None:
+    module = """
+    class Data:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            if index in (20, 21) and mark(f"stopped{index}"):
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return {"y": index}
+    """
+    bring(site, module, workers=2, batch=1).serve()
+    with site.loader() as loader:
+        batches = iter(loader)
+        for _ in range(20):
+            next(batches)
+        until("both workers' stop", lambda: [w["state"] for w in site.status()["workers"]] == ["stopped", "stopped"])
+    with site.loader(timeout_s=60) as loader:
+        assert [int(y) for batch in loader for y in batch["y"]] == list(range(40))
+
+
+def test_a_stopped_template_is_named_while_no_worker_can_be_started(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:
+    loader = site.write(workers=1).serve().loader(stall_warning_s=3, timeout_s=6, prefetch=1)
+    got: list[Any] = []
+    batches = kept(pulls(loader), got)
+    next(batches)
+    template = site.template()
+    os.kill(template, signal.SIGSTOP)
+    try:
+        site.kill(site.workers()[0])
+        _, error = stalled(batches, caplog)
+        stopped = rf"workers are starting: worker 2 has been waiting: the template \(pid {template}\) is stopped by a signal \(T\); SIGCONT lets it go on, for \d"
+        assert re.search(stopped, error)
+        shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+        assert f"template pid {template} is stopped by a signal (T): no worker can be started; SIGCONT lets it go on" in shown
+    finally:
+        os.kill(template, signal.SIGCONT)
+    goes_on(loader, got, undisturbed)
 
 
 def test_a_stopped_daemon_is_said_to_be_silent(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:

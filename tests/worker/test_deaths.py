@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deadlines import until
-from loaderd.core.events import Dumped
+from loaderd.core.events import Booting, Dumped
 from loaderd.core.jobs import Job, Stage, candidate_of, unstamp
 from loaderd.core.order import Order
 from loaderd.data.plan import Step
@@ -189,6 +189,40 @@ def test_a_stopped_worker_is_seen_as_paused(build: Build) -> None:
     shop.until(lambda: shop.look().seen[0].paused, "the stop")
     os.kill(pid, signal.SIGCONT)
     shop.until(lambda: not shop.look().seen[0].paused, "its going on")
+
+
+def template_stops(shop: Workshop) -> int:
+    """Its pid. Worker 1 has been killed, and what came of it is known, although nobody can tell how it ended; worker 2 is wanted."""
+    shop.start(1)
+    template = shop.pool.picture()["template"]["pid"]
+    os.kill(template, signal.SIGSTOP)
+    shop.until(lambda: shop.pool.picture()["template"]["stopped"], "the stop")
+    os.kill(shop.pid(1), signal.SIGKILL)
+    assert not shop.death(1).own
+    shop.pool.start(2, 0.0)
+    told = f"waiting: the template (pid {template}) is stopped by a signal (T); SIGCONT lets it go on,"
+    shop.until(lambda: Booting(2, told) in shop.events, "word of it")
+    assert shop.pool.doing() == [told.removeprefix("waiting: ").removesuffix(",")]
+    return template
+
+
+def test_a_stopped_template_is_named_to_who_waits_for_a_worker_and_makes_it_when_it_goes_on(build: Build) -> None:
+    shop = build(numbers())
+    os.kill(template_stops(shop), signal.SIGCONT)
+    shop.until(lambda: shop.ready(2), "the worker")
+    assert not shop.pool.picture()["template"]["stopped"]
+    assert shop.pool.doing() == []
+
+
+def test_time_in_which_the_template_is_stopped_is_no_time_that_a_worker_takes_to_start(build: Build) -> None:
+    shop = build(numbers(), boot_s=8.0)
+    shop.facts("train")
+    template = template_stops(shop)
+    begun_s = shop.loop.now_s()
+    shop.until(lambda: shop.loop.now_s() > begun_s + 12.0, "more than boot_s")
+    os.kill(template, signal.SIGCONT)
+    shop.until(lambda: shop.ready(2) or shop.died(2), "the worker")
+    assert shop.ready(2)
 
 
 def test_what_user_code_started_is_killed_with_its_worker(build: Build, tmp_path: Path) -> None:
