@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from loaderd.cli.failure import FINE, NO_START, CommandError, need, need_proc
+from loaderd_wire.paths import too_long
 
 if TYPE_CHECKING:
     from loaderd.cli.rounds import Round
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it cleans up as after Ctrl-C
     ours: list[Round] = []
     theirs: list[Round] = []
-    with tempfile.TemporaryDirectory(prefix="loaderd-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="loaderd-bench-", dir=_folder()) as folder:
         for n in range(args.rounds):
             _say(f"loaderd, {args.seconds:g} s" + (f", round {n + 1} of {args.rounds}" if args.rounds > 1 else ""))
             ours.append(rounds.loaderd(settings, plan, os.path.join(folder, f"{n}.sock"), args.seconds, PREFETCH))
@@ -66,6 +67,12 @@ def run(args: argparse.Namespace) -> int:
     facts = _facts(plan, workers, args.seconds, ours, theirs)
     print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts)))
     return FINE
+
+
+def _folder() -> str:
+    """Where temporary files go, or /tmp if a socket's path would be too long there."""
+    wanted = tempfile.gettempdir()
+    return "/tmp" if too_long(os.path.join(wanted, "loaderd-bench-12345678", "99.sock")) else wanted
 
 
 def _say(text: str) -> None:

@@ -120,3 +120,13 @@ def test_breaking_it_off_leaves_nothing(place: Place, temporary: Path, number: i
         finally:
             bench.kill()
     until("everything of it to be gone", lambda: gone(temporary))
+
+
+def test_a_long_name_of_the_folder_for_temporary_files_is_no_hindrance(
+    place: Place, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = temporary / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    assert json.loads(place.cli("bench", place.config(), "--seconds", "0.2", "--json").stdout)["loaderd"]["samples_s"] > 0
+    assert list(long.iterdir()) == []

@@ -232,7 +232,7 @@ def test_a_default_folder_that_others_may_enter_is_not_used(
     path.write_text("")
     (tmp_path / "loaderd").mkdir(mode=0o755)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with pytest.raises(ConfigError, match="0700"):
+    with pytest.raises(ConfigError, match=r"must be a folder of uid .* with mode 0700"):
         len(Loader(path, "train", output="numpy"))
 
 

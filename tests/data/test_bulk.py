@@ -127,7 +127,7 @@ def test_arrays_that_do_not_fit_are_a_mistake_and_not_memory_overwritten(tmp_pat
         bulk = bulk_of(recipe)
         assert bulk is not None
         for array in (np.zeros(1, np.int64), np.zeros(2, np.int32), np.zeros((2, 2), np.int64)[:, 0], np.zeros(3, np.int64)):
-            with pytest.raises(ValueError, match="'y'"):
+            with pytest.raises(ValueError, match=r"field 'y': an array .* is none for 2 rows"):
                 bulk.write(np.array([0, 1]), {"y": array})
 
 

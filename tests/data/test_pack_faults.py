@@ -17,6 +17,7 @@ from PIL import Image
 
 from data.material import coded, picture
 from data.test_pack import contents, images, needs_means
+from deadlines import DEADLINE_S
 from loaderd.data import pack, packers
 from loaderd.data.faults import SourceError
 from loaderd.data.images import NoMemory
@@ -81,7 +82,7 @@ def test_a_picture_that_memory_does_not_suffice_for_is_named_and_its_neighbours_
     source = images(tmp_path / "src", 40)
     Image.new("L", (13_000, 13_000), 100).save(source / "a" / "020.jpg", quality=10)
     done = subprocess.run(
-        [sys.executable, "-c", SCARCE, str(source), str(tmp_path / "db")], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", SCARCE, str(source), str(tmp_path / "db")], capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("40 ['a/020.jpg'] "), done.stdout
@@ -137,7 +138,7 @@ def mounted(folder: Path, options: str, then: str, *args: str) -> subprocess.Com
     user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
     script = IN_A_MOUNT.format(options=options, then=then)
     command = ["unshare", *user, "--mount", "sh", "-c", script, "sh", str(folder), sys.executable, "-m", "loaderd", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
 def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -189,7 +190,7 @@ def test_a_target_of_another_owner_is_one_line_that_names_it(tmp_path: Path, sou
         if folder.stat().st_uid == os.getuid() and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
     command = [sys.executable, "-c", code, "pack", "imagefolder", str(source), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     one_line(done, str(target.parent), "Permission denied")
 
 
@@ -355,7 +356,7 @@ def test_standard_error_is_what_it_was_before(tmp_path: Path, source: Path, capf
 def test_without_a_standard_error_packing_goes_on(tmp_path: Path, source: Path) -> None:
     code = "import os, sys; os.close(2); from loaderd.data.packers import pack_imagefolder; print(pack_imagefolder(*sys.argv[1:]).samples)"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(source), str(tmp_path / "db")], stdout=subprocess.PIPE, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, str(source), str(tmp_path / "db")], stdout=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=True
     )
     assert done.stdout == "6\n"
 

@@ -23,6 +23,7 @@ from mutants.nearest import Nearest
 from mutants.sites import Mutant, draw
 
 ROOT = Path(__file__).parents[2]
+HANGS_S = "90"  # a test that takes so long has failed
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\S.*?)?)(?: - .*)?$", re.M)
 
 
@@ -48,7 +49,7 @@ class Tester:
                 shutil.copy2(ROOT / name, copy / name)
 
     def kills(self, mutant: Mutant, rings: list[list[str]]) -> str:
-        """What noticed it, or "" and how far the search went is in `said`."""
+        """What noticed it, or "" where nothing did in the time for it."""
         place = self.changed / mutant.file
         place.write_text(mutant.code)
         end_s = time.monotonic() + self.limit_s
@@ -57,24 +58,18 @@ class Tester:
             for files in rings:
                 while (left_s := end_s - time.monotonic()) > 0:
                     code, failed = self._run(self.changed, files, left_s, out)
-                    if code == 0 or (code is None and time.monotonic() >= end_s and not self._hangs(files)):
+                    if code == 0 or code is None:
                         break
-                    if code is None:
-                        return "a test that never ends"
                     if not failed:
                         return "tests that can't be collected"
                     if self._sound(failed):
                         return failed
                     out.append(failed)
                 if left_s <= 0:
-                    return ""
+                    break
             return ""
         finally:
             shutil.copy2(self.clean / mutant.file, place)
-
-    def _hangs(self, files: list[str]) -> bool:
-        """Whether the same files are through on the unchanged copy in this time."""
-        return self._run(self.clean, files, self.limit_s, [])[0] == 0
 
     def _sound(self, test: str) -> bool:
         if test not in self.sound:
@@ -83,18 +78,8 @@ class Tester:
 
     def _run(self, copy: Path, files: list[str], limit_s: float, out: list[str]) -> tuple[int | None, str]:
         """(exit code, first failed test). None: the time was over."""
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-n",
-            str(self.jobs if len(files) > 1 else 0),
-            *files,
-        ]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout", HANGS_S, "-n", str(self.jobs if len(files) > 1 else 0)]
+        command = [sys.executable, "-m", "pytest", *options, *files]
         command += [f"--deselect={test}" for test in out]
         env = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'client'}", "PYTHONDONTWRITEBYTECODE": "1"}
         with tempfile.TemporaryFile("w+") as said:

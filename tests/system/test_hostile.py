@@ -319,7 +319,7 @@ def test_processes_that_send_random_bytes_without_end_change_nothing(site: Site,
         for flood in floods:
             assert flood.stdin is not None
             flood.stdin.close()
-            flood.wait(60)
+            flood.wait(DEADLINE_S)
     print(f"{count} processes for {FLOOD_S:.0f} s: {most[0] >> 20} MiB, {most[1]} descriptors")
     assert digest(got + batches) == undisturbed
     assert most[0] < CALM[0], f"{most[0] >> 20} MiB"
