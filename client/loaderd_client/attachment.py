@@ -15,7 +15,7 @@ from loaderd_client.contents import Contents
 from loaderd_client.handshake import Admitted
 from loaderd_client.ranks import Rank
 from loaderd_client.session import ClientSession
-from loaderd_client.views import Lease, Slots
+from loaderd_client.views import Lent, Slots, lend, settled, tidy
 from loaderd_client.waiting import Limits, Wait
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, ProtocolError, StallError, from_name
@@ -30,16 +30,24 @@ class Ended(Exception):
 
 
 class Attachment:
-    """Not for two threads at once. returned: leases that have ended, appended by whatever thread dropped the last view."""
+    """Not for two threads at once. returned: leases that have ended, appended by whatever thread dropped the last view.
+
+    sound: no exception of a signal's handler has cut short a change of the session's state; else it must be given up. Waiting changes nothing.
+    """
 
     def __init__(self, admitted: Admitted, arguments: Arguments, rank: Rank, cursor: Cursor) -> None:
         """Takes over what was admitted, also when it raises: ProtocolError for a welcome that makes no sense, ConfigError as Contents."""
-        self.returned: deque[Lease] = deque()
+        tidy()
+        self.returned: deque[Lent] = deque()
         self.welcome = welcome = admitted.welcome
         self._name = f"stream {arguments.stream!r}"
         self._ended = self._farewell = ""
         self._failure: m.Failure | None = None
         self._pulse: m.Pulse | None = None
+        self._taken: m.Batch | None = None  # the batch that is being handed out
+        self._wait: Wait | None = None  # for the next batch, perhaps since a call that a signal's handler has cut short
+        self._told = False  # the daemon knows of that wait: a short one needs no message, what there is to say goes with the batch's own
+        self.sound = True
         try:
             self.shape = _shape(welcome, rank, arguments.stream)
             self._contents = Contents(welcome, arguments.fields, arguments.as_tuple, arguments.output)
@@ -58,23 +66,44 @@ class Attachment:
     def mappings(self) -> list[Any]:
         return [s.mapping for s in self._slots.values()]
 
+    def seek(self, cursor: Cursor) -> None:
+        self.sound = False
+        self._wait = None
+        if self._taken is not None:  # of a call that was cut short
+            self.give(None)
+        self.session.seek(cursor)
+        self.sound = True
+
     def take(self) -> m.Batch | None:
-        """The next batch if it is here; its slot is leased from now on."""
+        """The next batch if it is here; its slot is leased from now on. It is given again until `give`."""
+        if self._taken is not None:
+            return self._taken
+        self.sound = False
         if self.returned or len(self._slots) > 1:
             self.settle()
-        return self.session.take()
+        batch = self._taken = self.session.take()
+        if batch is not None:
+            self._wait = None
+        self.sound = True
+        return batch
 
     def settle(self) -> None:
         """Hears of the leases that have ended, and lets go of segments that nothing is wanted of any more."""
         returned = self.returned
         while returned:
-            self.session.release(*returned.popleft())
+            self.session.release(*settled(returned.popleft()))
         if len(self._slots) > 1:
             live = self.session.live
             self._slots = {number: slots for number, slots in self._slots.items() if number in live}
 
-    def release(self, batch: m.Batch) -> None:
-        self.session.release(batch.segment, batch.slot, batch.generation)
+    def give(self, slot: Any) -> None:
+        """The batch that was taken last is handed out: its lease ends with the last view of the slot, or, without one, now."""
+        batch, self._taken = self._taken, None
+        assert batch is not None
+        if slot is None:
+            self.session.release(batch.segment, batch.slot, batch.generation)
+        else:
+            lend(slot, (batch.segment, batch.slot, batch.generation), self.returned)
 
     def read(self, batch: m.Batch, step: int, *, lend: bool) -> tuple[DictBatch | TupleBatch, Any, int]:
         """As Contents.read."""
@@ -84,7 +113,9 @@ class Attachment:
         return self._contents.read(slots, batch, step, lend=lend)
 
     def tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> None:
+        self.sound = False
         self.connection.send(self.session.progress(again=again, ping=ping, waiting=waiting, stacks=stacks))
+        self.sound = True
 
     def tell_if_due(self, waited: bool) -> None:
         """waited: for the batch that was just taken; who does so needs whatever can be made, and others are told in twos, with what has
@@ -104,8 +135,10 @@ class Attachment:
         Raises Ended, StallError after timeout_s, ProtocolError, and what the stream has failed with. Pings once a second, and says
         then that whatever was announced may be announced again: a lost message costs a second, never a batch.
         """
-        wait = Wait(time.monotonic(), limits)
-        told = False  # a short wait needs no message: what there is to say goes with the batch's own
+        if self._wait is None:
+            self._wait, self._told = Wait(time.monotonic(), limits), False
+        wait = self._wait
+        wait.resume(time.monotonic())
         while True:
             if self._listen():
                 wait.heard()
@@ -117,15 +150,17 @@ class Attachment:
             if self._ended:
                 raise Ended(self._ended)
             if wait.ping_due():
-                told = True
+                self._told = True
                 self.tell(again=True, ping=True, waiting=True, stacks=wait.closing)
-            elif self.session.dirty if told else wait.waited_s >= SHORT_S:
-                told = True
+            elif self.session.dirty if self._told else wait.waited_s >= SHORT_S:
+                self._told = True
                 self.tell(waiting=True)
             self._complain(wait, limits, where)
-            if self.connection.wait(wait.pause_s(limits.timeout_s) if told else SHORT_S):
-                self._hear_control()
-            wait.turn(time.monotonic())
+            try:
+                if self.connection.control.unread or self.connection.wait(wait.pause_s(limits.timeout_s) if self._told else SHORT_S):
+                    self._hear_control()
+            finally:
+                wait.turn(time.monotonic())
 
     def close(self) -> None:
         """The slots that the trainer still has views of stay mapped until the last one is gone."""
@@ -139,6 +174,7 @@ class Attachment:
 
     def _listen(self) -> bool:
         """Takes in what is here; True if there was anything."""
+        self.sound = False
         messages = self.connection.received()
         for message in messages:
             if isinstance(message, m.Batch):
@@ -147,9 +183,11 @@ class Attachment:
                 self._pulse = message
             else:
                 self._failure = message
+        self.sound = True
         return bool(messages)
 
     def _hear_control(self) -> None:
+        self.sound = False
         for message in self.connection.controlled():
             if isinstance(message, m.Bye):
                 self._farewell = "it drained" if message.reason == "drained" else f"it drained: {message.reason}"
@@ -157,6 +195,7 @@ class Attachment:
                 self._add(message)
         if self.connection.control.ended:
             self._ended = self._farewell or "it went without a word"
+        self.sound = True
 
     def _add(self, segment: m.Segment) -> None:
         fd = self.connection.control.take_fd()
@@ -178,6 +217,7 @@ class Attachment:
         if not over:
             LOG.warning("loaderd: %s", text)
             return
+        self._wait = None  # who goes on has all the time again
         detail = self._pulse.detail if self._pulse is not None and not wait.silent else ""
         raise StallError(text + (f"\n{detail}" if detail else ""))
 

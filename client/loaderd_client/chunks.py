@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
 
-from loaderd_wire.errors import ProtocolError
+from loaderd_wire.errors import ProtocolError, by_handler
 
 
 def unpack(parts: Sequence[bytes]) -> list[dict[str, Any]]:
@@ -16,7 +16,9 @@ def unpack(parts: Sequence[bytes]) -> list[dict[str, Any]]:
     for part in parts:
         try:
             value = cast(Any, msgpack.unpackb(part, max_ext_len=0))  # pyright: ignore[reportUnknownMemberType] - it has no stubs
-        except Exception as error:  # noqa: BLE001 - msgpack raises many kinds: ValueError, UnicodeDecodeError, StackError, TypeError
+        except Exception as error:
+            if by_handler(error, "msgpack"):
+                raise
             raise ProtocolError(f"a chunk that cannot be read: {type(error).__name__}: {error}") from None
         if type(value) is not dict:
             raise ProtocolError(f"a chunk that is no map: {value!r:.60}")

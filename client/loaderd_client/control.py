@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from loaderd_wire.codec import frame, unframe
-from loaderd_wire.errors import ProtocolError, Refused
+from loaderd_wire.errors import ProtocolError, Refused, by_handler
 from loaderd_wire.messages import Message
 
 MAX_FDS = 8
@@ -28,6 +28,7 @@ class Control:
         self._buffer = bytearray()
         self._fds: deque[int] = deque()
         self.ended = False
+        self.unread: list[Any] = []  # messages that `receive` gives once more
 
     @classmethod
     def connect(cls, path: str) -> Control | None:
@@ -37,6 +38,8 @@ class Control:
             connected.connect(path)
         except OSError as error:
             connected.close()
+            if by_handler(error):
+                raise
             if error.errno in NOBODY:
                 return None
             if error.errno in (errno.EACCES, errno.EPERM):
@@ -59,7 +62,9 @@ class Control:
         try:
             while data:
                 data = data[self._socket.send(data, socket.MSG_NOSIGNAL) :]
-        except OSError:  # also a full buffer: a hello is far smaller than one
+        except OSError as error:  # also a full buffer: a hello is far smaller than one
+            if by_handler(error):
+                raise
             self.ended = True
 
     def wait(self, timeout_s: float) -> bool:
@@ -73,9 +78,11 @@ class Control:
         while not self.ended:
             try:
                 data, ancillary, flags, _ = self._socket.recvmsg(RECEIVE_BYTES, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC)
-            except BlockingIOError:
-                break
-            except OSError:
+            except OSError as error:
+                if by_handler(error):
+                    raise
+                if isinstance(error, BlockingIOError):
+                    break
                 self.ended = True
                 break
             for level, kind, content in ancillary:
@@ -90,7 +97,7 @@ class Control:
             if not data:
                 self.ended = True
             self._buffer += data
-        messages: list[Any] = []
+        messages, self.unread = self.unread, []
         while (message := unframe(self._buffer)) is not None:
             messages.append(message)
         return messages
@@ -100,6 +107,11 @@ class Control:
         if not self._fds:
             raise ProtocolError("a segment came without its memory")
         return self._fds.popleft()
+
+    def shut(self) -> None:
+        """Ends the connection for both sides, from any thread: whoever waits on it wakes up."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.ended = True

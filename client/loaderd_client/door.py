@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import weakref
+from functools import partial
 from typing import Any
 
 from loaderd_client import embedded, ranks
 from loaderd_client.arguments import Arguments
 from loaderd_client.attachment import Attachment
+from loaderd_client.closing import Closing
 from loaderd_client.handshake import Handshake
+from loaderd_client.signals import Held
 from loaderd_client.source import outdated
 from loaderd_client.state import State
 from loaderd_client.waiting import Limits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import ConfigError, LoaderdError, StreamChanged
+from loaderd_wire.errors import ConfigError, LoaderdError, StreamChanged, by_handler
 from loaderd_wire.facts import differences
 from loaderd_wire.slices import Cursor, Shape
 
+TENSORS = "loaderd_client.tensors"
 DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")  # of a Welcome, besides the fingerprints
+
+
+def _check_process() -> None:
+    """Raises ConfigError where no Loader can be of use."""
+    if _in_daemon():
+        raise ConfigError(
+            "a Loader was asked for batches while a daemon's process imports or runs this code to make samples: put the training loop "
+            'under `if __name__ == "__main__":`, or what makes samples into a module of its own'
+        )
+    if ranks.in_dataloader_worker():
+        raise ConfigError(
+            "a Loader inside a worker of torch's DataLoader would deliver everything once a worker; iterate over the Loader itself, "
+            "or use DataLoader(..., num_workers=0)"
+        )
 
 
 def _in_daemon() -> bool:
@@ -27,38 +46,49 @@ def _in_daemon() -> bool:
     try:
         with open("/proc/self/comm", encoding="utf-8") as file:
             return file.read().startswith(("loaderd-templ", "loaderd-worker"))
-    except OSError:
+    except OSError as error:
+        if by_handler(error):
+            raise
         return False
 
 
 class Door:
     """first: what the first session was welcomed with; None before. rank: as settled then."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: Arguments, closing: Closing) -> None:
         self._arguments = arguments
+        self._closing = closing
+        self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal's handler has cut short
         self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
         self.first: m.Welcome | None = None
         self.rank: ranks.Rank | None = None
 
-    def open(self, cursor: Cursor, loaded: State | None, lost: str, limits: Limits) -> tuple[Attachment, list[str]]:
-        """(a session at the cursor, warnings about the loaded state). lost: why the last daemon is gone.
+    def knock(self, lost: str, limits: Limits) -> None:
+        """Waits until a session is admitted, for `open` to take. lost: why the last daemon is gone.
 
-        Raises what Handshake and Attachment raise, StreamChanged for a successor with another stream, and ConfigError: for ranks, for a
-        state that does not fit, and inside a worker of DataLoader or of a daemon.
+        Raises what Handshake raises, and ConfigError: for ranks, and inside a worker of DataLoader or of a daemon. What a signal's handler raises
+        comes out while it waits; the next call goes on where it was.
         """
-        if _in_daemon():
-            raise ConfigError(
-                "a Loader was asked for batches while a daemon's process imports or runs this code to make samples: put the training loop "
-                'under `if __name__ == "__main__":`, or what makes samples into a module of its own'
-            )
-        if ranks.in_dataloader_worker():
-            raise ConfigError(
-                "a Loader inside a worker of torch's DataLoader would deliver everything once a worker; iterate over the Loader itself, "
-                "or use DataLoader(..., num_workers=0)"
-            )
-        rank = self.rank or ranks.settle(self._arguments.rank, self._arguments.world_size, os.environ)
-        admitted = Handshake(self._arguments.source, limits, lambda: self._hello(rank), lost, self._prepare).run()
-        line = Attachment(admitted, self._arguments, rank, cursor)
+        if self._handshake is None or self._handshake.lost:
+            _check_process()
+            rank = self.rank or ranks.settle(self._arguments.rank, self._arguments.world_size, os.environ)
+            hello = partial(self._hello, rank)
+            self._handshake = Handshake(self._arguments.source, limits, hello, lost, self._prepare, self._closing)
+            self._asked = rank
+        try:
+            self._handshake.run()
+        except LoaderdError:
+            self._handshake = None
+            raise
+
+    def open(self, cursor: Cursor, loaded: State | None) -> tuple[Attachment, list[str]]:
+        """(the session that was admitted, at the cursor; warnings about the loaded state).
+
+        Raises what Attachment raises, StreamChanged for a successor with another stream, and ConfigError for a state that does not fit.
+        """
+        assert self._handshake is not None
+        admitted, self._handshake = self._handshake.take(), None
+        line = Attachment(admitted, self._arguments, self._asked, cursor)
         warnings: list[str] = []
         try:
             welcome = line.welcome
@@ -72,8 +102,20 @@ class Door:
         except BaseException:
             line.close()
             raise
-        self.first, self.rank = self.first or line.welcome, rank
+        self.first, self.rank = self.first or line.welcome, self._asked
         return line, warnings
+
+    def wake(self) -> None:
+        """From any thread, or a signal's handler: `knock` ends."""
+        handshake = self._handshake
+        if handshake is not None and not handshake.lost:
+            handshake.shut()
+
+    def close(self) -> None:
+        """Gives up what is under way."""
+        if self._handshake is not None:
+            self._handshake.close()
+            self._handshake = None
 
     def explained(self, error: LoaderdError) -> LoaderdError:
         """Of an embedded daemon nobody else sees the log: an error that it may explain quotes it."""
@@ -119,9 +161,10 @@ class Door:
         )
 
     def _prepare(self) -> None:
-        """Imports torch, if tensors are asked for: that takes longer than a daemon's start."""
-        if self._arguments.output == "torch":
-            importlib.import_module("loaderd_client.tensors")
+        """Imports torch, if tensors are asked for: that takes longer than a daemon's start. An exception in the middle would crash it."""
+        if self._arguments.output == "torch" and TENSORS not in sys.modules:
+            with Held():
+                importlib.import_module(TENSORS)
 
     def _compare(self, first: m.Welcome, welcome: m.Welcome) -> None:
         old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))

@@ -12,12 +12,13 @@ import importlib.util
 import os
 import re
 import select
+import socket as sockets
 import stat
 import subprocess
 import sys
 
 from loaderd_client.source import EXTRA
-from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailed
+from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailed, by_handler
 from loaderd_wire.paths import LOG, LOG_BEGINS, run_folder
 
 ROUTINE = re.compile(r"\S+Z (?:info|debug) ")  # how such lines of the log begin
@@ -43,7 +44,7 @@ else:
 
 
 class Starting:
-    """A daemon on its way. Used as a context: the pipe is closed at the end, the daemon lives on."""
+    """A daemon on its way. After `close` it lives on."""
 
     def __init__(self, config: str, socket: str) -> None:
         """Raises ConfigError where the daemon's extra is not installed or the socket's folder cannot be made."""
@@ -52,15 +53,16 @@ class Starting:
         self._log = socket + LOG
         self._said = b""
         self._log_begin = 0
-        read, write = os.pipe2(os.O_CLOEXEC)
-        self._pipe = read
+        self.serves = False  # or has left because another one does
+        self.ended = False
+        self._pipe, theirs = sockets.socketpair()  # a pipe that whoever waits on it can be woken from
         try:
-            self._pid = self._start(config, socket, write)
+            self._pid = self._start(config, socket, theirs.fileno())
         except BaseException:
-            os.close(read)
+            self._pipe.close()
             raise
         finally:
-            os.close(write)
+            theirs.close()
 
     def _start(self, config: str, socket: str, write: int) -> int:
         command = [sys.executable, "-ISc", ORPHAN, sys.executable, "-m", "loaderd", "serve", config, "--embedded", "--ready-fd", str(write)]
@@ -89,11 +91,13 @@ class Starting:
         finally:
             os.close(log)
 
-    def __enter__(self) -> Starting:
-        return self
+    def close(self) -> None:
+        self._pipe.close()
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._pipe)
+    def shut(self) -> None:
+        """Whoever waits for it wakes up, in any thread."""
+        with contextlib.suppress(OSError):
+            self._pipe.shutdown(sockets.SHUT_RD)
 
     @property
     def silent(self) -> bool:
@@ -106,33 +110,33 @@ class Starting:
         lines = [line for line in _lines(self._log, self._log_begin, 1) if LOG_BEGINS not in line]
         return STAMP.sub("", lines[0], count=1) if lines else ""
 
-    def wait(self, timeout_s: float) -> bool:
-        """True once it serves, or has left because another one does. Raises the error that it ended with."""
+    def wait(self, timeout_s: float) -> None:
+        """Sleeps until it says something."""
         poll = select.poll()
         poll.register(self._pipe, select.POLLIN)
-        if not poll.poll(timeout_s * 1000):
-            return False
-        data = os.read(self._pipe, PIPE_BYTES)
-        self._said = (self._said + data)[:MOST]
-        if self._said.startswith(READY):
-            return True
-        if data:
-            return False
-        if self._said.startswith(TAKEN):
-            return True
-        self._await_end()
-        raise self._error()
+        poll.poll(timeout_s * 1000)
 
-    def _await_end(self) -> None:
-        """A daemon that has said why it ends is gone when its error is raised."""
+    def hear(self) -> None:
+        """Takes in what it has said; afterwards `serves` or `ended` may be true."""
         try:
-            pidfd = os.pidfd_open(self._pid)
-        except OSError:
+            data = self._pipe.recv(PIPE_BYTES, sockets.MSG_DONTWAIT)
+        except BlockingIOError:
             return
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        poll.poll(END_S * 1000)
-        os.close(pidfd)
+        self._said = (self._said + data)[:MOST]
+        self.serves = self._said.startswith(READY) or (not data and self._said.startswith(TAKEN))
+        self.ended = not data and not self.serves
+
+    def error(self) -> LoaderdError:
+        """What it has ended with. A daemon that has said why it ends is gone when this returns."""
+        with contextlib.suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(self._pid)
+            try:
+                poll = select.poll()
+                poll.register(pidfd, select.POLLIN)
+                poll.poll(END_S * 1000)
+            finally:
+                os.close(pidfd)
+        return self._error()
 
     def _error(self) -> LoaderdError:
         text = self._said.decode(errors="replace").strip()
@@ -182,7 +186,9 @@ def _lines(log: str, begin: int, most: int) -> list[str]:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(begin if begin <= size else 0, size - PIPE_BYTES))  # 0: it was full, and has been begun anew
             return file.read(PIPE_BYTES).decode(errors="replace").strip().splitlines()[-most:]
-    except OSError:
+    except OSError as error:
+        if by_handler(error):
+            raise
         return []
 
 

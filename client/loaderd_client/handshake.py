@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from loaderd_client import forks
+from loaderd_client.closing import Closing
 from loaderd_client.control import Control
 from loaderd_client.embedded import Starting
+from loaderd_client.signals import Held
 from loaderd_client.source import Source
 from loaderd_client.waiting import PING_S, Limits, Wait
 from loaderd_wire import messages as m
@@ -16,11 +20,12 @@ from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, StallEr
 
 LOG = logging.getLogger("loaderd_client")
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5  # between two looks for a socket; there is nothing to wait on where no socket is
+STARTING_NAP_S = 0.1  # the longest between two looks for the socket of a daemon that starts
 
 
 @dataclass(slots=True)
 class Admitted:
-    """fd: the first segment's memory; whoever gets this closes it."""
+    """fd: the first segment's memory; whoever takes this over closes it."""
 
     path: str
     control: Control
@@ -33,74 +38,159 @@ class Handshake:
 
     hello: made anew for each try, for what it says of held memory may change. lost: why the last daemon is gone, "" at first.
     meanwhile: what takes time and needs no daemon, done where one would be waited for; called again and again.
+
+    An exception of a signal's handler may come out of `run` while it waits, and only then: called again it goes on where it was.
     """
 
-    def __init__(self, source: Source, limits: Limits, hello: Callable[[], m.Hello], lost: str, meanwhile: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        limits: Limits,
+        hello: Callable[[], m.Hello],
+        lost: str,
+        meanwhile: Callable[[], object],
+        closing: Closing,
+    ) -> None:
         self._source = source
         self._limits = limits
         self._hello = hello
         self._lost = lost
         self._meanwhile = meanwhile
+        self._closing = closing
         self._path = source.find()
         self._wait = Wait(time.monotonic(), limits)
         self._alone = Wait(time.monotonic(), limits)  # since a daemon was last heard starting
         self._doing = ""  # what the daemon said last that it is doing
+        self._nap_s = FIRST_PAUSE_S
+        self._control: Control | None = None  # to which the hello has been said
+        self._starting: Starting | None = None
+        self._admitted: Admitted | None = None
+        self.lost = False  # in a forked child: another process's
+        forks.watch(self)
 
-    def run(self) -> Admitted:
-        """Raises what the daemon rejects with; DaemonGone if none is there within reconnect_s; StallError if it starts for over timeout_s."""
-        pause_s = FIRST_PAUSE_S
-        while True:
-            control = Control.connect(self._path)
-            if control is None and self._source.config:
-                self._start()
-                control = Control.connect(self._path)
-            if control is not None:
-                try:
-                    admitted = self._admission(control)
-                except BaseException:
-                    control.close()
-                    raise
-                if admitted is not None:
-                    return admitted
-                control.close()  # its successor may be on its way
-                self._lost = self._lost or "it left before it answered"
+    def run(self) -> None:
+        """Until `take` has something. Raises what the daemon rejects with; DaemonGone if none is there within reconnect_s; StallError if it
+        starts for over timeout_s.
+        """
+        for wait in (self._wait, self._alone):
+            wait.resume(time.monotonic())
+        try:
+            while self._admitted is None or self._starting is not None:
+                self._turn()
+        except LoaderdError:
+            self.close()
+            raise
+        finally:
+            for wait in (self._wait, self._alone):
+                wait.turn(time.monotonic())
+
+    def take(self) -> Admitted:
+        """Whoever asks has it from now on."""
+        admitted, self._admitted = self._admitted, None
+        assert admitted is not None
+        return admitted
+
+    def shut(self) -> None:
+        """From any thread: a wait of `run` ends."""
+        for waited in (self._control, self._starting):
+            if waited is not None:
+                waited.shut()
+
+    def close(self) -> None:
+        if self._admitted is not None:
+            self._admitted.control.close()
+            os.close(self._admitted.fd)
+        if self._control is not None:
+            self._control.close()
+        if self._starting is not None:
+            self._starting.close()
+        self._admitted = self._control = self._starting = None
+
+    def lose(self) -> None:
+        self.lost = True
+        self.close()
+
+    def _turn(self) -> None:
+        """Does what can be done now, and sleeps until there is more."""
+        if self._closing.done:
+            raise LoaderdError("closed while it waited for the daemon")
+        with Held():
+            if self._control is None and self._admitted is None:
+                self._reach()
+        if self._control is not None:
+            self._use_the_wait()
+            self._await_answer(self._control)
+        elif self._starting is not None:
+            self._await_start(self._starting)
+        if self._control is None and self._starting is None and self._admitted is None:
             self._nobody()
             self._use_the_wait()
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, LAST_PAUSE_S)
+            self._nap()
 
-    def _start(self) -> None:
-        with Starting(self._source.config, self._path) as starting:
-            try:
-                self._use_the_wait()
-                while not starting.wait(self._pause_s(self._limits.timeout_s)):
-                    newest = f", which ends with: {starting.newest}" if starting.newest else ""
-                    self._look(self._limits.timeout_s, f"the embedded daemon starts; its log is {self._path}.log{newest}", StallError)
-            except StreamFailed as error:
-                if not (self._lost and starting.silent):
-                    raise
-                self._lost = str(error).splitlines()[0]  # a successor that was killed as well: the next one may live
+    def _reach(self) -> None:
+        """Says hello to whoever is there; where nobody is, a daemon of one's own is started."""
+        control = Control.connect(self._path)
+        if control is not None:
+            control.send(self._hello())
+            self._control, self._doing = control, ""
+        elif self._source.config and self._starting is None:
+            self._starting, self._nap_s = Starting(self._source.config, self._path), FIRST_PAUSE_S
 
-    def _admission(self, control: Control) -> Admitted | None:
-        """None if the daemon left without an answer."""
-        self._doing = ""
-        control.send(self._hello())
-        self._use_the_wait()
-        while not control.ended:
-            control.wait(self._pause_s(self._limits.timeout_s))
-            for message in control.receive():
-                if isinstance(message, m.Welcome):
-                    return Admitted(self._path, control, message, control.take_fd())
-                if isinstance(message, m.Rejected):
-                    raise self._rejected(message)
-                if isinstance(message, m.Starting):
-                    self._doing = message.text
-                    self._alone = Wait(time.monotonic(), self._limits)
-                elif not isinstance(message, m.Bye):
-                    raise ProtocolError(f"the daemon answered a hello with {type(message).__name__}")
+    def _await_answer(self, control: Control) -> None:
+        control.wait(self._pause_s(self._limits.timeout_s))
+        with Held():
+            self._hear(control)
+        if self._control is not None:
             doing = f"is starting: {self._doing}" if self._doing else "does not answer"
-            self._look(self._limits.timeout_s, f"the daemon at {self._path} {doing}", StallError)
-        return None
+            what = f"the daemon at {self._path} {doing}" if self._starting is None else self._story(self._starting)
+            self._look(self._limits.timeout_s, what, StallError)
+
+    def _hear(self, control: Control) -> None:
+        messages = control.receive()
+        for number, message in enumerate(messages):
+            if isinstance(message, m.Welcome):
+                control.unread = messages[number + 1 :]
+                self._admitted, self._control = Admitted(self._path, control, message, control.take_fd()), None
+                return
+            if isinstance(message, m.Rejected):
+                raise from_name(message.error, message.text)
+            if isinstance(message, m.Starting):
+                self._doing = message.text
+                self._alone = Wait(time.monotonic(), self._limits)
+            elif not isinstance(message, m.Bye):
+                raise ProtocolError(f"the daemon answered a hello with {type(message).__name__}")
+        if control.ended:
+            control.close()
+            self._control = None
+            if self._starting is None:  # else that says why
+                self._lost = self._lost or "it left before it answered"  # its successor may be on its way
+
+    def _await_start(self, starting: Starting) -> None:
+        """It listens before it serves, and is connected to as soon as it does."""
+        pause_s = self._pause_s(self._limits.timeout_s)
+        starting.wait(pause_s if self._admitted else min(self._nap_s, pause_s))
+        self._nap_s = min(self._nap_s * 2, STARTING_NAP_S)
+        with Held():
+            starting.hear()
+            if starting.serves:
+                self._end_start()
+        if starting.ended:
+            error = starting.error()
+            self._end_start()
+            if not (isinstance(error, StreamFailed) and self._lost and starting.silent):
+                raise error
+            self._lost = str(error).splitlines()[0]  # a successor that was killed as well: the next one may live
+        elif not starting.serves:
+            self._look(self._limits.timeout_s, self._story(starting), StallError)
+
+    def _story(self, starting: Starting) -> str:
+        newest = f", which ends with: {starting.newest}" if starting.newest else ""
+        return f"the embedded daemon starts; its log is {self._path}.log{newest}"
+
+    def _end_start(self) -> None:
+        if self._starting is not None:
+            self._starting.close()
+        self._starting, self._nap_s = None, FIRST_PAUSE_S
 
     def _use_the_wait(self) -> None:
         """What this takes counts as no waiting; all that came before it does."""
@@ -111,15 +201,16 @@ class Handshake:
         for wait in waits:
             wait.resume(time.monotonic())
 
-    def _rejected(self, message: m.Rejected) -> LoaderdError:
-        return from_name(message.error, message.text)
-
     def _nobody(self) -> None:
         last = f" (the last one: {self._lost})" if self._lost else ""
         self._alone.turn(time.monotonic())
         limit_s = 0.0 if self._alone.over(self._limits.reconnect_s) else max(self._limits.timeout_s, self._limits.reconnect_s)
         how = "" if self._source.config else "; start one: loaderd serve CONFIG"
         self._look(limit_s, f"no daemon is at {self._path}{last}{how}", DaemonGone)
+
+    def _nap(self) -> None:
+        self._closing.sleep(self._nap_s)
+        self._nap_s = min(self._nap_s * 2, LAST_PAUSE_S)
 
     def _look(self, limit_s: float, what: str, error: type[LoaderdError]) -> None:
         self._wait.turn(time.monotonic())

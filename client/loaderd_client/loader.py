@@ -8,30 +8,38 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from loaderd_client import ranks
 from loaderd_client.arguments import Arguments, check
 from loaderd_client.attachment import Attachment, Ended
 from loaderd_client.batch import DictBatch, TupleBatch
+from loaderd_client.closing import Closing
 from loaderd_client.door import Door
 from loaderd_client.faces import Batches, Dataset, Sampler
 from loaderd_client.failures import sample_error
 from loaderd_client.losses import Losses
 from loaderd_client.passes import Pass, Passes
+from loaderd_client.signals import Held
 from loaderd_client.state import State
 from loaderd_client.stats import Stats
 from loaderd_client.tally import Tally
-from loaderd_client.views import lend
 from loaderd_client.waiting import Limits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, StreamFailed
 from loaderd_wire.slices import MAX_EPOCH, Cursor, steps_left
 
 LOG = logging.getLogger("loaderd_client")
-Ready: TypeAlias = tuple[
-    DictBatch | TupleBatch | LoaderdError | None, Tally
-]  # what next() gives, raises or passes over, and the errors counted with it
+
+
+class Ready(NamedTuple):
+    """What next() gives, raises if it has `failed`, or passes over if it is None: the batch that follows `taken` others of the pass. tally: with its errors."""
+
+    running: Pass
+    taken: int
+    made: Any
+    failed: bool
+    tally: Tally
 
 
 class Loader:
@@ -87,12 +95,13 @@ class Loader:
         self._stats = Stats()
         self._lock = threading.RLock()  # one caller at a time; again in a signal's handler, so that it may close
         self._line: Attachment | None = None
-        self._door = Door(arguments)
+        self._closing = Closing()
+        self._door = Door(arguments, self._closing)
         self._ready: Ready | None = None  # made, and not handed out because a signal came between
         self._fatal = ""  # why the run is over: too many bad samples
-        self._closed = False
         self._warned = False
         self._ending: weakref.finalize[..., Any] | None = None
+        weakref.finalize(self, self._door.close).atexit = False
 
     # Iteration
 
@@ -118,7 +127,8 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the trainer is, in JSON's types: batches already yielded. Costs nothing; fit to be called in a signal's handler."""
-        self._known()
+        if not self._inside():  # a handler that comes before the daemon's first answer gets what is known until then
+            self._known()
         return self._state().to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -168,11 +178,14 @@ class Loader:
         return self._stats.picture()
 
     def close(self) -> None:
-        """Ends the session; tensors stay valid. Idempotent."""
-        with self._lock:
-            self._closed = True
-            self._ready = None
-            self._detach()
+        """Ends the session, and a `next()` that waits in another thread; tensors stay valid. Idempotent."""
+        self._closing.ring()
+        self._door.wake()
+        line = self._line
+        if line is not None and not line.connection.lost:
+            line.connection.control.shut()
+        if not self._inside():  # else this is a signal's handler in the middle of a call, which ends the session on its way out
+            self._give_up()
 
     def __enter__(self) -> Loader:
         return self
@@ -193,49 +206,75 @@ class Loader:
     def _next(self, number: int) -> Any:
         """The next batch for iterator `number`."""
         line = self._line
-        if self._closed or (line is not None and line.connection.lost):
+        if self._closing.done or (line is not None and line.connection.lost):
             self._usable()
+        self._not_inside()
+        before = self._tally
         handed: Ready | None = None
         try:
             with self._lock:
-                passes = self._passes
-                if number != passes.newest:
-                    raise StopIteration
-                if self._fatal:
-                    raise StreamFailed(self._fatal)
-                running = passes.running or self._begin()
-                made = None
+                running = self._running(number)
+                made, failed = None, False
                 while made is None:
-                    handed = None
+                    before, handed = self._tally, None
                     if running.taken >= running.steps:
                         self._tell_of_nothing(running)
-                        passes.finish()
+                        self._passes.finish()
                         raise StopIteration
                     if self._ready is None:
                         self._make(running)
-                    handed, self._ready = self._ready, None
-                    running.taken += 1
+                    handed = self._ready
                     assert handed is not None
-                    made, self._tally = handed
+                    running.taken, self._tally, self._ready = handed.taken + 1, handed.tally, None
+                    _, _, made, failed, _ = handed
                 running.given += 1
-            if isinstance(made, LoaderdError):
-                raise made
-            self._stats.batches += 1
-            return made
-        except (LoaderdError, StopIteration):
-            raise
+                if not failed:
+                    self._stats.batches += 1
         except BaseException:
-            self._interrupted(handed)
+            self._cut_short(handed, before)
+            raise
+        finally:
+            if self._closing.done:
+                self._give_up()
+        if failed:
+            raise made
+        return made
+
+    def _running(self, number: int) -> Pass:
+        """The pass that iterator `number` is in. Raises StopIteration once a newer one exists, and StreamFailed where the run is over."""
+        if number != self._passes.newest:
+            raise StopIteration
+        if self._fatal:
+            raise StreamFailed(self._fatal)
+        return self._passes.running or self._begin()
+
+    def _cut_short(self, handed: Ready | None, before: Tally) -> None:
+        """An error, or an exception of a signal's handler, at no matter what point of a call: whoever goes on after it misses nothing. The
+        session is kept, unless it was just being changed: then there will be a new one at the cursor.
+        """
+        try:
+            with self._lock:
+                if handed is not None:  # and has not arrived
+                    self._ready, handed.running.taken, self._tally = handed, handed.taken, before
+                if self._line is not None and not self._line.sound:
+                    self._detach()
+        except BaseException:  # of another handler
+            self._cut_short(handed, before)
             raise
 
-    def _interrupted(self, handed: Ready | None) -> None:
-        """Ctrl-C came, at no matter what point of a call: whoever goes on after it gets a new session at the cursor, and misses nothing."""
+    def _inside(self) -> bool:
+        """This thread is in the middle of a call: what asks is a signal's handler."""
+        return self._lock._is_owned()  # type: ignore[attr-defined] # pyright: ignore - what threading.Condition asks, too
+
+    def _not_inside(self) -> None:
+        if self._inside():
+            raise LoaderdError(f"{self!r} was used by a signal's handler while it waits for a batch or connects; do that after the handler")
+
+    def _give_up(self) -> None:
         with self._lock:
-            running = self._passes.running
-            if handed is not None and self._ready is None and running is not None:
-                self._ready = handed
-                running.taken -= 1
+            self._ready = None
             self._detach()
+            self._door.close()
 
     def _tell_of_nothing(self, running: Pass) -> None:
         """A pass is over. Who trains on nothing shall know why."""
@@ -253,10 +292,12 @@ class Loader:
         line = self._attached()
         if self._door.rank is not None:
             ranks.still(self._door.rank)
+        line.sound = False  # until it stands where the pass does
         running = self._passes.begin(line.shape)
         if running.steps:
-            line.session.seek(running.origin)
+            line.seek(running.origin)
             line.tell(waiting=True)
+        line.sound = True
         return running
 
     def _make(self, running: Pass) -> None:
@@ -268,32 +309,32 @@ class Loader:
             batch = self._wait(running)
             line = self._attached()
         made: DictBatch | TupleBatch | LoaderdError | None
-        slot, crowded = None, False
+        slot, crowded, size = None, False, 0
         tally = self._tally.plus(running.rows, batch.bad)
         text = ""
         if tally.bad:
             text = tally.verdict(line.welcome.max_errors, line.shape.world_size, epoch_ends=running.taken + 1 == running.steps)
+        failed = True
         if text:
             self._fatal = f"stream {self._arguments.stream!r}: {text}"
             made = StreamFailed(self._fatal)
         elif batch.failed:
             made = sample_error(batch, running.cursor, self._arguments.stream)
         elif batch.filled == 0 and line.welcome.empty != "deliver":
-            made = None
+            made, failed = None, False
             self._stats.passed += 1
         else:
-            crowded = line.session.free_slots() == 0
+            failed, crowded = False, line.session.free_slots() == 0
             try:
                 made, slot, size = line.read(batch, running.origin.step + running.taken, lend=not crowded)
             except ProtocolError:
                 self._detach()  # a new session gets that batch anew
                 raise
-            self._stats.bytes += size
-        if slot is None:
-            line.release(batch)
-        else:
-            lend(slot, (batch.segment, batch.slot, batch.generation), line.returned)
-        self._ready = made, tally
+        line.sound = False
+        line.give(slot)
+        self._ready = Ready(running, running.taken, made, failed, tally)
+        line.sound = True
+        self._stats.bytes += size
         if crowded:
             self._crowded(line)
         try:
@@ -304,7 +345,7 @@ class Loader:
 
     def _wait(self, running: Pass) -> m.Batch:
         """The next batch, whatever it takes: a daemon that went away is waited for, and the stream goes on where it was."""
-        began_s = time.monotonic()
+        began_s, waited_s = time.monotonic(), self._stats.waited_s
         cursor = running.cursor
         where = f"step {cursor.step} of epoch {cursor.epoch}"
         losses = Losses(began_s, self._limits, where)
@@ -315,17 +356,20 @@ class Loader:
                 try:
                     return line.wait_for_batch(limits, where)
                 except Ended as ended:
+                    self._usable()
                     losses.add(self._door.epitaph(str(ended)))
                     self._detach()
                 pause_s = losses.pause_s(time.monotonic())
                 LOG.warning("loaderd: the daemon is gone (%s); going on with its successor at %s", losses.last, where)
-                time.sleep(pause_s)
+                self._closing.sleep(pause_s)
         except LoaderdError as error:
             if not isinstance(error, StallError):  # after which the same session may go on
                 self._detach()
+            if self._closing.done:
+                raise
             raise self._door.explained(losses.told(error)) from None
         finally:
-            self._stats.waited_s += time.monotonic() - began_s
+            self._stats.waited_s = waited_s + time.monotonic() - began_s  # what `_attached` counts is part of it
 
     def _crowded(self, line: Attachment) -> None:
         self._stats.copied += 1
@@ -346,33 +390,42 @@ class Loader:
         if self._line is not None:
             return self._line
         self._usable()
+        began_s = time.monotonic()
         try:
-            line, warnings = self._door.open(self._passes.cursor, self._loaded, lost, limits or self._limits)
+            self._door.knock(lost, limits or self._limits)
+            with Held():
+                line, warnings = self._door.open(self._passes.cursor, self._loaded)
+                self._line, self._loaded = line, None
+                self._ending = weakref.finalize(self, line.close)  # for who never closes; at exit the kernel does it
+                self._ending.atexit = False
+                self._warn(warnings)
         except LoaderdError as error:
+            self._usable()
             raise self._door.explained(error) from None
-        if self._line is not None:  # a signal's handler has asked meanwhile, and has got one
-            self._door.shut(line)
-            return self._line
-        self._line, self._loaded = line, None
-        self._ending = weakref.finalize(self, line.close)  # for who never closes; at exit the kernel does it
-        self._ending.atexit = False
-        self._warn(warnings)
+        finally:
+            self._stats.waited_s += time.monotonic() - began_s
         return line
 
     def _detach(self) -> None:
         line, self._line = self._line, None
         if line is not None:
-            if self._ending is not None:
-                self._ending.detach()
-            self._door.shut(line)
+            with Held():
+                if self._ending is not None:
+                    self._ending.detach()
+                self._door.shut(line)
 
     def _known(self) -> m.Welcome:
         """What the first session was welcomed with; connects if there was none."""
-        if self._door.first is None:
-            self._usable()
+        if self._door.first is not None:
+            return self._door.first
+        self._usable()
+        self._not_inside()
+        try:
             with self._lock:
                 return self._door.first or self._attached().welcome
-        return self._door.first
+        finally:
+            if self._closing.done:
+                self._give_up()
 
     def _warn(self, warnings: list[str]) -> None:
         for text in warnings:
@@ -384,7 +437,7 @@ class Loader:
         return State(self._passes.cursor, order, content, self._tally.rows, self._tally.bad)
 
     def _usable(self) -> None:
-        if self._closed:
+        if self._closing.done:
             raise LoaderdError(f"{self!r} is closed; make a new one")
         if self._line is not None and self._line.connection.lost:
             raise LoaderdError(

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from loaderd_wire import paths
-from loaderd_wire.errors import ConfigError
+from loaderd_wire.errors import ConfigError, by_handler
 
 EXTRA = "pip install 'loaderd[daemon]'"
 
@@ -27,7 +27,9 @@ class Source:
         path = os.path.abspath(text)
         try:
             kind = os.stat(path).st_mode
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if by_handler(error):
+                raise
             kind = 0
         if path.endswith(".toml") or stat.S_ISREG(kind):
             if not stat.S_ISREG(kind):
@@ -63,13 +65,17 @@ def _read(config: str, table: str) -> dict[str, Any]:
     toml = _toml()
     try:
         with open(config, "rb") as file:
-            tree = toml.load(file)
+            text = file.read()
+    except OSError as error:
+        if by_handler(error):
+            raise
+        raise ConfigError(f"{config} cannot be read: {error.strerror}") from None
+    try:
+        tree = toml.loads(text.decode())
     except UnicodeDecodeError:
         raise ConfigError(f"{config} is not a config file; if it is a database, name it in one: [streams.NAME] lmdb = ...") from None
     except toml.TOMLDecodeError as error:
         raise ConfigError(f"{config} is not TOML: {error}") from None
-    except OSError as error:
-        raise ConfigError(f"{config} cannot be read: {error.strerror}") from None
     found: Any = tree.get(table)
     return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType] - what it holds is checked by whoever asks
 
@@ -88,6 +94,8 @@ def outdated(config: str, socket: str) -> str:
     try:
         if os.stat(config).st_mtime <= os.stat(socket).st_mtime:
             return ""
-    except OSError:
+    except OSError as error:
+        if by_handler(error):
+            raise
         return ""
     return f"{config} was written to after its daemon had started, which others use: it serves what the file said then (`loaderd drain {config}` ends it)"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Stats:
-    """batches: yielded. waited_s: seconds inside next() in which no batch was ready. copied: batches copied out because too many are held.
-    passed: batches that had lost all their rows, and were passed over.
+    """batches: yielded. waited_s: seconds in which a daemon, or a batch inside next(), was waited for. copied: batches copied out because too many
+    are held. passed: batches that had lost all their rows, and were passed over.
 
     bytes: of the arrays yielded.
     """

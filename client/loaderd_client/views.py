@@ -98,32 +98,38 @@ class Slots:
         return flat.reshape(tuple(shape))
 
 
-class _Lent(weakref.ref[Any]):
-    """A slot that is lent, and what is to be told when it is no longer. weakref.finalize does the same at five times the price."""
+class Lent(weakref.ref[Any]):
+    """A slot that is lent. weakref.finalize does the same at five times the price."""
 
-    __slots__ = ("lease", "over")
+    __slots__ = ("lease",)
     lease: Lease
-    over: deque[Lease]
 
 
-_lent: dict[int, _Lent] = {}  # a weak reference that nobody holds is not called
+_lent: dict[int, Lent] = {}  # a weak reference that nobody holds is not called
 forks.keep(lambda: [slot for lent in list(_lent.values()) if (slot := lent()) is not None], _lent.clear)
 
 
-def lend(slot: Slot, lease: Lease, over: deque[Lease]) -> None:
-    """When the last view of the slot is collected, `lease` is appended to `over`.
+def lend(slot: Slot, lease: Lease, over: deque[Lent]) -> None:
+    """When the last view of the slot is collected, what has this lease is appended to `over`, for `settled` to be told.
 
-    That may happen in any thread, in the middle of any call, or at exit: so it takes no lock, touches no socket, and after a fork
-    it does nothing, for the parent still has its views, and the child has copies.
+    That may happen in any thread, in the middle of any call, or at exit: so it is a function of C that takes no lock and touches no socket (what a
+    signal's handler raised in one of Python would be lost, and the slot too); and after a fork it does nothing, for the parent still has its
+    views, and the child has copies.
     """
-    lent = _Lent(slot, _end)
-    lent.lease, lent.over = lease, over
+    lent = Lent(slot, over.append)
+    lent.lease = lease
     _lent[id(lent)] = lent
 
 
-def _end(lent: _Lent) -> None:
-    if _lent.pop(id(lent), None) is not None:
-        lent.over.append(lent.lease)
+def settled(lent: Lent) -> Lease:
+    _lent.pop(id(lent), None)
+    return lent.lease
+
+
+def tidy() -> None:
+    """Forgets leases that have ended, of sessions that have ended before them."""
+    for key in [key for key, lent in list(_lent.items()) if lent() is None]:
+        _lent.pop(key, None)
 
 
 def _layout(segment: Segment, specs: Sequence[FieldSpec], rows: int) -> SlotLayout:

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 from loaderd_wire import messages as m
-from loaderd_wire.errors import BadSample, ProtocolError
+from loaderd_wire.errors import BadSample, ProtocolError, by_handler
 from loaderd_wire.records import quick
 from loaderd_wire.slots import Chunk, FieldSpec
 
@@ -140,6 +140,8 @@ class Codec:
                 max_ext_len=0,
             )
         except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+            if by_handler(error, "msgpack"):
+                raise
             raise ProtocolError(f"not a message: {type(error).__name__}: {error}") from None
         body = _array(body) or [None]
         code = body.pop(0)

@@ -83,6 +83,19 @@ CLASSES: dict[str, type[LoaderdError]] = {
 }
 
 
+def by_handler(error: BaseException, package: str = "") -> bool:
+    """Whether an error that was just caught was raised by a signal's handler that ran inside the `try`, and not by what was called there: C code,
+    or code of `package`. Whoever turns errors into others must let those of a handler pass.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or trace is error.__traceback__:
+        return False
+    name: str = trace.tb_frame.f_globals.get("__name__", "")
+    return not package or name.split(".")[0] != package
+
+
 def from_name(name: str, text: str) -> LoaderdError:
     """The error that a peer named; an unknown name becomes a ProtocolError that quotes it."""
     cls = CLASSES.get(name)

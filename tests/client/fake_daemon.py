@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,7 @@ class Rules:
     starting: tuple[str, ...] = ()  # said before the welcome
     starts_for_ever: bool = False
     makes: bool = True  # announces batches
+    pace_s: float = 0.0  # so long a batch takes
     answers: bool = True  # pings
     story: str = ""
     detail: str = ""
@@ -83,6 +85,7 @@ class Session:
     identity: bytes = b""
     planned: Any = None
     sent: list[m.Batch] = field(default_factory=list)
+    begun_s: float = 0.0  # when the batch that is being made was begun
 
 
 class Death(Exception):
@@ -196,7 +199,7 @@ class FakeDaemon:
                 *(s.control.fileno() for s in self.sessions.values()),
             ):
                 poller.register(thing, zmq.POLLIN)
-            ready = dict(poller.poll(5000))
+            ready = dict(poller.poll(10 if self.rules.pace_s else 5000))
             if self._wake_r in ready:
                 os.read(self._wake_r, 4096)
             self._throw()
@@ -358,6 +361,11 @@ class FakeDaemon:
             free = [i for i, g in enumerate(generations) if g <= (released[i] if released else 0)]
             if not free:
                 return
+            if self.rules.pace_s:
+                session.begun_s = session.begun_s or time.monotonic()
+                if time.monotonic() - session.begun_s < self.rules.pace_s:
+                    return
+                session.begun_s = 0.0
             generations[free[0]] += 1
             batch = self._fill(session, newest, free[0], generations[free[0]])
             session.sent.append(batch)

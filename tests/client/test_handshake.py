@@ -10,6 +10,7 @@ import pytest
 
 from deadlines import DEADLINE_S
 from loaderd_client import DaemonGone, Refused
+from loaderd_client.closing import Closing
 from loaderd_client.handshake import Handshake
 from loaderd_client.source import Source
 from loaderd_client.waiting import Limits
@@ -32,8 +33,10 @@ def listener() -> Iterator[socket.socket]:
         yield made
 
 
-def handshake(path: str, meanwhile: Callable[[], object], *, reconnect_s: float = 10) -> Handshake:
-    return Handshake(Source(path, ""), Limits(30, reconnect_s, 20), lambda: HELLO, "", meanwhile)
+def handshake(
+    path: str, meanwhile: Callable[[], object], *, reconnect_s: float = 10, closing: Closing | None = None, lost: str = ""
+) -> Handshake:
+    return Handshake(Source(path, ""), Limits(30, reconnect_s, 20), lambda: HELLO, lost, meanwhile, closing or Closing())
 
 
 def refuse(listener: socket.socket) -> None:
@@ -86,12 +89,12 @@ def test_the_time_that_it_takes_is_no_waiting(path: str, monkeypatch: pytest.Mon
         def monotonic() -> float:
             return now_s
 
-        @staticmethod
-        def sleep(pause_s: float) -> None:
+    class Naps(Closing):
+        def sleep(self, seconds: float) -> None:
             nonlocal now_s
-            now_s += pause_s
+            now_s += seconds
 
     monkeypatch.setattr("loaderd_client.handshake.time", Clock)
     with pytest.raises(DaemonGone, match="waited 1 s: no daemon is at"):
-        handshake(path, meanwhile, reconnect_s=1).run()
+        handshake(path, meanwhile, reconnect_s=1, closing=Naps()).run()
     assert spent == 5

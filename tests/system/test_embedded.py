@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -346,3 +347,29 @@ def test_another_shuffle_is_told_as_a_config_has_it(site: Site) -> None:
         loader.load_state_dict(state)
         with pytest.raises(ConfigError, match=r"shuffle was true, is \{block = 16\}"):
             next(iter(loader))
+
+
+def test_a_handler_that_raises_all_the_time_stops_neither_the_start_nor_the_batches(site: Site) -> None:
+    site.write(n=16, pause=0.1, workers=1)
+    old = signal.signal(signal.SIGALRM, _raise)
+    batches, got, interrupts = iter(site.loader(source=site.config, batch_size=3)), [], 0
+    signal.setitimer(signal.ITIMER_REAL, 0.13, 0.13)
+    try:
+        while len(got) < 16:
+            try:
+                for batch in batches:
+                    got += batch["y"].tolist()
+            except TimeoutError:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert sorted(got) == list(range(16))
+    assert interrupts > 6
+
+
+def _raise(_: int, frame: FrameType | None) -> None:
+    while frame is not None:  # outside of next() what Python loses between a return and an assignment is nobody's to save
+        if frame.f_code.co_name == "__next__":
+            raise TimeoutError
+        frame = frame.f_back

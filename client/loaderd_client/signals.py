@@ -1,0 +1,82 @@
+"""Signals wait while something runs that an exception from one of their handlers would break: torch's own import, a session half made."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+ACTION_BYTES = 512  # more than the struct sigaction of any C library
+
+_libc = ctypes.CDLL(None)
+
+
+class Held:
+    """While it is entered, no signal handler written in Python runs. Those whose signals came run right after it, and what they raise comes
+    out there. In another thread than the main one, where no such handler ever runs, it does nothing.
+
+    The kernel's own record of a handler is put back as it was: another library may have its function there.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._over = False
+        self._came: list[int] = []
+        self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._replaced: list[tuple[int, Any]] = []  # signal, the kernel's record
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        try:
+            for number in signal.valid_signals():
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    record = ctypes.create_string_buffer(ACTION_BYTES)
+                    _libc.sigaction(int(number), None, record)
+                    self._handlers[number] = handler
+                    self._replaced.append((number, record))
+                    signal.signal(number, self._note)
+        except BaseException:  # of a handler that has not been replaced yet
+            self._end()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._over or os.getpid() != self._pid:  # a child that another thread has forked meanwhile never gets to the end
+            self._handlers[number](number, frame)
+        else:
+            self._came.append(number)
+
+    def _end(self) -> None:
+        self._over = True  # from here on a handler may raise at any point
+        try:
+            self._put_back()
+        finally:
+            self._tell()
+
+    def _put_back(self) -> None:
+        try:
+            while self._replaced:
+                number, record = self._replaced[-1]
+                if signal.getsignal(number) == self._note:  # else somebody has set another one meanwhile
+                    signal.signal(number, self._handlers[number])
+                    _libc.sigaction(int(number), record, None)
+                self._replaced.pop()
+        finally:
+            if self._replaced:
+                self._put_back()
+
+    def _tell(self) -> None:
+        try:
+            while self._came:
+                signal.raise_signal(self._came.pop(0))
+        finally:
+            if self._came:
+                self._tell()
