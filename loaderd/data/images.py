@@ -206,24 +206,25 @@ def _spread(data: bytes | memoryview) -> int:
     return {2: 85, 4: 17}.get(head[24], 1) if len(head) == 26 and head.startswith(PNG) and head[25] == 0 else 1
 
 
-def holds_labels(image: Any) -> bool:
-    """True for a Pillow image whose numbers, labels maybe, are lost when it becomes "rgb" or "gray"."""
-    return image.mode in LABELS or _sixteen_bits(image)
+def holds_labels(image: Any, *, gray: bool = False) -> bool:
+    """True for a Pillow image whose numbers, labels maybe, are lost when it becomes "rgb" or "gray". gray: those of a gray one may be lost
+    as well, since it is to be resized with a picture."""
+    return image.mode in LABELS or _sixteen_bits(image) or (gray and image.mode == "L")
 
 
 def _sixteen_bits(image: Any) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def label_mode(data: bytes | memoryview) -> str:
-    """Pillow's mode of a stored image that `holds_labels`; "" for any other, and for what can't be read."""
+def label_mode(data: bytes | memoryview, *, gray: bool = False) -> str:
+    """Pillow's mode of a stored image that `holds_labels`; "" for any other, and for what can't be read. gray: as there."""
     if codec_of(data) == "jpeg":
         return ""
     try:
         with _QUIET, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data), formats=_formats()) as image:
-                return image.mode if holds_labels(image) else ""
+                return image.mode if holds_labels(image, gray=gray) else ""
     except Exception:  # noqa: BLE001 - whoever decodes it says what is wrong with it
         return ""
 

@@ -149,7 +149,7 @@ Origin = Raster | Coded
 
 def look(data: bytes | memoryview, mode: str) -> Origin:
     """Where the pixels of a stored image come from. What cannot be read in part is decoded here and now. Raises ImageError."""
-    if codec_of(data) == "jpeg":
+    if mode != "index" and codec_of(data) == "jpeg":
         size = swift.look(data)
         if size is not None:
             allowed(*size)

@@ -31,6 +31,10 @@ class Modes:
     def of(self, name: str) -> str:
         return self.fields.get(name, self.stream)
 
+    def beside(self, name: str) -> bool:
+        """Whether the field shares the geometry of others, as the mask of an image does, and a gray one would become "rgb"."""
+        return name in self.paired and self.of(name) == "rgb"
+
     def said(self, name: str) -> bool:
         """Whether the config names a mode for this very field."""
         return name in self.fields
@@ -71,7 +75,8 @@ class StreamPlan:
         """The mode of each field: that of its first decode op which has one, else the stream's."""
         stream, fields, paired = self.mode, dict[str, str](), set[str]()
         for step in reversed(self.transforms):
-            paired.update(step.args.get("fields") or ())
+            fields_alike = step.args.get("fields") or ()
+            paired.update(fields_alike if len(fields_alike) > 1 else ())
             if step.op == "decode" and step.args.get("mode"):
                 if step.args.get("field"):
                     fields[step.args["field"]] = step.args["mode"]

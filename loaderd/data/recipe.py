@@ -144,13 +144,15 @@ class Recipe:
     def label_notes(self, indices: Sequence[int]) -> tuple[str, ...]:
         """A line for each field of these samples whose stored images hold numbers that become colours, without the config saying so."""
         found: dict[str, str] = {}
+        modes = self._modes
         if not self._plan.decode or self._source.dataset is not None:
             return ()
         for index in indices:
             try:
                 sample = self._source.read(index)
                 for name in sample.encoded - found.keys():
-                    if self._modes.of(name) != "index" and not self._modes.said(name) and (mode := label_mode(sample[name])):
+                    unsaid = modes.of(name) != "index" and not modes.said(name)
+                    if unsaid and (mode := label_mode(sample[name], gray=modes.beside(name))):
                         found[name] = mode
             except ANYTHING:
                 continue

@@ -92,7 +92,8 @@ def _pixels(image: Any, name: str, mode: str | Modes) -> np.ndarray:
     from loaderd.data.images import from_pillow, holds_labels
 
     said = mode if isinstance(mode, str) else mode.of(name)
-    if said != "index" and holds_labels(image) and (isinstance(mode, str) or not mode.said(name)):
+    beside = not isinstance(mode, str) and mode.beside(name)
+    if said != "index" and holds_labels(image, gray=beside) and (isinstance(mode, str) or not mode.said(name)):
         raise BadValue(
             f"field {name!r} is a Pillow image of mode {image.mode!r}, whose numbers may be labels. To keep them: a transform "
             f'{{op = "decode", field = "{name}", mode = "index"}}, or return numpy.asarray(image); for colours: return image.convert("RGB")'

@@ -245,3 +245,35 @@ def test_an_array_said_to_be_an_index_image_is_resized_by_nearest(tmp_path: Path
 def test_an_image_file_opened_late_by_a_dataset_is_an_index_image() -> None:
     opened = Image.open(io.BytesIO(coded(palette(), "PNG")))
     np.testing.assert_array_equal(made((opened, 1), op("decode", field="0", mode="index"))["0"][:, :, 0], LABELS)
+
+
+def test_a_gray_jpeg_of_labels_is_an_index_image_in_a_recipe(tmp_path: Path) -> None:
+    flat = np.full((40, 48), 77, np.uint8)
+    flat[:, 24:] = 200  # on the border of blocks: the codec leaves them as they are
+    sample = Sample({"image": coded(picture(40, 48), "JPEG"), "mask": coded(flat, "JPEG", quality=100)}, encoded=("image", "mask"))
+    found = stored(tmp_path, sample, INDEX, op("resize", size=[21, 31], fields=PAIR))
+    assert found["mask"].shape == (21, 31, 1)
+    assert set(np.unique(found["mask"])) == {77, 200}
+
+
+def test_a_gray_pillow_mask_beside_its_picture_is_not_taken_for_one_unsaid() -> None:
+    value = {"image": Image.fromarray(picture(40, 50)), "mask": Image.fromarray(regions(40, 50))}
+    with pytest.raises(SampleFault, match="'mask' is a Pillow image of mode 'L'"):
+        made(value, op("resize", size=20, fields=PAIR))
+    assert set(np.unique(made(value, INDEX, op("resize", size=[21, 31], fields=PAIR))["mask"])) <= set(np.unique(regions(40, 50)))
+    said = made(value, op("decode", field="mask", mode="rgb"), op("resize", size=20, fields=PAIR))
+    assert said["mask"].shape == (20, 25, 3)
+    assert made({"mask": value["mask"]})["mask"].shape == (40, 50, 3)  # by itself it may be any gray picture
+
+
+def test_gray_stored_masks_beside_their_pictures_are_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    write_own(path, [Sample({"image": coded(picture(), "JPEG"), "mask": coded(regions(40, 50), "PNG")}, encoded=("image", "mask"))])
+    for transforms, told in (
+        ((op("hflip", fields=PAIR),), True),
+        ((INDEX, op("hflip", fields=PAIR)), False),
+        ((op("hflip", field="image"),), False),
+    ):
+        with Source(StreamPlan("t", lmdb=str(path), transforms=transforms)) as source:
+            notes = Recipe(source.plan, source).label_notes([0])
+        assert [('field = "mask", mode = "index"' in note) for note in notes] == [True] * told
