@@ -57,12 +57,19 @@ def _jpegtran() -> str:
     return "" if shutil.which("jpegtran") else "no jpegtran program (Debian: apt-get install libjpeg-turbo-progs)"
 
 
+def _memory_cgroup() -> str:
+    from system import cgroup
+
+    return cgroup.lack()
+
+
 FACILITIES: dict[str, Callable[[], str]] = {
     "userns": _userns,
     "second_uid": _second_uid,
     "pidfd": _pidfd,
     "extensions": _extensions,
     "jpegtran": _jpegtran,
+    "memory_cgroup": _memory_cgroup,
 }
 LACKS: dict[str, str] = {}
 RUN_FOLDER = pytest.StashKey[str]()

@@ -17,6 +17,7 @@ from cosmic_ray.plugins import get_operator
 from parso.python.tree import Keyword
 
 FOLDERS = ("loaderd", "client")
+COUNTED = 8  # larger numbers, and fractions, are limits and other tuning values
 BINARY = (
     "Add_Sub",
     "Sub_Add",
@@ -136,6 +137,8 @@ def _silent(code: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         notes = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         if node in module.body and isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.BinOp):
             notes.append(node.value)
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float) and (isinstance(node.value, float) or node.value > COUNTED):
+            notes.append(node)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             notes.append(node)
         parts += [

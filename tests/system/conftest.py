@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,16 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The first epoch of the default site, 100 samples, when nothing goes wrong."""
+    site = Site(tmp_path_factory.mktemp("calm"))
+    try:
+        return take(site.write().serve().loader())
+    finally:
+        site.close()
 
 
 @pytest.fixture(scope="session")

@@ -228,6 +228,16 @@ def digest(batches: Iterable[dict[str, Any]]) -> str:
     return total.hexdigest()
 
 
+def rows(batches: Iterable[dict[str, Any]]) -> dict[int, str]:
+    """Sample index -> its row in full: all fields of it, in bytes."""
+    found: dict[int, str] = {}
+    for batch in batches:
+        fields = [name for name in batch if name not in ("epoch", "step", "indices", "keys")]
+        for place, index in enumerate(batch["indices"]):
+            found[index] = repr([(name, value.tobytes() if hasattr(value := batch[name][place], "tobytes") else value) for name in fields])
+    return found
+
+
 def indices(batches: Iterable[dict[str, Any]]) -> list[int]:
     return [i for b in batches for i in b["indices"]]
 
