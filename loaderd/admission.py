@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers.orders import StreamFacts
 from loaderd_wire.errors import ConfigError, Refused, StreamChanged
-from loaderd_wire.facts import differences
+from loaderd_wire.facts import CODE, differences, without_code
 from loaderd_wire.messages import PROTOCOL, Hello, Segment
 from loaderd_wire.slices import Shape, steps_left
 from loaderd_wire.slots import MAX_ROWS, FieldSpec, slot_layout
@@ -19,6 +19,7 @@ from loaderd_wire.words import few
 SPARE_SLOTS = 2  # one in the trainer's hands, one for the batch that next() hands over while the last is still held
 MAX_PREFETCH = 1024
 MADE_BY_CLIENT = ("__index__", "__key__")  # fields that take no room in a slot
+MOST_CODE = 64  # files of code that have a fact each
 LONG_FACT = 4000  # characters; a longer fact is known by its hash
 
 
@@ -94,6 +95,7 @@ def order_facts(stream: Stream, seed: int) -> dict[str, str]:
         "shuffle": str(plan.shuffle),
         "seed": str(seed),
         "data": stream.facts.identity,
+        **({"values": stream.facts.values} if stream.facts.values else {}),
     }
 
 
@@ -110,7 +112,17 @@ def content_facts(stream: Stream, fields: tuple[str, ...] | None) -> dict[str, s
         "on_error": plan.on_error,
         "empty": plan.empty,
         "nonfinite": plan.nonfinite,
+        **_code_facts(stream.facts),
     }
+
+
+def _code_facts(facts: StreamFacts) -> dict[str, str]:
+    """A fact for each of the users' modules, and one for all those beyond MOST_CODE."""
+    found = {CODE + module.path: module.digest for module in facts.code[:MOST_CODE]}
+    rest = facts.code[MOST_CODE:]
+    if rest:
+        found[f"{CODE}{len(rest)} more files"] = hashlib.sha256(" ".join(module.digest for module in rest).encode()).hexdigest()[:16]
+    return found
 
 
 def _fact(value: object) -> str:
@@ -154,6 +166,7 @@ def _fields(hello: Hello, stream: Stream) -> tuple[FieldSpec, ...]:
 def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, str]) -> None:
     """A client that comes back must find what it began with."""
     for was, now in ((hello.order, order), (hello.content, content)):
-        changed = differences(was, {name: now[name] for name in was if name in now}) if was else ""
+        known = without_code(was)  # of other code the client is told, and goes on
+        changed = differences(known, {name: now[name] for name in known if name in now}) if known else ""
         if changed:
             raise StreamChanged(f"stream {hello.stream!r} has changed: {changed}")

@@ -131,7 +131,7 @@ class Daemon:
             most=most,
             step=self.step,
             emptied=self._no_sessions,
-            outdated=(lambda: self._drain("its config has changed")) if s.embedded else None,
+            outdated=self._drain if s.embedded else None,
             log=self._log,
             rooms=lambda: budget.rooms(self._root),
         )

@@ -22,6 +22,7 @@ from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
 from loaderd_wire.slots import FieldSpec
 
 MAX_NAMED = 32  # different refusals that the log tells within a minute
+SHOWN = 5  # files in one line
 MAX_REFUSAL = 4000  # characters: it may quote what the client said
 STARTING_S = 1.0  # between two Starting messages
 LONG_RESERVATION = 256 << 20  # bytes; a client that waits for more is told what for
@@ -36,15 +37,18 @@ class Mapper(Protocol):
 
     def drop_segment(self, segment: int, done: Callable[[], object]) -> None: ...
 
+    def edited(self) -> list[str]: ...
+
 
 @dataclass(slots=True)
 class Guest:
-    """A session, from the moment its memory is being reserved. attached: the scheduler knows of it."""
+    """A session, from the moment its memory is being reserved. warnings: for its user. attached: the scheduler knows of it."""
 
     session: int
     peer: Peer
     hello: Hello
     admitted: Admitted
+    warnings: tuple[str, ...]
     attached: bool = False
     growing: int = 0
 
@@ -53,8 +57,8 @@ class Reception:
     """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
 
     memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
-    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated: called when somebody comes, and
-    nobody else is here, after the config file was written to: whoever comes gets another daemon then.
+    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated(why): called when somebody comes, and
+    nobody else is here, after the config file, or code that was imported, was written to: whoever comes gets another daemon then.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class Reception:
         most: int,
         step: Callable[[Event], object],
         emptied: Callable[[], object],
-        outdated: Callable[[], object] | None,
+        outdated: Callable[[str], object] | None,
         log: Log,
         rooms: Callable[[], list[budget.Room]] = budget.rooms,
     ) -> None:
@@ -125,10 +129,13 @@ class Reception:
             if self._parked_timer is None:
                 self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
             return
-        if self._outdated and hello.config and not self.guests and _bytes_of(self._config_path) != self._config:
-            self._outdated()
-            self.control.drop(peer)  # it starts over
-            return
+        edited = self.pool.edited()
+        if self._outdated and hello.config and not self.guests:
+            why = "its config has changed" if _bytes_of(self._config_path) != self._config else _edited(edited) if edited else ""
+            if why:
+                self._outdated(why)
+                self.control.drop(peer)  # it starts over
+                return
         try:
             admitted = self._admit(hello)
         except LoaderdError as error:
@@ -139,7 +146,8 @@ class Reception:
             self.control.reject(peer, type(error).__name__, text)
             return
         self._sessions += 1
-        guest = Guest(self._sessions, peer, hello, admitted)
+        warnings = (self._old_code(edited),) if edited and self._streams[hello.stream].facts.code else ()
+        guest = Guest(self._sessions, peer, hello, admitted, warnings)
         peer.session = guest.session
         self.guests[guest.session] = guest
         if admitted.bytes > LONG_RESERVATION:
@@ -220,6 +228,10 @@ class Reception:
 
     # -- inside
 
+    def _old_code(self, edited: list[str]) -> str:
+        who = "others use this daemon, which" if self._outdated and self.guests else "this daemon"
+        return f"{_edited(edited)}: {who} goes on with the old code (`loaderd drain {self._config_path or 'SOCKET'}` ends it)"
+
     def _admit(self, hello: Hello) -> Admitted:
         """Raises LoaderdError."""
         assert self._streams is not None
@@ -285,6 +297,7 @@ class Reception:
             on_error=stream.plan.on_error,
             max_errors=stream.plan.max_errors,
             empty=stream.plan.empty,
+            warnings=guest.warnings,
         )
         shape = admitted.shape
         self._log(
@@ -314,6 +327,11 @@ class Reception:
         if self._parked_timer is not None:
             self._parked_timer.cancel()
             self._parked_timer = None
+
+
+def _edited(files: list[str]) -> str:
+    shown = ", ".join(files[:SHOWN]) + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
+    return f"{shown} was edited after its import" if len(files) == 1 else f"{shown} were edited after their import"
 
 
 def _bytes_of(path: str) -> bytes:

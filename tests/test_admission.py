@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from loaderd.admission import Stream, admit, content_facts, order_facts
+from loaderd.admission import MOST_CODE, Stream, admit, content_facts, order_facts
 from loaderd.data.plan import Step, StreamPlan
+from loaderd.drivers.modules import Module
 from loaderd.drivers.orders import StreamFacts
-from loaderd_wire.errors import ConfigError
+from loaderd_wire.errors import ConfigError, StreamChanged
 from loaderd_wire.messages import PROTOCOL, Hello
 from loaderd_wire.slots import FieldSpec
 
@@ -76,6 +77,8 @@ def test_a_setting_that_makes_other_batches_is_a_fact(name: str) -> None:
         ("jpeg_extension", "crop 1", {"jpeg_extension"}),
         ("layout", "loaderd", {"layout"}),
         ("state", "touched", set()),
+        ("values", "some", {"values"}),
+        ("code", (Module("mine.py", 1, 2, "abc"),), {"code:mine.py"}),
         ("total", 101, set()),
     ],
 )
@@ -101,3 +104,30 @@ def test_skip_on_several_ranks_is_refused_with_both_ways_out() -> None:
 def test_what_keeps_the_ranks_in_step_is_admitted(plan: dict[str, Any], world_size: int) -> None:
     admitted = admit(replace(HELLO, world_size=world_size), {"train": Stream(replace(PLAN, **plan), FACTS)}, "", 1)
     assert admitted.shape.world_size == world_size
+
+
+def coded(*digests: str) -> Stream:
+    return Stream(PLAN, replace(FACTS, code=tuple(Module(f"m{n:03}.py", 1, n, digest) for n, digest in enumerate(digests))))
+
+
+def test_neither_size_nor_time_of_code_is_a_fact() -> None:
+    one, other = (Stream(PLAN, replace(FACTS, code=(Module("mine.py", size, time, "abc"),))) for size, time in ((1, 2), (3, 4)))
+    assert facts(one) == facts(other)
+
+
+def test_files_of_code_beyond_those_with_a_fact_each_share_one() -> None:
+    many = ["a"] * (MOST_CODE + 3)
+    known = facts(coded(*many))
+    assert len([name for name in known if name.startswith("code:")]) == MOST_CODE + 1
+    assert differing(known, facts(coded(*many[:-1], "b"))) == {"code:3 more files"}
+
+
+def hello(stream: Stream) -> Hello:
+    return replace(HELLO, order=order_facts(stream, PLAN.seed), content=content_facts(stream, None))
+
+
+def test_who_comes_back_to_other_code_is_admitted_and_to_other_values_refused() -> None:
+    began = hello(coded("a"))
+    assert admit(began, {"train": coded("b")}, "", 1).content["code:m000.py"] == "b"
+    with pytest.raises(StreamChanged, match="values was"):
+        admit(hello(Stream(PLAN, replace(FACTS, values="a"))), {"train": Stream(PLAN, replace(FACTS, values="b"))}, "", 1)

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import weakref
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from loaderd_client.state import State
 from loaderd_client.waiting import Limits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, LoaderdError, StreamChanged, by_handler
-from loaderd_wire.facts import differences
+from loaderd_wire.facts import differences, edited_code, without_code
 from loaderd_wire.slices import Cursor, Shape
 
 TENSORS = "loaderd_client.tensors"
@@ -60,6 +61,7 @@ class Door:
         self._closing = closing
         self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal's handler has cut short
         self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
+        self._told: set[str] = set()  # what daemons have warned of
         self.first: m.Welcome | None = None
         self.rank: ranks.Rank | None = None
 
@@ -92,17 +94,24 @@ class Door:
         warnings: list[str] = []
         try:
             welcome = line.welcome
+            warnings += [text for text in welcome.warnings if text not in self._told]
+            self._told.update(welcome.warnings)
             if self.first is not None:
                 self._compare(self.first, welcome)
+                edited = edited_code(self.first.content, welcome.content)
+                if edited:
+                    warnings.append(f"code has changed since this training began: {edited}; going on with the new code")
             if loaded is not None:
-                warnings = loaded.fits(welcome.order, welcome.content, welcome.samples)
+                warnings += loaded.fits(welcome.order, welcome.content, welcome.samples)
             if self.first is None and admitted.path and self._arguments.source.config:
                 stale = outdated(self._arguments.source.config, admitted.path)
                 warnings += [stale] if stale else []
         except BaseException:
             line.close()
             raise
-        self.first, self.rank = self.first or line.welcome, self._asked
+        # A code that has changed is told once, and belongs to states saved from now on.
+        self.first = replace(self.first, content=line.welcome.content) if self.first is not None else line.welcome
+        self.rank = self._asked
         return line, warnings
 
     def wake(self) -> None:
@@ -168,6 +177,6 @@ class Door:
 
     def _compare(self, first: m.Welcome, welcome: m.Welcome) -> None:
         old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))
-        differing = differences(first.order | first.content | old, welcome.order | welcome.content | new)
+        differing = differences(first.order | without_code(first.content) | old, welcome.order | without_code(welcome.content) | new)
         if differing:
             raise StreamChanged(f"stream {self._arguments.stream!r} is not what it was: {differing}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loaderd_wire.errors import ConfigError
-from loaderd_wire.facts import differences
+from loaderd_wire.facts import differences, edited_code, without_code
 from loaderd_wire.slices import MAX_EPOCH, Cursor
 
 VERSION = 1
@@ -65,15 +65,21 @@ class State:
 
     def fits(self, order: Mapping[str, str], content: Mapping[str, str], samples: int) -> list[str]:
         """Warnings about what differs from the stream's own facts. Raises ConfigError if the order does."""
-        differing = differences(self.order or {}, order) if self.order is not None else ""
+        known = self.order or {}
+        # Of a fact that the state does not know, since an older version has saved it, there is nothing to compare.
+        differing = differences(known, {name: value for name, value in order.items() if name in known})
         if differing:
             raise ConfigError(f"this state belongs to another order of samples: {differing}; load it into the stream that it came from")
         if self.cursor.position > samples:
             raise ConfigError(f"state: position={self.cursor.position} is beyond the epoch's {samples} samples")
         warnings: list[str] = []
-        changed = differences(self.content or {}, content) if self.content is not None else ""
+        known = self.content or content
+        changed = differences(without_code(known), without_code(content))
         if changed:
             warnings.append(f"the stream has changed since this state was saved: {changed}; going on at its place in the order")
+        edited = edited_code(known, content)
+        if edited:
+            warnings.append(f"code has changed since this state was saved: {edited}; going on at its place in the order with the new code")
         if self.numpy != NUMPY:
             warnings.append(f"this state was saved with numpy {self.numpy}, this is {NUMPY}: random numbers of user code may differ")
         return warnings

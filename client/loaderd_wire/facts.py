@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+CODE = "code:"  # how facts about files of the user's code begin; the file's path, below the config's folder, follows
 MOST = 200  # characters of a value
 NAMES = {"decode": "mode"}  # how a config calls what a fingerprint has under another name
 
@@ -52,3 +53,13 @@ def _called(name: str, args: Mapping[str, Any]) -> str:
 
 
 READERS: Mapping[str, Callable[[str], str]] = {"shuffle": _shuffle, "decode": _mode, "layout": _layout, "transforms": _transforms}
+
+
+def without_code(facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts that are not about files of code."""
+    return {name: value for name, value in facts.items() if not name.startswith(CODE)}
+
+
+def edited_code(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """The files of code that both fingerprints know and that differ: "mine.py, sub/augment.py"; "" if none does."""
+    return ", ".join(name.removeprefix(CODE) for name in old if name.startswith(CODE) and new.get(name, old[name]) != old[name])

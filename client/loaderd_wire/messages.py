@@ -69,7 +69,8 @@ class Welcome:
 
     token: what its ZeroMQ socket must show to be let in. samples: length of an epoch (the split's). form: "dict" or "tuple".
     collated: the batch's arrays are described in the tail, `specs` only tells their names. keys: "index" or "stored".
-    order, content: fingerprints as named facts. max_errors: 0 none, >= 1 a count, in (0, 1) a fraction of rows taken.
+    order, content: fingerprints as named facts; where those about code (`facts.py`) differ the client is warned and goes on. warnings: lines for its
+    user. max_errors: 0 none, >= 1 a count, in (0, 1) a fraction of rows taken.
     empty: what becomes of a batch that has lost all its rows: "skip", or "deliver" it without rows.
     """
 
@@ -91,6 +92,7 @@ class Welcome:
     on_error: str
     max_errors: float
     empty: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from loaderd_wire.slots import FieldSpec
 class Source:
     """The samples of one stream. Open it after the fork, in the process that reads; `close()` it, or use it as a context manager.
 
-    total: number of samples. identity: names the content, never path or time. layout: "loaderd", or the user's class. keys: "index" if a
+    total: number of samples. identity: names the content, never path or time. layout: "loaderd", or the user's class. values: a hash over some of the stored
+    values, "" where identity has all of them or there are none. keys: "index" if a
     sample's name is its index, "stored" if it has one of its own. classes: names of the labels, () if unknown. warnings: lines to show.
     many: `read_many` is there. user_code: somebody else's code reads or parses. form: "dict" or "tuple"; "" for a dataset until a first
     sample was read. Raises SourceError, naming path and reason.
@@ -55,6 +56,8 @@ class Source:
         self.keys = "stored" if self._reader.stored_names else "index"
         self.classes = self._reader.classes
         self.user_code = self._reader.user_code
+        # What `pack` stored as identity is a hash over all values. Of others' databases a part is looked at.
+        self.values = self._watch.drawn if self._watch is not None and isinstance(self._reader, UserLayout) else ""
         self.many = isinstance(self._reader, DatasetSource) and self._reader.many
 
     @property

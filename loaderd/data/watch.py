@@ -34,6 +34,11 @@ class Watch:
         self._settled = time.time_ns() - facts.ctime_ns > SETTLED_NS
 
     @property
+    def drawn(self) -> str:
+        """A hash over the values that stand for all of them, as they were when it was opened."""
+        return self._drawn
+
+    @property
     def state(self) -> str:
         """What must stay as it is, as text for `expect` in another process."""
         return json.dumps({"facts": asdict(self._known), "drawn": self._drawn})

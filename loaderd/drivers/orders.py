@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loaderd.core.jobs import BadRow, Condemned, Done, Job, Replaced
+from loaderd.drivers.modules import Module
 from loaderd_wire.codec import Codec
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Segment
@@ -147,6 +148,13 @@ class Unmapped:
 
 
 @dataclass(frozen=True, slots=True)
+class NewModules:
+    """What the worker has imported of the users' modules since it last told."""
+
+    modules: tuple[Module, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """A line to be logged as a warning; of those that several workers say once."""
 
@@ -167,6 +175,7 @@ class StreamFacts:
     total: samples of the dataset (not of the split). identity: of the stored data. state: of its file, as in Source, "" without one. keys: "index" or "stored". specs, form ("dict",
     "tuple"): of the first good sample, for a collated stream the fields of a batch. tail_row_bytes, body_bytes: as in `slot_layout`,
     measured on some samples, with slack; a batch may still outgrow them. jpeg_extension: as in Recipe, of the samples that were tried.
+    values: as in Source. code: of the users' that was imported, () for a stream that needs none.
     """
 
     stream: str
@@ -185,6 +194,8 @@ class StreamFacts:
     body_bytes: int
     jpeg_extension: str
     warnings: tuple[str, ...]
+    values: str = ""
+    code: tuple[Module, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +232,7 @@ ORDERS = Codec(
         37: Fault,
         38: Doing,
         39: Noted,
+        40: NewModules,
     },
-    (Segment, FieldSpec, Condemned, BadSample, BadRow, Replaced),
+    (Segment, FieldSpec, Condemned, BadSample, BadRow, Replaced, Module),
 )

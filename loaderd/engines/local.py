@@ -10,7 +10,8 @@ from loaderd.core.jobs import Done, Job, Kind
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers import processes
 from loaderd.drivers.loop import Loop, Timer
-from loaderd.drivers.orders import Map, Noted, OpenFault, Setup, StreamFacts, Unmapped, Use
+from loaderd.drivers.modules import Modules
+from loaderd.drivers.orders import Map, NewModules, Noted, OpenFault, Setup, StreamFacts, Unmapped, Use
 from loaderd.drivers.scoreboard import Scoreboard
 from loaderd.engines.hand import LEFT, Boss, Death, Hand, State
 from loaderd.engines.launch import Launched
@@ -86,6 +87,7 @@ class LocalPool:
         self._anon_s: dict[int, float] = {}
         self._lost_s = loop.lost_s
         self._oom = OomWatch(oom_kills)
+        self._modules = Modules(folder)
         self._noted: set[str] = set()  # what workers have noted, each told once
         self._closed = False
 
@@ -146,6 +148,7 @@ class LocalPool:
         def found(answer: StreamFacts | OpenFault) -> None:
             if isinstance(answer, StreamFacts):
                 self._facts[stream] = answer
+                self._modules.add(answer.code)
             self._probers.remove(prober)
             done(answer)
 
@@ -175,6 +178,10 @@ class LocalPool:
             done()
             return
         self._segments.drop(segment, done)
+
+    def edited(self) -> list[str]:
+        """Files of the users' code, below the config's folder, that no longer say what was imported."""
+        return self._modules.edited()
 
     # -- looking
 
@@ -271,6 +278,9 @@ class LocalPool:
             self._emit(_worker_done(hand.worker, message))
         elif isinstance(message, Noted):
             self._note(message.text)
+        elif isinstance(message, NewModules):
+            for path in self._modules.add(message.modules):
+                self._note(f"{path} was edited while the daemon runs: workers that start from now on run the new code, others the old")
         elif not (isinstance(message, Unmapped) and self._segments.unmapped(message.segment, hand)):
             raise ProtocolError(f"{message!r:.100} while it does {first}")
 

@@ -11,7 +11,7 @@ from loaderd.data.faults import SourceError, user_traceback
 from loaderd.data.plan import StreamPlan
 from loaderd.data.userland import build
 from loaderd.drivers.channel import Channel, ChannelClosed
-from loaderd.drivers.orders import Doing, Fault, Leave, Map, Noted, Probe, Ready, Setup, Unmap, Unmapped, Use
+from loaderd.drivers.orders import Doing, Fault, Leave, Map, NewModules, Noted, Probe, Ready, Setup, Unmap, Unmapped, Use
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker import guards
 from loaderd.worker.filler import Filler
@@ -20,7 +20,7 @@ from loaderd.worker.mapping import MappedSegment
 from loaderd.worker.probe import probe
 from loaderd.worker.rows import clean
 from loaderd.worker.streams import Shelf
-from loaderd.worker.usercode import import_all, put_first
+from loaderd.worker.usercode import import_all, imported, put_first
 from loaderd_wire.errors import ProtocolError
 
 MAX_TEXT = 60_000
@@ -91,6 +91,8 @@ class Worker:
         self._plans = {plan.name: plan for plan in map(StreamPlan.from_json, setup.plans)}
         put_first(setup.folder)
         import_all(list(self._plans.values()), setup.init, lambda text: self._channel.send(Doing(text)))
+        self._imported = imported(setup.folder)
+        self._imported.look()
         guards.pin_native_threads()
         guards.tell_torch(setup.place, setup.num_workers, 0, None)
         if setup.init:
@@ -107,6 +109,9 @@ class Worker:
             self._line.idle()
             for text in self._shelf.notes():
                 self._channel.send(Noted(clean(text)))
+            new = self._imported.news()
+            if new:
+                self._channel.send(NewModules(new))
         elif isinstance(order, Map):
             self._mapped[order.segment.segment] = MappedSegment(order, fds[0])
             os.close(fds[0])
@@ -118,7 +123,7 @@ class Worker:
         elif isinstance(order, Use):
             self._shelf.use(order)
         elif isinstance(order, Probe):
-            self._channel.send(probe(order.stream, self._shelf, self._line, self._plans[order.stream]))
+            self._channel.send(probe(order.stream, self._shelf, self._line, self._plans[order.stream], self._imported))
         else:
             raise ProtocolError(f"a worker does not know what to do with {order!r:.100}")
 

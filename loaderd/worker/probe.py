@@ -9,6 +9,7 @@ import numpy as np
 from loaderd.core.jobs import Job, Kind, Stage
 from loaderd.data.faults import SampleFault, SourceError, user_traceback
 from loaderd.data.plan import StreamPlan
+from loaderd.drivers.modules import Imported
 from loaderd.drivers.orders import OpenFault, StreamFacts
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker.filler import body_bytes, collate, pack
@@ -22,11 +23,11 @@ GOOD = 4  # samples that are looked at
 MEASURED = 64  # samples whose names are measured; of TRIES of them the texts as well
 
 
-def probe(name: str, shelf: Shelf, line: Line, plan: StreamPlan) -> StreamFacts | OpenFault:
+def probe(name: str, shelf: Shelf, line: Line, plan: StreamPlan, imported: Imported) -> StreamFacts | OpenFault:
     """Open stream `name` and try it. Everything that the data or user code raises becomes an OpenFault."""
     line.stamp(0, 0, Stage.OPEN)
     try:
-        return _facts(shelf.get(name), line)
+        return _facts(shelf.get(name), line, imported)
     except SourceError as error:
         kind = "user code" if error.traceback else "data"
         return OpenFault(name, kind, clean(str(error)), clean(error.traceback))
@@ -52,7 +53,7 @@ def _place(plan: StreamPlan) -> str:
     return plan.lmdb or plan.dataset or plan.name
 
 
-def _facts(stream: Stream, line: Line) -> StreamFacts:
+def _facts(stream: Stream, line: Line, imported: Imported) -> StreamFacts:
     source, plan = stream.source, stream.plan
     specs, good = _good_samples(stream, line)
     tail, body = _tail_row_bytes(stream, specs, good), 0
@@ -66,6 +67,7 @@ def _facts(stream: Stream, line: Line) -> StreamFacts:
         tail += (
             max((sum(len(value) + 9 for value in values) // max(1, len(values)) for values in texts.values()), default=0) * 2 * len(texts)
         )
+    imported.look()
     return StreamFacts(
         stream=plan.name,
         total=source.total,
@@ -83,6 +85,8 @@ def _facts(stream: Stream, line: Line) -> StreamFacts:
         body_bytes=body,
         jpeg_extension=stream.recipe.jpeg_extension,
         warnings=tuple(clean(text) for text in (*source.warnings, *stream.recipe.label_notes(stream.first_indices(TRIES).tolist()))),
+        values=source.values,
+        code=imported.all() if stream.recipe.user_code else (),
     )
 
 

@@ -40,7 +40,7 @@ from loaderd.drivers.orders import (
 )
 from loaderd.drivers.processes import adopt_orphans, children, die_with_parent, set_name, threads
 from loaderd.worker import guards
-from loaderd.worker.usercode import import_all, put_first
+from loaderd.worker.usercode import import_all, imported, put_first
 from loaderd_wire.errors import ProtocolError
 
 # This module itself must not need any of these: where the user's environment asks for native threads, numpy already brings some.
@@ -111,6 +111,7 @@ def import_users(setup: Setup, tell: Callable[[str], object]) -> None:
     if setup.preload == "user":
         folder = os.getcwd()
         import_all([StreamPlan.from_json(plan) for plan in setup.plans], setup.init, tell)
+        imported(setup.folder).look()
         guards.pin_native_threads()
         os.chdir(folder)
 

@@ -7,12 +7,23 @@ from collections.abc import Callable, Iterator
 
 from loaderd.data.plan import StreamPlan
 from loaderd.data.userland import find
+from loaderd.drivers.modules import Imported
+
+_imported: Imported | None = None  # a fork goes on with that of its parent
 
 
 def put_first(folder: str) -> None:
     """Make `folder` the first place where imports look."""
     if folder and (not sys.path or sys.path[0] != folder):
         sys.path.insert(0, folder)
+
+
+def imported(folder: str) -> Imported:
+    """What this process has imported from below the config's folder."""
+    global _imported
+    if _imported is None or _imported.folder != folder:
+        _imported = Imported(folder)
+    return _imported
 
 
 def import_all(plans: list[StreamPlan], init: str, tell: Callable[[str], object]) -> None:

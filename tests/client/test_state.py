@@ -68,3 +68,22 @@ def test_another_numpy_is_one_warning() -> None:
 def test_a_position_beyond_the_epoch_is_refused() -> None:
     with pytest.raises(ConfigError, match="position=40"):
         STATE.fits({"seed": "0", "split": "all"}, {"transforms": "a"}, 39)
+
+
+def test_code_that_has_changed_is_one_warning_that_names_the_files() -> None:
+    order, content = {"seed": "0", "split": "all"}, {"transforms": "a", "code:mine.py": "1", "code:sub/aug.py": "2", "code:same.py": "3"}
+    state = State.from_dict(State(Cursor(0, 0, 0), order, content).to_dict())
+    (text,) = state.fits(order, content | {"code:mine.py": "4", "code:sub/aug.py": "5"}, 100)
+    assert "code has changed since this state was saved: mine.py, sub/aug.py;" in text
+
+
+def test_code_that_only_one_of_the_two_has_imported_yet_is_no_change() -> None:
+    order, content = {"seed": "0", "split": "all"}, {"transforms": "a", "code:late.py": "1"}
+    assert State(Cursor(0, 0, 0), order, content).fits(order, {"transforms": "a", "code:other.py": "2"}, 100) == []
+
+
+def test_a_fact_of_the_order_that_an_older_version_did_not_know_is_not_missed_in_its_states() -> None:
+    order, content = {"seed": "0", "split": "all"}, {"transforms": "a"}
+    assert State(Cursor(0, 0, 0), order, content).fits(order | {"values": "abc"}, content, 100) == []
+    with pytest.raises(ConfigError, match="values was abc, is abd"):
+        State(Cursor(0, 0, 0), order | {"values": "abc"}, content).fits(order | {"values": "abd"}, content, 100)

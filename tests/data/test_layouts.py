@@ -61,6 +61,29 @@ def test_the_identity_is_of_the_content_and_not_of_the_path(tmp_path: Path) -> N
     assert identities[0] != identities[2]  # other entries
 
 
+def test_equal_keys_and_sizes_with_other_bytes_are_other_values(tmp_path: Path) -> None:
+    found = []
+    for place, fill in (("a", b"1"), ("b", b"1"), ("c", b"2")):
+        items = {b"img-%d" % i: fill * 100 for i in range(200)} | {b"lab-%d" % i: b"%03d" % i for i in range(200)}
+        with Source(plan(write(tmp_path / place, items), ":Pairs", layout_args={"n": 200})) as source:
+            found.append((source.identity, source.values))
+    assert found[0] == found[1]
+    assert found[0][0] == found[2][0]
+    assert found[0][1] != found[2][1]
+
+
+def test_a_packed_database_has_all_of_its_values_in_its_identity(tmp_path: Path) -> None:
+    with Source(plan(write_own(tmp_path / "db", image_samples(2)))) as source:
+        assert source.values == ""
+
+
+def test_at_most_64_values_of_a_users_database_are_looked_at(tmp_path: Path) -> None:
+    with Source(plan(pairs(tmp_path / "db", 150), ":Pairs", layout_args={"n": 150})) as source:
+        drawn = source._reader.drawn  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        assert 48 <= len(drawn) <= 64
+        assert sum(key.startswith(b"img") for key in drawn) == sum(key.startswith(b"lab") for key in drawn)
+
+
 def test_a_users_layout_reads_several_keys_a_sample(tmp_path: Path) -> None:
     with Source(plan(pairs(tmp_path / "db"), ":Pairs")) as source:
         assert (source.total, source.layout, source.keys, source.classes) == (2, "data.material:Pairs", "stored", ("cat", "dog"))

@@ -42,6 +42,9 @@ class FakePool:
             call()
         self.late.clear()
 
+    def edited(self) -> list[str]:
+        return []
+
     def open(self, stream: str, done: Callable[[StreamFacts | OpenFault], None]) -> None:
         facts = StreamFacts(
             stream=stream,

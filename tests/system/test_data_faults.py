@@ -14,7 +14,7 @@ import pytest
 
 from deadlines import DEADLINE_S
 from loaderd.data import own
-from loaderd_client import LoaderdError, StreamChanged
+from loaderd_client import ConfigError, LoaderdError, StreamChanged
 from system.site import Site, digest, indices, plain, take, until
 
 CONFIG = """
@@ -238,6 +238,28 @@ def test_a_worker_that_starts_after_a_database_was_overwritten_does_not_take_the
     with pytest.raises(StreamChanged, match=r"train\.lmdb"):
         rows.extend(batch["x"].copy() for batch in batches)
     assert {int(value) for value in np.unique(np.concatenate(rows))} == {1}
+
+
+@pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
+@pytest.mark.parametrize("how", ["a reconnect", "a state"])
+def test_another_database_of_equal_keys_and_sizes_is_not_taken_for_the_one_that_was(site: Site, layout: str, how: str) -> None:
+    equal_sized(site, layout)
+    serve(site, f'layout = "{layout}"')
+    loader = site.loader(prefetch=1)
+    batches = iter(loader)
+    assert {int(value) for value in np.unique(next(batches)["x"])} == {1}
+    state = loader.state_dict()
+    site.kill()
+    (site.folder / "new.lmdb").rename(site.folder / "train.lmdb")
+    site.serve()
+    if how == "a reconnect":
+        with pytest.raises(StreamChanged, match=r"(data|values) was"):
+            take(batches)
+    else:
+        resumed = site.loader()
+        resumed.load_state_dict(state)
+        with pytest.raises(ConfigError, match=r"(data|values) was"):
+            next(iter(resumed))
 
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])

@@ -230,6 +230,98 @@ def test_a_config_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(
     assert len(daemons(site)) == 1
 
 
+def edit(site: Site, old: str = '"y": index', new: str = '"y": index + 1000') -> None:
+    """As a notebook's user does between two runs."""
+    module = site.folder / "mine.py"
+    text = module.read_text()
+    assert old in text
+    module.write_text(text.replace(old, new))
+
+
+def edited(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "mine.py" in record.getMessage()]
+
+
+def test_code_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.write()
+    loader = site.loader(source=site.config)
+    assert max(next(iter(loader))["y"]) < 1000
+    before = daemons(site)
+    loader.close()
+    edit(site)
+    assert min(next(iter(site.loader(source=site.config)))["y"]) >= 1000
+    assert daemons(site) != before
+    assert edited(caplog) == []  # the new code is what was asked for
+
+
+def test_code_that_was_edited_where_others_use_the_daemon_is_told_to_who_comes(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.write()
+    other = site.loader(source=site.config)
+    next(iter(other))
+    before = daemons(site)
+    edit(site)
+    assert max(next(iter(site.loader(source=site.config)))["y"]) < 1000
+    assert daemons(site) == before
+    (text,) = edited(caplog)
+    assert (
+        f"mine.py was edited after its import: others use this daemon, which goes on with the old code (`loaderd drain {site.config}`"
+        in text
+    )
+
+
+def test_a_module_imported_in_mid_sample_counts_as_code_that_was_imported(site: Site) -> None:
+    site.write(fault="def fault(index):\n    import late\n    assert late.fine or index\n")
+    (site.folder / "late.py").write_text("fine = True")
+    loader = site.loader(source=site.config)
+    next(iter(loader))
+    before = daemons(site)
+    loader.close()
+    (site.folder / "late.py").write_text("fine = 1")
+    next(iter(site.loader(source=site.config)))
+    assert daemons(site) != before
+
+
+def test_a_training_that_meets_a_successor_with_other_code_is_told_once_and_goes_on(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.write()
+    loader = site.loader(source=site.config)
+    batches = iter(loader)
+    rows = [next(batches)["y"].tolist()]
+    edit(site)
+    for _ in range(2):
+        os.kill(daemons(site)[0], signal.SIGKILL)
+        rows += [batch["y"].tolist() for batch in take(batches, 5)]
+    told = edited(caplog)
+    assert len(told) == 1
+    assert "code has changed since this training began: mine.py;" in told[0]
+    assert max(rows[0]) < 1000
+    assert min(rows[-1]) >= 1000
+    caplog.clear()
+    state = loader.state_dict()
+    loader.close()
+    gone(site)
+    resumed = site.loader(source=site.config)
+    resumed.load_state_dict(state)
+    next(iter(resumed))
+    assert edited(caplog) == []  # it was saved by the new code
+
+
+def test_a_state_that_other_code_has_saved_is_loaded_with_one_warning(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.write()
+    loader = site.loader(source=site.config)
+    first = take(loader, 3)
+    state = loader.state_dict()
+    loader.close()
+    gone(site)
+    edit(site)
+    loader = site.loader(source=site.config)
+    loader.load_state_dict(state)
+    batch = next(iter(loader))
+    assert batch.step == 3
+    assert not set(batch.indices.tolist()) & {index for one in first for index in one["indices"]}
+    (text,) = edited(caplog)
+    assert "code has changed since this state was saved: mine.py;" in text
+
+
 def test_another_configs_daemon_on_the_socket_is_not_taken_for_ours(site: Site) -> None:
     site.write().serve()
     other = site.folder / "other.toml"

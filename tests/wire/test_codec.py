@@ -27,7 +27,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Welcome(
         5, b"\x01\x02\x03\x04", "loaderd 0.1.0", 1000, 256, 0, True,
         (FieldSpec("image", "|u1", (224, 224, 3), "array", True), FieldSpec("label", "<i8", ())),
-        "dict", False, "stored", SEGMENT, {"seed": "0"}, {"collate": "stack"}, ("cat", "dog"), "skip", 0.01, "deliver",
+        "dict", False, "stored", SEGMENT, {"seed": "0"}, {"collate": "stack"}, ("cat", "dog"), "skip", 0.01, "deliver", ("old",),
     ),
     SEGMENT,
     m.Bye("drained"),
@@ -249,9 +249,9 @@ GOLDEN: dict[str, str] = {
     "Starting": "9202ae636f756e74696e6720747261696e",
     "Rejected": "9303ab436f6e6669674572726f72b06e6f2073747265616d20277461696e27",
     "Welcome": (
-        "dc00130405c40401020304ad6c6f616465726420302e312e30cd03e8cd010000c39295a5696d616765a37c753193cce0cce003a56172726179c395a5"
+        "dc00140405c40401020304ad6c6f616465726420302e312e30cd03e8cd010000c39295a5696d616765a37c753193cce0cce003a56172726179c395a5"
         "6c6162656ca33c693890a56172726179c2a464696374c2a673746f726564950306cd2000400081a473656564a13081a7636f6c6c617465a573746163"
-        "6b92a3636174a3646f67a4736b6970cb3f847ae147ae147ba764656c69766572"
+        "6b92a3636174a3646f67a4736b6970cb3f847ae147ae147ba764656c6976657291a36f6c64"
     ),
     "Segment": "96050306cd20004000",
     "Bye": "9206a7647261696e6564",

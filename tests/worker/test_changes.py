@@ -12,7 +12,7 @@ import pytest
 from data.material import write_own
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.sample import Sample
-from worker.workshop import Workshop
+from worker.workshop import Workshop, numbers
 
 Build = Callable[..., Workshop]
 
@@ -97,3 +97,19 @@ def test_two_workers_that_see_a_touched_database_are_one_warning(build: Build, t
     assert [line for line in shop.lines if "times have changed" in line] == [
         f"{old}: its times have changed, what it holds is the same (touch, chmod?): going on"
     ]
+
+
+@pytest.mark.parametrize(("start_method", "told"), [("forkserver", 0), ("spawn", 1)])
+def test_a_worker_that_starts_with_other_code_than_its_neighbours_is_told_of(
+    build: Build, tmp_path: Path, start_method: str, told: int
+) -> None:
+    shop = build(numbers(), start_method=start_method)
+    shop.start(1)
+    shop.pond(shop.facts("train"), 20)
+    shop.run(1, shop.job("train", 20))
+    with (tmp_path / "wares.py").open("a") as file:
+        file.write("\n# edited\n")
+    shop.start(2)
+    shop.run(2, shop.job("train", 20))
+    shop.until(lambda: sum("wares.py was edited while the daemon runs" in line for line in shop.lines) == told)
+    assert shop.pool.edited() == ["wares.py"]
