@@ -236,6 +236,85 @@ def test_what_user_code_started_is_killed_with_its_worker(build: Build, tmp_path
     assert shop.run(2, shop.job("train", 2)).bad == ()
 
 
+def test_what_a_worker_started_is_killed_with_it_while_the_template_is_stopped(build: Build, tmp_path: Path) -> None:
+    shop = build(numbers(bad={"20": "leaves_processes"}))
+    job, pid = busy(shop, "leaves_processes")
+    shop.answer(1, job)
+    started = shop.until(lambda: len(now := commands(str(tmp_path / "wares.py"))) == 3 and now, "what it starts")
+    template = shop.pool.picture()["template"]["pid"]
+    os.kill(template, signal.SIGSTOP)
+    shop.until(lambda: shop.pool.picture()["template"]["stopped"], "the stop")
+    os.kill(pid, signal.SIGKILL)
+    shop.until(lambda: sum(map(alive, started)) == 1, "the end of what was in its group")
+    os.kill(template, signal.SIGCONT)
+    shop.until(lambda: not any(map(alive, started)), "the end of the one that had a group of its own")
+
+
+def test_an_orphan_of_a_living_worker_outlives_the_death_of_another(build: Build, tmp_path: Path) -> None:
+    shop = build(numbers(bad={"20": "leaves_an_orphan"}))
+    job, pid = busy(shop, "leaves_an_orphan")
+    shop.answer(1, job)
+    (orphan,) = shop.until(lambda: commands(str(tmp_path / "wares.py")), "what it starts")
+    assert int(Path(f"/proc/{orphan}/stat").read_text().rpartition(")")[2].split()[1]) == pid
+    os.kill(shop.pid(2), signal.SIGKILL)
+    shop.death(2)
+    assert alive(orphan)
+    os.kill(pid, signal.SIGKILL)
+    shop.until(lambda: not alive(orphan), "its end")
+
+
+def test_a_worker_that_is_told_to_leave_and_does_not_is_killed(build: Build) -> None:
+    shop = build(numbers(bad={"20": "sleeps"}))
+    busy(shop, "sleeps")
+    shop.until(lambda: stamped(shop, 1, 20), "the hanging row")
+    shop.pool.retire(1)
+    death = shop.death(1)
+    assert (death.own, death.cause) == (False, "killed: it did not leave")
+
+
+def test_a_new_worker_inherits_nothing_from_the_stamp_of_the_last_one_in_its_place(build: Build) -> None:
+    shop = build(numbers(bad={"20": "segfaults"}))
+    busy(shop, "segfaults")
+    assert shop.death(1).seen.key == "20"
+    shop.start(3)
+    workers = shop.pool.picture()["workers"]
+    assert workers[3]["place"] == 0
+    os.kill(workers[3]["pid"], signal.SIGKILL)
+    death = shop.death(3)
+    assert (death.seen.word, death.seen.key) == (0, "")
+
+
+def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_that_does_not_come(build: Build) -> None:
+    shop = build(numbers())
+    shop.start(1, 2)
+    hand = shop.pool._hands[1]
+    shop.loop.unwatch(hand._pidfd)  # as if it were in disk sleep: its death is not seen
+    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    shop.death(2)
+    shop.pool.start(3, 0.0)
+    shop.until(lambda: shop.ready(3), "a worker of the new template")
+    assert "worker 1 cannot be killed; a new template is started all the same" in shop.lines
+
+
+def test_a_new_template_does_not_wait_for_longer_than_the_old_ones_workers_take_to_die(build: Build) -> None:
+    shop = build(numbers())
+    shop.start(1, 2)
+    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    shop.death(1), shop.death(2)
+    shop.start(3)
+    assert not [line for line in shop.lines if "cannot be killed" in line]
+
+
+def test_a_look_after_time_in_which_the_loop_did_not_run_says_so_once(build: Build) -> None:
+    shop = build(numbers(bad={"20": "sleeps"}))
+    busy(shop, "sleeps")
+    shop.until(lambda: stamped(shop, 1, 20), "the hanging row")
+    shop.look()
+    shop.loop.clock.lost_s += 0.5
+    assert [seen.starved for seen in shop.look().seen] == [True]
+    assert [seen.starved for seen in shop.look().seen] == [False]
+
+
 def test_a_worker_that_lost_its_descriptors_harms_only_itself(build: Build) -> None:
     shop = build(numbers(bad={"20": "closes_all"}))
     busy(shop, "closes_all")

@@ -22,6 +22,7 @@ PLANS = (
     numbers("plain"),
     numbers("half", shuffle=1, split="50%:100%", transforms=(adding(1000),)),
     numbers("chances", dataset="wares:Chances", shuffle=1),
+    numbers("even chances", dataset="wares:Chances"),
     numbers("wild", dataset="wares:Wild", shuffle=1),
     numbers("shuffled words", dataset="wares:Words", shuffle=1),
     numbers("words", dataset="wares:Words"),
@@ -36,6 +37,7 @@ PLANS = (
     numbers("uneven", dataset="wares:Uneven", on_error="skip"),
     numbers("many", dataset="wares:Many", bad={"21": "raises"}, on_error="skip", transforms=(adding(5),)),
     numbers("collated", collate="wares:stacked", batch_size=6, bad={"21": "raises"}, on_error="skip"),
+    numbers("odd", dataset="wares:Odd", collate="wares:stacked", batch_size=4, on_error="skip"),
     numbers("picky", collate="wares:picky", batch_size=4, on_error="skip"),
     numbers("moody", collate="wares:moody", batch_size=4, on_error="skip"),
 )
@@ -262,6 +264,21 @@ def test_a_body_that_is_too_small_is_said_with_the_bytes_it_takes(shop: Workshop
     assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).needs_body == 192
     shop.pond(facts, 6, body=192)
     assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).size > 0
+
+
+def test_a_sample_unlike_the_first_is_named_where_a_collate_would_have_taken_it(shop: Workshop) -> None:
+    shop.pond(shop.facts("odd"), 4)
+    done = shop.run(1, shop.job("odd", 4, start=49, kind=Kind.BATCH))
+    assert [(bad.row, bad.sample.index, bad.sample.stage) for bad in done.bad] == [(1, 50, "check")]
+
+
+def test_the_global_generators_give_a_sample_other_numbers_in_the_next_epoch(shop: Workshop) -> None:
+    pond = shop.pond(shop.facts("even chances"), 4)
+    for epoch in (0, 1):
+        shop.run(1, shop.job("even chances", 4, slot=epoch, epoch=epoch))
+    assert pond.indices(0, 4) == pond.indices(1, 4)
+    assert not set(pond.field(0, "a", 4)) & set(pond.field(1, "a", 4))
+    assert not set(pond.field(0, "b", 4)) & set(pond.field(1, "b", 4))
 
 
 def test_a_collate_that_fails_is_told_as_such(shop: Workshop) -> None:

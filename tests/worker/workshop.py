@@ -48,6 +48,10 @@ class Uneven(Numbers):
     def __getitem__(self, index):
         return {"x": np.zeros(4 if index == 50 else 3)}
 
+class Odd(Numbers):
+    def __getitem__(self, index):
+        return {"x": np.full(3, index, np.float32 if index == 50 else np.int64), "y": index}
+
 class Crashing(Numbers):
     def __init__(self, how):
         globals()[how]()
@@ -117,6 +121,8 @@ def dies_softly(): os.kill(os.getpid(), signal.SIGTERM)
 def leaves_processes():
     subprocess.Popen(["tail", "-f", __file__], stdout=subprocess.DEVNULL, start_new_session=True)
     subprocess.Popen(["sh", "-c", f"tail -f {__file__} & tail -f {__file__}"], stdout=subprocess.DEVNULL)
+def leaves_an_orphan():
+    subprocess.run(["sh", "-c", f"tail -f {__file__} >/dev/null 2>&1 &"])
 def talks_nonsense():
     for fd in range(3, 64):
         try: os.write(fd, b"\\0nonsense")

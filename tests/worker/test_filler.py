@@ -1,0 +1,141 @@
+"""Jobs in this very process, on slots of paper: what no real worker can be brought to on demand."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loaderd.core.jobs import Condemned, Job, Kind, Stage
+from loaderd.core.order import Order
+from loaderd.worker.filler import Filler, Outcome, _with_chunk, collate, pack
+from loaderd.worker.rows import Rows
+from loaderd.worker.spans import Spans
+from loaderd.worker.stopwatch import Stopwatch
+
+ORDER = Order(40, shuffle=1)
+
+
+class Stamps:
+    """A line of the scoreboard that remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[int, Stage]] = []
+
+    def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None:
+        self.said.append((row, Stage(stage)))
+
+    def name(self, row: int, key: str) -> None: ...
+
+    def idle(self) -> None: ...
+
+
+class Fragile:
+    """Rows of a slot; whoever writes to them dies after `moves` of them."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = rows
+        self.moves = 1000
+
+    def __getitem__(self, row: int) -> Any:
+        return self.rows[row]
+
+    def __setitem__(self, row: int, value: Any) -> None:
+        if not self.moves:
+            raise KeyboardInterrupt
+        self.moves -= 1
+        self.rows[row] = value
+
+
+def slot_of(indices: np.ndarray, *arrays: Fragile) -> SimpleNamespace:
+    return SimpleNamespace(indices=lambda: indices, arrays=lambda: [(None, array) for array in arrays])
+
+
+@pytest.mark.parametrize("moves", range(10))
+def test_gaps_are_closed_by_who_comes_after_a_death_in_the_middle(moves: int) -> None:
+    original = ORDER.indices(7, 0, np.arange(8))
+    first, second = Fragile(np.arange(8) * 10), Fragile(np.arange(8) * 100)
+    indices = original.copy()
+    stream = SimpleNamespace(order=ORDER, changed=lambda: "")
+    mapped: Any = SimpleNamespace(layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, first, second))
+    shelf: Any = SimpleNamespace(get=lambda name: stream)
+    filler = Filler(shelf, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
+    job = Job(1, Kind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(1, 4))
+    first.moves, second.moves = (moves + 1) // 2, moves // 2
+    with pytest.raises(KeyboardInterrupt):
+        filler.run(job)
+    first.moves = second.moves = 1000
+    filler.run(job)
+    kept = [0, 2, 3, 5, 6, 7]
+    assert first.rows[:6].tolist() == [row * 10 for row in kept]
+    assert second.rows[:6].tolist() == [row * 100 for row in kept]
+    assert indices[:6].tolist() == original[kept].tolist()
+
+
+def test_a_chunk_takes_no_byte_more_than_its_part_of_the_tail() -> None:
+    parts = {"keys": ["a", "bc"]}
+    size = len(pack(parts))
+    job = Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, 2, 4)
+    for room in range(size - 9, size + 2):
+        written: list[bytes] = []
+        slot: Any = SimpleNamespace(
+            layout=SimpleNamespace(tail_of=lambda first, last, room=room: (64, room)), write=lambda at, data, to=written: to.append(data)
+        )
+        outcome = _with_chunk(Outcome(), parts, job, slot)
+        if room < size:
+            assert (outcome.needs_tail, written) == (-(-size // 2), [])
+        else:
+            assert (outcome.needs_tail, outcome.offset, outcome.size, written) == (0, 64, size, [pack(parts)])
+
+
+def test_what_a_collate_draws_is_a_function_of_its_batch() -> None:
+    def made(samples: list[Any], seed: int, epoch: int, position: int) -> dict[str, Any]:
+        return {"drawn": random.random() + np.random.rand()}
+
+    stream: Any = SimpleNamespace(recipe=SimpleNamespace(collate=made), batch_specs=())
+    stages: list[Stage] = []
+    places = [(7, 0, 0), (7, 0, 8), (7, 1, 0), (8, 0, 0)]
+    drawn = [collate(stream, [], *place, stages.append)["drawn"] for place in (*places, *places)]
+    assert drawn[:4] == drawn[4:]
+    assert len(set(drawn)) == 4
+    assert stages == [Stage.COLLATE] * 8
+
+
+def rows_of(job: Job, stamps: Stamps) -> Rows:
+    """Rows of a stream that is delivered as it is stored."""
+    bulk = SimpleNamespace(write=lambda indices, arrays: True)
+    stream: Any = SimpleNamespace(
+        plan=SimpleNamespace(on_error="raise"),
+        recipe=SimpleNamespace(user_code=False, calls=False),
+        source=SimpleNamespace(keys="index"),
+        spans=Spans(ORDER),
+        bulk=lambda: bulk,
+    )
+    return Rows(stream, job, stamps, Stopwatch())  # type: ignore[arg-type] # all that is asked of a Line
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "more", "together"),
+    [
+        (3, 8, {}, True),
+        (3, 5, {}, True),
+        (3, 4, {}, False),  # its stamp must name it: so it is run when somebody has died over it
+        (3, 8, {"condemned": (Condemned(3, 0),)}, False),
+        (3, 8, {"lost": (3,)}, False),
+    ],
+)
+def test_rows_are_copied_together_where_none_has_to_be_named(first: int, last: int, more: dict[str, Any], together: bool) -> None:
+    stamps = Stamps()
+    rows = rows_of(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, first, last, **more), stamps)
+    assert rows.copied({"x": np.zeros((last - first, 4))}) is together
+    assert stamps.said == ([(first, Stage.FETCH_MANY)] if together else [])
+
+
+def test_a_long_copy_shows_after_every_few_megabytes_that_it_goes_on() -> None:
+    stamps = Stamps()
+    rows = rows_of(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8), stamps)
+    assert rows.copied({"x": np.zeros((8, 2 << 20), np.uint8)})
+    assert stamps.said == [(row, Stage.FETCH_MANY) for row in (0, 2, 4, 6)]
