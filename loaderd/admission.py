@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from loaderd.data.plan import StreamPlan
@@ -54,14 +54,22 @@ def check_protocol(protocol: int) -> None:
         raise Refused(f"you speak protocol {protocol}, this daemon {PROTOCOL}: install the same version of loaderd on both sides")
 
 
-def admit(hello: Hello, streams: Mapping[str, Stream], config_path: str, segment: int) -> Admitted:
-    """What the session of this Hello is. Raises ConfigError, Refused or StreamChanged, whose text is for the trainer's user."""
+def no_stream(name: str, names: Iterable[str]) -> ConfigError:
+    return ConfigError(f"no stream {name!r}; there are: {few(names)}")
+
+
+def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
+    """Whether the daemon of this config has such a stream at all, opened or not. names: of all of them. Raises ConfigError or Refused."""
     check_protocol(hello.protocol)
     if hello.config and hello.config != config_path.encode("utf-8", "backslashreplace").decode():  # as the wire spells what is not UTF-8
         raise ConfigError(f"the daemon on this socket serves {config_path or 'no config file'}, not {hello.config}")
-    stream = streams.get(hello.stream)
-    if stream is None:
-        raise ConfigError(f"no stream {hello.stream!r}; there are: {few(streams)}")
+    if hello.stream not in names:
+        raise no_stream(hello.stream, names)
+
+
+def admit(hello: Hello, stream: Stream, segment: int) -> Admitted:
+    """What the session of this Hello is, which is `check_known`. Raises ConfigError, Refused or StreamChanged, whose text is for the
+    trainer's user."""
     shape = _shape(hello, stream)
     fields = _fields(hello, stream)
     seed = stream.plan.seed if hello.seed is None else hello.seed

@@ -16,7 +16,7 @@ from loaderd import __version__, report
 from loaderd.admission import Stream, check_protocol
 from loaderd.classes import disagreement
 from loaderd.conductor import Conductor
-from loaderd.core.events import Drain, Event, Told
+from loaderd.core.events import Drain, Event, Opened, Told
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers import budget, descriptors, systemd
@@ -34,8 +34,9 @@ from loaderd.settings import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, DaemonSett
 from loaderd.starter import Starter
 from loaderd.startup import Startup
 from loaderd_wire import paths
-from loaderd_wire.errors import LoaderdError
+from loaderd_wire.errors import LoaderdError, StreamFailed
 from loaderd_wire.messages import Ask, Hello, Report
+from loaderd_wire.words import few
 
 EMBEDDED_FIRST_S = 30.0  # an embedded daemon that nobody has come to
 EMBEDDED_LAST_S = 2.0  # after its last control socket closed
@@ -66,7 +67,8 @@ class Daemon:
         self._state = STARTING
         self._code = EXIT_DRAINED
         self._streams: dict[str, Stream] = {}
-        self._faults: dict[str, list[str]] = {}  # what is wrong -> the streams that it is wrong with
+        self._opening: set[str] = set()
+        self._faults: dict[str, str] = {}  # of the streams that could not be opened when they were last asked for
         self._idle_timer: Timer | None = None
         self._workers = settings.num_workers or budget.own_cpu_count()
         self._conductor: Conductor | None = None
@@ -126,6 +128,8 @@ class Daemon:
             loop,
             self._segments,
             config_path=s.config_path,
+            names=[plan.name for plan in self._plans],
+            wanted=self._want,
             life=f"{os.getpid()}-{os.urandom(4).hex()}",
             memory=s.memory if s.memory is not None else budget.free_bytes(self._root) // 2,
             most=most,
@@ -143,9 +147,11 @@ class Daemon:
             loop.on_signal(number, functools.partial(self._signalled, number))
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # what a scheduler sends to all of a job, for the trainer to save its state
             loop.on_signal(number, functools.partial(self._log, "info", f"{number.name} is the trainer's affair: nothing is done"))
+        first = [plan for plan in self._plans if s.first_stream in ("", plan.name)]
         self._pool = self._make_pool(
             loop,
-            self._plans,
+            first,
+            late=[plan for plan in self._plans if plan not in first],
             num_workers=self._workers,
             start_method=s.start_method,
             init=s.init or "",
@@ -157,7 +163,8 @@ class Daemon:
         )
         stack.callback(self._pool.close)
         self._reception.pool = self._pool
-        self._open_streams()
+        for plan in first:
+            self._want(plan.name)
 
     def _listen(self, stack: ExitStack, connections: ExitStack, gate: Gate) -> None:
         s, loop, reception = self._settings, self._loop, self._reception
@@ -181,35 +188,66 @@ class Daemon:
             except (OSError, ValueError) as error:
                 raise CannotServe(f"metrics = {s.metrics!r}: {error}; set another [daemon] metrics") from None
 
-    def _open_streams(self) -> None:
-        self._unopened = {plan.name for plan in self._plans}
-        self._startup = Startup(self._loop, [plan.name for plan in self._plans], self._pool.doing, self._log)
-        self._reception.progress = self._startup.text
-        for plan in self._plans:
-            self._pool.open(plan.name, functools.partial(self._opened, plan))
+    def _want(self, name: str) -> None:
+        """Have a stream opened, unless it is on its way."""
+        if name in self._opening:
+            return
+        if not self._opening:
+            self._startup = Startup(self._loop, self._pool.doing, self._log)
+            self._reception.progress = self._startup.text
+        self._opening.add(name)
+        self._startup.opens(self._opening)
+        self._faults.pop(name, None)
+        self._pool.open(name, functools.partial(self._opened, name))
 
-    def _opened(self, plan: StreamPlan, found: StreamFacts | OpenFault) -> None:
-        self._unopened.discard(plan.name)
+    def _opened(self, name: str, found: StreamFacts | OpenFault) -> None:
+        self._opening.discard(name)
         if isinstance(found, OpenFault):
-            self._faults.setdefault(f"{found.text}\n{found.traceback}".strip(), []).append(plan.name)
+            self._faults[name] = f"{found.text}\n{found.traceback}".strip()
         else:
-            self._streams[plan.name] = Stream(plan, found)
+            self._streams[name] = Stream(next(plan for plan in self._plans if plan.name == name), found)
             for text in found.warnings:
-                self._log("warning", f"stream {plan.name!r}: {text}")
-        if not self._unopened:
-            differ = disagreement({name: stream.facts.classes for name, stream in self._streams.items()})
+                self._log("warning", f"stream {name!r}: {text}")
+        if self._conductor is not None:
+            self._opened_late(name)
+        elif not self._opening:
+            differ = self._disagreement()
             if self._faults or differ:
                 self._cannot_serve(report.stream_faults(self._faults) or differ)
             else:
                 self._begin()
 
+    def _opened_late(self, name: str) -> None:
+        """It was asked for when others were being served already, whose affair it is not if it can't be opened."""
+        if self._opening:
+            self._startup.opens(self._opening)
+        else:
+            self._startup.end()
+        differ = "" if name in self._faults else self._disagreement()
+        if differ:
+            del self._streams[name]
+            self._faults[name] = differ
+        if name in self._faults:
+            text = report.stream_faults({name: self._faults[name]})
+            self._log("error", text)
+            self._reception.not_opened(name, StreamFailed(text))
+        else:
+            self._log("info", f"stream {report.stream_counts([(name, self._streams[name].facts.samples)])} is open")
+            self.step(Opened(self._rules(name)))
+            self._reception.opened(name)
+
+    def _disagreement(self) -> str:
+        return disagreement({name: stream.facts.classes for name, stream in self._streams.items()})
+
+    def _rules(self, name: str) -> StreamRules:
+        stream = self._streams[name]
+        return StreamRules(name, stream.plan.on_error, stream.facts.collated, stream.facts.samples)
+
     def _begin(self) -> None:
         s = self._settings
         self._startup.what = "starting workers"
-        # As the config has them: the order in which they were opened is chance.
-        self._streams = {plan.name: self._streams[plan.name] for plan in self._plans}
         scheduler = Scheduler(
-            tuple(StreamRules(name, x.plan.on_error, x.facts.collated, x.facts.samples) for name, x in self._streams.items()),
+            tuple(map(self._rules, self._streams)),
             workers=self._workers,
             sample_timeout_s=s.sample_timeout_s,
             worker_memory=s.worker_memory or 0,
@@ -233,7 +271,10 @@ class Daemon:
         self._startup.end()
         gc.freeze()  # a full collection would look through all modules: 10 ms in which nobody is answered
         s = self._settings
-        streams = report.stream_counts((name, stream.facts.samples) for name, stream in self._streams.items())
+        # As the config has them: the order in which they were opened is chance.
+        streams = report.stream_counts((p.name, self._streams[p.name].facts.samples) for p in self._plans if p.name in self._streams)
+        unopened = [plan.name for plan in self._plans if plan.name not in self._streams]
+        streams += f"; {few(unopened)} when asked for" if unopened else ""
         facts = {"socket": s.socket, "workers": self._workers} if s.log_format == "json" else {}
         self._log.say("info", f"ready: {s.socket}; streams {streams}; {self._workers} workers", facts)
         for text in budget.too_many(s.num_workers, budget.own_cpu_count()):
@@ -327,7 +368,7 @@ class Daemon:
         inside = self._conductor.picture() if self._conductor is not None else {}
         return {
             "state": self._state,
-            "doing": self._reception.progress() if self._state == STARTING else "",
+            "doing": self._reception.progress() if self._state == STARTING or self._opening else "",
             "failed": self._reception.all_broken,
             "pid": os.getpid(),
             "version": __version__,
@@ -336,12 +377,16 @@ class Daemon:
             "turns": self._loop.turns,
             "lost_s": round(self._loop.lost_s, 3),
             "cpu_s": round(time.process_time(), 3),  # between two pictures: what scheduling and announcing the batches in between cost
-            **report.merged(inside, self._reception.picture(), self._streams, self._pool.picture()),
+            **report.merged(inside, self._reception.picture(), self._seen_streams(), self._pool.picture()),
             "memory": {"limit": self._reception.memory, "segments": segments.live_bytes},
             "quarantine": {"path": s.quarantine, "count": self._quarantine.count, "tail": list(self._quarantine.tail)},
             "garbage": self._messages.garbage,
             "errors": list(self._log.errors),
         }
+
+    def _seen_streams(self) -> dict[str, dict[str, Any]]:
+        """Every stream as the config has it, and what was found where it has been opened."""
+        return {plan.name: report.stream(plan, self._streams.get(plan.name), self._faults.get(plan.name, "")) for plan in self._plans}
 
     def _metrics_page(self) -> Page:
         return Page(200, report.prometheus(report.numbers(self.picture())), PROMETHEUS)

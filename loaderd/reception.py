@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from loaderd.admission import Admitted, Stream, admit, sized
+from loaderd.admission import Admitted, Stream, admit, check_known, sized
 from loaderd.core.actions import Drop, Grow, StreamBroken
 from loaderd.core.events import Attach, Detach, Event, Grown, NotGrown
 from loaderd.drivers import budget
@@ -56,6 +56,7 @@ class Guest:
 class Reception:
     """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
 
+    names: of all streams. wanted(name): called when somebody asks for one that has not been opened; `opened` or `not_opened` answers.
     memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
     `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated(why): called when somebody comes, and
     nobody else is here, after the config file, or code that was imported, was written to: whoever comes gets another daemon then.
@@ -67,6 +68,8 @@ class Reception:
         segments: Segments,
         *,
         config_path: str,
+        names: Sequence[str],
+        wanted: Callable[[str], object],
         life: str,
         memory: int,
         most: int,
@@ -79,6 +82,8 @@ class Reception:
         self._loop = loop
         self._segments = segments
         self._config_path = config_path
+        self._names = names
+        self._wanted = wanted
         self._life = life
         self._step = step
         self._emptied = emptied
@@ -103,12 +108,20 @@ class Reception:
         self.pool: Mapper
 
     def open(self, streams: Mapping[str, Stream]) -> None:
-        """From now on clients are admitted, first of all those that have waited."""
+        """From now on clients are admitted, first of all those that have waited. streams: that have been opened; it grows."""
         self._streams = streams
-        parked, self._parked = self._parked, {}
-        self._wait_no_more()
-        for peer, hello in parked.items():
+        for peer, hello in self._waiting({hello.stream for hello in self._parked.values()}):
             self.hello(peer, hello)
+
+    def opened(self, stream: str) -> None:
+        """One that was wanted."""
+        for peer, hello in self._waiting([stream]):
+            self.hello(peer, hello)
+
+    def not_opened(self, stream: str, error: LoaderdError) -> None:
+        """One that was wanted cannot be had now. The next client that asks for it has it tried again."""
+        for peer, _ in self._waiting([stream]):
+            self._refuse(peer, error)
 
     def close(self, reason: str) -> None:
         """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
@@ -124,10 +137,7 @@ class Reception:
 
     def hello(self, peer: Peer, hello: Hello) -> None:
         if self._streams is None:
-            self._parked[peer] = hello
-            self.control.send(peer, Starting(self.progress()))
-            if self._parked_timer is None:
-                self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
+            self._park(peer, hello)
             return
         edited = self.pool.edited()
         if self._outdated and hello.config and not self.guests:
@@ -137,28 +147,29 @@ class Reception:
                 self.control.drop(peer)  # it starts over
                 return
         try:
-            admitted = self._admit(hello)
+            check_known(hello, self._names, self._config_path)
+            if hello.stream not in self._streams:
+                self._wanted(hello.stream)
+                self._park(peer, hello)
+                return
+            admitted = self._admit(hello, self._streams[hello.stream])
         except LoaderdError as error:
-            text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."
-            more = self._rarely.ask(text, self._loop.now_s())
-            if more is not None:
-                self._log("warning", f"client ({peer}) refused: {text}{more}")
-            self.control.reject(peer, type(error).__name__, text)
+            self._refuse(peer, error)
             return
+        if admitted.bytes > LONG_RESERVATION:
+            self.control.send(peer, Starting(f"reserving {budget.size(admitted.bytes)} of shared memory"))
+        if peer.ended:
+            return  # found out just now, and nothing has been made for it yet
         self._sessions += 1
         warnings = (self._old_code(edited),) if edited and self._streams[hello.stream].facts.code else ()
         guest = Guest(self._sessions, peer, hello, admitted, warnings)
         peer.session = guest.session
         self.guests[guest.session] = guest
-        if admitted.bytes > LONG_RESERVATION:
-            self.control.send(peer, Starting(f"reserving {budget.size(admitted.bytes)} of shared memory"))
         self._segments.reserve(guest.session, admitted.segment, lambda fd, error: self._reserved(guest, fd, error))
 
     def gone(self, peer: Peer) -> None:
         """The peer's connection has ended."""
-        self._parked.pop(peer, None)
-        if not self._parked:
-            self._wait_no_more()
+        self._unpark(peer)
         guest = self.guests.pop(peer.session, None) if peer.session is not None else None
         if guest is None:
             return
@@ -207,7 +218,7 @@ class Reception:
 
     @property
     def all_broken(self) -> bool:
-        return self._streams is not None and len(self.broken) == len(self._streams)
+        return len(self.broken) == len(self._names)
 
     def picture(self) -> list[dict[str, Any]]:
         return [
@@ -232,12 +243,11 @@ class Reception:
         who = "others use this daemon, which" if self._outdated and self.guests else "this daemon"
         return f"{_edited(edited)}: {who} goes on with the old code (`loaderd drain {self._config_path or 'SOCKET'}` ends it)"
 
-    def _admit(self, hello: Hello) -> Admitted:
+    def _admit(self, hello: Hello, stream: Stream) -> Admitted:
         """Raises LoaderdError."""
-        assert self._streams is not None
         self._last_segment += 1
         try:
-            admitted = admit(hello, self._streams, self._config_path, self._last_segment)
+            admitted = admit(hello, stream, self._last_segment)
         except (ValueError, OverflowError) as error:
             raise error if isinstance(error, LoaderdError) else ConfigError(f"stream {hello.stream!r}: {error}") from None
         if hello.stream in self.broken:
@@ -318,15 +328,36 @@ class Reception:
         self.control.send(guest.peer, segment, (fd,))
         self._step(Grown(guest.session, segment))
 
+    def _refuse(self, peer: Peer, error: LoaderdError) -> None:
+        text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."
+        more = self._rarely.ask(text, self._loop.now_s())
+        if more is not None:
+            self._log("warning", f"client ({peer}) refused: {text}{more}")
+        self.control.reject(peer, type(error).__name__, text)
+
+    def _park(self, peer: Peer, hello: Hello) -> None:
+        self._parked[peer] = hello
+        self.control.send(peer, Starting(self.progress()))
+        if self._parked_timer is None:
+            self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
+
+    def _unpark(self, peer: Peer) -> None:
+        self._parked.pop(peer, None)
+        if not self._parked and self._parked_timer is not None:
+            self._parked_timer.cancel()
+            self._parked_timer = None
+
+    def _waiting(self, streams: Collection[str]) -> list[tuple[Peer, Hello]]:
+        """Those that wait for one of these streams. They wait no longer."""
+        waiting = [(peer, hello) for peer, hello in self._parked.items() if hello.stream in streams]
+        for peer, _ in waiting:
+            self._unpark(peer)
+        return waiting
+
     def _still_starting(self) -> None:
         self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
         for peer in tuple(self._parked):
             self.control.send(peer, Starting(self.progress()))
-
-    def _wait_no_more(self) -> None:
-        if self._parked_timer is not None:
-            self._parked_timer.cancel()
-            self._parked_timer = None
 
 
 def _edited(files: list[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from loaderd.admission import Stream
+from loaderd.data.plan import StreamPlan
 from loaderd_wire.words import few
 
 MAX_BODY = 1 << 20  # characters of a picture; a wire string can't be longer
@@ -27,9 +28,12 @@ def to_json(picture: Mapping[str, Any]) -> str:
     return text
 
 
-def stream_faults(faults: Mapping[str, Iterable[str]]) -> str:
-    """What is wrong -> names of streams, as text: what several have in common, such as a module that can't be imported, is told once."""
-    each = {text: sorted(map(repr, names)) for text, names in faults.items()}
+def stream_faults(faults: Mapping[str, str]) -> str:
+    """Names of streams -> what is wrong with each, as text: what several have in common, such as a module that can't be imported, is told
+    once."""
+    each: dict[str, list[str]] = {}
+    for name, text in sorted(faults.items()):
+        each.setdefault(text, []).append(repr(name))
     return "\n".join(f"{'stream' if len(names) == 1 else 'streams'} {few(names)}: {text}" for text, names in each.items())
 
 
@@ -50,7 +54,7 @@ def label(name: str, value: str) -> str:
 
 
 def merged(
-    inside: Mapping[str, Any], guests: Iterable[Mapping[str, Any]], streams: Mapping[str, Stream], pool: Mapping[str, Any]
+    inside: Mapping[str, Any], guests: Iterable[Mapping[str, Any]], streams: Mapping[str, Mapping[str, Any]], pool: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Streams, sessions, workers: what the scheduler knows (`inside`, empty before it exists) beside what the others know of the same.
 
@@ -61,22 +65,25 @@ def merged(
     return {
         "jobs": inside.get("jobs", 0),
         "schedule_s": inside.get("schedule_s", 0.0),
-        "streams": {name: {**_stream(stream), **inside.get("streams", {}).get(name, {})} for name, stream in streams.items()},
+        "streams": {name: {**stream, **inside.get("streams", {}).get(name, {})} for name, stream in streams.items()},
         "sessions": [{**guest, **sessions.get(guest["session"], {})} for guest in guests],
         "workers": [{**processes.get(entry["worker"], {}), **entry} for entry in inside.get("workers", ())],
         "pool": {name: value for name, value in pool.items() if name != "workers"},
     }
 
 
-def _stream(stream: Stream) -> dict[str, Any]:
-    facts = stream.facts
+def stream(plan: StreamPlan, found: Stream | None, fault: str) -> dict[str, Any]:
+    """A stream of the config. found: None where it has not been opened; fault: why it could not be when it was last asked for."""
+    seen = {"data": plan.lmdb or plan.dataset, "batch_size": plan.batch_size, "opened": found is not None, "failed": fault}
+    if found is None:
+        return seen
+    facts = found.facts
     return {
-        "samples": stream.facts.samples,
+        **seen,
+        "samples": facts.samples,
         "total": facts.total,
-        "data": stream.plan.lmdb or stream.plan.dataset,
         "layout": facts.layout,
         "fields": [{"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "kind": spec.kind} for spec in facts.specs],
-        "batch_size": stream.plan.batch_size,
     }
 
 

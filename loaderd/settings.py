@@ -15,6 +15,7 @@ class DaemonSettings:
     default_socket: the socket lies in the default folder, which is made if need be, 0700, and must be ours.
     memory: None for half of what is free. num_workers: None for as many as affinity and CPU quota give. worker_memory: None for no
     limit. metrics: "host:port" or None. allow_uids, allow_unmapped: who may attach besides our own uid and root.
+    first_stream: the one that is opened at the start, each other when it is asked for; "" to open all at the start.
     embedded: a Loader started us: leave 2 s after the last control socket closed, or 30 s after "ready" without one; before it 2 s after
     nobody waits on ready_fd or to be admitted any more.
     ready_fd: a pipe on which "ready" is written when the daemon serves, or the lines that say why it can't; then it is closed.
@@ -36,6 +37,7 @@ class DaemonSettings:
     worker_memory: int | None = None
     start_method: str = "forkserver"
     init: str | None = None
+    first_stream: str = ""
     embedded: bool = False
     ready_fd: int | None = None
     log_format: str = "text"

@@ -1,8 +1,8 @@
-"""What a daemon that is not ready waits for: for clients and `status` whenever they ask, and for the log when it takes long."""
+"""What a daemon, or a stream, that is not ready waits for: for clients and `status` whenever they ask, and for the log when it takes long."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from loaderd.drivers.loop import Loop
 from loaderd_wire.words import few
@@ -12,15 +12,18 @@ SHOWN = 4  # of those that are not ready
 
 
 class Startup:
-    """From now until `end`. what: is being done, opening `streams` at first. doing(): a line for each of those that are not ready."""
+    """From now until `end`. what: is being done. doing(): a line for each of those that are not ready."""
 
-    def __init__(self, loop: Loop, streams: list[str], doing: Callable[[], list[str]], log: Callable[..., object]) -> None:
+    def __init__(self, loop: Loop, doing: Callable[[], list[str]], log: Callable[..., object]) -> None:
         self._loop = loop
         self._doing = doing
         self._log = log
         self._since_s = loop.now_s()
         self._timer = loop.later(FIRST_S, self._say)
-        self.what = "opening " + few([f"stream {name!r}" for name in streams])
+        self.what = ""
+
+    def opens(self, streams: Iterable[str]) -> None:
+        self.what = "opening " + few([f"stream {name!r}" for name in sorted(streams)])
 
     def text(self) -> str:
         """What is being done, and by whom, on one line."""

@@ -1,6 +1,6 @@
 """Loader("config.toml"): start the daemon of a config where none is running.
 
-`python -m loaderd serve CONFIG --embedded --ready-fd N` says "ready" on the pipe N once it serves, or the lines of the error that it
+`python -m loaderd serve CONFIG --embedded --stream=NAME --ready-fd N` says "ready" on the pipe N once it serves, or the lines of the error that it
 ends with, the first of which may begin with the name of its class and a colon. Eight ranks may do so at once: the daemon's file lock
 decides, and whoever is told "already running" just connects.
 """
@@ -44,9 +44,13 @@ else:
 
 
 class Starting:
-    """A daemon on its way. After `close` it lives on."""
+    """A daemon on its way. After `close` it lives on.
 
-    def __init__(self, config: str, socket: str) -> None:
+
+    stream: what it opens at its start, and without which it ends; the others are opened when somebody asks for them.
+    """
+
+    def __init__(self, config: str, socket: str, stream: str) -> None:
         """Raises ConfigError where the daemon's extra is not installed or the socket's folder cannot be made."""
         if importlib.util.find_spec("loaderd") is None or importlib.util.find_spec("lmdb") is None:
             raise ConfigError(f"{config}: no daemon is running, and starting one needs its extra: {EXTRA}")
@@ -57,15 +61,16 @@ class Starting:
         self.ended = False
         self._pipe, theirs = sockets.socketpair()  # a pipe that whoever waits on it can be woken from
         try:
-            self._pid = self._start(config, socket, theirs.fileno())
+            self._pid = self._start(config, socket, stream, theirs.fileno())
         except BaseException:
             self._pipe.close()
             raise
         finally:
             theirs.close()
 
-    def _start(self, config: str, socket: str, write: int) -> int:
-        command = [sys.executable, "-ISc", ORPHAN, sys.executable, "-m", "loaderd", "serve", config, "--embedded", "--ready-fd", str(write)]
+    def _start(self, config: str, socket: str, stream: str, write: int) -> int:
+        serve = ["serve", config, "--embedded", f"--stream={stream}", "--ready-fd", str(write)]
+        command = [sys.executable, "-ISc", ORPHAN, sys.executable, "-m", "loaderd", *serve]
         try:
             folder = os.path.dirname(socket)
             if folder == run_folder(os.environ, os.getuid()):

@@ -134,7 +134,7 @@ class Handshake:
             control.send(self._hello())
             self._control, self._doing = control, ""
         elif self._source.config and self._starting is None:
-            self._starting, self._nap_s = Starting(self._source.config, self._path), FIRST_PAUSE_S
+            self._starting, self._nap_s = Starting(self._source.config, self._path, self._hello().stream), FIRST_PAUSE_S
 
     def _await_answer(self, control: Control) -> None:
         control.wait(self._pause_s(self._limits.timeout_s))

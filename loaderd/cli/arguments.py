@@ -74,6 +74,7 @@ def _serve(made: argparse.ArgumentParser) -> None:
     made.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     made.add_argument("--socket", metavar="PATH", help=argparse.SUPPRESS)  # instead of the config's; for `bench`
     made.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument("--stream", default="", help=argparse.SUPPRESS)
     made.add_argument("--ready-fd", type=_whole(0), metavar="N", help=argparse.SUPPRESS)
 
 

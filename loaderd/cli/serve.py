@@ -51,9 +51,13 @@ def _serve(settings: DaemonSettings, plans: tuple[StreamPlan, ...], ahead: Launc
 
 def prepared(config: Config, args: argparse.Namespace) -> tuple[DaemonSettings, tuple[StreamPlan, ...]]:
     """What the daemon is told, from the config and the command line."""
+    from loaderd.admission import no_stream
     from loaderd.settings import DaemonSettings
 
     daemon, workers = config.daemon, config.workers
+    names = [plan.name for plan in config.streams]
+    if args.stream and args.stream not in names:
+        raise no_stream(args.stream, names)
     if args.socket:
         daemon = replace(daemon, socket=args.socket, quarantine=f"{args.socket}.bad.jsonl", metrics=None, exit_when_idle_s=0.0)
     settings = DaemonSettings(
@@ -73,6 +77,7 @@ def prepared(config: Config, args: argparse.Namespace) -> tuple[DaemonSettings, 
         worker_memory=workers.worker_memory,
         start_method=workers.start_method,
         init=workers.init,
+        first_stream=args.stream,
         embedded=args.embedded,
         ready_fd=args.ready_fd,
         log_format=args.log_format,

@@ -106,8 +106,11 @@ def _streams(streams: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, stream in streams.items():
         fields = "  ".join(field(f["name"], f["dtype"], f["shape"], f["kind"]) for f in stream.get("fields", ()))
         speed = f"  {1 / stream['row_s']:,.0f} samples/s a worker" if stream.get("row_s") else ""
-        yield f"{name:<{wide}}  {stream['samples']:,} samples  batch {stream.get('batch_size', '?')}{speed}"
-        yield f"{'':<{wide}}  {fields}"
+        if stream.get("opened", True):
+            yield f"{name:<{wide}}  {stream['samples']:,} samples  batch {stream.get('batch_size', '?')}{speed}"
+            yield f"{'':<{wide}}  {fields}"
+        else:
+            yield f"{name:<{wide}}  not opened, which it is when a trainer asks for it"
         yield f"{'':<{wide}}  {stream.get('data', '')}"
         if time_spent := sum(stream.get("stage_s", {}).values()):
             shares = ", ".join(f"{stage} {seconds / time_spent:.0%}" for stage, seconds in stream["stage_s"].items())

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loaderd.core.jobs import Done
+from loaderd.core.streams import StreamRules
 from loaderd_wire.messages import Progress, Segment
 from loaderd_wire.slices import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A stream that nobody had asked for until now: from here on sessions may attach to it."""
+
+    rules: StreamRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +132,4 @@ class Drain:
     """Finish: nothing new is made; what was announced stays valid."""
 
 
-Event = Attach | Detach | Told | Grown | NotGrown | Booting | WorkerReady | WorkerDone | Look | Dumped | WorkerDied | Drain
+Event = Opened | Attach | Detach | Told | Grown | NotGrown | Booting | WorkerReady | WorkerDone | Look | Dumped | WorkerDied | Drain

@@ -22,6 +22,7 @@ from loaderd.core.events import (
     Grown,
     Look,
     NotGrown,
+    Opened,
     Told,
     WorkerDied,
     WorkerDone,
@@ -81,6 +82,7 @@ class Scheduler:
         self._now_s = 0.0
         self._out: list[Action] = []
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            Opened: self._opened,
             Attach: self._attach,
             Detach: self._detach,
             Told: self._told,
@@ -123,6 +125,11 @@ class Scheduler:
         return story.picture(self, self._now_s)
 
     # sessions
+
+    def _opened(self, e: Opened) -> None:
+        if e.rules.name in self.streams:
+            raise ValueError(f"stream {e.rules.name!r} has been opened already")
+        self.streams[e.rules.name] = Stream(e.rules)
 
     def _attach(self, e: Attach) -> None:
         stream = self.streams.get(e.stream)

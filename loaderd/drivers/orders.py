@@ -19,7 +19,8 @@ class Setup:
     """First message to the template and to each worker. plans: StreamPlan as JSON. folder: first on sys.path, or "".
 
     init: "pkg.module:function" or "". place: which of num_workers this worker is, from 0; stand-ins of a worker that does not die
-    and probes have places from num_workers on. preload: what a template imports ahead: "user", "base" or "none".
+    and probes have places from num_workers on. preload: what a template imports ahead: "user", "base" or "none". lenient: a stream whose
+    code cannot be imported keeps no worker from getting ready, its first job there will say it: it has been served before, and so are others.
     """
 
     plans: tuple[str, ...]
@@ -28,6 +29,7 @@ class Setup:
     num_workers: int
     place: int
     preload: str
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a stream was found to be; comes before its first job. state: as in StreamFacts. specs: of a sample; batch_specs: of a collated stream's batches, else ()."""
+    """What a stream was found to be; comes before its first job. state: as in StreamFacts. specs: of a sample; batch_specs: of a collated
+    stream's batches, else (). plan: as in Setup, which does not have that of a stream that was opened after this worker had started.
+    """
 
     stream: str
     identity: str
@@ -103,6 +107,7 @@ class Use:
     total: int
     specs: tuple[FieldSpec, ...]
     batch_specs: tuple[FieldSpec, ...] = ()
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)

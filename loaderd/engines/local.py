@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from loaderd.core.events import Booting, Dumped, Event, Look, Seen, WorkerDied, WorkerDone, WorkerReady
@@ -43,7 +44,8 @@ _worker_done = quick(WorkerDone)
 class LocalPool:
     """Does the scheduler's actions and answers with events through `emit`, never from inside a call.
 
-    plans: every stream. start_method: "forkserver" or "spawn". init: "pkg.module:function" or "". folder: first on the workers'
+    plans: streams whose user code workers import before they are ready. late: the others, each of which becomes one of those when it has
+    been opened. start_method: "forkserver" or "spawn". init: "pkg.module:function" or "". folder: first on the workers'
     sys.path, "" for none. log(level, text). oom_kills(): the cgroup's oom_kill count. boot_s: for a
     worker or template to get ready. ahead: a template for these plans that has been started already. `close` it; after that it does nothing, and nobody has a segment mapped.
     """
@@ -53,6 +55,7 @@ class LocalPool:
         loop: Loop,
         plans: Sequence[StreamPlan],
         *,
+        late: Sequence[StreamPlan] = (),
         num_workers: int,
         start_method: str = "forkserver",
         init: str = "",
@@ -70,10 +73,13 @@ class LocalPool:
         self._sample_timeout_s = sample_timeout_s
         self._boot_s = boot_s
         self._num_workers = num_workers
-        self._setup = Setup(tuple(plan.to_json() for plan in plans), folder, init or "", num_workers, 0, "none")
+        self._plans = {plan.name: plan.to_json() for plan in (*plans, *late)}
+        self._ahead = [plan.name for plan in plans]
+        self._setup = Setup((), folder, init or "", num_workers, 0, "none")
+        self._served = False  # a worker has been ready
         self._worker_places = 2 * num_workers + SPARE_PLACES
-        self._board = Scoreboard(self._worker_places + len(plans) + SPARE_PLACES)
-        self._template = Template(loop, self._setup, start_method, self, log, boot_s=boot_s, ahead=ahead)
+        self._board = Scoreboard(self._worker_places + len(self._plans) + SPARE_PLACES)
+        self._template = Template(loop, (*plans, *late), self._ahead_of_all(), start_method, self, log, boot_s=boot_s, ahead=ahead)
         self._segments = SegmentTable()
         self._facts: dict[str, StreamFacts] = {}
         self._hands: dict[int, Hand] = {}  # scheduler's workers and probes, until they are gone
@@ -110,7 +116,8 @@ class LocalPool:
         if job.stream not in hand.used:
             hand.used.add(job.stream)
             batch_specs = facts.specs if facts.collated else ()
-            hand.send(Use(job.stream, facts.identity, facts.state, facts.total, facts.sample_specs, batch_specs))
+            plan = self._plans[job.stream]
+            hand.send(Use(job.stream, facts.identity, facts.state, facts.total, facts.sample_specs, batch_specs, plan))
         if job.kind != Kind.TRIAL:
             self._segments.give(job.segment, hand)
         hand.jobs[job.job] = job
@@ -149,6 +156,9 @@ class LocalPool:
             if isinstance(answer, StreamFacts):
                 self._facts[stream] = answer
                 self._modules.add(answer.code)
+                if stream not in self._ahead:
+                    self._ahead.append(stream)
+                    self._template.setup = self._ahead_of_all()
             self._probers.remove(prober)
             done(answer)
 
@@ -157,7 +167,7 @@ class LocalPool:
         def begin() -> None:
             number = self._next_probe
             self._next_probe += 1
-            self._begin(number, prober, name)
+            self._begin(number, prober, name, (self._plans[stream],))
 
         def again(cause: str) -> None:
             self._log("warning", f"{name} has ended: {cause}; another one is started")
@@ -266,6 +276,7 @@ class LocalPool:
     # -- what workers say
 
     def hand_ready(self, hand: Hand) -> None:
+        self._served = True
         self._emit(WorkerReady(hand.worker))
 
     def hand_does(self, hand: Hand, doing: str) -> None:
@@ -300,19 +311,24 @@ class LocalPool:
 
     def _start(self, worker: int) -> None:
         del self._delayed[worker]
-        self._begin(worker, self, f"worker {worker}")
+        self._begin(worker, self, f"worker {worker}", self._ahead_of_all().plans)
 
-    def _begin(self, number: int, boss: Boss, name: str) -> None:
+    def _ahead_of_all(self) -> Setup:
+        """What a template is told: the user code of all streams that are served."""
+        return replace(self._setup, plans=tuple(self._plans[name] for name in self._ahead))
+
+    def _begin(self, number: int, boss: Boss, name: str, plans: tuple[str, ...]) -> None:
+        """Start a process that imports the user code of these plans before it is ready."""
         probing = number >= FIRST_PROBE
         taken = {hand.place for hand in self._hands.values()}
         places = range(self._worker_places, self._board.lines) if probing else range(self._worker_places)
         place = next((place for place in places if place not in taken), None)
         if place is None:
             # So many cannot be killed that their stand-ins have no place: wait for one of them.
-            timer = self._loop.later(PLACE_S, lambda: (self._delayed.pop(number), self._begin(number, boss, name)))
+            timer = self._loop.later(PLACE_S, lambda: (self._delayed.pop(number), self._begin(number, boss, name, plans)))
             self._delayed[number] = timer
             return
-        setup = Setup(self._setup.plans, self._setup.folder, self._setup.init, self._num_workers, place, "none")
+        setup = replace(self._setup, plans=plans, place=place, lenient=self._served and not probing)
         hand = Hand(self._loop, self._board, self._template, setup, number, name, boss=boss, gone=self._buried, log=self._log)
         self._hands[number] = hand
         if self._template.ready:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -57,14 +57,24 @@ class Boss(Protocol):
 class Template:
     """At most one template process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when.
 
-    ahead: the first one, if it has been started already.
+    plans: of all streams. setup: what the next one is told. ahead: the first one, if it has been started already.
     """
 
     def __init__(
-        self, loop: Loop, setup: Setup, start_method: str, boss: Boss, log: Log, *, boot_s: float, ahead: Launched | None = None
+        self,
+        loop: Loop,
+        plans: Sequence[StreamPlan],
+        setup: Setup,
+        start_method: str,
+        boss: Boss,
+        log: Log,
+        *,
+        boot_s: float,
+        ahead: Launched | None = None,
     ) -> None:
         self._loop = loop
-        self._setup = setup
+        self._plans = plans
+        self.setup = setup
         self._spawn = start_method == "spawn"
         self._boss = boss
         self._log = log
@@ -158,11 +168,11 @@ class Template:
         self._loop.watch(self._pidfd, self._died)
         self._loop.watch(self._channel.fileno(), self._readable)
         self._timer = self._loop.later(self._boot_s, self._too_slow)
-        self._send(replace(self._setup, preload=level))
+        self._send(replace(self.setup, preload=level))
 
     def _launch(self, level: str) -> Launched:
-        setup = self._setup
-        return launch([StreamPlan.from_json(plan) for plan in setup.plans], setup.init, setup.folder, preload=level, spawn=self._spawn)
+        setup = self.setup
+        return launch(self._plans, setup.init, setup.folder, preload=level, spawn=self._spawn)
 
     def _send(self, message: object, fds: tuple[int, ...] = ()) -> None:
         if self._channel is None:

@@ -90,7 +90,13 @@ class Worker:
         """Import all user code and call `init`: what fails here is told before the worker is ready."""
         self._plans = {plan.name: plan for plan in map(StreamPlan.from_json, setup.plans)}
         put_first(setup.folder)
-        import_all(list(self._plans.values()), setup.init, lambda text: self._channel.send(Doing(text)))
+        for plan in self._plans.values():
+            try:
+                import_all([plan], "", lambda text: self._channel.send(Doing(text)))
+            except SourceError:
+                if not setup.lenient:
+                    raise
+        import_all([], setup.init, lambda text: self._channel.send(Doing(text)))
         self._imported = imported(setup.folder)
         self._imported.look()
         guards.pin_native_threads()

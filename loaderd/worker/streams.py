@@ -70,6 +70,8 @@ class Shelf:
     def use(self, use: Use) -> None:
         """What the stream was found to be when it was probed; to be told before `get`."""
         self._uses[use.stream] = use
+        if use.stream not in self._plans:
+            self._plans[use.stream] = StreamPlan.from_json(use.plan)
 
     def notes(self) -> list[str]:
         """Lines that somebody should be told, each once."""

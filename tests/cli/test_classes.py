@@ -59,10 +59,15 @@ def test_check_finds_streams_whose_labels_mean_two_things(place: Place) -> None:
     assert DIFFER not in place.cli("check", config, "--stream", "val").stdout
 
 
-def test_an_embedded_daemon_refuses_streams_whose_labels_mean_two_things(place: Place) -> None:
-    config = two(place)
-    with Loader(str(place.folder / config), stream="val", output="numpy") as loader, pytest.raises(LoaderdError) as caught:
-        next(iter(loader))
+def test_an_embedded_daemon_refuses_a_stream_whose_labels_mean_other_things_than_those_of_another_that_it_serves(place: Place) -> None:
+    config = str(place.folder / two(place))
+    with Loader(config, stream="train", output="numpy") as train, Loader(config, stream="val", output="numpy") as val:
+        batches = iter(train)
+        next(batches)
+        for _ in range(2):
+            with pytest.raises(LoaderdError) as caught:
+                len(val)
+        assert len(list(batches)) == len(train) - 1
     assert "'train'" in str(caught.value)
     assert "--classes-from" in str(caught.value)
 

@@ -63,9 +63,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         head = """
         import os, sys
         arguments = sys.argv[1:]
-        assert arguments[:1] + arguments[2:4] == ["serve", "--embedded", "--ready-fd"], arguments
+        assert arguments[:1] + arguments[2:5] == ["serve", "--embedded", "--stream=train", "--ready-fd"], arguments
         def say(text):
-            with os.fdopen(int(arguments[4]), "w") as pipe:
+            with os.fdopen(int(arguments[5]), "w") as pipe:
                 pipe.write(text)
         """
         (package / "__main__.py").write_text(textwrap.dedent(head) + (code.format(**names) if code is SERVES else textwrap.dedent(code)))

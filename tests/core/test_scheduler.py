@@ -6,8 +6,9 @@ import pytest
 
 from core.house import SHAPE, House, bad_row, done, segment
 from loaderd.core.actions import Drop, Grow, Note, Quarantine, Send, StreamBroken, Tell
-from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Told, WorkerDone, WorkerReady
+from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Opened, Told, WorkerDone, WorkerReady
 from loaderd.core.jobs import Done, Job, Kind
+from loaderd.core.streams import StreamRules
 from loaderd_client.session import ClientSession
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.messages import Batch, Failure, Pulse
@@ -161,6 +162,18 @@ def test_a_release_with_an_old_generation_frees_nothing() -> None:
     house.tell()
     ring = house.core.sessions[1].rings[1]
     assert ring.state[second.slot].value == "leased"
+
+
+def test_a_stream_opened_late_is_served_like_any_other() -> None:
+    house = House()
+    with pytest.raises(ValueError, match="can't attach"):
+        house.core.step(Attach(9, "late", SHAPE, 0, 4, segment()), 0.0)
+    assert house.step(Opened(StreamRules("late", "raise", False, 64))) == []
+    with pytest.raises(ValueError, match="stream 'late' has been opened already"):
+        house.core.step(Opened(StreamRules("late", "raise", False, 64)), 0.0)
+    house.attach(stream="late")
+    assert [house.take().k for _ in range(5)] == list(range(5))
+    assert house.core.picture()["streams"]["late"]["sessions"] == [1]
 
 
 def test_an_older_progress_changes_nothing() -> None:

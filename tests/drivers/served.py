@@ -1,6 +1,6 @@
 """A whole daemon with a made-up pool, as a process of its own: `python served.py SETTINGS_AS_JSON`. A line on stdin lets streams open.
 
-What a stream does is in its name: "late" opens when stdin says so, "broken" does not open, "grows" outgrows its first segment,
+What a stream does is in its name: "late" opens when stdin says so, "broken" does not open, "heals" does at the second try, "grows" outgrows its first segment,
 "unready" has workers that cannot boot, "stuck" never finishes a job, "crash" is a fault of the daemon itself.
 """
 
@@ -33,6 +33,7 @@ class FakePool:
         self.segments: dict[int, Segment] = {}
         self.jobs: dict[int, Job] = {}
         self.late: list[Callable[[], object]] = []
+        self.tried: set[str] = set()
         loop.watch(0, self.told)
 
     def told(self) -> None:
@@ -64,7 +65,9 @@ class FakePool:
             jpeg_extension="not used",
             warnings=("mind the gap",),
         )
-        answer = OpenFault(stream, "data", "/no/such/db: not there", "") if stream == "broken" else facts
+        broken = stream == "broken" or (stream == "heals" and stream not in self.tried)
+        self.tried.add(stream)
+        answer = OpenFault(stream, "data", "/no/such/db: not there", "") if broken else facts
         if stream == "late":
             self.late.append(lambda: done(answer))
         else:

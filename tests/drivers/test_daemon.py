@@ -387,6 +387,92 @@ def test_a_stream_that_cannot_be_opened_is_named_and_ends_with_3(start: Any) -> 
     assert "ready: " not in log
 
 
+@pytest.fixture
+def lazy(start: Any) -> Served:
+    """Serves "train", and opens the others when they are asked for."""
+    return start("train", "broken", "heals", "late", "val", first_stream="train", memory=1 << 20).wait("ready: ")
+
+
+def test_a_stream_that_nobody_asks_for_is_not_opened_and_shown_so(lazy: Served) -> None:
+    assert "streams train (100); broken, heals, late, val when asked for" in lazy.text()
+    streams = lazy.status()["streams"]
+    assert list(streams) == ["train", "broken", "heals", "late", "val"]
+    assert {name: stream["opened"] for name, stream in streams.items() if stream["opened"]} == {"train": True}
+    assert streams["val"] == {"data": "made:Up", "batch_size": 8, "opened": False, "failed": ""}
+
+
+def test_a_stream_that_cannot_be_opened_when_it_is_asked_for_leaves_the_others_alone(lazy: Served) -> None:
+    first = lazy.attach()
+    line = lazy.connect()
+    line.send(replace(HELLO, stream="broken"))
+    assert "opening stream 'broken'" in line.get(Starting).text
+    refused = line.get(Rejected)
+    assert (refused.error, refused.text) == ("StreamFailed", "stream 'broken': /no/such/db: not there")
+    assert line.get(None) is None
+    assert "error" in lazy.text()
+    picture = lazy.status()
+    assert picture["failed"] is False
+    assert picture["streams"]["broken"]["failed"] == "/no/such/db: not there"
+    with Mail(lazy, first) as mail:
+        mail.tell()
+        assert mail.get(Batch).k == 0
+    assert lazy.end() == 0
+
+
+def test_a_stream_opened_later_has_sessions_memory_and_batches_of_its_own(lazy: Served) -> None:
+    line = lazy.attach(stream="val")
+    assert line.welcome.samples == SAMPLES
+    with Mail(lazy, line) as mail:
+        mail.tell()
+        assert [mail.get(Batch).k for _ in range(4)] == [0, 1, 2, 3]
+    picture = lazy.status()
+    assert picture["streams"]["val"]["opened"] is True
+    assert picture["streams"]["val"]["sessions"] == [line.welcome.session]
+    assert picture["memory"]["segments"] == line.welcome.segment.slots * line.welcome.segment.slot_bytes
+    assert "mind the gap" in lazy.text()
+
+
+def test_a_stream_that_could_not_be_opened_is_tried_again_for_who_asks_next(lazy: Served) -> None:
+    line = lazy.connect()
+    line.send(replace(HELLO, stream="heals"))
+    line.get(Rejected)
+    assert lazy.attach(stream="heals").welcome.samples == SAMPLES
+    assert lazy.status()["streams"]["heals"]["failed"] == ""
+
+
+def test_who_waits_for_a_stream_is_told_so_while_others_are_served(lazy: Served) -> None:
+    waiting, gone, second = lazy.connect(), lazy.connect(), lazy.connect()
+    for line in (waiting, gone, second):
+        line.send(replace(HELLO, stream="late"))
+        assert "opening stream 'late'" in line.get(Starting).text
+    assert "opening stream 'late'" in waiting.get(Starting).text  # and again a second later
+    gone.close()
+    assert lazy.attach().welcome
+    picture = lazy.status()
+    assert (picture["state"], "opening stream 'late'" in picture["doing"]) == ("ready", True)
+    assert lazy.process.stdin is not None
+    lazy.process.stdin.write(b"go\n")
+    lazy.process.stdin.flush()
+    assert waiting.get(Welcome).samples == second.get(Welcome).samples == SAMPLES
+    assert lazy.text().count("stream late (100) is open") == 1
+    picture = lazy.status()
+    assert (picture["doing"], len(picture["sessions"])) == ("", 3)
+
+
+def test_a_stream_that_the_config_does_not_have_is_not_waited_for(lazy: Served) -> None:
+    line = lazy.connect()
+    line.send(replace(HELLO, stream="vall"))
+    assert line.get(Rejected).text == "no stream 'vall'; there are: train, broken, heals, late, val"
+
+
+def test_a_drain_lets_go_of_who_waits_for_a_stream(lazy: Served) -> None:
+    line = lazy.connect()
+    line.send(replace(HELLO, stream="late"))
+    line.get(Starting)
+    assert lazy.end() == 0
+    assert line.get(None) is None
+
+
 def test_workers_that_cannot_boot_end_with_3_and_the_traceback(start: Any) -> None:
     code, said, log = started(start, "unready")
     assert code == 3

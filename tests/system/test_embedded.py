@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from deadlines import DEADLINE_S
-from loaderd_client import ConfigError, DaemonGone, LoaderdError, StallError
+from loaderd_client import ConfigError, DaemonGone, LoaderdError, StallError, StreamFailed
 from system.site import Site, alive, children, digest, plain, take, until
 
 TRAINER = """
@@ -362,6 +362,7 @@ def test_who_waits_for_a_start_that_hangs_is_told_by_whom(site: Site, caplog: py
             len(site.loader(source=site.config, timeout_s=timeout_s, stall_warning_s=timeout_s - 1))
         if "importing mine" in caplog.text:
             break
+        gone(site)  # else the next one waits for this one's daemon
     assert re.search(f"which ends with: {doing}", str(caught.value))
     gone(site)
 
@@ -403,6 +404,58 @@ def test_what_an_embedded_daemon_wrote_of_bad_samples_leaves_with_it(site: Site)
     until("the quarantine file", bad.exists)
     (site.folder / "d.sock.bad.jsonl.1").touch()  # as rotation leaves them
     (site.folder / "d.sock.log.1").touch()
+
+
+TWO_MORE = """
+[streams.val]
+dataset = "other:Numbers"
+dataset_args = {{n = 40}}
+batch_size = 8
+[streams.bad]
+{bad}
+"""
+BAD = {
+    "code that is not there": ('dataset = "nowhere:Nothing"', "nowhere"),
+    "no database": ('lmdb = "none.lmdb"', "none.lmdb"),
+    "code that ends its process": ('dataset = "ends:Numbers"', "SIGKILL"),
+}
+
+
+def with_others(site: Site, bad: str = 'lmdb = "none.lmdb"') -> Site:
+    """Beside "train" a stream "val" with a module of its own, and one that cannot be opened."""
+    site.write()
+    (site.folder / "other.py").write_text((site.folder / "mine.py").read_text())
+    (site.folder / "ends.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    site.config.write_text(site.config.read_text() + TWO_MORE.format(bad=bad))
+    return site
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_stream_that_cannot_be_opened_is_an_error_for_who_asks_for_it_alone(site: Site, undisturbed: str, what: str) -> None:
+    bad, said = BAD[what]
+    with_others(site, bad)
+    loader = site.loader(source=site.config)
+    got = take(loader)
+    (pid,) = daemons(site)
+    for _ in range(2):
+        with pytest.raises(StreamFailed, match=rf"stream 'bad': [\s\S]*{said}"):
+            len(site.loader(source=site.config, stream="bad"))
+    assert len(take(site.loader(source=site.config, stream="val"))) == 5
+    assert digest(got + take(loader)) == undisturbed
+    assert daemons(site) == [pid]
+    for each in site.loaders:
+        each.close()
+    gone(site)
+
+
+def test_who_starts_a_daemon_for_a_stream_that_cannot_be_opened_is_told_why(site: Site, undisturbed: str) -> None:
+    with_others(site)
+    with pytest.raises(StreamFailed, match=r"stream 'bad': .*none\.lmdb"):
+        len(site.loader(source=site.config, stream="bad"))
+    with pytest.raises(ConfigError, match="no stream 'worse'; there are: train, val, bad"):
+        len(site.loader(source=site.config, stream="worse"))
+    loader = site.loader(source=site.config)
+    assert digest(take(loader) + take(loader)) == undisturbed
     loader.close()
     gone(site)
 
@@ -465,3 +518,52 @@ def _raise(_: int, frame: FrameType | None) -> None:
         if frame.f_code.co_name == "__next__":
             raise TimeoutError
         frame = frame.f_back
+
+
+def test_serve_refuses_a_config_whose_streams_cannot_all_be_opened_and_names_each_that_cannot(site: Site) -> None:
+    with_others(site)
+    site.config.write_text(site.config.read_text() + '[streams.worse]\ndataset = "nowhere:Nothing"\n')
+    site.serve(wait=False)
+    assert site.process is not None
+    assert site.process.wait(DEADLINE_S) == 3
+    assert "stream 'bad': " in site.text()
+    assert "stream 'worse': " in site.text()
+    assert "ready: " not in site.text()
+
+
+def test_a_stream_opened_late_outlives_its_workers_and_their_template(site: Site, undisturbed: str) -> None:
+    with_others(site)
+    loader = site.loader(source=site.config)
+    got = take(loader)
+    late = site.loader(source=site.config, stream="val")
+    before = digest(take(late))
+    (pid,) = daemons(site)
+    (template,) = children(pid)
+    for victim in (*children(template), template):
+        os.kill(victim, signal.SIGKILL)
+        late.set_epoch(0)
+        assert digest(take(late)) == before
+    assert digest(got + take(loader)) == undisturbed
+    for each in site.loaders:
+        each.close()
+    gone(site)
+
+
+def test_a_stream_whose_code_breaks_while_it_is_served_breaks_alone(site: Site, undisturbed: str) -> None:
+    with_others(site)
+    loader = site.loader(source=site.config)
+    got = take(loader)
+    late = site.loader(source=site.config, stream="val")
+    assert len(take(late)) == 5
+    (site.folder / "other.py").write_text("this is no Python at all\n")
+    (pid,) = daemons(site)
+    (template,) = children(pid)
+    workers = children(template)
+    os.kill(template, signal.SIGKILL)
+    until("its workers' end", lambda: not any(map(alive, workers)))
+    with pytest.raises(StreamFailed, match=r"other\.py"):
+        take(late) and take(late)
+    assert digest(got + take(loader)) == undisturbed
+    for each in site.loaders:
+        each.close()
+    gone(site)

@@ -266,3 +266,57 @@ def test_an_init_that_takes_long_is_said_to_and_its_stack_can_be_had(build: Buil
     (tmp_path / "go").touch()
     shop.until(lambda: shop.ready(1))
     assert shop.pool.doing() == []
+
+
+def late(name: str = "late", **args: object) -> StreamPlan:
+    return StreamPlan(name, dataset="wares:Words", dataset_args=dict(args))
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_workers_that_are_there_and_those_that_come_serve_a_stream_opened_late(build: Build, start_method: str) -> None:
+    shop = build(numbers(), late=[late()], start_method=start_method)
+    shop.facts("train")
+    shop.start(1)
+    facts = shop.facts("late")
+    shop.pond(facts, 2)
+    shop.run(1, shop.job("late", 2))
+    shop.start(2)
+    shop.run(2, shop.job("late", 2))
+    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    shop.death(2)
+    shop.start(3)
+    shop.run(3, shop.job("late", 2))
+
+
+def test_code_of_a_stream_that_nobody_asked_for_is_not_imported(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("open(__file__ + '.imported', 'w').close()\nimport does_not_exist_anywhere\n")
+    shop = build(numbers(), late=[numbers(name="bad", transforms=(Step(None, "broken:transform", {}),))])
+    facts = shop.facts("train")
+    shop.start(1)
+    shop.pond(facts, 2)
+    shop.run(1, shop.job("train", 2))
+    assert not (tmp_path / "broken.py.imported").exists()
+    found = shop.open("bad")
+    assert isinstance(found, OpenFault)
+    assert "does_not_exist_anywhere" in found.text
+    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    shop.death(1)
+    shop.start(2)
+    shop.run(2, shop.job("train", 2))
+
+
+def test_code_that_has_broken_since_its_stream_was_opened_ends_no_worker_before_its_own_job(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "breaks.py").write_text("def transform(sample, rng): return sample\n")
+    shop = build(numbers(), numbers(name="other", transforms=(Step(None, "breaks:transform", {}),)))
+    facts, _ = shop.facts("train"), shop.facts("other")
+    shop.start(1)
+    (tmp_path / "breaks.py").write_text("this is no Python at all\n")
+    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    shop.death(1)
+    shop.start(2)
+    shop.pond(facts, 2)
+    shop.run(2, shop.job("train", 2))
+    shop.pool.send(2, shop.job("other", 2))
+    death = shop.death(2)
+    assert (death.own, death.boot) == (True, "")
+    assert "breaks.py" in death.stack
