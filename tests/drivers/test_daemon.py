@@ -109,6 +109,8 @@ class Line:
     def get(self, kind: type[Any] | None) -> Any:
         """The next message, but for Starting ones before it, which must be of this kind; with None the end of the connection."""
         while (message := unframe(self.buffer)) is None or (isinstance(message, Starting) and kind is not Starting):
+            if message is not None:
+                continue  # what comes next may be here already
             data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, 4)
             self.fds += fds
             if not data:
