@@ -177,4 +177,6 @@ def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, st
         known = without_code(was)  # of other code the client is told, and goes on
         changed = differences(known, {name: now[name] for name in known if name in now}) if known else ""
         if changed:
-            raise StreamChanged(f"stream {hello.stream!r} has changed: {changed}")
+            raise StreamChanged(
+                f"stream {hello.stream!r} has changed: {changed}; put back what it was, or begin a new training with a new Loader"
+            )

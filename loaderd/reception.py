@@ -17,7 +17,7 @@ from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.memfd import Segments
 from loaderd.drivers.rarely import Rarely
 from loaderd.drivers.sockets import Messages
-from loaderd_wire.errors import ConfigError, LoaderdError, Refused, from_name
+from loaderd_wire.errors import ConfigError, LoaderdError, Refused, StreamChanged, from_name
 from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
 from loaderd_wire.slots import FieldSpec
 
@@ -56,7 +56,8 @@ class Guest:
 class Reception:
     """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
 
-    names: of all streams. wanted(name): called when somebody asks for one that has not been opened; `opened` or `not_opened` answers.
+    names: of all streams. wanted(name): called when somebody asks for one that has not been opened, or is to be opened anew, since its data changed and those who had
+    begun with it are gone; `opened` or `not_opened` answers.
     memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
     `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated(why): called when somebody comes, and
     nobody else is here, after the config file, or code that was imported, was written to: whoever comes gets another daemon then.
@@ -115,6 +116,7 @@ class Reception:
 
     def opened(self, stream: str) -> None:
         """One that was wanted."""
+        self.broken.pop(stream, None)
         for peer, hello in self._waiting([stream]):
             self.hello(peer, hello)
 
@@ -148,7 +150,7 @@ class Reception:
                 return
         try:
             check_known(hello, self._names, self._config_path)
-            if hello.stream not in self._streams:
+            if hello.stream not in self._streams or self._is_of_the_past(hello.stream):
                 self._wanted(hello.stream)
                 self._park(peer, hello)
                 return
@@ -238,6 +240,11 @@ class Reception:
         ]
 
     # -- inside
+
+    def _is_of_the_past(self, stream: str) -> bool:
+        """Its data has changed since it was opened, and nobody is here any longer who began with what it was."""
+        changed = self.broken.get(stream, ("", ""))[0] == StreamChanged.__name__
+        return changed and all(guest.hello.stream != stream for guest in self.guests.values())
 
     def _old_code(self, edited: list[str]) -> str:
         who = "others use this daemon, which" if self._outdated and self.guests else "this daemon"

@@ -39,6 +39,7 @@ from loaderd_wire.messages import Failure, Pulse
 from loaderd_wire.records import quick
 
 DRAINING = "the daemon drains"
+WAY_ON = "a new Loader reads the new data once nobody uses this stream any longer; so does a daemon that is drained and started again"
 NOTE_S = 1.0  # between two notes about one session
 HEADROOM = 5 / 4  # of a larger segment over what was asked for
 
@@ -127,7 +128,8 @@ class Scheduler:
     # sessions
 
     def _opened(self, e: Opened) -> None:
-        if e.rules.name in self.streams:
+        known = self.streams.get(e.rules.name)
+        if known is not None and (known.sessions or not known.broken):
             raise ValueError(f"stream {e.rules.name!r} has been opened already")
         self.streams[e.rules.name] = Stream(e.rules)
 
@@ -211,7 +213,8 @@ class Scheduler:
         running = self._end_job(done.job)
         stream = self.streams[running.job.stream]
         if done.changed:
-            self._break(stream, "StreamChanged", done.changed)
+            if not running.session.gone:  # else it may be of what the stream was before it was opened anew
+                self._break(stream, "StreamChanged", f"{done.changed}; {WAY_ON}")
         elif done.needs_tail or done.needs_body:
             if running.wanted:
                 self._outgrown(running, done)

@@ -155,6 +155,8 @@ class LocalPool:
         def found(answer: StreamFacts | OpenFault) -> None:
             if isinstance(answer, StreamFacts):
                 self._facts[stream] = answer
+                for hand in self._hands.values():  # they have known it as something else if it is opened anew
+                    hand.used.discard(stream)
                 self._modules.add(answer.code)
                 if stream not in self._ahead:
                     self._ahead.append(stream)

@@ -68,7 +68,15 @@ class Shelf:
         self._latest: Stream | None = None  # that somebody asked for; None while one is being opened
 
     def use(self, use: Use) -> None:
-        """What the stream was found to be when it was probed; to be told before `get`."""
+        """What the stream was found to be when it was probed; to be told before `get`.
+
+        Told once more, it was opened anew, since its data had changed. An open file is shared by all streams of it, so all are closed.
+        """
+        if use.stream in self._uses:
+            for stream in self._open.values():
+                stream.source.close()
+            self._open.clear()
+            self._latest = None
         self._uses[use.stream] = use
         if use.stream not in self._plans:
             self._plans[use.stream] = StreamPlan.from_json(use.plan)

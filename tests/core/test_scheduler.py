@@ -8,6 +8,7 @@ from core.house import SHAPE, House, bad_row, done, segment
 from loaderd.core.actions import Drop, Grow, Note, Quarantine, Send, StreamBroken, Tell
 from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Opened, Told, WorkerDone, WorkerReady
 from loaderd.core.jobs import Done, Job, Kind
+from loaderd.core.scheduler import WAY_ON
 from loaderd.core.streams import StreamRules
 from loaderd_client.session import ClientSession
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
@@ -174,6 +175,23 @@ def test_a_stream_opened_late_is_served_like_any_other() -> None:
     house.attach(stream="late")
     assert [house.take().k for _ in range(5)] == list(range(5))
     assert house.core.picture()["streams"]["late"]["sessions"] == [1]
+
+
+def test_a_stream_whose_data_changed_is_opened_anew_when_no_session_of_it_is_left() -> None:
+    house = House(workers=2)
+    rules = StreamRules("train", "raise", False, 64)
+    house.attach(1)
+    one, other = house.sent  # workers
+    first, second = (house.sent[worker].popleft() for worker in (one, other))
+    house.step(WorkerDone(one, done(first, changed="train.mdb: other values")))
+    with pytest.raises(ValueError, match="stream 'train' has been opened already"):
+        house.core.step(Opened(rules), house.now_s)
+    house.step(Detach(1))
+    house.step(Opened(rules))
+    house.attach(2)
+    house.step(WorkerDone(other, done(second, changed="train.mdb: other values")))  # of the session that has left: of the past
+    assert len(house.of(StreamBroken)) == 1
+    assert [house.take(2).k for _ in range(5)] == list(range(5))
 
 
 def test_an_older_progress_changes_nothing() -> None:
@@ -501,7 +519,8 @@ def test_data_that_changes_ends_the_stream_and_nothing_of_the_job_is_delivered()
     house.attach(1)
     house.attach(2, stream="val")
     house.finish()
-    assert house.of(StreamBroken) == [StreamBroken("train", "StreamChanged", "train.mdb: 10 entries, now 11")]
+    (broken,) = house.of(StreamBroken)
+    assert (broken.stream, broken.error, broken.text) == ("train", "StreamChanged", f"train.mdb: 10 entries, now 11; {WAY_ON}")
     told = list(house.inbox[1])
     assert all(not isinstance(m, Batch) or m.start != 8 for m in told)
     assert isinstance(told[-1], Failure)

@@ -224,6 +224,35 @@ def test_one_damaged_page_costs_its_own_samples_and_no_others(site: Site, layout
 
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
+def test_a_new_loader_reads_the_new_file_when_nobody_is_left_who_began_with_the_old_one(site: Site, layout: str) -> None:
+    equal_sized(site, layout)
+    extra = f'layout = "{layout}"'
+    site.config.write_text(CONFIG.format(extra=extra) + f'[streams.val]\nlmdb = "train.lmdb"\n{extra}\nbatch_size = 8\n')
+    site.serve()
+    old, other = site.loader(prefetch=1), site.loader(prefetch=1)
+    val = site.loader(stream="val", prefetch=1)
+    batches, others, vals = iter(old), iter(other), iter(val)
+    for each in (batches, others, vals):
+        assert {int(value) for value in np.unique(next(each)["x"])} == {1}
+    subprocess.run(OVERWRITE["rsync"], cwd=site.folder, check=True, timeout=DEADLINE_S)
+    with pytest.raises(StreamChanged, match=r"train\.lmdb.*a new Loader reads the new data once nobody uses this stream any longer"):
+        take(batches)
+    with pytest.raises(StreamChanged, match=r"train\.lmdb"):  # somebody is left who began with the old one
+        len(site.loader())
+    other.close()
+    with pytest.raises(StreamChanged, match=r"(data|values) was .* put back what it was, or begin a new training"):
+        take(batches)
+    new = site.loader()
+    rows = [batch["x"].copy() for batch in new]
+    assert sum(map(len, rows)) == 900
+    assert {int(value) for value in np.unique(np.concatenate(rows))} == {2}
+    with pytest.raises(StreamChanged, match=r"train\.lmdb"):  # the other stream of the same file is not served from it unsaid
+        take(vals)
+    assert {int(value) for value in np.unique(next(iter(site.loader(stream="val")))["x"])} == {2}
+    assert site.process.poll() is None
+
+
+@pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
 def test_a_worker_that_starts_after_a_database_was_overwritten_does_not_take_the_new_one_for_the_old(site: Site, layout: str) -> None:
     equal_sized(site, layout)
     site.write(workers=1)
