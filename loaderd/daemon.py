@@ -111,7 +111,7 @@ class Daemon:
         gate = Gate.here(s.allow_uids, s.allow_unmapped)
         prepare_folder(s.socket, uid=gate.own, default=s.default_socket, others=gate.open)
         limit = descriptors.raise_limit()
-        most = descriptors.sessions_that_fit(limit, descriptors.in_use() + 4 * self._workers)
+        most = descriptors.sessions_that_fit(limit, descriptors.in_use() + descriptors.A_WORKER * self._workers)
         if most == 0:
             raise CannotServe(f"RLIMIT_NOFILE is {limit}, which leaves room for no session; raise the hard limit (ulimit -Hn)")
         # Whoever sees its connection end may start a successor at once: the lock is free by then.

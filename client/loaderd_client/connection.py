@@ -6,7 +6,7 @@ from typing import Any
 
 import zmq
 
-from loaderd_client import forks
+from loaderd_client import descriptors, forks
 from loaderd_client.control import Control
 from loaderd_wire import messages as m
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
@@ -20,11 +20,15 @@ ON_CONTROL = (m.Segment, m.Bye)
 
 
 class Connection:
-    """Both sockets of an admitted session. Not for two threads at once. `close` leaves no thread, fd or message behind."""
+    """Both sockets of an admitted session. Not for two threads at once. `close` leaves no thread, fd or message behind.
+
+    Raises Refused where descriptors are short: libzmq would abort.
+    """
 
     def __init__(self, path: str, control: Control, session: int, token: bytes) -> None:
         self.control = control
         self._session = session
+        descriptors.require(descriptors.ZEROMQ)
         self._context = zmq.Context(io_threads=1)  # its own: closing it ends libzmq's threads and fds with this session
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.setsockopt(zmq.LINGER, 0)

@@ -60,6 +60,7 @@ class Door:
         self._arguments = arguments
         self._closing = closing
         self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal's handler has cut short
+        self._path = ""  # of the socket, once it was looked for
         self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
         self._told: set[str] = set()  # what daemons have warned of
         self.first: m.Welcome | None = None
@@ -77,11 +78,14 @@ class Door:
             hello = partial(self._hello, rank)
             self._handshake = Handshake(self._arguments.source, limits, hello, lost, self._prepare, self._closing)
             self._asked = rank
+        handshake = self._handshake
         try:
-            self._handshake.run()
+            handshake.run()
         except LoaderdError:
             self._handshake = None
             raise
+        finally:
+            self._path = handshake.path or self._path
 
     def open(self, cursor: Cursor, loaded: State | None) -> tuple[Attachment, list[str]]:
         """(the session that was admitted, at the cursor; warnings about the loaded state).
@@ -128,15 +132,13 @@ class Door:
 
     def explained(self, error: LoaderdError) -> LoaderdError:
         """Of an embedded daemon nobody else sees the log: an error that it may explain quotes it."""
-        source = self._arguments.source
-        if not source.config or isinstance(error, (ConfigError, StreamChanged)):
+        if not self._path or not self._arguments.source.config or isinstance(error, (ConfigError, StreamChanged)):
             return error
-        return embedded.explained(error, source.find())
+        return embedded.explained(error, self._path)
 
     def epitaph(self, how: str) -> str:
         """How the daemon went, and what it said last where that is no daily business: it may be why."""
-        source = self._arguments.source
-        words = embedded.last_words(source.find()) if source.config else ""
+        words = embedded.last_words(self._path) if self._arguments.source.config else ""
         return f"{how}; its log ends with: {words}" if words else how
 
     def shut(self, line: Attachment) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loaderd_client import forks
+from loaderd_client import descriptors, forks
 from loaderd_client.closing import Closing
 from loaderd_client.control import Control
 from loaderd_client.embedded import Starting
@@ -16,7 +16,7 @@ from loaderd_client.signals import Held
 from loaderd_client.source import Source
 from loaderd_client.waiting import PING_S, Limits, Wait
 from loaderd_wire import messages as m
-from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, StallError, StreamFailed, from_name
+from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, Refused, StallError, StreamFailed, from_name
 
 LOG = logging.getLogger("loaderd_client")
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5  # between two looks for a socket; there is nothing to wait on where no socket is
@@ -57,7 +57,8 @@ class Handshake:
         self._lost = lost
         self._meanwhile = meanwhile
         self._closing = closing
-        self._path = source.find()
+        self.path = ""  # of the socket, once it was looked for
+        self._short = ""  # of file descriptors, and so nobody was looked for
         self._wait = Wait(time.monotonic(), limits)
         self._alone = Wait(time.monotonic(), limits)  # since a daemon was last heard starting
         self._doing = ""  # what the daemon said last that it is doing
@@ -129,12 +130,18 @@ class Handshake:
 
     def _reach(self) -> None:
         """Says hello to whoever is there; where nobody is, a daemon of one's own is started."""
-        control = Control.connect(self._path)
+        self._short = descriptors.shortage(descriptors.A_SESSION + descriptors.SPARE)
+        if self._short:
+            if not self._lost:
+                raise Refused(self._short)
+            return  # who had a session once waits for its place
+        self.path = self.path or self._source.find()
+        control = Control.connect(self.path)
         if control is not None:
             control.send(self._hello())
             self._control, self._doing = control, ""
         elif self._source.config and self._starting is None:
-            self._starting, self._nap_s = Starting(self._source.config, self._path, self._hello().stream), FIRST_PAUSE_S
+            self._starting, self._nap_s = Starting(self._source.config, self.path, self._hello().stream), FIRST_PAUSE_S
 
     def _await_answer(self, control: Control) -> None:
         control.wait(self._pause_s(self._limits.timeout_s))
@@ -142,7 +149,7 @@ class Handshake:
             self._hear(control)
         if self._control is not None:
             doing = f"is starting: {self._doing}" if self._doing else "does not answer"
-            what = f"the daemon at {self._path} {doing}" if self._starting is None else self._story(self._starting)
+            what = f"the daemon at {self.path} {doing}" if self._starting is None else self._story(self._starting)
             self._look(self._limits.timeout_s, what, StallError)
 
     def _hear(self, control: Control) -> None:
@@ -150,7 +157,7 @@ class Handshake:
         for number, message in enumerate(messages):
             if isinstance(message, m.Welcome):
                 control.unread = messages[number + 1 :]
-                self._admitted, self._control = Admitted(self._path, control, message, control.take_fd()), None
+                self._admitted, self._control = Admitted(self.path, control, message, control.take_fd()), None
                 return
             if isinstance(message, m.Rejected):
                 raise from_name(message.error, message.text)
@@ -185,7 +192,7 @@ class Handshake:
 
     def _story(self, starting: Starting) -> str:
         newest = f", which ends with: {starting.newest}" if starting.newest else ""
-        return f"the embedded daemon starts; its log is {self._path}.log{newest}"
+        return f"the embedded daemon starts; its log is {self.path}.log{newest}"
 
     def _end_start(self) -> None:
         if self._starting is not None:
@@ -206,7 +213,10 @@ class Handshake:
         self._alone.turn(time.monotonic())
         limit_s = 0.0 if self._alone.over(self._limits.reconnect_s) else max(self._limits.timeout_s, self._limits.reconnect_s)
         how = "" if self._source.config else "; start one: loaderd serve CONFIG"
-        self._look(limit_s, f"no daemon is at {self._path}{last}{how}", DaemonGone)
+        if self._short:
+            self._look(limit_s, f"{self._short}{last}", Refused)
+        else:
+            self._look(limit_s, f"no daemon is at {self.path}{last}{how}", DaemonGone)
 
     def _nap(self) -> None:
         self._closing.sleep(self._nap_s)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from loaderd_client import descriptors
 from loaderd_wire import paths
 from loaderd_wire.errors import ConfigError, by_handler
 
@@ -62,6 +63,7 @@ class Source:
 
 def _read(config: str, table: str) -> dict[str, Any]:
     """This table of a config, empty if there is none. Whatever else is wrong with the file the daemon itself reports."""
+    descriptors.require(descriptors.TO_READ)
     toml = _toml()
     try:
         with open(config, "rb") as file:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from loaderd.cli.failure import CommandError, need, need_proc
+from loaderd.cli.failure import NO_START, CommandError, need, need_proc
 from loaderd_wire.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
+    from loaderd.drivers.descriptors import raise_limit, too_few
+
     try:
         need("lmdb", "simplejpeg", "cv2", "PIL")
         need_proc()
+        short = too_few(raise_limit())  # the template's is ours
+        if short:
+            raise CommandError(short, NO_START)
         from loaderd import config
 
         settings, plans = prepared(config.load(args.config, os.environ, os.getuid()), args)
@@ -33,10 +38,8 @@ def run(args: argparse.Namespace) -> int:
 
         keep_niceness(os.getpid())  # the trainer's, which gave it a session of its own
         return _serve(settings, plans, None)  # of eight ranks that start one at once seven find the lock taken: no template for those
-    from loaderd.drivers.descriptors import raise_limit
     from loaderd.engines.launch import launch
 
-    raise_limit()  # the template's is ours
     spawn = settings.start_method == "spawn"
     with launch(plans, settings.init or "", settings.folder, preload="none" if spawn else "user", spawn=spawn) as ahead:
         return _serve(settings, plans, ahead)

@@ -6,6 +6,7 @@ import os
 import resource
 
 A_SESSION = 8  # control socket, its process, two segments and their copies on the way out, ZeroMQ's connection, one to spare
+A_WORKER = 4
 RESERVE = 128  # for connections without a hello, the log, the quarantine, and whatever a library opens for a moment
 MOST = 1 << 20
 
@@ -18,6 +19,12 @@ def raise_limit() -> int:
         return MOST if soft == resource.RLIM_INFINITY else soft
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+def too_few(limit: int) -> str:
+    """ "" or why no daemon can begin with so many."""
+    least = in_use() + A_WORKER + RESERVE + A_SESSION
+    return f"RLIMIT_NOFILE is {limit}, and a daemon needs at least {least}; raise the hard limit (ulimit -Hn)" if limit < least else ""
 
 
 def in_use() -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -93,3 +95,27 @@ def test_the_daemon_is_made_of_modules_that_need_no_numpy() -> None:
     code = f"import sys, {modules}\nprint(*{{'numpy', 'torch', 'cv2', 'lmdb'}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert done.stdout.split() == []
+
+
+def test_a_daemon_with_few_descriptors_says_so_and_how_many_it_needs(place: Place) -> None:
+    """At each number that an interpreter itself can start with."""
+    config = place.config()
+
+    def start(number: int) -> subprocess.Popen[str]:
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (number, number))
+        return subprocess.Popen(
+            [sys.executable, "-m", "loaderd", "serve", config],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=place.folder,
+            preexec_fn=limit,
+        )
+
+    for first in range(4, 41, 4):
+        started = {number: start(number) for number in range(first, min(first + 4, 41))}
+        for number, process in started.items():
+            said = process.communicate(timeout=60)[0]
+            assert process.returncode == 3, (number, said)
+            assert re.fullmatch(rf"loaderd: .*RLIMIT_NOFILE is {number}, and a daemon needs at least 1\d\d; .*\(ulimit -Hn\)\n", said)
