@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loaderd.admission import MOST_CODE, Stream, admit, content_facts, order_facts
+from loaderd.admission import MOST_CODE, Stream, admit, content_facts, order_facts, sized
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.drivers.modules import Module
 from loaderd.drivers.orders import StreamFacts
@@ -94,7 +94,7 @@ def test_a_sessions_seed_and_fields_are_facts() -> None:
 
 def test_skip_on_several_ranks_is_refused_with_both_ways_out() -> None:
     with pytest.raises(ConfigError, match=r'on_error = "skip".*world_size = 2.*on_error = "replace".*empty = "deliver"'):
-        admit(replace(HELLO, rank=1, world_size=2), {"train": Stream(replace(PLAN, on_error="skip"), FACTS)}, "", 1)
+        admit(replace(HELLO, rank=1, world_size=2), Stream(replace(PLAN, on_error="skip"), FACTS), 1)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_skip_on_several_ranks_is_refused_with_both_ways_out() -> None:
     [({"on_error": "skip"}, 1), ({"on_error": "skip", "empty": "deliver"}, 2), ({"on_error": "replace"}, 2), ({"on_error": "raise"}, 2)],
 )
 def test_what_keeps_the_ranks_in_step_is_admitted(plan: dict[str, Any], world_size: int) -> None:
-    admitted = admit(replace(HELLO, world_size=world_size), {"train": Stream(replace(PLAN, **plan), FACTS)}, "", 1)
+    admitted = admit(replace(HELLO, world_size=world_size), Stream(replace(PLAN, **plan), FACTS), 1)
     assert admitted.shape.world_size == world_size
 
 
@@ -128,6 +128,11 @@ def hello(stream: Stream) -> Hello:
 
 def test_who_comes_back_to_other_code_is_admitted_and_to_other_values_refused() -> None:
     began = hello(coded("a"))
-    assert admit(began, {"train": coded("b")}, "", 1).content["code:m000.py"] == "b"
+    assert admit(began, coded("b"), 1).content["code:m000.py"] == "b"
     with pytest.raises(StreamChanged, match="values was"):
-        admit(hello(Stream(PLAN, replace(FACTS, values="a"))), {"train": Stream(PLAN, replace(FACTS, values="b"))}, "", 1)
+        admit(hello(Stream(PLAN, replace(FACTS, values="a"))), Stream(PLAN, replace(FACTS, values="b")), 1)
+
+
+def test_a_segment_for_part_of_a_batch_has_room_for_its_last_bytes() -> None:
+    plan, found = replace(PLAN, batch_size=8, collate="mine:collate"), replace(FACTS, collated=True, body_bytes=1001)
+    assert [sized(Stream(plan, found), (), rows, 3, 1).body_bytes for rows in (1, 3, 8, 16)] == [126, 376, 1001, 2002]

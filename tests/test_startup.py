@@ -41,7 +41,9 @@ class FakeLoop:
 def started(doing: list[str]) -> tuple[FakeLoop, Startup, list[str]]:
     loop, lines = FakeLoop(), []
     log: Callable[..., Any] = lambda level, text: lines.append(text)  # noqa: E731
-    return loop, Startup(loop, ["train"], lambda: doing, log), lines  # type: ignore[arg-type]  # of Loop, what Startup uses
+    startup = Startup(loop, lambda: doing, log)  # type: ignore[arg-type]  # of Loop, what Startup uses
+    startup.opens({"train"})
+    return loop, startup, lines
 
 
 def test_the_first_line_comes_with_the_fifth_second_and_the_next_ones_when_the_wait_has_doubled() -> None:

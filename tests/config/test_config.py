@@ -52,6 +52,15 @@ def test_the_least_config_has_every_default() -> None:
     assert config.default_socket
 
 
+@pytest.mark.parametrize(
+    ("given", "uids", "unmapped"),
+    [("[]", (), False), ("[1000]", (1000,), False), ('["unmapped"]', (), True), ('["unmapped", 7, 8]', (7, 8), True)],
+)
+def test_who_else_may_attach_is_just_who_is_named(given: str, uids: tuple[int, ...], unmapped: bool) -> None:
+    daemon = read(f"[daemon]\nallow_uids = {given}\n{STREAM}").daemon
+    assert (daemon.allow_uids, daemon.allow_unmapped) == (uids, unmapped)
+
+
 def test_every_word_of_the_surface_is_read() -> None:
     config = read(
         """
