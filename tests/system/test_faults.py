@@ -325,13 +325,14 @@ def test_a_pause_of_the_whole_pod_kills_nobody(site: Site, undisturbed: str) -> 
 
     def pause() -> None:
         until("the sample", (site.folder / "begun").exists)
+        select.select([], [], [], timeout_s / 12)  # the daemon, which looks four times a second, has seen it
         family = [site.pid, site.template(), *before]
         for pid in family:
             os.kill(pid, signal.SIGSTOP)
         select.select([], [], [], timeout_s + 2)  # the pause itself
-        for pid in family:  # the daemon first: it looks while its worker has done nothing yet
+        for pid in reversed(family):  # the daemon last: what it sees first is a worker that runs and has not moved
             os.kill(pid, signal.SIGCONT)
-        site.status()  # it has looked
+        select.select([], [], [], timeout_s / 3)  # it goes on for a third of its time: enough to kill it if the pause had counted
         (site.folder / "go").touch()
 
     thread = threading.Thread(target=pause)
