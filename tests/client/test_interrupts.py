@@ -12,6 +12,7 @@ import pytest
 
 from client.fake_daemon import FakeDaemon, epoch_indices, until
 from client.test_loader import finished, trainer
+from deadlines import DEADLINE_S
 from loaderd_client import Loader, LoaderdError
 from loaderd_client.signals import Held
 
@@ -80,7 +81,7 @@ def test_a_handshake_that_is_interrupted_goes_on_and_asks_no_second_time(fake: F
     try:
         for _ in range(3):
             signal.setitimer(signal.ITIMER_REAL, 0.2)
-            with pytest.raises(TimeoutError, match="mine"):
+            with pytest.raises(TimeoutError, match="^mine$"):
                 len(loader)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -197,7 +198,7 @@ def test_another_threads_close_ends_a_next_that_waits(fake: Fake, load: Load, wh
     if when != "it starts":
         until("its wait", lambda: any(said.waiting for said in daemon.rules.said))
     loader.close()
-    thread.join(10)
+    thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert "is closed" in str(raised[0])
     assert type(raised[0]) is LoaderdError
@@ -218,7 +219,7 @@ def test_another_threads_close_ends_a_wait_for_nobody(tmp_path: Path) -> None:
     thread.start()
     until("its wait", lambda: loader._door._handshake is not None)
     loader.close()
-    thread.join(10)
+    thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert "is closed" in raised[0]
 
