@@ -81,7 +81,7 @@ def test_a_handshake_that_is_interrupted_goes_on_and_asks_no_second_time(fake: F
     try:
         for _ in range(3):
             signal.setitimer(signal.ITIMER_REAL, 0.2)
-            with pytest.raises(TimeoutError, match="^mine$"):
+            with pytest.raises(TimeoutError, match=r"^mine$"):
                 len(loader)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
