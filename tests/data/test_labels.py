@@ -221,9 +221,10 @@ def test_a_random_part_of_labels_holds_labels_that_lie_under_the_picture(tmp_pat
     assert split > 3
 
 
-def test_fields_whose_sizes_differ_are_a_bad_sample_that_names_both(tmp_path: Path) -> None:
-    sample = Sample({"image": coded(picture(40, 50), "PNG"), "mask": np.zeros((20, 25), np.int64)}, encoded=("image",))
-    with pytest.raises(SampleFault, match=r"'image' is 40 x 50 .*'mask' 20 x 25"):
+@pytest.mark.parametrize(("height", "width"), [(20, 25), (40, 25), (20, 50), (50, 40)])
+def test_fields_whose_sizes_differ_are_a_bad_sample_that_names_both(height: int, width: int, tmp_path: Path) -> None:
+    sample = Sample({"image": coded(picture(40, 50), "PNG"), "mask": np.zeros((height, width), np.int64)}, encoded=("image",))
+    with pytest.raises(SampleFault, match=rf"'image' is 40 x 50 .*'mask' {height} x {width}"):
         stored(tmp_path, sample, op("random_crop", size=16, fields=PAIR))
 
 

@@ -45,7 +45,8 @@ def pictures() -> list[bytes]:
 def target(data: bytes) -> None:
     for number, ops in enumerate(OPS):
         try:
-            view = View(look(data, "gray" if number == 1 else "rgb"))
+            mode = ("rgb", "gray", "index")[number]
+            view = View(look(data, mode), labels=mode == "index")
             draws = Draws(1, 0, number)
             for place, (op, args) in enumerate(ops):
                 make_op(op, args, place)[0](view, draws)
