@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -163,17 +164,23 @@ CALL = Table(
 
 def _one_draw_a_sample(transforms: Any, say: Say) -> None:
     """Two random ops of one kind on different fields draw differently: then an image and its mask no longer match."""
-    seen: dict[str, Any] = {}
+    seen: dict[str, list[tuple[str, list[str]]]] = {}  # of each op: the word that names its fields, and the fields
     for number, step in enumerate(transforms if isinstance(transforms, list) else ()):
-        if not isinstance(step, dict) or step.get("op") not in ops_table.RANDOM or "fields" in step:
+        if not isinstance(step, dict) or step.get("op") not in ops_table.RANDOM:
             continue
-        op, field = step["op"], step.get("field")
-        if seen.setdefault(op, field) != field:
-            names = [name if isinstance(name, str) else "image" for name in (seen[op], field)]
+        op, word = step["op"], "fields" if "fields" in step else "field"
+        names = step.get("fields") if word == "fields" else [step.get("field", "image")]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            continue  # told elsewhere
+        earlier = seen.setdefault(op, [])
+        other = next((other for how, other in earlier if other != names and "field" in (word, how)), None)
+        earlier.append((word, names))
+        if other is not None:
+            all_names = list(dict.fromkeys([*other, *names]))
             say(
-                f"transforms[{number}].field",
-                f"{op} draws anew for each field, so {names[0]!r} and {names[1]!r} would no longer match: use one {op} with "
-                f'fields = ["{names[0]}", "{names[1]}"]; if they need not match, give each op its own fields = ["..."]',
+                f"transforms[{number}].{word}",
+                f"{op} draws anew for each field, so {' and '.join(map(repr, all_names))} would no longer match: use one {op} with "
+                f'fields = {json.dumps(all_names)}; if they need not match, give each op its own fields = ["..."]',
             )
 
 

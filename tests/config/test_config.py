@@ -188,6 +188,16 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
             'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
         ),
         (
+            'transforms = [{op = "hflip", fields = ["image", "mask"]}, {op = "hflip", field = "image"}]',
+            "streams.train.transforms[1].field: hflip draws anew for each field, so 'image' and 'mask' would no longer match: use one hflip with "
+            'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
+        ),
+        (
+            'transforms = [{op = "hflip", field = "image"}, {op = "hflip", fields = ["mask"]}]',
+            "streams.train.transforms[1].fields: hflip draws anew for each field, so 'image' and 'mask' would no longer match: use one hflip with "
+            'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
+        ),
+        (
             'transforms = [{op = "hflip", field = "a", fields = ["a", "b"]}]',
             "streams.train.transforms[0].fields: ['a', 'b'] is not left out where field is set",
         ),

@@ -16,7 +16,7 @@ from PIL import Image
 
 from data.material import QUARTER_ROWS, by_pillow, coded, picture, sampled
 from loaderd.data import images, restart
-from loaderd.data.images import ImageError, codec_of, decode, from_pillow
+from loaderd.data.images import ImageError, codec_of, decode, from_pillow, jpeg_head
 from loaderd.data.jpeg import NotRewritable
 from loaderd.data.origin import Part, look
 from loaderd.data.transcode import rewrite
@@ -208,6 +208,7 @@ def test_parts_of_every_sampling_are_those_of_the_whole_image(sampling: tuple[in
 
 
 def test_chroma_of_a_quarter_of_the_rows_is_read() -> None:
+    assert jpeg_head(QUARTER_ROWS) == (16, 16, True)
     np.testing.assert_array_equal(decode(QUARTER_ROWS), by_pillow(QUARTER_ROWS))
     np.testing.assert_array_equal(look(QUARTER_ROWS, "rgb").read(Part(3, 5, 9, 14)), by_pillow(QUARTER_ROWS)[3:9, 5:14])
 

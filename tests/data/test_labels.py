@@ -186,6 +186,7 @@ def test_labels_are_resized_by_nearest_with_the_box_of_their_picture(size: Any, 
     for kind, mask in (
         ("index", coded(palette(labels), "PNG")),
         ("array", labels),
+        ("small", labels[:, :, np.newaxis]),
         ("wide", labels.astype(np.uint16)),
         ("bool", labels > 2),
     ):
@@ -278,3 +279,36 @@ def test_gray_stored_masks_beside_their_pictures_are_told_of(tmp_path: Path) -> 
         with Source(StreamPlan("t", lmdb=str(path), transforms=transforms)) as source:
             notes = Recipe(source.plan, source).label_notes([0])
         assert [('field = "mask", mode = "index"' in note) for note in notes] == [True] * told
+
+
+def test_an_array_said_to_be_gray_is_a_picture_beside_others_too(tmp_path: Path) -> None:
+    gray = picture(40, 50)[:, :, 0]
+    sample = Sample({"image": coded(picture(40, 50), "PNG"), "mask": gray}, encoded=("image",))
+    found = stored(tmp_path, sample, op("decode", field="mask", mode="gray"), op("resize", size=[20, 25], fields=PAIR))["mask"]
+    nearest = np.asarray(Image.fromarray(gray).resize((25, 20), Image.Resampling.NEAREST))
+    smooth = np.asarray(Image.fromarray(gray).resize((25, 20), Image.Resampling.BILINEAR))
+    assert np.abs(found.astype(int) - smooth).mean() < np.abs(nearest.astype(int) - smooth).mean() / 2
+
+
+@pytest.mark.parametrize("mode", ["rgb", "gray"])
+def test_a_stored_picture_of_one_channel_is_one_by_itself_and_in_a_gray_stream(mode: str, tmp_path: Path) -> None:
+    sample = Sample({"image": picture()[:, :, :1]}, images=("image",))
+    alone = stored(tmp_path, sample, op("resize", size=[20, 25], field="image"), mode=mode)["image"]
+    np.testing.assert_array_equal(
+        stored(tmp_path, sample, op("resize", size=[20, 25], fields=["image"]), mode=mode, index=1)["image"], alone
+    )
+    both = Sample({**sample, "mask": regions(40, 50)}, images=("image",))
+    found = stored(tmp_path, both, op("resize", size=[20, 25], fields=PAIR), mode=mode, index=2)["image"]
+    assert np.array_equal(found, alone) == (mode == "gray")
+
+
+def test_whole_numbers_wider_than_a_byte_are_labels_wherever_they_are(tmp_path: Path) -> None:
+    sample = Sample({"mask": regions(40, 50)[:, :, np.newaxis].astype(np.int64) * 1000})
+    found = stored(tmp_path, sample, op("resize", size=[21, 33], field="mask"))["mask"]
+    assert found.shape == (21, 33, 1)
+    assert set(np.unique(found)) <= set(np.unique(sample["mask"]))
+
+
+def test_the_first_decode_op_of_a_field_says_its_mode(tmp_path: Path) -> None:
+    sample = Sample({"mask": coded(palette(), "PNG")}, encoded=("mask",))
+    assert stored(tmp_path, sample, INDEX, op("decode", field="mask", mode="rgb"))["mask"].shape == (3, 4, 1)
