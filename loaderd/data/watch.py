@@ -47,7 +47,8 @@ class Watch:
         """From now on the file is compared with what it was in the process whose `state` this is. "" or what is not as it was there."""
         other = json.loads(state)
         self._known, self._drawn, self._settled = Facts(**other["facts"]), other["drawn"], False
-        return self.changed()
+        # What this process has mapped comes first: it may have been opened for another stream, before the file was what it is.
+        return _differing(self._known, self._store.facts, self._store.file) or self.changed()
 
     def changed(self) -> str:
         """ "" while the file is what it was; else what changed, with path, old and new. A few microseconds."""

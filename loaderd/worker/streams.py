@@ -70,9 +70,10 @@ class Shelf:
     def use(self, use: Use) -> None:
         """What the stream was found to be when it was probed; to be told before `get`.
 
-        Told once more, it was opened anew, since its data had changed. An open file is shared by all streams of it, so all are closed.
+        An open file is shared by all streams of it, and data that has changed may be what this stream was opened with: then all are closed,
+        and opened when they are next asked for, as they are if it is told once more, since it was opened anew.
         """
-        if use.stream in self._uses:
+        if use.stream in self._uses or any(stream.source.changed() for stream in self._open.values()):
             for stream in self._open.values():
                 stream.source.close()
             self._open.clear()

@@ -82,6 +82,29 @@ def test_what_cannot_be_opened_any_longer_by_a_worker_that_starts_later_has_chan
     assert "now it cannot be opened" in done.changed
 
 
+def test_a_stream_opened_after_the_file_changed_is_not_read_by_way_of_what_another_stream_has_open(build: Build, tmp_path: Path) -> None:
+    old, new = database(tmp_path / "old", "reader:Bytes", 1), database(tmp_path / "new", "reader:Bytes", 2)
+    with lmdb.open(str(new), subdir=False, map_size=1 << 24, lock=False) as env:
+        for _ in range(3):  # its root lies elsewhere
+            with env.begin(write=True) as txn:
+                for index in range(60):
+                    txn.put(b"%08d" % index, row(2, index).tobytes())
+    (tmp_path / "reader.py").write_text(READER)
+    plans = [StreamPlan(name, lmdb=str(old), layout="reader:Bytes") for name in ("train", "val")]
+    shop = build(*plans)
+    shop.start(1)
+    shop.pond(shop.facts("train"), 20)
+    assert shop.run(1, shop.job("train", 20)).changed == ""
+    with old.open("r+b") as file:
+        file.write(new.read_bytes())
+    pond = shop.pond(shop.facts("val"), 20)
+    done = shop.run(1, shop.job("val", 20))
+    assert (done.changed, done.bad) == ("", ())
+    assert pond.field(0, "x", 20)[:, 0].tolist() == [2] * 20
+    shop.pond(shop.facts("train"), 20)
+    assert f"{old}: was written to" in shop.run(1, shop.job("train", 20)).changed
+
+
 def test_two_workers_that_see_a_touched_database_are_one_warning(build: Build, tmp_path: Path) -> None:
     old = database(tmp_path / "old", "loaderd", 1)
     shop = build(StreamPlan("train", lmdb=str(old)))
