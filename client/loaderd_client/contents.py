@@ -33,7 +33,7 @@ class Shown:
 
 
 class Contents:
-    """How the batches of one session are read. Raises ConfigError for a field that the stream lacks or torch does not know."""
+    """How the batches of one session are read. Raises ConfigError for a field that the stream lacks; `read` for one that torch does not know."""
 
     def __init__(self, welcome: Welcome, fields: tuple[str, ...] | None, as_tuple: bool | None, output: str) -> None:
         _check_specs(welcome)
@@ -41,27 +41,24 @@ class Contents:
         self._collated = welcome.collated
         self._stored = welcome.keys == "stored"
         self._tuple = welcome.form == "tuple" if as_tuple is None else as_tuple
-        self._to_user, self._to_picture = _shows(output)
+        self._to_user: Show = _same
+        self._to_picture: Show = _same
+        self._text = False
         self._specs = specs = {s.name: s for s in welcome.specs}
         names = tuple(specs) if fields is None else fields
         missing = [n for n in names if n not in specs and n not in (INDEX, KEY)]
         if missing:
             raise ConfigError(f"fields={list(names)!r}: this stream has no {missing[0]!r}; it has {few([repr(spec) for spec in specs])}")
-        places = {s.name: i for i, s in enumerate(self.arrays)}
-        self._shown = tuple(self._shown_as(specs.get(n), n, places.get(n)) for n in names)
-        self._text = any(s.kind in ("text", "bytes") for s in self._shown)
-        if output == "torch":
-            from loaderd_client import tensors
-
-            for spec in self.arrays:
-                if spec.name in names:
-                    tensors.check_dtype(spec.name, np.dtype(spec.dtype))
+        self._names, self._output = names, output
+        self._shown: tuple[Shown, ...] = ()  # before the first batch: torch may not have been imported yet
 
     def read(self, slots: Slots, batch: Batch, step: int, *, lend: bool) -> tuple[DictBatch | TupleBatch, Any, int]:
         """(the batch, the slot if any part of it is a view and None if all is private, bytes of its arrays).
 
         Without `lend` everything is copied. The slot is what `views.lend` takes; until then nothing ends with it.
         """
+        if not self._shown:
+            self._prepare()
         rows = batch.filled
         slot = slots.slot(batch)
         own = slots.indices(batch)
@@ -97,6 +94,20 @@ class Contents:
         describe(made, batch.epoch, step, rows, own, make_keys, batch.bad)
         return made, slot if lent else None, total
 
+    def _prepare(self) -> None:
+        """Raises ConfigError for a field that torch does not know."""
+        if self._output == "torch":
+            from loaderd_client import tensors
+
+            self._to_user, self._to_picture = tensors.tensor, tensors.picture
+            for spec in self.arrays:
+                if spec.name in self._names:
+                    tensors.check_dtype(spec.name, np.dtype(spec.dtype))
+        places = {s.name: i for i, s in enumerate(self.arrays)}
+        shown = tuple(self._shown_as(self._specs.get(n), n, places.get(n)) for n in self._names)
+        self._text = any(s.kind in ("text", "bytes") for s in shown)
+        self._shown = shown
+
     def _other(self, field: Shown, own: bytes, make_keys: Callable[[], list[str]] | None, maps: list[dict[str, Any]], rows: int) -> Any:
         """A field that is no array: the indices, the keys, or texts."""
         if field.kind == INDEX:
@@ -122,14 +133,6 @@ class Contents:
             return Shown(name, name, None, self._to_user)
         picture = spec.image and len(spec.shape) == 3 and not self._collated
         return Shown(name, spec.kind, place, self._to_picture if picture else self._to_user)
-
-
-def _shows(output: str) -> tuple[Show, Show]:
-    if output == "numpy":
-        return _same, _same
-    from loaderd_client import tensors
-
-    return tensors.tensor, tensors.picture
 
 
 def _same(value: Array) -> Array:

@@ -76,7 +76,7 @@ class Door:
             _check_process()
             rank = self.rank or ranks.settle(self._arguments.rank, self._arguments.world_size, os.environ)
             hello = partial(self._hello, rank)
-            self._handshake = Handshake(self._arguments.source, limits, hello, lost, self._prepare, self._closing)
+            self._handshake = Handshake(self._arguments.source, limits, hello, lost, self.prepare, self._closing)
             self._asked = rank
         handshake = self._handshake
         try:
@@ -94,29 +94,31 @@ class Door:
         """
         assert self._handshake is not None
         admitted, self._handshake = self._handshake.take(), None
-        line = Attachment(admitted, self._arguments, self._asked, cursor)
-        warnings: list[str] = []
+        welcome = admitted.welcome
         try:
-            welcome = line.welcome
-            warnings += [text for text in welcome.warnings if text not in self._told]
-            self._told.update(welcome.warnings)
-            if self.first is not None:
-                self._compare(self.first, welcome)
-                edited = edited_code(self.first.content, welcome.content)
-                if edited:
-                    warnings.append(f"code has changed since this training began: {edited}; going on with the new code")
-            if loaded is not None:
-                warnings += loaded.fits(welcome.order, welcome.content, welcome.samples)
-            if self.first is None and admitted.path and self._arguments.source.config:
-                stale = outdated(self._arguments.source.config, admitted.path)
-                warnings += [stale] if stale else []
+            warnings = self._looked_at(welcome, loaded)
         except BaseException:
-            line.close()
+            admitted.close()
             raise
+        line = Attachment(admitted, self._arguments, self._asked, cursor)
+        if self.first is None and self._arguments.source.config:
+            stale = outdated(self._arguments.source.config, admitted.path)
+            warnings += [stale] if stale else []
         # A code that has changed is told once, and belongs to states saved from now on.
-        self.first = replace(self.first, content=line.welcome.content) if self.first is not None else line.welcome
+        self.first = replace(self.first, content=welcome.content) if self.first is not None else welcome
         self.rank = self._asked
         return line, warnings
+
+    def _looked_at(self, welcome: m.Welcome, loaded: State | None) -> list[str]:
+        """Warnings. Raises StreamChanged and ConfigError as `open`."""
+        warnings = [text for text in welcome.warnings if text not in self._told]
+        self._told.update(welcome.warnings)
+        if self.first is not None:
+            self._compare(self.first, welcome)
+            edited = edited_code(self.first.content, welcome.content)
+            if edited:
+                warnings.append(f"code has changed since this training began: {edited}; going on with the new code")
+        return warnings + (loaded.fits(welcome.order, welcome.content, welcome.samples) if loaded is not None else [])
 
     def wake(self) -> None:
         """From any thread, or a signal's handler: `knock` ends."""
@@ -171,7 +173,7 @@ class Door:
             config=arguments.source.config,
         )
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Imports torch, if tensors are asked for: that takes longer than a daemon's start. An exception in the middle would crash it."""
         if self._arguments.output == "torch" and TENSORS not in sys.modules:
             with Held():

@@ -20,6 +20,7 @@ from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, Refused
 
 LOG = logging.getLogger("loaderd_client")
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5  # between two looks for a socket; there is nothing to wait on where no socket is
+ANSWER_S = 0.05
 STARTING_NAP_S = 0.1  # the longest between two looks for the socket of a daemon that starts
 
 
@@ -31,6 +32,10 @@ class Admitted:
     control: Control
     welcome: m.Welcome
     fd: int
+
+    def close(self) -> None:
+        self.control.close()
+        os.close(self.fd)
 
 
 class Handshake:
@@ -99,8 +104,7 @@ class Handshake:
 
     def close(self) -> None:
         if self._admitted is not None:
-            self._admitted.control.close()
-            os.close(self._admitted.fd)
+            self._admitted.close()
         if self._control is not None:
             self._control.close()
         if self._starting is not None:
@@ -119,7 +123,6 @@ class Handshake:
             if self._control is None and self._admitted is None:
                 self._reach()
         if self._control is not None:
-            self._use_the_wait()
             self._await_answer(self._control)
         elif self._starting is not None:
             self._await_start(self._starting)
@@ -144,7 +147,10 @@ class Handshake:
             self._starting, self._nap_s = Starting(self._source.config, self.path, self._hello().stream), FIRST_PAUSE_S
 
     def _await_answer(self, control: Control) -> None:
-        control.wait(self._pause_s(self._limits.timeout_s))
+        pause_s = self._pause_s(self._limits.timeout_s)
+        if self._doing or not control.wait(min(ANSWER_S, pause_s)):  # one that is ready answers at once
+            self._use_the_wait()
+            control.wait(pause_s)
         with Held():
             self._hear(control)
         if self._control is not None:

@@ -16,7 +16,7 @@ from loaderd_client.attachment import Attachment, Ended
 from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.closing import Closing
 from loaderd_client.door import Door
-from loaderd_client.faces import Batches, Dataset, Sampler
+from loaderd_client.faces import Batches, Dataset, LikeDataLoader, Sampler
 from loaderd_client.failures import sample_error
 from loaderd_client.losses import Losses
 from loaderd_client.passes import Pass, Passes
@@ -42,7 +42,7 @@ class Ready(NamedTuple):
     tally: Tally
 
 
-class Loader:
+class Loader(LikeDataLoader):
     """Batches of one stream of a daemon, for one rank.
 
     `source` is the daemon's socket, or its config file: then a daemon is started where none runs, and it leaves with its last user.
@@ -298,6 +298,7 @@ class Loader:
             line.seek(running.origin)
             line.tell(waiting=True)
         line.sound = True
+        self._door.prepare()  # the first batches are made meanwhile
         return running
 
     def _make(self, running: Pass) -> None:

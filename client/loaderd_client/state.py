@@ -54,14 +54,13 @@ class State:
         if not isinstance(errors, Mapping):
             raise ConfigError(f"state: errors={errors!r:.60} is not what state_dict() returned")
         counted: Mapping[str, Any] = errors  # pyright: ignore[reportUnknownVariableType] - each entry is checked below
-        return cls(
-            Cursor(_whole(known, "epoch"), _whole(known, "position"), _whole(known, "step")),
-            _facts(known, "order"),
-            _facts(known, "content"),
-            _whole(counted, "rows"),
-            _whole(counted, "bad"),
-            _text(known, "numpy"),
-        )
+        cursor = Cursor(_whole(known, "epoch"), _whole(known, "position"), _whole(known, "step"))
+        rows, bad = _whole(counted, "rows"), _whole(counted, "bad")
+        if cursor.step > cursor.position:  # a step has a sample or more
+            raise ConfigError(f"state: step={cursor.step} cannot be at position={cursor.position}")
+        if bad > rows:
+            raise ConfigError(f"state: errors has bad={bad} of rows={rows}")
+        return cls(cursor, _facts(known, "order"), _facts(known, "content"), rows, bad, _text(known, "numpy"))
 
     def fits(self, order: Mapping[str, str], content: Mapping[str, str], samples: int) -> list[str]:
         """Warnings about what differs from the stream's own facts. Raises ConfigError if the order does."""

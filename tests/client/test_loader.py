@@ -239,6 +239,24 @@ def test_another_order_is_refused_by_name_before_or_after_connecting(fake: Fake,
         next(iter(late))
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_position_that_no_epoch_has_is_refused_before_and_after_connecting(fake: Fake, load: Load, known: bool) -> None:
+    daemon = fake()
+    state = {**load().state_dict(), "position": 10**9}
+    late = load()
+    with pytest.raises(ConfigError, match=r"position=1000000000 is beyond the epoch's 50 samples"):
+        use(late, state, known)
+    late.load_state_dict({**state, "position": 0})
+    assert seen(late) == epoch_indices(0, daemon.rules)
+
+
+def use(loader: Loader, state: dict[str, Any], known: bool) -> None:
+    if known:
+        len(loader)
+    loader.load_state_dict(state)
+    next(iter(loader))
+
+
 def test_other_content_is_one_warning(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
     daemon, loader = fake(), load()
     state = loader.state_dict()
@@ -270,14 +288,92 @@ def test_what_a_loader_says_of_itself(fake: Fake, load: Load) -> None:
     assert (loader.batch_size, loader.drop_last, loader.epoch) == (5, False, 0)
     assert loader.classes == ("cat", "dog")
     assert len(loader.dataset) == 50
-    for name in ("batch_size", "drop_last", "dataset", "epoch"):
-        with pytest.raises(AttributeError):
-            setattr(loader, name, 1)
     seen(loader)
     stats = loader.stats()
     assert stats["batches"] == 10
     assert stats["bytes"] == 50 * (64 * 512 + 8)
     assert 0 <= stats["wait_fraction"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("epoch", "set_epoch"),
+        ("batch_size", "batch_size="),
+        ("drop_last", "drop_last="),
+        ("dataset", "dataset or lmdb"),
+        ("sampler", "shuffle and split"),
+        ("batch_sampler", "batch_size="),
+        ("num_workers", "num_workers in the daemon's config"),
+        ("collate_fn", "collate"),
+        ("pin_memory", "leave it out"),
+        ("shuffle", "shuffle"),
+        ("prefetch_factor", "prefetch="),
+        ("seed", "seed="),
+    ],
+)
+def test_what_is_assigned_to_a_loader_is_refused_with_where_it_is_set(load: Load, name: str, word: str) -> None:
+    loader = load()
+    with pytest.raises(ConfigError, match=rf"loader\.{name} = 3: .*{word}"):
+        setattr(loader, name, 3)
+
+
+def test_what_is_assigned_to_its_dataset_or_sampler_is_no_more_lost(fake: Fake, load: Load) -> None:
+    fake()
+    loader = load()
+    for face in ("dataset", "sampler"):
+        with pytest.raises(ConfigError, match=rf"loader\.{face}\.epoch = 3: use loader\.set_epoch"):
+            getattr(loader, face).epoch = 3
+    loader.note = "a framework's own"
+    assert loader.note == "a framework's own"
+
+
+def test_what_frameworks_read_of_a_dataloader_is_there(load: Load) -> None:
+    import inspect
+
+    from torch.utils.data import DataLoader
+
+    loader = load()
+    assert (loader.batch_sampler, loader.num_workers, loader.collate_fn, loader.pin_memory) == (None, 0, None, False)
+    ours = {*vars(type(loader)), *dir(loader)}
+    arguments = {*inspect.signature(DataLoader).parameters} - {"shuffle", "in_order"}
+    assert arguments <= ours
+
+
+def test_lightning_trains_with_a_loader_two_epochs_exactly(fake: Fake, tmp_path: Path) -> None:
+    daemon = fake()
+    out, err = finished(
+        trainer(
+            f"""
+        import warnings
+        warnings.simplefilter("ignore")
+        import torch
+        import lightning
+        class Model(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(1, 1)
+                self.seen = []
+            def training_step(self, batch, number):
+                self.seen += batch["y"].tolist()
+                return self.layer(batch["y"][:, None].float()).mean()
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), 1e-9)
+        def fit(epochs):
+            model = Model()
+            quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+            trainer = lightning.Trainer(max_epochs=epochs, accelerator="cpu", devices=1, **quiet)
+            with Loader({daemon.path!r}, "train") as loader:
+                trainer.fit(model, loader)
+            return model.seen
+        print(fit(2))
+    """,
+            env={"CUDA_VISIBLE_DEVICES": "", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")},
+        )
+    )
+    lines = out.splitlines()
+    assert lines, err
+    assert lines[-1] == str(epoch_indices(0, daemon.rules) + epoch_indices(1, daemon.rules))
 
 
 def test_a_batch_is_a_dict_that_can_be_rebuilt_copied_and_pickled(fake: Fake, load: Load) -> None:

@@ -30,6 +30,9 @@ def test_a_state_survives_json() -> None:
         ("content", {"a": 1}),
         ("errors", None),
         ("errors", {"rows": 1}),
+        ("errors", {"rows": 1, "bad": 2}),
+        ("step", 41),
+        ("position", 9),
         ("numpy", 2),
     ],
 )
