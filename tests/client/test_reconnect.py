@@ -325,3 +325,36 @@ def test_every_error_of_the_daemon_is_a_loaderd_error(fake: Fake, load: Load) ->
     fake(reject=("NoSuchError", "something new"))
     with pytest.raises(LoaderdError, match="something new"):
         len(load())
+
+
+def test_the_stacks_of_workers_are_asked_for_before_a_wait_is_given_up_and_no_earlier(fake: Fake, load: Load) -> None:
+    daemon = fake(makes=False)
+    with pytest.raises(StallError):
+        next(iter(load(timeout_s=3, stall_warning_s=100)))
+    pings = [said for said in daemon.rules.said if said.ping]
+    assert not pings[0].stacks
+    assert pings[-1].stacks
+
+
+@pytest.mark.parametrize(("before", "size"), [(0, 65), (1, 64), (64, 2), (-1, 2)])
+def test_a_variable_part_that_is_not_in_the_slots_tail_is_refused(before: int, size: int) -> None:
+    import fcntl
+    import os
+
+    from loaderd_client.views import Slots
+    from loaderd_wire.slots import FieldSpec
+
+    segment = m.Segment(0, 3, 4096, 64, 0)
+    fd = os.memfd_create("fake", os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, 3 * 4096)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        slots = Slots(segment, fd, [FieldSpec("x", "|u1", (8,))], 1)
+    finally:
+        os.close(fd)
+    slot = slots.slot(m.Batch(1, 1, 0, 0, 0, 1, 0, 1, 1, 1, False, (), ()))
+    begin = slots.layout.tail_offset if before < 0 else 4096 - 64
+    slot[4096 - 64 : 4096] = bytes(range(64))
+    assert slots.bytes_of(slot, 4096 - 64, 64) == bytes(range(64))
+    with pytest.raises(ProtocolError, match="not in the tail"):
+        slots.bytes_of(slot, begin + before, size)
