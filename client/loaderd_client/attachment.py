@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.connection import Connection
 from loaderd_client.contents import Contents
 from loaderd_client.handshake import Admitted
+from loaderd_client.log import warn
 from loaderd_client.ranks import Rank
 from loaderd_client.session import ClientSession
 from loaderd_client.views import Lent, Slots, lend, settled, tidy
@@ -21,7 +21,6 @@ from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, ProtocolError, StallError, from_name
 from loaderd_wire.slices import Cursor, Shape, steps_left
 
-LOG = logging.getLogger("loaderd_client")
 SHORT_S = 0.02  # a wait of which the daemon is not told
 
 
@@ -215,7 +214,7 @@ class Attachment:
             return
         text = f"waiting {wait.waited_s:.0f} s for {where} of {self._name}: {self._story(wait)}"
         if not over:
-            LOG.warning("loaderd: %s", text)
+            warn("%s", text)
             return
         self._wait = None  # who goes on has all the time again
         detail = self._pulse.detail if self._pulse is not None and not wait.silent else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -12,13 +11,13 @@ from loaderd_client import descriptors, forks
 from loaderd_client.closing import Closing
 from loaderd_client.control import Control
 from loaderd_client.embedded import Starting
+from loaderd_client.log import warn
 from loaderd_client.signals import Held
 from loaderd_client.source import Source
 from loaderd_client.waiting import PING_S, Limits, Wait
 from loaderd_wire import messages as m
 from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, Refused, StallError, StreamFailed, from_name
 
-LOG = logging.getLogger("loaderd_client")
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5  # between two looks for a socket; there is nothing to wait on where no socket is
 ANSWER_S = 0.05
 STARTING_NAP_S = 0.1  # the longest between two looks for the socket of a daemon that starts
@@ -233,7 +232,7 @@ class Handshake:
         if self._wait.over(limit_s):
             raise error(f"waited {self._wait.waited_s:.0f} s: {what}")
         if self._wait.warning_due():
-            LOG.warning("loaderd: waiting for %.0f s: %s", self._wait.waited_s, what)
+            warn("waiting for %.0f s: %s", self._wait.waited_s, what)
 
     def _pause_s(self, limit_s: float) -> float:
         return min(self._wait.pause_s(limit_s), PING_S)

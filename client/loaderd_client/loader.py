@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ from loaderd_client.closing import Closing
 from loaderd_client.door import Door
 from loaderd_client.faces import Batches, Dataset, LikeDataLoader, Sampler
 from loaderd_client.failures import sample_error
+from loaderd_client.log import warn
 from loaderd_client.losses import Losses
 from loaderd_client.passes import Pass, Passes
 from loaderd_client.signals import Held
@@ -28,8 +28,6 @@ from loaderd_client.waiting import Limits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, StreamFailed
 from loaderd_wire.slices import MAX_EPOCH, Cursor, steps_left
-
-LOG = logging.getLogger("loaderd_client")
 
 
 class Ready(NamedTuple):
@@ -361,7 +359,7 @@ class Loader(LikeDataLoader):
                     losses.add(self._door.epitaph(str(ended)))
                     self._detach()
                 pause_s = losses.pause_s(time.monotonic())
-                LOG.warning("loaderd: the daemon is gone (%s); going on with its successor at %s", losses.last, where)
+                warn("the daemon is gone (%s); going on with its successor at %s", losses.last, where)
                 self._closing.sleep(pause_s)
         except LoaderdError as error:
             if not isinstance(error, StallError):  # after which the same session may go on
@@ -377,8 +375,8 @@ class Loader(LikeDataLoader):
         if not self._warned:
             self._warned = True
             held = line.held()[1] - 1
-            LOG.warning(
-                "loaderd: %d batches are held at once, so that further ones are copied, which is slower; drop batches that are no longer "
+            warn(
+                "%d batches are held at once, so that further ones are copied, which is slower; drop batches that are no longer "
                 "needed, or give prefetch=%d",
                 held,
                 self._arguments.prefetch * 2,
@@ -430,7 +428,7 @@ class Loader(LikeDataLoader):
 
     def _warn(self, warnings: list[str]) -> None:
         for text in warnings:
-            LOG.warning("loaderd: stream %r: %s", self._arguments.stream, text)
+            warn("stream %r: %s", self._arguments.stream, text)
 
     def _state(self) -> State:
         known = self._door.first or self._loaded

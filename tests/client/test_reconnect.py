@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from client.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
+from client.test_loader import finished, trainer
 from loaderd_client import DaemonGone, Loader, LoaderdError, ProtocolError, SampleError, StallError, StreamChanged, StreamFailed
 from loaderd_wire import messages as m
 from loaderd_wire.codec import WIRE, frame
@@ -358,3 +359,21 @@ def test_a_variable_part_that_is_not_in_the_slots_tail_is_refused(before: int, s
     assert slots.bytes_of(slot, 4096 - 64, 64) == bytes(range(64))
     with pytest.raises(ProtocolError, match="not in the tail"):
         slots.bytes_of(slot, begin + before, size)
+
+
+def test_a_closed_stderr_costs_a_line_and_no_batch(fake: Fake) -> None:
+    daemon = fake()
+    process = trainer(f"""
+        import select, sys
+        sys.stderr.close()
+        loader_gone = lambda: select.select([loader._line.connection.control], [], [], 1)[0]
+        batches = iter(loader := Loader({daemon.path!r}, "train", output="numpy", prefetch=1))
+        print(next(batches).step, flush=True)
+        while not loader_gone():
+            pass
+        print(sum(batch.rows for batch in batches))
+    """)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "0\n"
+    daemon.kill()
+    assert finished(process)[0] == "46\n"
