@@ -48,26 +48,26 @@ class Tester:
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, copy / name)
 
-    def kills(self, mutant: Mutant, rings: list[list[str]]) -> str:
-        """What noticed it, or "" where nothing did in the time for it."""
+    def kills(self, mutant: Mutant, rings: list[list[str]]) -> tuple[str, int]:
+        """(what noticed it, or "" where nothing did in the time for it; how many files of tests were through before)."""
         place = self.changed / mutant.file
         place.write_text(mutant.code)
         end_s = time.monotonic() + self.limit_s
         out: list[str] = []
+        through = 0
         try:
             for files in rings:
                 while (left_s := end_s - time.monotonic()) > 0:
                     code, failed = self._run(self.changed, files, left_s, out)
+                    through += len(files) if code == 0 else 0
                     if code == 0 or code is None:
                         break
                     if not failed:
-                        return "tests that can't be collected"
+                        return "tests that can't be collected", through
                     if self._sound(failed):
-                        return failed
+                        return failed, through
                     out.append(failed)
-                if left_s <= 0:
-                    break
-            return ""
+            return "", through
         finally:
             shutil.copy2(self.clean / mutant.file, place)
 
