@@ -114,10 +114,10 @@ def main() -> int:
         mutants, nearest = draw(tester.clean, given.count, seed), Nearest(tester.clean)
         for number, mutant in enumerate(mutants, 1):
             begin_s = time.monotonic()
-            by = tester.kills(mutant, nearest.rings(mutant.file))
-            print(
-                f"{number:4} {'died' if by else 'LIVES'} {time.monotonic() - begin_s:4.0f} s  {mutant}\n    by {by or 'nobody'}", flush=True
-            )
+            rings = nearest.rings(mutant.file)
+            by, through = tester.kills(mutant, rings)
+            end = f"by {by}" if by else f"{through} of {sum(map(len, rings))} files of tests were through in the time for it"
+            print(f"{number:4} {'died' if by else 'LIVES'} {time.monotonic() - begin_s:4.0f} s  {mutant}\n    {end}", flush=True)
             if not by:
                 survivors.append(mutant)
     print(f"\n{len(mutants) - len(survivors)} of {len(mutants)} died, SEED={seed}; those that live:")
