@@ -164,6 +164,10 @@ class Reception:
             return  # found out just now, and nothing has been made for it yet
         self._sessions += 1
         warnings = (self._old_code(edited),) if edited and self._streams[hello.stream].facts.code else ()
+        unlike = _unlike(hello.stream, admitted, [other.admitted for other in self.guests.values() if other.hello.stream == hello.stream])
+        if unlike:
+            self._log("warning", unlike)
+            warnings += (unlike,)
         guest = Guest(self._sessions, peer, hello, admitted, warnings)
         peer.session = guest.session
         self.guests[guest.session] = guest
@@ -370,6 +374,28 @@ class Reception:
 def _edited(files: list[str]) -> str:
     shown = ", ".join(files[:SHOWN]) + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
     return f"{shown} was edited after its import" if len(files) == 1 else f"{shown} were edited after their import"
+
+
+def _unlike(stream: str, new: Admitted, others: list[Admitted]) -> str:
+    """ "" or a warning: this rank seems to belong to the training of the others, and cuts or orders the epoch in another way, so that samples come
+    twice or never. Where its rank is there already, or others are like it, it is of another training.
+    """
+    several = [other for other in others if other.shape.world_size > 1]
+    if new.shape.world_size == 1 or not several:
+        return ""
+    if any(other.shape.rank == new.shape.rank or _way(other) == _way(new) for other in several):
+        return ""
+    mine, theirs = _way(new), _way(several[0])
+    differing = [name for name in mine if mine[name] != theirs[name]]
+    said = (", ".join(f"{name} = {way[name]}" for name in differing) for way in (mine, theirs))
+    one, two = (f"rank {a.shape.rank} of {a.shape.world_size} has {text}" for a, text in zip((new, several[0]), said, strict=True))
+    return f"stream {stream!r}: {one}, {two}: ranks of one training need the same, or samples come twice and others never"
+
+
+def _way(admitted: Admitted) -> dict[str, object]:
+    """What all ranks of a training have in common."""
+    shape = admitted.shape
+    return {"seed": admitted.seed, "batch_size": shape.batch_size, "drop_last": shape.drop_last, "world_size": shape.world_size}
 
 
 def _bytes_of(path: str) -> bytes:

@@ -269,6 +269,32 @@ def test_settings_of_a_client_go_before_the_streams(standing: Served) -> None:
     line.close()
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": 9}, ("rank 1 of 2 has seed = 9", "rank 0 of 2 has seed = 7")),
+        ({"batch_size": 4, "drop_last": True}, ("batch_size = 4, drop_last = True", "batch_size = 8, drop_last = False")),
+        ({"world_size": 4}, ("rank 1 of 4 has world_size = 4", "rank 0 of 2 has world_size = 2")),
+        ({}, ()),
+        ({"seed": 9, "rank": 0}, ()),  # the first rank of another training
+        ({"seed": 9, "rank": 0, "world_size": 1}, ()),
+        ({"seed": 9, "stream": "val"}, ()),
+    ],
+)
+def test_a_rank_unlike_another_one_is_warned_with_both(standing: Served, changes: dict[str, Any], words: tuple[str, ...]) -> None:
+    first = standing.attach(rank=0, world_size=2, prefetch=1)
+    second = standing.attach(**{"rank": 1, "world_size": 2, "prefetch": 1, **changes})
+    warnings = second.welcome.warnings
+    assert len(warnings) == bool(words)
+    assert all(word in warnings[0] for word in words)
+    assert first.welcome.warnings == ()
+    for line in (first, second):
+        line.close()
+    end = time.monotonic() + DEADLINE_S
+    while standing.status()["sessions"]:
+        assert time.monotonic() < end
+
+
 def test_a_client_that_comes_back_is_not_refused_for_what_its_own_tensors_still_hold(standing: Served) -> None:
     fresh = standing.connect()
     fresh.send(replace(HELLO, held_bytes=1 << 20))
