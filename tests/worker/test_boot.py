@@ -124,10 +124,10 @@ def test_a_module_that_crashes_where_it_is_imported_is_told_too(build: Build, tm
 
 def test_a_module_that_hangs_where_it_is_imported_is_given_up(build: Build, tmp_path: Path) -> None:
     (tmp_path / "hanging.py").write_text("import time\ndef transform(sample, rng): return sample\nwhile True: time.sleep(100)\n")
-    shop = build(numbers(transforms=(Step(None, "hanging:transform", {}),)), boot_s=2.0)
+    shop = build(numbers(transforms=(Step(None, "hanging:transform", {}),)), boot_s=6.0)
     shop.pool.start(1, 0.0)
     death = shop.death(1)
-    assert "not ready after 2 s" in death.boot
+    assert "not ready after 6 s" in death.boot
     assert "hanging.py" in death.boot
 
 

@@ -250,6 +250,21 @@ def test_what_a_worker_started_is_killed_with_it_while_the_template_is_stopped(b
     shop.until(lambda: not any(map(alive, started)), "the end of the one that had a group of its own")
 
 
+def test_sessions_below_sessions_are_killed_with_their_worker(build: Build, tmp_path: Path) -> None:
+    shop = build(numbers(bad={"20": "leaves_sessions"}))
+    job, pid = busy(shop, "leaves_sessions")
+    shop.answer(1, job)
+    (last,) = shop.until(lambda: commands(str(tmp_path / "wares.py")), "what it starts")
+    os.kill(pid, signal.SIGKILL)
+    shop.until(lambda: not alive(last), "its end")
+
+
+def test_a_child_that_user_code_forks_can_be_terminated(build: Build) -> None:
+    shop = build(numbers(bad={"20": "terminates_a_child"}))
+    job, _ = busy(shop, "terminates_a_child")
+    assert shop.answer(1, job).bad == ()
+
+
 def test_an_orphan_of_a_living_worker_outlives_the_death_of_another(build: Build, tmp_path: Path) -> None:
     shop = build(numbers(bad={"20": "leaves_an_orphan"}))
     job, pid = busy(shop, "leaves_an_orphan")
@@ -383,6 +398,11 @@ def test_killing_a_worker_that_is_still_to_come_is_answered_too(build: Build) ->
     shop.pool.kill(2, "no need")
     assert not shop.death(1).own
     assert not shop.death(2).own
+    shop.pool.start(3, 0.2)
+    shop.pool.kill(3, "no need")
+    begun_s = shop.loop.now_s()
+    shop.until(lambda: shop.loop.now_s() > begun_s + 0.5, "the time at which it would have been started")
+    assert shop.pool.picture()["workers"] == {}
 
 
 def test_the_death_of_the_template_takes_its_workers_and_brings_a_new_one(build: Build) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderd.core.jobs import Condemned, Job, Kind, Stage
+from loaderd.core.jobs import BadRow, Condemned, Job, Kind, Stage
 from loaderd.core.order import Order
+from loaderd.data.faults import SampleFault
+from loaderd.drivers.channel import Channel, pair
+from loaderd.drivers.orders import Fork, NotForked
 from loaderd.worker.filler import Filler, Outcome, _with_chunk, collate, pack
 from loaderd.worker.rows import Rows
 from loaderd.worker.spans import Spans
 from loaderd.worker.stopwatch import Stopwatch
+from loaderd.worker.template import Template
+from loaderd_wire.errors import BadSample
 
 ORDER = Order(40, shuffle=1)
 
@@ -104,14 +110,15 @@ def test_what_a_collate_draws_is_a_function_of_its_batch() -> None:
     assert stages == [Stage.COLLATE] * 8
 
 
-def rows_of(job: Job, stamps: Stamps) -> Rows:
+def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> Rows:
     """Rows of a stream that is delivered as it is stored."""
     bulk = SimpleNamespace(write=lambda indices, arrays: True)
     stream: Any = SimpleNamespace(
-        plan=SimpleNamespace(on_error="raise"),
+        plan=SimpleNamespace(on_error=policy),
         recipe=SimpleNamespace(user_code=False, calls=False),
-        source=SimpleNamespace(keys="index"),
+        source=SimpleNamespace(keys="index", key=str),
         spans=Spans(ORDER),
+        order=ORDER,
         bulk=lambda: bulk,
     )
     return Rows(stream, job, stamps, Stopwatch())  # type: ignore[arg-type] # all that is asked of a Line
@@ -139,3 +146,53 @@ def test_a_long_copy_shows_after_every_few_megabytes_that_it_goes_on() -> None:
     rows = rows_of(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8), stamps)
     assert rows.copied({"x": np.zeros((8, 2 << 20), np.uint8)})
     assert stamps.said == [(row, Stage.FETCH_MANY) for row in (0, 2, 4, 6)]
+
+
+FAULT = SampleFault("read", "E", "m" * 10_000, "t" * 20_000)
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip", "replace"])
+def test_what_is_told_of_bad_rows_has_bounds(policy: str) -> None:
+    rows = rows_of(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 12, 0, 12), Stamps(), policy)
+    assert not rows.given_up
+    for row in range(12):
+        rows.blame(row, FAULT)
+    assert rows.given_up is (policy == "raise")
+    told = [bad.sample for bad in rows.bad]
+    assert [sample.index for sample in told] == ORDER.indices(7, 0, np.arange(12)).tolist()
+    assert [len(sample.message) for sample in told] == [500] * 12
+    assert [len(sample.traceback) for sample in told] == [8000] * 8 + [0] * 4
+
+
+def test_nothing_of_a_job_is_delivered_whose_data_changed_meanwhile() -> None:
+    sample = BadSample(0, "", 0, "read", "E", "", "")
+
+    class Busy(Filler):
+        def _do(self, job: Job, stream: Any, watch: Stopwatch) -> Outcome:
+            done = Outcome()
+            done.bad, done.offset, done.size = (BadRow(0, True, sample),), 64, 10
+            return done
+
+    looks = iter(["", "it is another file"])
+    shelf: Any = SimpleNamespace(get=lambda name: SimpleNamespace(changed=lambda: next(looks)))
+    done = Busy(shelf, {}, Stamps()).run(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8))  # type: ignore[arg-type] # as above
+    assert (done.changed, done.bad, done.size) == ("it is another file", (), 0)
+
+
+def test_a_template_that_cannot_fork_says_so_and_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_fork() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    ours, its = pair()
+    with Channel(ours, blocking=True).sock as sock, its:
+        fds = [os.dup(sock.fileno()) for _ in range(4)]
+        monkeypatch.setattr(os, "fork", no_fork)
+        Template(Channel(its, blocking=True), lambda *_: 0)._fork(Fork(3, 0), fds)
+        answer = Channel(sock, blocking=True).receive()
+    assert answer is not None
+    assert isinstance(answer[0], NotForked)
+    assert answer[0].worker == 3
+    assert "Resource temporarily unavailable" in answer[0].text
+    for fd in fds:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)

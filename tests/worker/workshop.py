@@ -121,6 +121,18 @@ def dies_softly(): os.kill(os.getpid(), signal.SIGTERM)
 def leaves_processes():
     subprocess.Popen(["tail", "-f", __file__], stdout=subprocess.DEVNULL, start_new_session=True)
     subprocess.Popen(["sh", "-c", f"tail -f {__file__} & tail -f {__file__}"], stdout=subprocess.DEVNULL)
+def leaves_sessions():
+    subprocess.Popen(["setsid", "sh", "-c", f"setsid tail -f {__file__} & wait"], stdout=subprocess.DEVNULL)
+def terminates_a_child():
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, b"!")
+        time.sleep(300)
+        os._exit(0)
+    os.read(read, 1)
+    os.kill(pid, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
 def leaves_an_orphan():
     subprocess.run(["sh", "-c", f"tail -f {__file__} >/dev/null 2>&1 &"])
 def talks_nonsense():
