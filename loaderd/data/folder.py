@@ -246,7 +246,7 @@ class Listing:
     def _write(self, place: str, names: list[tuple[str, int, int]], label: int) -> None:
         for name, size, mtime in sorted(names):
             path = os.fsencode(os.path.join(place, name))
-            self._digest.update(b"%b\0%d %d %d;" % (path, size, mtime, label))
+            self._digest.update(b"%b\0%d %d;" % (path, size, mtime))  # labels follow from the classes
             with writing(self._spool_folder):
                 self._spool.write(b"%d %d\n" % (label, len(path)) + path)
             self.total += 1

@@ -180,3 +180,28 @@ def test_well_formed_msgpack_of_the_wrong_shape_raises_nothing_but_damaged(tree:
     base = {"version": 1, "count": 1, "identity": "", "form": "dict", "kind": "", "named": False, "classes": [], "fields": []}
     for name in base:
         harmless(own.META_MAGIC + msgpack.packb(base | {name: tree}))
+
+
+def test_a_name_longer_than_any_is_no_sample_of_ours() -> None:
+    value = own.pack_sample(Sample({"x": np.arange(3)}), b"n" * (own.MAX_HEAD + 1))
+    with pytest.raises(own.Damaged, match=f"a name of {own.MAX_HEAD + 1} bytes"):
+        own.unpack_sample(value)
+    with pytest.raises(own.Damaged):
+        own.name_of(value)
+    assert own.name_of(own.pack_sample(Sample({"x": np.arange(3)}), b"n" * own.MAX_HEAD)) == b"n" * own.MAX_HEAD
+
+
+def test_heads_of_samples_that_all_differ_are_not_all_remembered() -> None:
+    own._heads.clear()
+    for size in range(3 * own.HEADS):
+        own.unpack_sample(own.pack_sample(Sample({"x": np.zeros(size, np.uint8)})))
+    assert len(own._heads) == own.HEADS
+
+
+@pytest.mark.parametrize("classes", [["a", "b", "c"], ["a", 1], [b"a"]])
+def test_metadata_with_too_many_classes_or_others_than_names_is_damaged(monkeypatch: pytest.MonkeyPatch, classes: list[object]) -> None:
+    monkeypatch.setattr(own, "MAX_CLASSES", 2)
+    record = own.pack_meta(own.Meta(1, "id", classes=tuple(classes)))  # type: ignore[arg-type]
+    with pytest.raises(own.Damaged, match="class names"):
+        own.unpack_meta(record)
+    assert own.unpack_meta(own.pack_meta(own.Meta(1, "id", classes=("a", "b")))).classes == ("a", "b")

@@ -18,7 +18,7 @@ from PIL import Image
 from data.material import coded, picture
 from data.test_pack import contents, images, needs_means
 from deadlines import DEADLINE_S
-from loaderd.data import pack, packers
+from loaderd.data import own, pack, packers
 from loaderd.data.faults import SourceError
 from loaderd.data.images import NoMemory
 from loaderd.data.packers import pack_dataset, pack_imagefolder
@@ -183,7 +183,8 @@ def test_a_target_of_another_owner_is_one_line_that_names_it(tmp_path: Path, sou
         (tmp_path / "out" / "db.part").write_bytes(b"")
         (tmp_path / "out" / "db.part").chmod(0o600)
     code = (
-        "import os, sys\nfrom loaderd.__main__ import main\nfrom loaderd.data import packers\nimport loaderd.cli.pack\n"
+        "import os, sys\nfrom loaderd.__main__ import main\n"
+        "main([*sys.argv[1:4], sys.argv[4] + '-before'])\n"  # so that all is imported: the other user may not be allowed to read it
         "os.setgroups([]); os.setresgid(4321, 4321, 4321); os.setresuid(4321, 4321, 4321)\nsys.exit(main(sys.argv[1:]))"
     )
     for folder in (tmp_path, *tmp_path.parents):
@@ -375,3 +376,10 @@ def test_a_file_that_is_no_good_for_random_access_keeps_its_bytes_whatever_the_r
     assert (report.samples, report.bad_count) == (6, 0)
     assert dict(report.tally) == {"kept as they are: KeyError": 6}
     assert any(coded(picture(seed=1), "JPEG") in value for value in contents(tmp_path / "db").values())
+
+
+def test_more_classes_than_a_database_takes_are_refused_before_any_work(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "MAX_CLASSES", 1)
+    with pytest.raises(SourceError, match="2 classes; a database takes 1"):
+        pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert sorted(os.listdir(tmp_path)) == ["src"]
