@@ -378,7 +378,9 @@ def test_a_file_that_is_no_good_for_random_access_keeps_its_bytes_whatever_the_r
     assert any(coded(picture(seed=1), "JPEG") in value for value in contents(tmp_path / "db").values())
 
 
-def test_more_classes_than_a_database_takes_are_refused_before_any_work(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_classes_than_a_database_takes_are_refused_before_any_work(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(own, "MAX_CLASSES", 1)
     with pytest.raises(SourceError, match="2 classes; a database takes 1"):
         pack_imagefolder(str(source), str(tmp_path / "db"))
