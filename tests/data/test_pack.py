@@ -409,3 +409,57 @@ def test_a_picture_with_an_adobe_segment_of_64_kilobytes_is_packed(tmp_path: Pat
     (tmp_path / "src" / "a.jpg").write_bytes(data[:2] + b"\xff\xee\xff\xff" + payload + data[2:])
     report = pack_imagefolder(str(tmp_path / "src"), str(tmp_path / "db"))
     assert (report.samples, report.bad) == (1, ())
+
+
+def test_a_part_that_its_former_owner_has_just_finished_is_not_packed_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = images(tmp_path / "src")
+    locked, times = pack._locked, []
+
+    def late(fd: int, part: str) -> bool:
+        times.append(part)
+        if len(times) == 1:
+            os.rename(part, tmp_path / "finished")  # between its being opened here and locked
+        return locked(fd, part)
+
+    monkeypatch.setattr(pack, "_locked", late)
+    assert pack_imagefolder(str(source), str(tmp_path / "db")).samples == 6
+    assert len(times) == 2
+    assert (tmp_path / "finished").stat().st_size == 0
+
+
+def test_bytes_that_wait_to_be_written_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack, "BATCH_BYTES", 1)
+
+    def stop(at: int, of: int) -> None:
+        if at == 4:
+            raise KeyboardInterrupt
+
+    source = images(tmp_path / "src")
+    with pytest.raises(KeyboardInterrupt):
+        pack_imagefolder(str(source), str(tmp_path / "db"), progress=stop)
+    assert pack_imagefolder(str(source), str(tmp_path / "db")).resumed_at == 3
+
+
+def test_remarks_without_end_are_counted_as_others() -> None:
+    state = pack.State("")
+    for n in range(100):
+        state = state.with_remark(f"remark {n}")
+    assert len(state.tally) == pack.KINDS + 1
+    assert dict(state.tally)[pack.OTHER] == 100 - pack.KINDS
+    assert state.with_remark("remark 3").tally[3] == ("remark 3", 2)
+
+
+def test_an_empty_file_is_bad_where_nothing_is_decoded_either(tmp_path: Path) -> None:
+    source = images(tmp_path / "src")
+    (source / "a" / "000.jpg").write_bytes(b"")
+    report = pack_imagefolder(str(source), str(tmp_path / "db"), verify=False)
+    assert (report.samples, report.bad) == (6, (("a/000.jpg", "the file is empty"),))
+
+
+def test_a_file_larger_than_any_image_is_bad_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = images(tmp_path / "src")
+    monkeypatch.setattr(packers, "MAX_FILE", 20_000)
+    with open(source / "b" / "sparse.jpg", "wb") as file:
+        file.truncate(20_001)
+    report = pack_imagefolder(str(source), str(tmp_path / "db"))
+    assert (report.samples, report.bad) == (6, (("b/sparse.jpg", "the file is larger than 20,000 bytes"),))
