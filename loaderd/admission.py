@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
 from loaderd.data.plan import StreamPlan
@@ -54,7 +54,7 @@ def check_protocol(protocol: int) -> None:
         raise Refused(f"you speak protocol {protocol}, this daemon {PROTOCOL}: install the same version of loaderd on both sides")
 
 
-def no_stream(name: str, names: Iterable[str]) -> ConfigError:
+def no_stream(name: str, names: Collection[str]) -> ConfigError:
     return ConfigError(f"no stream {name!r}; there are: {few(names)}")
 
 
