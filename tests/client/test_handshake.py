@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import array
+import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,3 +102,26 @@ def test_the_time_that_it_takes_is_no_waiting(path: str, monkeypatch: pytest.Mon
     with pytest.raises(DaemonGone, match="waited 1 s: no daemon is at"):
         handshake(path, meanwhile, reconnect_s=1, closing=Naps()).run()
     assert spent == 5
+
+
+def test_what_comes_right_behind_a_welcome_is_not_lost(path: str, listener: socket.socket) -> None:
+    listener.bind(path)
+    listener.listen()
+    segment = m.Segment(0, 6, 4096, 64, 0)
+    welcome = m.Welcome(1, b"t" * 16, "d", 9, 1, 0, False, (), "dict", False, "index", segment, {}, {}, (), "raise", 0.0, "skip")
+    larger = replace(segment, segment=1)
+
+    def answer() -> None:
+        peer, _ = listener.accept()
+        with peer, open(os.devnull) as memory:
+            peer.sendmsg([frame(welcome) + frame(larger)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory.fileno()]))])
+
+    shaking = handshake(path, lambda: None)
+    thread = threading.Thread(target=answer)
+    thread.start()
+    shaking.run()
+    thread.join()
+    admitted = shaking.take()
+    assert admitted.welcome == welcome
+    assert admitted.control.receive() == [larger]
+    admitted.close()
