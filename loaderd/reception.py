@@ -60,7 +60,8 @@ class Reception:
     begun with it are gone; `opened` or `not_opened` answers.
     memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
     `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated(why): called when somebody comes, and
-    nobody else is here, after the config file, or code that was imported, was written to: whoever comes gets another daemon then.
+    nobody else is here, after the config file, or code that was imported, was written to: whoever comes gets another daemon then. draw: so many random
+    bytes, for tokens.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Reception:
         outdated: Callable[[str], object] | None,
         log: Log,
         rooms: Callable[[], list[budget.Room]] = budget.rooms,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._loop = loop
         self._segments = segments
@@ -92,6 +94,7 @@ class Reception:
         self._config = _bytes_of(config_path)
         self._log = log
         self._rooms = rooms
+        self._draw = draw
         self.memory = memory
         self.most = most
         self._rarely = Rarely(max_keys=MAX_NAMED)
@@ -102,7 +105,7 @@ class Reception:
         self._parked_timer: Timer | None = None
         self._streams: Mapping[str, Stream] | None = None
         # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds nobody.
-        self._sessions = secrets.randbits(40) << 8
+        self._sessions = int.from_bytes(draw(5)) << 8
         self._last_segment = 0
         self.control: Control
         self.messages: Messages
@@ -294,7 +297,7 @@ class Reception:
             self.control.reject(peer, "Refused", why)
             return
         assert self._streams is not None
-        stream, token = self._streams[hello.stream], secrets.token_bytes(16)
+        stream, token = self._streams[hello.stream], self._draw(16)
         guest.attached = True
         self.messages.admit(guest.session, token)
         self.pool.add_segment(admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd)

@@ -53,13 +53,12 @@ class _Slots:
 
 @dataclass(slots=True)
 class _Item:
-    """Batch k of the plan. adopted: its descriptor was announced under an older plan."""
+    """Batch k of the plan."""
 
     k: int
     cursor: Cursor
     slice: Slice
     batch: Batch | None = None
-    adopted: bool = False
 
 
 class ClientSession:
@@ -101,11 +100,6 @@ class ClientSession:
         """The segment that the next batch lies in and that has not come yet; None if it is not that which `take` waits for."""
         batch = self._items[0].batch
         return batch.segment if batch and not self._segments[batch.segment].added else None
-
-    @property
-    def gap(self) -> bool:
-        """A later descriptor is here but not the next one: perhaps one was lost, and `progress(again=True)` is due."""
-        return self._items[0].batch is None and any(item.batch and not item.adopted for item in self._items)
 
     @property
     def due(self) -> bool:
@@ -288,7 +282,7 @@ class ClientSession:
         item = self._items[batch.k - taken]
         if (batch.epoch, batch.start, batch.rows) != (item.slice.epoch, item.slice.start, item.slice.rows):
             raise ProtocolError(f"batch {batch.k} of plan {batch.plan} should be {item.slice}, not {batch}")
-        self._put(item, batch, adopted=False)
+        self._put(item, batch)
 
     def _adopt(self, batch: Batch) -> None:
         """A descriptor of an older plan: kept if its slice is one of the first of this one and nothing is there yet."""
@@ -297,10 +291,10 @@ class ClientSession:
         cut = Slice(batch.epoch, batch.start, batch.rows)
         for item in self._items:
             if item.k < self.prefetch and item.slice == cut and item.batch is None:
-                return self._put(item, batch, adopted=True)
+                return self._put(item, batch)
         self._drop(batch)
 
-    def _put(self, item: _Item, batch: Batch, adopted: bool) -> None:
+    def _put(self, item: _Item, batch: Batch) -> None:
         if self._segments[batch.segment].retired:
             return self._drop(batch)
         if item.batch and not _same(item.batch, batch):
@@ -308,7 +302,7 @@ class ClientSession:
         for other in self._items:  # kept under another number until now
             if other is not item and other.batch and _same(other.batch, batch):
                 other.batch = None
-        item.batch, item.adopted = batch, adopted
+        item.batch = batch
 
     def _make_room(self) -> None:
         """The next batch is not here: a later one, kept over a seek, must not sit in the last slot that it could be made in: the last

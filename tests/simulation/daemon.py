@@ -1,15 +1,18 @@
-"""A fake daemon around the real scheduler: does the actions, tells the events, stops, pauses and dies."""
+"""A fake daemon around the real scheduler and the real reception: does the actions, tells the events, stops, pauses and dies."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from loaderd.core import actions as a
 from loaderd.core import events as e
 from loaderd.core.scheduler import Scheduler
-from loaderd_wire.messages import Progress, Segment
+from loaderd.reception import Reception
+from loaderd_wire.messages import Hello, Progress
+from simulation import surroundings
 from simulation.clockwork import Broken
-from simulation.memory import SegmentMemory
+from simulation.surroundings import Peer
 from simulation.workers import Process
 
 if TYPE_CHECKING:
@@ -18,10 +21,11 @@ if TYPE_CHECKING:
 
 CLOCK_STEP_S = 1.0  # what the drivers' clock advances in one turn at most
 QUEUE = 2  # jobs that a worker is ever given
+SESSIONS = 64
 
 
 class Daemon:
-    """One life of a daemon. Sessions, tokens and segments have numbers that no other life uses."""
+    """One life of a daemon. Its sessions and segments have numbers that no other life uses."""
 
     def __init__(self, world: World, scheduler: Scheduler) -> None:
         self.world = world
@@ -30,15 +34,46 @@ class Daemon:
         self.stopped = False
         self.template_until = 0.0  # a dead template is replaced then
         self.processes: dict[int, Process] = {}
-        self.clients: dict[int, Trainer] = {}
-        self.segments: list[int] = []
+        self.peers: set[Peer] = set()
+        self.messages = surroundings.Messages()
+        self.segments = surroundings.Segments(self)
+        self.pool = surroundings.Pool(self)
+        self.reception = self._reception()
         self._skew = 0.0  # what its clock is behind the world's
         self._late = False  # the loop has not run since the last look
         self._stopped_at = 0.0
-        self._backlog: list[e.Event] = []
+        self._backlog: list[Callable[[], object]] = []
         self._look_due: float | None = None
         self._sizes = 0
         self._do_all(scheduler.begin(self.clock))
+
+    def _reception(self) -> Reception:
+        world = self.world
+        reception = Reception(
+            surroundings.Loop(self),  # type: ignore[arg-type] - these are what it needs of the real ones
+            self.segments,  # type: ignore[arg-type]
+            config_path="",
+            life=str(world.number()),
+            memory=world.ceiling,
+            most=SESSIONS,
+            step=self.tell,
+            emptied=lambda: None,
+            outdated=None,
+            log=lambda level, text: world.write("{}: {}", level, text),
+            rooms=list,
+            draw=lambda size: world.number().to_bytes(size, "big"),
+        )
+        reception.control = surroundings.Control(self)  # type: ignore[assignment]
+        reception.messages = self.messages  # type: ignore[assignment]
+        reception.pool = self.pool
+        reception._last_segment = world.number() << 16  # so that it differs from every other life's
+        reception.open({name: samples.stream for name, samples in world.streams.items()})
+        return reception
+
+    @property
+    def clients(self) -> dict[int, Trainer]:
+        """The trainers of the sessions that the scheduler knows of."""
+        return {number: guest.peer.trainer for number, guest in self.reception.guests.items() if guest.attached}  # type: ignore[attr-defined]
 
     @property
     def clock(self) -> float:
@@ -46,12 +81,17 @@ class Daemon:
 
     # being driven
 
-    def tell(self, event: e.Event) -> None:
-        if not self.alive:
-            return
+    def run(self, call: Callable[..., object], *args: Any) -> None:
+        """In the loop: not after its death, and later while it is stopped."""
         if self.stopped:
-            self._backlog.append(event)
-            return
+            self._backlog.append(lambda: self.run(call, *args))
+        elif self.alive:
+            call(*args)
+
+    def tell(self, event: e.Event) -> None:
+        self.run(self._step, event)
+
+    def _step(self, event: e.Event) -> None:
         if isinstance(event, e.WorkerDied):
             del self.processes[event.worker]
         if not isinstance(event, e.Look):
@@ -62,7 +102,8 @@ class Daemon:
         self._plan_look()
 
     def hear(self, progress: Progress) -> None:
-        self.tell(e.Told(progress.session, progress))
+        if progress.session in self.messages.admitted:
+            self.tell(e.Told(progress.session, progress))
 
     def stop(self, stopped: bool) -> None:
         """SIGSTOP and SIGCONT: time in which it did not run counts for a second at most."""
@@ -76,8 +117,8 @@ class Daemon:
         self._skew += max(0.0, self.world.now - self._stopped_at - CLOCK_STEP_S)
         self._late = True
         backlog, self._backlog = self._backlog, []
-        for event in backlog:
-            self.tell(event)
+        for call in backlog:
+            call()
         self._look_due = None
         self._plan_look()
 
@@ -92,29 +133,19 @@ class Daemon:
         self.alive = False
         for process in self.processes.values():
             self.world.after(self.world.chance.uniform(0, 0.05), process.die, "SIGKILL", False)
-        for trainer in list(self.clients.values()):
-            trainer.control.send(trainer.hung_up, self)
+        for peer in sorted(self.peers, key=lambda peer: peer.trainer.number):
+            peer.trainer.control.send(peer.trainer.hung_up, peer)
 
     # clients
 
-    def admit(self, trainer: Trainer) -> None:
-        """Hello: the segment is reserved, the session attached, the Welcome on its way."""
-        session = self.world.number()
-        self.clients[session] = trainer
-        segment = self._reserve(session, trainer, trainer.prefetch + 2, trainer.tail_row_bytes, trainer.body_bytes)
-        self.tell(e.Attach(session, trainer.samples.name, trainer.shape, trainer.seed, trainer.prefetch, segment))
-        trainer.control.send(trainer.welcome, self, session, segment)
+    def connected(self, peer: Peer, hello: Hello) -> None:
+        self.peers.add(peer)
+        self.run(self.reception.hello, peer, hello)
 
-    def left(self, session: int) -> None:
+    def left(self, peer: Peer) -> None:
         """The client's control socket is at its end."""
-        if self.alive and self.clients.pop(session, None):
-            self.tell(e.Detach(session))
-
-    def _reserve(self, session: int, trainer: Trainer, slots: int, tail: int, body: int) -> Segment:
-        segment = Segment(self.world.number(), slots, 4096, tail, body)
-        self.world.memory.segments[segment.segment] = SegmentMemory(segment, session, trainer.shape.batch_size)
-        self.segments.append(segment.segment)
-        return segment
+        self.peers.discard(peer)
+        self.run(self.reception.gone, peer)
 
     # actions
 
@@ -164,13 +195,14 @@ class Daemon:
                 trainer = self.clients.get(session)
                 if trainer:
                     self.world.network.send(trainer.hear, message)
-            case a.Grow(session, slots, tail, body):
-                after(chance.uniform(0.001, 0.5), self._grow, session, slots, tail, body)
-            case a.Drop(_, segment):
-                self._drop(segment)
+            case a.Grow():
+                self.reception.grow(action)
+            case a.Drop():
+                self.reception.drop(action)
             case a.Quarantine(stream, _, sample):
                 self.world.quarantined(stream, sample)
             case a.StreamBroken(stream, error, text):
+                self.reception.stream_broken(action)
                 self.world.stream_broken(stream, error, text)
             case a.CannotBoot(text):
                 raise Broken(f"the daemon says that it cannot start: {text}")
@@ -189,25 +221,6 @@ class Daemon:
         if process.alive:
             process.alive = False
             self.tell(e.WorkerDied(process.worker, True, "exit code 1", process.seen(False), "", "Traceback: no disk"))
-
-    def _grow(self, session: int, slots: int, tail: int, body: int) -> None:
-        trainer = self.clients.get(session)
-        if not self.alive or trainer is None:
-            return
-        if self.world.memory_is_short:
-            self.tell(e.NotGrown(session, "needs 5 MB, there is 1 MB"))
-            return
-        segment = self._reserve(session, trainer, slots, tail, body)
-        trainer.control.send(trainer.grown, self, session, segment)
-        self.tell(e.Grown(session, segment))
-
-    def _drop(self, segment: int) -> None:
-        memory = self.world.memory.segments[segment]
-        writers = self.world.memory.living_writers(segment)
-        holders = [slot.holder for slot in memory.slots if slot.holder]
-        if writers or (holders and memory.session in self.clients) or memory.dropped:
-            raise Broken(f"segment {segment} is dropped (before: {memory.dropped}) under writers {writers} and holders {holders}")
-        memory.dropped = True
 
     # the timer
 
@@ -244,9 +257,23 @@ class Daemon:
         core = self.core
         if core.sessions or core.leaving or core.jobs or core.next_look_s(self.clock) is not None:
             raise Broken(f"left behind: sessions {list(core.sessions)}, leaving {list(core.leaving)}, jobs {list(core.jobs)}")
-        kept = [number for number in self.segments if not self.world.memory.segments[number].dropped]
-        if kept:
-            raise Broken(f"segments {kept} were never dropped")
+        if self.reception.guests or self.segments.live_bytes or self.pool.mapped:
+            raise Broken(
+                f"left behind: sessions {list(self.reception.guests)}, {self.segments.live_bytes} bytes, mapped {self.pool.mapped}"
+            )
+
+    def check_settled(self, session: int) -> None:
+        """Everything has been said: what the scheduler takes for announced or lent is what the client knows of, in the segments that it uses."""
+        core, trainer = self.core.sessions[session], self.clients[session]
+        unknown = [key for key in core.given if not trainer.expects(*key)]
+        if unknown:
+            raise Broken(
+                f"slots {unknown} of session {session} are taken for announced or lent, and trainer {trainer.number} knows nothing of them"
+            )
+        live = set(trainer.session.live) if trainer.session else set()
+        if not set(core.rings) == set(self.segments.of_session(session)) == live:
+            held = self.segments.of_session(session)
+            raise Broken(f"session {session} has segments {list(core.rings)}, in memory {held}, and trainer {trainer.number} uses {live}")
 
 
 def count_of(thing: Any, seen: set[int]) -> int:

@@ -7,29 +7,37 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loaderd.admission import Stream
 from loaderd.core.jobs import MAX_SUBSTITUTES, Stage
 from loaderd.core.order import Order
 from loaderd.core.scheduler import StreamRules
+from loaderd.data.plan import StreamPlan
+from loaderd.drivers.orders import StreamFacts
 from loaderd_wire.slices import Slice
+from loaderd_wire.slots import FieldSpec
 
 SINGLE_STAGES = (Stage.READ, Stage.DECODE, Stage.TRANSFORM)
 
 
 @dataclass(frozen=True)
 class Flaw:
-    """What is wrong with a sample. how: "raise", "poison" (kills its worker each time) or "hang"; stage: where."""
+    """What is wrong with a sample. how: "raise", "poison" (kills its worker) or "hang"; stage: where; often: the chance of it, each time."""
 
     how: str
     stage: Stage
+    often: float = 1.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a batch must be. indices: of the rows in the slot, in order. bad: of the bad samples; None: not looked at."""
+    """What a batch must be. rows: for each row in the slot, in order, the indices that it may have. bad: of the bad samples; None: not looked at."""
 
     failed: bool
-    indices: list[int]
+    rows: list[set[int]]
     bad: list[int] | None
+
+    def fits(self, indices: list[int]) -> bool:
+        return len(indices) == len(self.rows) and all(index in allowed for index, allowed in zip(indices, self.rows, strict=True))
 
 
 @dataclass
@@ -47,12 +55,39 @@ class Samples:
     sour: dict[int, str]  # a collate over this sample fails: "raise", "poison" or "hang"
     bytes_of: dict[int, int]  # of a sample's key in the tail, or of its part of a collated batch
     row_s: float
+    tail_row_bytes: int = 8  # that the probe found necessary
+    body_bytes: int = 0
+    empty: str = "skip"
     changed: str = ""
     _orders: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order = Order(self.total, shuffle=self.shuffle)
         self.rules = StreamRules(self.name, self.on_error, self.collated, self.total)
+        self.stream = Stream(self._plan(), self._facts())
+
+    def _plan(self) -> StreamPlan:
+        return StreamPlan(self.name, dataset="made:Up", batch_size=1, shuffle=self.shuffle, on_error=self.on_error, empty=self.empty)
+
+    def _facts(self) -> StreamFacts:
+        return StreamFacts(
+            stream=self.name,
+            total=self.total,
+            samples=self.total,
+            identity="made up",
+            state="",
+            layout="",
+            keys="stored" if self.stored else "index",
+            classes=(),
+            specs=(FieldSpec("x", "<i8", ()),),
+            sample_specs=(FieldSpec("x", "<i8", ()),),
+            form="dict",
+            collated=self.collated,
+            tail_row_bytes=self.tail_row_bytes,
+            body_bytes=self.body_bytes,
+            jpeg_extension="not used",
+            warnings=(),
+        )
 
     def epoch(self, seed: int, epoch: int) -> list[int]:
         known = self._orders.get((seed, epoch))
@@ -70,31 +105,41 @@ class Samples:
     def indices(self, seed: int, cut: Slice) -> list[int]:
         return [self.index_of(seed, cut.epoch, p) for p in range(cut.start, cut.start + cut.rows)]
 
-    def expected(self, seed: int, cut: Slice) -> Outcome:
-        """Straight from the order and the policies, without slots, jobs or workers."""
-        made: list[int] = []
+    def expected(self, seed: int, cut: Slice, told: set[int]) -> Outcome:
+        """Straight from the order and the policies, without slots, jobs or workers. told: the bad samples that the batch names: they tell which
+        of those that fail only sometimes have failed."""
+        made: list[set[int]] = []
         bad: list[int] = []
         exhausted = False
         for row, index in enumerate(self.indices(seed, cut)):
-            if index not in self.flaws:
-                made.append(index)
+            flaw = self.flaws.get(index)
+            if flaw is None or (flaw.often < 1 and index not in told):
+                made.append({index})
                 continue
             bad.append(index)
             if self.on_error == "replace":
-                substitute = self._substitute(seed, cut.epoch, cut.start + row)
-                if substitute is None:
-                    exhausted = True
+                substitutes = self._substitutes(seed, cut.epoch, cut.start + row)
+                if substitutes:
+                    made.append(substitutes)
                 else:
-                    made.append(substitute)
-        if any(index in self.sour for index in made):
+                    exhausted = True
+        if any(index in self.sour for allowed in made for index in allowed):
             return Outcome(True, [], None)
         if (bad and self.on_error == "raise") or exhausted:
             return Outcome(True, [], bad)
         return Outcome(False, made, bad)
 
-    def _substitute(self, seed: int, epoch: int, position: int) -> int | None:
-        drawn = (self.order.substitute(seed, epoch, position, tries) for tries in range(1, MAX_SUBSTITUTES + 1))
-        return next((index for index in drawn if index not in self.flaws), None)
+    def _substitutes(self, seed: int, epoch: int, position: int) -> set[int]:
+        """The first one that is sound, and those before it that fail only sometimes."""
+        allowed: set[int] = set()
+        for candidate in range(1, MAX_SUBSTITUTES + 1):
+            index = self.order.substitute(seed, epoch, position, candidate)
+            flaw = self.flaws.get(index)
+            if flaw is None or flaw.often < 1:
+                allowed.add(index)
+            if flaw is None:
+                break
+        return allowed
 
 
 def some_samples(chance: random.Random, name: str) -> Samples:
@@ -109,10 +154,13 @@ def some_samples(chance: random.Random, name: str) -> Samples:
             killers = sum(flaw.how != "raise" for flaw in flaws.values())
             if killers >= (min(3, total // 16) if on_error == "replace" else min(3, 1 + total // 8)):
                 how = "raise"  # a stream of nothing but killers is given up, and rightly so
-            flaws[index] = Flaw(how, chance.choice(SINGLE_STAGES))
+            often = chance.choice([1.0, 1.0, 1.0, 0.5])
+            if collated and how != "raise":
+                often = 1.0  # a batch that is killed again and again, and whose rows alone kill nobody, is blamed as a whole
+            flaws[index] = Flaw(how, chance.choice(SINGLE_STAGES), often)
     sound = [index for index in range(total) if index not in flaws]
     sour: dict[int, str] = {}
-    if collated and chance.random() < 0.15:
+    if collated and chance.random() < 0.15 and all(flaw.often == 1 for flaw in flaws.values()):
         sour[chance.choice(sound)] = chance.choice(["raise", "poison", "hang"]) if total >= 20 else "raise"
     plain = chance.random() < 0.7
     bytes_of = {index: 8 if plain else chance.choice([8, 8, 16, 40, 300]) for index in range(total)}
@@ -128,4 +176,7 @@ def some_samples(chance: random.Random, name: str) -> Samples:
         sour=sour,
         bytes_of=bytes_of,
         row_s=chance.choice([0.002, 0.01, 0.03]),
+        tail_row_bytes=chance.choice([8, 16, 64, 512]),
+        body_bytes=chance.choice([4, 8, 32, 512]),
+        empty=chance.choice(["skip", "deliver"]),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loaderd.core import pool
 from loaderd.core.actions import Action, Kill
 from loaderd.core.drafts import Draft
 from loaderd.core.events import Event, Look, WorkerDied
@@ -14,6 +15,8 @@ from loaderd.core.jobs import Done
 from loaderd.core.ring import State, Verb
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.sessions import Session
+from loaderd.drivers import budget
+from loaderd.reception import Reception
 from loaderd_wire.messages import Batch, Progress, Released
 from simulation.clockwork import Broken
 from simulation.world import MakeScheduler, World
@@ -77,6 +80,51 @@ def test_a_lost_announcement_that_is_never_repeated_is_noticed(monkeypatch: pyte
 
     monkeypatch.setattr(Session, "anew", anew)
     assert "got no batch" in caught()
+
+
+def test_a_back_off_of_two_minutes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "BACK_OFF_S", 120.0)
+    monkeypatch.setattr(pool, "BACK_OFF_MAX_S", 120.0)
+    assert "got no batch for" in caught()
+
+
+def test_reminders_that_never_come_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reminders(self: Session, mentioned: set[int], now_s: float) -> list[Batch]:
+        return []
+
+    monkeypatch.setattr(Session, "reminders", reminders)
+    assert re.search("knows nothing of them|and trainer .* uses", caught())
+
+
+def test_a_segment_that_is_never_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spent(self: Session) -> list[int]:
+        return original(self) if self.gone else []
+
+    original = Session.spent
+    monkeypatch.setattr(Session, "spent", spent)
+    assert re.search("and trainer .* uses", caught())
+
+
+def test_memory_that_is_not_counted_while_it_is_reserved_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shortage(*args: Any, **more: Any) -> str | None:
+        return original(*args, **{**more, "live": 0})
+
+    original = budget.shortage
+    monkeypatch.setattr(budget, "shortage", shortage)
+    assert "over the ceiling" in caught()
+
+
+def test_memory_of_a_client_that_leaves_while_it_is_reserved_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: Reception, peer: Any) -> None:
+        guest = self.guests.get(peer.session)
+        if guest and not guest.attached:
+            del self.guests[guest.session]
+        else:
+            original(self, peer)
+
+    original = Reception.gone
+    monkeypatch.setattr(Reception, "gone", gone)
+    assert re.search("left behind|KeyError", caught())
 
 
 def test_a_batch_that_the_trainer_wrote_into_and_that_is_served_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

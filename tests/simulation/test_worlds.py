@@ -1,6 +1,8 @@
-"""Two thousand worlds: whatever happens in them, every trainer gets the undisturbed stream, and nothing is left behind."""
+"""Two thousand worlds, and some that nobody has seen before: whatever happens in them, every trainer gets the undisturbed stream, and nothing is left behind."""
 
 from __future__ import annotations
+
+import secrets
 
 import pytest
 
@@ -8,11 +10,19 @@ from simulation.world import World, replay_seed
 
 WORLDS = 2000
 AT_ONCE = 50
+FRESH = 200
 
 
 @pytest.mark.parametrize("first", range(0, WORLDS, AT_ONCE))
 def test_no_disaster_changes_what_trainers_get(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
+        World(seed).run()
+
+
+def test_no_disaster_changes_what_trainers_get_in_worlds_drawn_anew() -> None:
+    first = 1_000_000 + secrets.randbelow(1 << 40)
+    print(f"worlds {first} to {first + FRESH - 1}; each that fails says how to replay it")
+    for seed in range(first, first + FRESH):
         World(seed).run()
 
 

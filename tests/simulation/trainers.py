@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from loaderd.admission import SPARE_SLOTS, sized
 from loaderd_client.session import ClientSession
-from loaderd_wire.messages import Batch, Failure, Progress, Pulse, Released, Segment
+from loaderd_wire.messages import PROTOCOL, Batch, Bye, Failure, Hello, Progress, Pulse, Released, Segment, Starting, Welcome
 from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at
 from simulation.clockwork import Broken
 from simulation.memory import SCRIBBLE, Row, Slot
 from simulation.network import Control
 from simulation.samples import Samples
+from simulation.surroundings import Peer
 
 if TYPE_CHECKING:
     from simulation.daemon import Daemon
     from simulation.world import World
 
 PING_S = 1.0
+SHORT_S = 0.02  # a wait of which the daemon is not told
 RETRY_S = 0.5
 
 
@@ -32,7 +36,11 @@ class Lease:
 
 
 class Trainer:
-    """One rank. It goes on at its cursor through every disaster; `taken` counts the batches that it got."""
+    """One rank. It goes on at its cursor through every disaster; `taken` counts the batches that it got.
+
+    It speaks and listens when the shipped client does: inside next() and when a batch has been taken, and at no other time. What arrives
+    meanwhile lies in `_inbox` (messages) and `_control` (descriptors of memory, the end of the daemon).
+    """
 
     def __init__(self, world: World, number: int, samples: Samples, shape: Shape, seed: int, cursor: Cursor) -> None:
         chance = world.chance
@@ -43,8 +51,6 @@ class Trainer:
         self.seed = seed
         self.cursor = cursor
         self.prefetch = chance.randint(1, 5)
-        self.tail_row_bytes = chance.choice([8, 16, 64, 512])
-        self.body_bytes = shape.batch_size * chance.choice([4, 8, 32, 512])
         self.think_s = chance.choice([0.05, 0.2, 0.5, 1.0])
         self.hoards = chance.random() < 0.25
         self.seeks = chance.choice([0, 0, 0.05, 0.3])
@@ -57,10 +63,14 @@ class Trainer:
         self.leases: list[Lease] = []
         self.session: ClientSession | None = None
         self._daemon: Daemon | None = None
+        self._peer: Peer | None = None
         self._number = 0  # of the session
+        self._inbox: deque[Batch | Pulse | Failure] = deque()
+        self._control: deque[Segment | None] = deque()  # None: EOF
+        self._order: dict[str, str] = {}  # the fingerprint that it began with
         self._waiting = False
+        self._told = False  # of the present wait
         self._wait = 0
-        self._answered = 0
         world.after(chance.uniform(0, 0.5), self.connect)
 
     # the control socket
@@ -72,32 +82,83 @@ class Trainer:
         if daemon is None or not daemon.alive or daemon.stopped:
             self.world.after(RETRY_S, self.connect)
             return
-        self._daemon = daemon
-        daemon.admit(self)
+        self._daemon, self._peer = daemon, Peer(self)
+        daemon.connected(self._peer, self._hello())
 
-    def welcome(self, daemon: Daemon, session: int, segment: Segment) -> None:
-        if daemon is not self._daemon:
+    def _hello(self) -> Hello:
+        shape = self.shape
+        segments = {lease.batch.segment: self.world.memory.segments[lease.batch.segment].segment for lease in self.leases}
+        held = sum(segment.slots * segment.slot_bytes for segment in segments.values())
+        return Hello(
+            PROTOCOL,
+            self.samples.name,
+            shape.batch_size,
+            self.seed,
+            shape.drop_last,
+            shape.rank,
+            shape.world_size,
+            self.prefetch,
+            None,
+            held,
+            self._order,
+            {},
+            "",
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Of the segment that it asks for."""
+        stream = self.samples.stream
+        segment = sized(stream, stream.facts.specs, self.shape.batch_size, self.prefetch + SPARE_SLOTS, 0)
+        return segment.slots * segment.slot_bytes
+
+    def controlled(self, peer: Peer, message: Starting | Welcome | Segment | Bye) -> None:
+        """Something comes on the control socket of this connection."""
+        if not self.alive or peer is not self._peer:
             return
-        if not self.alive:
-            daemon.left(session)
+        if isinstance(message, Welcome):
+            self.welcome(message)
+        elif isinstance(message, Segment):
+            self._control.append(message)
+            self._look()
+
+    def rejected(self, peer: Peer, error: str, text: str) -> None:
+        """No for now, or for good."""
+        if not self.alive or peer is not self._peer:
             return
-        self._number = session
-        self.session = ClientSession(session, self.shape, self.prefetch, segment, self.cursor)
-        self.say()
+        self.world.write("trainer {} is rejected: {}: {}", self.number, error, text)
+        assert self._daemon is not None
+        self._daemon.left(peer)
+        self._daemon = self._peer = None
+        if error == "Refused":
+            self.world.refused(self, text)
+            self.world.after(RETRY_S, self.connect)
+        else:
+            self.world.trainer_failed(self, error, text)
+            self.failed = error
+
+    def welcome(self, welcome: Welcome) -> None:
+        self._number, self._order = welcome.session, welcome.order
+        self._inbox.clear()
+        self._control.clear()
+        self.session = ClientSession(welcome.session, self.shape, self.prefetch, welcome.segment, self.cursor)
+        self.say(waiting=True)
         self._waiting = False
         self.turn()
 
-    def grown(self, daemon: Daemon, session: int, segment: Segment) -> None:
-        if self.alive and daemon is self._daemon and self.session and session == self._number:
-            self.session.add_segment(segment)
-            self._arrived()
-
-    def hung_up(self, daemon: Daemon) -> None:
-        """EOF: what it holds stays valid; it says Hello to the successor."""
-        if not self.alive or daemon is not self._daemon:
+    def hung_up(self, peer: Peer) -> None:
+        """EOF, which is noticed when it waits; what it holds stays valid. It says Hello to the successor."""
+        if not self.alive or peer is not self._peer:
             return
+        if self.session is None:
+            self._gone()
+        else:
+            self._control.append(None)
+            self._look()
+
+    def _gone(self) -> None:
         self.world.write("trainer {} meets EOF at {}", self.number, self.cursor)
-        self._daemon = self.session = None
+        self._daemon = self._peer = self.session = None
         self._waiting = False
         self.connect()
 
@@ -106,32 +167,36 @@ class Trainer:
     def say(self, **more: bool) -> None:
         """Its progress, to the daemon's messages socket."""
         assert self.session is not None
-        assert self._daemon is not None
         progress = self.session.progress(**more)
         self.world.write("trainer {} says {}", self.number, progress)
         self.world.network.send(self.world.hear, progress)
 
     def hear(self, message: Batch | Pulse | Failure) -> None:
-        if not self.alive or self.session is None or message.session != self._number:
-            return
-        if isinstance(message, Failure):
-            self.world.write("trainer {} hears {}", self.number, message)
-            self.world.trainer_failed(self, message)
-            self.failed = message.error
-        elif isinstance(message, Pulse):
-            self._answered = max(self._answered, message.seq)
-        else:
-            self.session.receive(message)
-            self._arrived()
+        if self.alive and self.session is not None and message.session == self._number:
+            self._inbox.append(message)
+            self._look()
 
-    def _arrived(self) -> None:
-        if self._waiting:
-            self._next()
-        self._say_if_due()
+    def _listen(self) -> None:
+        """Takes in what has arrived."""
+        assert self.session is not None
+        while self._inbox:
+            message = self._inbox.popleft()
+            if isinstance(message, Failure):
+                self.world.write("trainer {} hears {}", self.number, message)
+                self.world.trainer_failed(self, message.error, message.text)
+                self.failed = message.error
+            elif isinstance(message, Batch):
+                self.session.receive(message)
 
-    def _say_if_due(self) -> None:
-        if self.session is not None and self._daemon is not None and self.session.due:
+    def _tell_if_due(self, waited: bool) -> None:
+        """A batch was taken."""
+        assert self.session is not None
+        if waited:
             self.say()
+        elif self.session.due:
+            self._listen()
+            if self.session.due:
+                self.say()
 
     # the training loop
 
@@ -150,16 +215,42 @@ class Trainer:
         assert self.session is not None
         if self.session.cursor != self.cursor:
             raise Broken(f"trainer {self.number} is at {self.cursor}, its session at {self.session.cursor}")
-        chance, batch = self.world.chance, self.session.take()
-        if batch is None:
-            if not self._waiting:
-                self._waiting = True
-                self._wait += 1
-                self._ask(self._wait, self.session.gap)
+        batch = self.session.take()
+        if batch is not None:
+            self._took(batch, waited=False)
             return
+        self._waiting, self._told = True, False
+        self._wait += 1
+        self.world.after(SHORT_S, self._impatient, self._wait)
+        self.world.after(PING_S, self._ping, self._wait)
+        self._look()
+
+    def _look(self) -> None:
+        """Inside next(): is the batch here now? What comes on the control socket is heard when there is none."""
+        if not self._waiting or self.failed:
+            return
+        assert self.session is not None
+        while True:
+            self._listen()
+            batch = self.session.take()
+            if batch is not None:
+                self._took(batch, waited=True)
+                return
+            if self.failed or not self._control:
+                break
+            segment = self._control.popleft()
+            if segment is None:
+                self._gone()
+                return
+            self.session.add_segment(segment)
+        if self._told and self.session.dirty:
+            self.say(waiting=True)
+
+    def _took(self, batch: Batch, waited: bool) -> None:
         self._waiting = False
         self._got(batch)
-        self._say_if_due()
+        self._tell_if_due(waited)
+        chance = self.world.chance
         pause = chance.uniform(0.3, 1.5) * (0.01 if self.world.calm else self.think_s)
         if not self.world.calm and chance.random() < 0.02:
             pause += chance.uniform(1, 8)  # validation, a breakpoint, SIGSTOP
@@ -169,17 +260,26 @@ class Trainer:
         if session is self.session:
             self.turn()
 
-    def _ask(self, wait: int, again: bool) -> None:
-        """Inside next(): say so at once, and every second again."""
-        if self._waiting and wait == self._wait and self.session is not None and self.alive and not self.failed:
-            self.say(waiting=True, ping=True, again=again, stacks=self.world.chance.random() < 0.2)
-            self.world.after(PING_S, self._ask, wait, True)
+    def _waits(self, wait: int) -> bool:
+        return self._waiting and wait == self._wait and self.session is not None and self.alive and not self.failed
+
+    def _impatient(self, wait: int) -> None:
+        """The daemon is told of a wait that is not a short one."""
+        if self._waits(wait) and not self._told:
+            self._told = True
+            self.say(waiting=True)
+
+    def _ping(self, wait: int) -> None:
+        """Every second."""
+        if self._waits(wait):
+            self._told = True
+            self.say(waiting=True, ping=True, again=True, stacks=self.world.chance.random() < 0.2)
+            self.world.after(PING_S, self._ping, wait)
 
     def prod(self) -> None:
         """The clock has jumped: a waiting client's second is over."""
         if self._waiting:
-            self._wait += 1
-            self._ask(self._wait, True)
+            self._ping(self._wait)
 
     def _seek(self) -> None:
         assert self.session is not None
@@ -203,7 +303,7 @@ class Trainer:
         self.world.write("trainer {} seeks from {} to {}", self.number, self.cursor, at)
         self.cursor = at
         self.session.seek(at)
-        self._say_if_due()
+        self.say(waiting=True)
 
     def _got(self, batch: Batch) -> None:
         """Compare it with the undisturbed one, row by row."""
@@ -213,10 +313,10 @@ class Trainer:
         self.world.write("trainer {} takes step {} of {}: {}", self.number, at.step, cut, batch)
         if (batch.epoch, batch.start, batch.rows) != (cut.epoch, cut.start, cut.rows):
             raise Broken(f"trainer {self.number} got {batch}, at {at} it wants {cut}")
-        want = self.samples.expected(self.seed, cut)
+        want = self.samples.expected(self.seed, cut, {bad.index for bad in batch.bad})
         indices, data, keys = self.world.memory.read(batch)
-        keys_wanted = [str(index) for index in want.indices] if self.samples.stored else []
-        if batch.failed != want.failed or indices != want.indices or data != want.indices or keys != keys_wanted:
+        keys_wanted = [str(index) for index in indices] if self.samples.stored else []
+        if batch.failed != want.failed or not want.fits(indices) or data != indices or keys != keys_wanted:
             raise Broken(f"trainer {self.number} got indices {indices}, data {data}, keys {keys} in {batch}, it wants {want}")
         if want.bad is not None and sorted(bad.index for bad in batch.bad) != sorted(want.bad):
             raise Broken(f"trainer {self.number} hears of bad samples {batch.bad}, it wants {want.bad}")
@@ -268,8 +368,24 @@ class Trainer:
         for lease in self.leases:
             lease.slot.holder = None
         self.leases.clear()
-        if self._daemon is not None and self.session is not None:
-            self.world.after(self.world.chance.uniform(0, 0.2), self._daemon.left, self._number)
+        if self._daemon is not None:
+            self.world.after(self.world.chance.uniform(0, 0.2), self._daemon.left, self._peer)
+
+    def settle(self) -> None:
+        """It gives everything back and says so, several times over more than a second: whatever was lost is made good by that."""
+        while self.leases:
+            self._release(self.leases.pop())
+        if self.session is None or self.failed:
+            return
+        self._listen()
+        while self._control and self._control[0] is not None:
+            self.session.add_segment(self._control.popleft())
+        self.say(ping=True, again=True)
+
+    @property
+    def settled(self) -> int:
+        """The session that must be settled now; 0 if there is none."""
+        return 0 if self.session is None or self.failed or None in self._control else self._number
 
     def expects(self, segment: int, slot: int) -> bool:
         """Its session has a descriptor of this slot that it will show."""
@@ -280,19 +396,17 @@ class Trainer:
 class Madman(Trainer):
     """A client of its own kind: its messages are well formed and mean nothing. Whatever becomes of it, nobody else suffers."""
 
-    def welcome(self, daemon: Daemon, session: int, segment: Segment) -> None:
-        if not self.alive:
-            daemon.left(session)
-        elif daemon is self._daemon:
-            self._number = session
-            self._rave(daemon, segment, 1)
+    def welcome(self, welcome: Welcome) -> None:
+        assert self._daemon is not None
+        self._number = welcome.session
+        self._rave(self._daemon, welcome.segment, 1)
 
     def turn(self) -> None:
         pass
 
-    def hung_up(self, daemon: Daemon) -> None:
-        if daemon is self._daemon:
-            self._daemon, self._number = None, 0
+    def hung_up(self, peer: Peer) -> None:
+        if peer is self._peer:
+            self._daemon, self._peer, self._number = None, None, 0
             self.connect()
 
     def hear(self, message: Any) -> None:
@@ -300,8 +414,8 @@ class Madman(Trainer):
 
     def die(self) -> None:
         self.alive = False
-        if self._daemon is not None and self._number:
-            self._daemon.left(self._number)
+        if self._daemon is not None:
+            self._daemon.left(self._peer)
 
     def _rave(self, daemon: Daemon, segment: Segment, seq: int) -> None:
         if not self.alive or daemon is not self._daemon:

@@ -256,7 +256,7 @@ class Rows:
         yield self._samples.row_s
         for row in range(self._job.first, self._job.last):
             flaw = self._samples.flaws.get(self.indices[row - self._job.first])
-            if flaw and flaw.stage == Stage.READ and row not in self._job.lost:
+            if flaw and flaw.stage == Stage.READ and flaw.often == 1 and row not in self._job.lost:
                 yield from self._suffer(flaw.how)
         self._fetched = True
 
@@ -299,8 +299,9 @@ class Rows:
             self.note(stage)
             if flaw and flaw.stage == stage:
                 yield chance.uniform(0, self._samples.row_s)
-                yield from self._suffer(flaw.how)
-                return stage
+                if flaw.often == 1 or chance.random() < flaw.often:
+                    yield from self._suffer(flaw.how)
+                    return stage
         yield chance.uniform(0.5, 1.5) * self._samples.row_s
         return None
 

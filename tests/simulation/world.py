@@ -8,21 +8,24 @@ from typing import Any
 
 from loaderd.core.events import Drain
 from loaderd.core.jobs import Stage
+from loaderd.core.pool import BACK_OFF_MAX_S
 from loaderd.core.scheduler import Scheduler
+from loaderd.core.sessions import REMIND_S
 from loaderd_wire.errors import BadSample
-from loaderd_wire.messages import Failure, Progress
+from loaderd_wire.messages import Progress
 from loaderd_wire.slices import Cursor, Shape, steps_left
 from simulation.clockwork import Broken, Clockwork
 from simulation.daemon import Daemon
 from simulation.memory import Memory
 from simulation.network import Network, Weather
 from simulation.samples import some_samples
-from simulation.trainers import Madman, Trainer
+from simulation.trainers import PING_S, Madman, Trainer
 from simulation.workers import Process
 
 MakeScheduler = Callable[..., Scheduler]
 BATCHES_AFTER = 3  # that every trainer must get once the disasters are over
-PATIENCE_S = 150.0  # of fake time, for each of them
+PATIENCE = 2  # times the longest deadline in play, and so often for each trainer that has to wait for the same worker
+DISK_S = 20.0  # the longest sleep in the disk
 ERRORS = {"raise": "ValueError", "poison": "WorkerDied", "hang": "Timeout"}
 REPLAY = "LOADERD_SEED={} python -m pytest tests/simulation -k replay -s"
 
@@ -43,7 +46,9 @@ class World(Clockwork):
         self.worker_memory = chance.choice([0, 0, 3 << 20])
         self.leak = chance.choice([0, 100_000, 500_000]) if self.worker_memory else 0
         self.boot_failures = chance.choice([0, 0, 0, 2])
-        self.memory_is_short = chance.random() < 0.06
+        self.memory_is_short = chance.random() < 0.12
+        self.ceiling = 0  # of shared memory; set when it is known who will come
+        self.reserve_fails = chance.choice([0, 0, 0, 0.1])
         self.deaf = chance.choice([0, 0, 0, 0.5])  # of kills that have no effect for long: the disk does not answer
         self.deaths = 0  # from outside, since a job was last done
         self.outside_kills: dict[tuple[Any, ...], int] = {}
@@ -79,15 +84,23 @@ class World(Clockwork):
 
     def _run(self) -> None:
         self._describe()
-        self._new_daemon()
         self._new_trainers()
+        self._new_daemon()
         for disaster, often in self._disasters():
             self._again(disaster, often)
         while self.now < self.disasters_s and self.turn():
             pass
         self._calm_down()
         self._wait_for_all()
+        self._settle()
         self._leave()
+
+    @property
+    def patience_s(self) -> float:
+        """How long a trainer may have to wait for a batch once there are no more disasters. Where memory is short, a segment of a session
+        that has left may have to be waited for, in which a worker sleeps."""
+        deadlines_s = self.sample_timeout_s + self.kill_s + BACK_OFF_MAX_S + PING_S
+        return PATIENCE * deadlines_s * (1 + len(self.trainers) / self.workers) + (DISK_S if self.memory_is_short else 0)
 
     def _describe(self) -> None:
         self.write("world {}: {} workers, timeout {} s, weather {}", self.seed, self.workers, self.sample_timeout_s, self.network.weather)
@@ -107,9 +120,28 @@ class World(Clockwork):
             if not self.turn() and not any(trainer.failed for trainer in goals):
                 raise Broken(f"nothing happens any more; waiting: {[t.number for t in goals]}")
             for trainer in goals:
-                if self.now - trainer.fresh_at > PATIENCE_S:
+                if self.now - trainer.fresh_at > self.patience_s:
                     picture = self.daemon.core.picture() if self.daemon else None
-                    raise Broken(f"trainer {trainer.number} got no batch for {PATIENCE_S} s, at {trainer.cursor}; {picture}")
+                    raise Broken(f"trainer {trainer.number} got no batch for {self.patience_s:.1f} s, at {trainer.cursor}; {picture}")
+
+    def _settle(self) -> None:
+        """Nobody wants anything more, and everything is given back and said: then both sides must know the same."""
+        daemon = self.daemon
+        assert daemon is not None
+        for pause_s in (REMIND_S, REMIND_S, DISK_S, REMIND_S, REMIND_S):  # a segment may be asked for when the disk answers
+            for trainer in self.trainers:
+                trainer.settle()
+            self._go_on(pause_s)
+        for trainer in self.trainers:
+            trainer.settle()
+            if trainer.settled:
+                daemon.check_settled(trainer.settled)
+
+    def _go_on(self, seconds: float) -> None:
+        end = self.now + seconds
+        self.after(seconds, lambda: None)
+        while self.now < end and self.turn():
+            pass
 
     def _calm_down(self) -> None:
         self.write("calm")
@@ -132,9 +164,7 @@ class World(Clockwork):
             trainer.die()
         for process in list(daemon.processes.values()):
             process.wake_up()
-        end = self.now + 60
-        while self.now < end and self.turn():
-            pass
+        self._go_on(60)
         daemon.core.invariants()
         daemon.check_idle()
 
@@ -161,6 +191,8 @@ class World(Clockwork):
             samples = chance.choice(list(self.streams.values()))
             world_size = chance.randint(1, left) if chance.random() < 0.5 else 1
             batch_size = chance.randint(1, 9)
+            if samples.on_error == "skip" and samples.empty == "skip":
+                world_size = 1
             drop_last = chance.random() < 0.5 and world_size * batch_size <= samples.total
             seed, cursor = chance.randint(0, 5), Cursor(chance.randint(0, 2), 0, 0)
             if chance.random() < 0.3:
@@ -173,6 +205,8 @@ class World(Clockwork):
         if chance.random() < 0.15:
             samples = chance.choice(list(self.streams.values()))
             self.mad = Madman(self, self.number(), samples, Shape(samples.total, 2, 0, 1, False), 0, Cursor(0, 0, 0))
+        needs = [trainer.bytes for trainer in [*self.trainers, *([self.mad] if self.mad else [])]]
+        self.ceiling = sum(needs) + chance.choice([0, max(needs)]) if self.memory_is_short else 1 << 40
 
     def _add(self, trainer: Trainer) -> None:
         self.write(
@@ -337,11 +371,15 @@ class World(Clockwork):
             raise Broken(f"stream {stream} was given up for no reason: {error}: {text}")
         self._broken[stream] = error
 
-    def trainer_failed(self, trainer: Trainer, failure: Failure) -> None:
-        if self.memory_is_short and "MB" in failure.text:
-            return
-        if self._broken.get(trainer.samples.name) != failure.error:
-            raise Broken(f"trainer {trainer.number} failed for no reason: {failure}")
+    def refused(self, trainer: Trainer, text: str) -> None:
+        """It comes again: for now is not for ever."""
+        if "never fits" in text or not ("[daemon] memory" in text or "could not be reserved" in text):
+            raise Broken(f"trainer {trainer.number} is refused for no reason: {text}")
+
+    def trainer_failed(self, trainer: Trainer, error: str, text: str) -> None:
+        short = self.memory_is_short and "[daemon] memory" in text
+        if not short and not (self.reserve_fails and "could not be reserved" in text) and self._broken.get(trainer.samples.name) != error:
+            raise Broken(f"trainer {trainer.number} failed for no reason: {error}: {text}")
 
 
 def replay_seed() -> int | None:

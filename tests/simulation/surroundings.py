@@ -1,0 +1,145 @@
+"""What the real Reception has around it, faked: control socket, messages socket, shared memory, the pool's mappings, the loop's timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loaderd_wire.messages import Segment
+from loaderd_wire.slots import FieldSpec
+from simulation.clockwork import Broken
+from simulation.memory import SegmentMemory
+
+if TYPE_CHECKING:
+    from simulation.daemon import Daemon
+    from simulation.trainers import Trainer
+
+
+@dataclass(eq=False)
+class Peer:
+    """A trainer's connection to one daemon."""
+
+    trainer: Trainer
+    session: int | None = None
+
+    def __str__(self) -> str:
+        return f"trainer {self.trainer.number}"
+
+
+class Alarm:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Loop:
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def now_s(self) -> float:
+        return self._daemon.clock
+
+    def later(self, delay_s: float, call: Callable[[], object]) -> Alarm:
+        alarm = Alarm()
+        self._daemon.world.after(delay_s, self._daemon.run, lambda: None if alarm.cancelled else call())
+        return alarm
+
+
+class Control:
+    """Everything that is said here arrives in order, or not at all because the trainer is gone."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def send(self, peer: Peer, message: Any, fds: tuple[int, ...] = ()) -> None:
+        peer.trainer.control.send(peer.trainer.controlled, peer, message)
+
+    def reject(self, peer: Peer, error: str, text: str) -> None:
+        peer.trainer.control.send(peer.trainer.rejected, peer, error, text)
+
+    def drop(self, peer: Peer) -> None:
+        self._daemon.peers.discard(peer)
+        peer.trainer.control.send(peer.trainer.hung_up, peer)
+
+
+class Messages:
+    """Sessions that have a token; nobody else is heard."""
+
+    def __init__(self) -> None:
+        self.admitted: set[int] = set()
+
+    def admit(self, session: int, token: bytes) -> None:
+        self.admitted.add(session)
+
+    def forget(self, session: int) -> None:
+        self.admitted.discard(session)
+
+
+class Segments:
+    """Shared memory under a ceiling. A segment counts from `reserve` to `free`."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._held: dict[int, tuple[int, Segment]] = {}
+        self.live_bytes = 0
+        self.unfilled_bytes = 0
+
+    def of_session(self, session: int) -> list[int]:
+        return [number for number, (owner, _) in self._held.items() if owner == session]
+
+    def reserve(self, session: int, segment: Segment, done: Callable[[int, OSError | None], object]) -> None:
+        world = self._daemon.world
+        self._held[segment.segment] = (session, segment)
+        self.live_bytes += segment.slots * segment.slot_bytes
+        if self.live_bytes > world.ceiling:
+            raise Broken(f"{self.live_bytes} bytes of shared memory, over the ceiling of {world.ceiling}")
+
+        def ready() -> None:
+            if segment.segment not in self._held:
+                return
+            if not world.calm and world.chance.random() < world.reserve_fails:
+                self.free(segment.segment)
+                done(-1, OSError(28, "No space left on device"))
+                return
+            rows = self._daemon.reception.guests[session].admitted.shape.batch_size
+            world.memory.segments[segment.segment] = SegmentMemory(segment, session, rows)
+            done(segment.segment, None)
+
+        world.after(world.chance.uniform(0, 0.3), self._daemon.run, ready)
+
+    def free(self, segment: int) -> None:
+        held = self._held.pop(segment, None)
+        if held is None:
+            return
+        self.live_bytes -= held[1].slots * held[1].slot_bytes
+        if segment in self._daemon.pool.mapped:
+            raise Broken(f"segment {segment} is freed, and workers have it mapped")
+
+
+class Pool:
+    """Which segments workers may have mapped."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self.mapped: set[int] = set()
+
+    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
+        self.mapped.add(segment.segment)
+
+    def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
+        world = self._daemon.world
+        memory = world.memory.segments[segment]
+        writers = world.memory.living_writers(segment)
+        holders = [slot.holder for slot in memory.slots if slot.holder]
+        if writers or (holders and memory.session in self._daemon.clients) or memory.dropped:
+            raise Broken(f"segment {segment} is dropped (before: {memory.dropped}) under writers {writers} and holders {holders}")
+        memory.dropped = True
+
+        def unmapped() -> None:
+            self.mapped.discard(segment)
+            done()
+
+        world.after(world.chance.uniform(0, 0.2), self._daemon.run, unmapped)
