@@ -105,7 +105,7 @@ class Reception:
         self._parked_timer: Timer | None = None
         self._streams: Mapping[str, Stream] | None = None
         # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds nobody.
-        self._sessions = int.from_bytes(draw(5)) << 8
+        self._sessions = int.from_bytes(draw(5), "big") << 8
         self._last_segment = 0
         self.control: Control
         self.messages: Messages

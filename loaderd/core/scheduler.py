@@ -189,7 +189,6 @@ class Scheduler:
             self._out.append(Drop(e.session, e.segment.segment))
             return
         session.grown(e.segment)
-        session.outgrown = True  # perhaps still: it was asked for before the last batch was found too large
         self._refresh(session)
 
     def _not_grown(self, e: NotGrown) -> None:

@@ -104,3 +104,15 @@ def test_those_that_die_before_they_are_ready_are_counted_until_one_is() -> None
     assert (p.fallen, p.workers[start.worker].doing) == (0, "")
     p.booting(start.worker, "too late", 6.0)
     assert p.workers[start.worker].doing == ""
+
+
+def test_a_worker_that_was_asked_to_leave_is_replaced_at_once_however_often_its_seat_died_before() -> None:
+    p = pool(1)
+    worker = 1
+    for _ in range(4):
+        _, start = p.died(worker, "SIGKILL")
+        assert start is not None
+        worker = start.worker
+    p.ready(worker)
+    assert p.retire(worker) == Retire(worker)
+    assert p.died(worker, "exit code 0")[1] == Start(worker + 1, 0.0)

@@ -375,6 +375,21 @@ def test_a_batch_too_large_for_its_slot_is_made_in_a_larger_segment() -> None:
     assert not [a for a in house.log if isinstance(a, Grow)]
 
 
+@pytest.mark.parametrize("needs", [{"needs_body": 5000}, {"needs_tail": 500}])
+def test_a_segment_that_grows_in_one_way_keeps_what_it_has_of_the_other(needs: dict[str, int]) -> None:
+    house = House()
+    house.make = lambda job: done(job, **needs)
+    house.attach(tell=False)
+    house.core.sessions[1].rings[1].segment = segment(1, 6, tail=64, body=800)
+    house.tell()
+    house.finish()
+    (grow,) = house.of(Grow)
+    assert isinstance(grow, Grow)
+    assert (grow.body_bytes >= 5000, grow.tail_row_bytes >= 500) == ("needs_body" in needs, "needs_tail" in needs)
+    assert grow.body_bytes >= 800
+    assert grow.tail_row_bytes >= 64
+
+
 def test_a_larger_segment_that_is_too_small_by_the_time_it_comes_is_followed_by_another() -> None:
     house = House()
     needs = {0: 100, 8: 900}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,7 +37,7 @@ class Outcome:
     rows: list[set[int]]
     bad: list[int] | None
 
-    def fits(self, indices: list[int]) -> bool:
+    def fits(self, indices: Sequence[int | None]) -> bool:
         return len(indices) == len(self.rows) and all(index in allowed for index, allowed in zip(indices, self.rows, strict=True))
 
 

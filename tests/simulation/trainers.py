@@ -57,6 +57,7 @@ class Trainer:
         self.control = Control(world)
         self.alive = True
         self.failed = ""
+        self.refused = False  # for want of memory, the last time that it asked
         self.content = False  # it has what it wanted, and asks for no more
         self.taken = 0
         self.fresh_at = 0.0  # when it last got a batch, or began to wait
@@ -131,6 +132,7 @@ class Trainer:
         self._daemon.left(peer)
         self._daemon = self._peer = None
         if error == "Refused":
+            self.refused = True
             self.world.refused(self, text)
             self.world.after(RETRY_S, self.connect)
         else:
@@ -138,6 +140,7 @@ class Trainer:
             self.failed = error
 
     def welcome(self, welcome: Welcome) -> None:
+        self.refused = False
         self._number, self._order = welcome.session, welcome.order
         self._inbox.clear()
         self._control.clear()
@@ -378,8 +381,9 @@ class Trainer:
         if self.session is None or self.failed:
             return
         self._listen()
-        while self._control and self._control[0] is not None:
-            self.session.add_segment(self._control.popleft())
+        while self._control and (segment := self._control[0]):
+            self._control.popleft()
+            self.session.add_segment(segment)
         self.say(ping=True, again=True)
 
     @property
@@ -414,7 +418,7 @@ class Madman(Trainer):
 
     def die(self) -> None:
         self.alive = False
-        if self._daemon is not None:
+        if self._daemon is not None and self._peer is not None:
             self._daemon.left(self._peer)
 
     def _rave(self, daemon: Daemon, segment: Segment, seq: int) -> None:

@@ -119,8 +119,12 @@ class World(Clockwork):
                 return
             if not self.turn() and not any(trainer.failed for trainer in goals):
                 raise Broken(f"nothing happens any more; waiting: {[t.number for t in goals]}")
-            for trainer in goals:
-                if self.now - trainer.fresh_at > self.patience_s:
+            for trainer in list(goals):
+                if self.now - trainer.fresh_at <= self.patience_s:
+                    continue
+                if trainer.refused:  # segments of others have grown, and there is no room until one of them leaves
+                    del goals[trainer]
+                else:
                     picture = self.daemon.core.picture() if self.daemon else None
                     raise Broken(f"trainer {trainer.number} got no batch for {self.patience_s:.1f} s, at {trainer.cursor}; {picture}")
 
@@ -317,7 +321,9 @@ class World(Clockwork):
         trainer = self.chance.choice(self.trainers)
         trainer.die()
         self.trainers.remove(trainer)
-        self._add(Trainer(self, self.number(), trainer.samples, trainer.shape, trainer.seed, trainer.cursor))
+        successor = Trainer(self, self.number(), trainer.samples, trainer.shape, trainer.seed, trainer.cursor)
+        successor.prefetch = trainer.prefetch
+        self._add(successor)
 
     def _kill_the_daemon(self) -> None:
         assert self.daemon is not None
