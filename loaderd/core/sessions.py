@@ -136,10 +136,9 @@ class Session:
         The client keeps descriptors by the same rule. Of two with one slice that which the client may know goes first.
         """
         stock = {given.draft.slice: given.draft for key, given in self.given.items() if self._state(key) is ANNOUNCED}
-        for made in (True, False):
-            for item in self.items:
-                if item.draft.place and not self._is_given(item.draft) and item.draft.whole is made:
-                    stock.setdefault(item.draft.slice, item.draft)
+        for item in self.items:
+            if item.draft.place and not self._is_given(item.draft):
+                stock.setdefault(item.draft.slice, item.draft)
         old = [item.draft for item in self.items]
         self._unsettled = self.unplaced = self.unsaid = True
         self.plan, self.taken = p.plan, p.taken
@@ -188,8 +187,7 @@ class Session:
             place = item.draft.place
             state = self.rings_state(place) if place and item.draft.whole else FILLING
             if state is LEASED:
-                item.draft, blame = self._draft(item.draft.slice), item.draft.blame
-                item.draft.blame = blame
+                item.draft = self._draft(item.draft.slice)
             elif state in (FREE, None):
                 self.wait(item.draft)
 

@@ -336,6 +336,48 @@ def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:
     assert ring.state[job.slot].value != "ending"
 
 
+def test_a_batch_is_made_elsewhere_once_and_not_again() -> None:
+    house = House(workers=3, ready=False)
+    house.attach(prefetch=1)
+    for worker in (1, 2, 3):
+        house.step(WorkerReady(worker))
+    while house.sent[2] or house.sent[3]:
+        house.work(2)
+        house.work(3)
+    (job,) = house.sent[1]
+    house.look(Seen(1, 0, "", True, 0))
+    taker = next(w for w in (2, 3) if house.sent[w])
+    assert house.sent[taker][0].start == job.start
+    house.look(*(Seen(w, 0, "", True, 0) for w in (1, taker)))
+    assert not house.sent[5 - taker]
+
+
+def test_a_job_of_a_stopped_worker_stays_with_it_where_there_is_no_other_slot() -> None:
+    house = House(workers=2)
+    house.attach(prefetch=1)
+    for _ in range(2):
+        house.take(keep=True)
+    (job,) = house.jobs()
+    assert house.core.sessions[1].rings[1].free == 0
+    house.look(Seen(house.holder(job), 0, "", True, 0))
+    assert house.jobs() == [job]
+    assert house.core.jobs[job.job].wanted
+
+
+def test_a_batch_without_a_slot_takes_none_from_a_later_one_that_is_being_written() -> None:
+    house = House(workers=2, collated=True)
+    house.attach(prefetch=2)
+    for _ in range(2):
+        house.take(keep=True)
+    session = house.core.sessions[1]
+    first, second = (item.draft for item in session.items)
+    assert first.running
+    assert second.running
+    session.restart(first)
+    house.tell()
+    assert second.running
+
+
 def test_a_job_that_a_stopped_worker_is_at_stays_with_it() -> None:
     house = House(workers=2)
     house.attach(prefetch=1)

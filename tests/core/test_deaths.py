@@ -8,8 +8,8 @@ import pytest
 
 from core.house import House, bad_row, done
 from loaderd.core.actions import CannotBoot, Quarantine, Send, Start, StreamBroken
-from loaderd.core.events import WorkerDied, WorkerDone, WorkerReady
-from loaderd.core.jobs import Condemned, Done, Job, Kind, Replaced, Stage
+from loaderd.core.events import Seen, WorkerDied, WorkerDone, WorkerReady
+from loaderd.core.jobs import Condemned, Done, Job, Kind, Replaced, Stage, stamp
 from loaderd_wire.messages import Batch, Failure
 
 
@@ -376,6 +376,32 @@ def test_workers_that_all_keep_dying_end_their_stream_and_no_other() -> None:
     assert Failure not in {type(m) for m in house.inbox[1]}
     for _ in range(6):
         house.take(1)
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 3])
+def test_a_stream_bears_as_many_deaths_for_each_of_its_trainers(sessions: int) -> None:
+    house = House(workers=2)
+    for session in range(1, sessions + 1):
+        house.attach(session)
+    deaths = 0
+    while not house.of(StreamBroken):
+        house.die(next(w for w in house.sent if house.sent[w]), stage=Stage.IDLE)
+        deaths += 1
+    assert deaths == 10 * sessions
+
+
+def test_a_death_is_charged_to_the_stream_of_the_job_that_it_happened_in() -> None:
+    house = House(workers=1, streams=("train", "val"))
+    house.attach(1, prefetch=2)
+    house.finish()
+    house.attach(2, stream="val", prefetch=1)
+    house.take(1)
+    first, second = house.sent[1]
+    assert (first.stream, second.stream) == ("val", "train")
+    seen = Seen(1, stamp(second.job, second.first, Stage.READ), "", False, 0)
+    del house.sent[1]
+    house.step(WorkerDied(1, True, "SIGSEGV", seen, "", ""))
+    assert (house.core.streams["train"].died, house.core.streams["val"].died) == (1, 0)
 
 
 def test_workers_killed_from_outside_do_not_end_a_stream_for_a_long_time() -> None:

@@ -49,3 +49,12 @@ def test_a_session_whose_trainer_always_waits_does_not_starve_another_one() -> N
         house.work()
         house.take(session)  # at once, so that it has work again before the next one is drawn
     assert made == [1, 2, 3] * 4
+
+
+def test_the_turn_of_a_session_that_left_is_not_kept() -> None:
+    house = House(workers=1)
+    for session in range(1, 20):
+        house.attach(session)
+        house.finish()
+        house.detach(session)
+    assert house.core.queue._turns == {}

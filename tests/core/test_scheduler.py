@@ -230,6 +230,16 @@ def test_a_forged_progress_is_noted_and_harms_nobody(change: dict[str, object], 
         assert house.take().k == k
 
 
+def test_a_batch_of_the_window_that_was_not_announced_cannot_be_taken() -> None:
+    house = House()
+    house.attach(prefetch=2)
+    p = house.clients[1].progress()
+    forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"taken": 1})
+    (note,) = house.step(Told(1, forged))
+    assert "1 batches taken of plan 1, of which 0 were announced" in str(note)
+    assert [house.take().k for _ in range(3)] == [0, 1, 2]
+
+
 def test_generations_that_were_never_given_out_are_noted_once_a_second() -> None:
     house = House()
     house.attach()

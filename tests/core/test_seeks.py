@@ -11,7 +11,7 @@ from loaderd.core.actions import Send
 from loaderd.core.events import Grown
 from loaderd.core.jobs import Stage
 from loaderd_wire.messages import Batch, Segment
-from loaderd_wire.slices import Cursor, Shape, steps
+from loaderd_wire.slices import LAST_EPOCH, Cursor, Shape, steps
 
 
 def test_a_seek_to_a_batch_that_is_ready_makes_nothing_twice() -> None:
@@ -138,6 +138,28 @@ def test_seeks_in_quick_succession_end_where_the_last_one_went() -> None:
         house.work()
     batch = house.take()
     assert (batch.epoch, batch.start) == (29, 40)
+
+
+def test_a_slot_that_a_seek_left_behind_is_named_again_once_a_second() -> None:
+    house = House()
+    client = house.attach(prefetch=2)
+    house.finish()
+    house.inbox[1].clear()
+    client.seek(Cursor(9, 0, 0))
+    house.tell()
+    house.finish()
+    house.inbox[1].clear()
+    for after_s in (2.0, 0.4, 0.4, 0.4):
+        house.now_s += after_s
+        house.tell()
+    old = [message.k for message in house.inbox[1] if isinstance(message, Batch) and message.plan == 1]
+    assert old == [0, 1, 0, 1]
+
+
+def test_the_last_epoch_that_there_is_is_served() -> None:
+    house = House()
+    house.attach(cursor=Cursor(LAST_EPOCH, 0, 0))
+    assert house.take().epoch == LAST_EPOCH
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -44,3 +44,25 @@ def test_the_seconds_of_a_job_are_counted_by_stage_and_set_the_pace() -> None:
     train.answered(job, Done(1, (), (), 0, 0, 1.0, 2.0, 3.0, 4.0))
     assert train.stage_s == [1.0, 2.0, 3.0, 4.0]
     assert train.row_s == pytest.approx(1.0)
+
+
+def answer(made: Stream, kind: Kind) -> None:
+    made.answered(Job(1, kind, "train", 1, 0, 0, 0, 0, 8, 0, 8), Done(1, (), (), 0, 0, 0.1, 0.1, 0.1, 0.1))
+
+
+def test_only_rows_that_are_made_anew_tell_of_the_pace() -> None:
+    made = stream(None)
+    for kind in (Kind.COMPACT, Kind.TRIAL, Kind.BATCH):
+        answer(made, kind)
+        assert made.row_s is None
+    answer(made, Kind.FILL)
+    assert made.row_s == pytest.approx(0.05)
+
+
+def test_moving_rows_up_is_no_row_finished_between_two_deaths() -> None:
+    made = stream(None)
+    made.lost(True, "SIGSEGV", "")
+    answer(made, Kind.COMPACT)
+    assert (made.deaths, made.died) == (1, 1)
+    answer(made, Kind.TRIAL)
+    assert (made.deaths, made.died) == (0, 0)
