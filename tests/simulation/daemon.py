@@ -9,6 +9,7 @@ from loaderd.core import actions as a
 from loaderd.core import events as e
 from loaderd.core.scheduler import Scheduler
 from loaderd.reception import Reception
+from loaderd_wire.errors import from_name
 from loaderd_wire.messages import Hello, Progress
 from simulation import surroundings
 from simulation.clockwork import Broken
@@ -53,6 +54,8 @@ class Daemon:
             surroundings.Loop(self),  # type: ignore[arg-type] - these are what it needs of the real ones
             self.segments,  # type: ignore[arg-type]
             config_path="",
+            names=tuple(world.streams),
+            wanted=self._wanted,
             life=str(world.number()),
             memory=world.ceiling,
             most=SESSIONS,
@@ -69,6 +72,11 @@ class Daemon:
         reception._last_segment = world.number() << 16  # so that it differs from every other life's
         reception.open({name: samples.stream for name, samples in world.streams.items()})
         return reception
+
+    def _wanted(self, stream: str) -> None:
+        """One whose data has changed: nothing has been put right."""
+        error, text = self.reception.broken[stream]
+        self.world.after(0.1, self.run, self.reception.not_opened, stream, from_name(error, text))
 
     @property
     def clients(self) -> dict[int, Trainer]:

@@ -22,6 +22,7 @@ class Peer:
 
     trainer: Trainer
     session: int | None = None
+    ended: bool = False
 
     def __str__(self) -> str:
         return f"trainer {self.trainer.number}"
@@ -128,6 +129,9 @@ class Pool:
 
     def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
         self.mapped.add(segment.segment)
+
+    def edited(self) -> list[str]:
+        return []
 
     def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
         world = self._daemon.world
