@@ -101,7 +101,7 @@ class Draft:
         if place is None:
             return
         if len(self.blame.lost) < self.slice.rows:
-            if self.apart:
+            if self.apart or self.blame.batch_deaths:  # of a batch that has killed, the trials may have been cut short
                 kind = TRIAL if self.collated else FILL
                 self.todo.extend(Piece(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.blame.lost)
             if self.collated or not self.apart:

@@ -317,6 +317,19 @@ def test_a_row_that_kills_a_collated_batch_is_tried_alone_and_convicted() -> Non
     assert [b.index for b in batch.bad] == [30]
 
 
+def test_a_collated_batch_that_is_made_anew_before_its_rows_were_tried_alone_has_them_tried_first() -> None:
+    house = one_batch(collated=True)
+    house.die(1, row=3)
+    assert [(job.kind, job.first) for job in house.jobs()] == [(Kind.TRIAL, 3)]
+    session = house.core.sessions[1]
+    house.look(house.seen(2, 3))
+    session.restart(session.items[0].draft)
+    house.finish()
+    kinds = [a.job.kind for a in house.log if isinstance(a, Send)]
+    assert kinds == [Kind.BATCH, Kind.TRIAL, *[Kind.TRIAL] * 8, Kind.BATCH]
+    assert not house.take().failed
+
+
 def test_a_collate_that_kills_its_worker_twice_fails_its_batch_and_no_other() -> None:
     house = one_batch(collated=True)
     house.die(1, row=0, stage=Stage.COLLATE)
