@@ -51,7 +51,9 @@ class Imported:
         """Take note of modules that have come. To be called soon after imports: what a file says then is what was imported."""
         if not self.folder or len(sys.modules) == len(self._seen):
             return
-        for name in sys.modules.keys() - self._seen:
+        for name in list(sys.modules):  # in the order of their imports, so that the bound falls on the same ones each time
+            if name in self._seen:
+                continue
             self._seen.add(name)
             path = _path_below(self.folder, name)
             if path and path not in self._known and len(self._known) < MOST:
