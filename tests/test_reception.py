@@ -107,7 +107,7 @@ class Desk:
         self.emptied = 0
         self.segments = Segments(loop, allocate=self.allocate)
         self.reception = Reception(
-            loop, self.segments, config_path="", names=["train", "val"], wanted=self.wanted.append, life="life", memory=memory, most=most,
+            loop, self.segments, config_path="", names=["train", "val", "test"], wanted=self.wanted.append, life="life", memory=memory, most=most,
             step=self.events.append, emptied=self.empty, outdated=None, log=lambda level, text: self.lines.append(text),
             rooms=lambda: [Room("the machine", room, room, "its memory")],
         )  # fmt: skip
@@ -126,7 +126,8 @@ class Desk:
         self.emptied += 1
 
     def open(self) -> Desk:
-        self.reception.open({"train": STREAM})
+        self.streams = {"train": STREAM}
+        self.reception.open(self.streams)
         return self
 
     def come(self, **changes: Any) -> FakePeer:
@@ -310,13 +311,16 @@ def test_a_stream_is_asked_for_and_its_clients_wait_while_others_are_served(loop
     desk = Desk(loop).open()
     waits, unknown, served = desk.come(stream="val"), desk.come(stream="vall"), desk.welcomed()
     assert desk.wanted == ["val"]
+    other = desk.come(stream="test")
     assert (type(waits.last()), type(unknown.last()), type(served.last())) == (Starting, Rejected, Welcome)
     desk.reception.not_opened("val", StreamFailed("it is broken"))
     assert waits.last() == Rejected("StreamFailed", "it is broken")
     again = desk.come(stream="val")
-    assert desk.wanted == ["val", "val"]
-    desk.reception.open({"train": STREAM, "val": Stream(replace(PLAN, name="val"), FACTS)})
+    assert desk.wanted == ["val", "test", "val"]
+    desk.streams["val"] = Stream(replace(PLAN, name="val"), FACTS)
+    desk.reception.opened("val")
     desk.until(lambda: isinstance(again.last(), Welcome))
+    assert other.heard == [Starting("starting")]
 
 
 def test_one_stream_that_has_ended_refuses_its_own_clients_alone(loop: Loop) -> None:
@@ -328,6 +332,7 @@ def test_one_stream_that_has_ended_refuses_its_own_clients_alone(loop: Loop) -> 
     assert not desk.reception.all_broken
     desk.welcomed(stream="val")
     desk.reception.stream_broken(StreamBroken("val", "StreamFailed", "no workers"))
+    desk.reception.stream_broken(StreamBroken("test", "StreamFailed", "no workers"))
     assert desk.reception.all_broken
     assert any("stream 'train' has ended: StreamFailed: no good sample" in line for line in desk.lines)
 
