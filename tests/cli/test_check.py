@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from cli.place import Place
+from loaderd.cli import check
 from loaderd_client import Loader
 
 
@@ -147,3 +148,14 @@ def test_images_whose_numbers_become_colours_are_told_with_the_word_that_keeps_t
     with Loader(str(config), stream="train", output="numpy", batch_size=3) as loader:
         batch = next(iter(loader))
     np.testing.assert_array_equal(batch["image"][:, :, :, 0], [numbers + n for n in range(3)])
+
+
+@pytest.mark.parametrize(("codes", "highest"), [([], 0), ([0, 0], 0), ([1, 0], 1), ([0, 3, 1], 3)])
+def test_the_worst_stream_decides_whichever_comes_last(codes: list[int], highest: int) -> None:
+    assert check.worst(codes) == highest
+
+
+def test_after_a_stream_that_was_broken_off_no_other_is_checked() -> None:
+    codes = iter([1, 130, 3])
+    assert check.worst(codes) == 130
+    assert next(codes) == 3
