@@ -262,6 +262,8 @@ def test_a_body_that_is_too_small_is_said_with_the_bytes_it_takes(shop: Workshop
     assert facts.body_bytes >= 6 * 24
     shop.pond(facts, 6, body=64)
     assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).needs_body == 192
+    shop.pond(facts, 6, body=128)
+    assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).needs_body == 192  # the next step of the layout, and still too small
     shop.pond(facts, 6, body=192)
     assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).size > 0
 
