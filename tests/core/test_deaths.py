@@ -330,6 +330,12 @@ def test_a_collated_batch_that_is_made_anew_before_its_rows_were_tried_alone_has
     assert not house.take().failed
 
 
+def test_a_collated_batch_waits_for_the_trials_of_its_rows() -> None:
+    house = one_batch(workers=2, collated=True)
+    house.die(next(w for w in house.sent if house.sent[w]), row=3)
+    assert [job.kind for job in house.jobs()] == [Kind.TRIAL]
+
+
 def test_a_collate_that_kills_its_worker_twice_fails_its_batch_and_no_other() -> None:
     house = one_batch(collated=True)
     house.die(1, row=0, stage=Stage.COLLATE)

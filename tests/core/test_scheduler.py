@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.house import SHAPE, House, bad_row, done, segment
 from loaderd.core.actions import Drop, Grow, Note, Quarantine, Send, StreamBroken, Tell
+from loaderd.core.drafts import cap
 from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Opened, Told, WorkerDone, WorkerReady
 from loaderd.core.jobs import Done, Job, Kind
 from loaderd.core.scheduler import WAY_ON
@@ -556,3 +559,8 @@ def test_data_that_changes_ends_the_stream_and_nothing_of_the_job_is_delivered()
     late = house.attach(3)
     assert isinstance(late, ClientSession)
     assert Failure in {type(m) for m in house.inbox[3]}
+
+
+def test_bad_samples_with_long_names_stay_below_a_messages_size() -> None:
+    bad = [replace(bad_row(row).sample, key="k" * 5000) for row in range(4000)]
+    assert sum(len(sample.key) for sample in cap(bad)) < MAX_MESSAGE // 4
