@@ -390,3 +390,16 @@ def test_an_idle_socket_makes_no_turns(post: Post, until: Until) -> None:
     before = post.loop.turns
     post.loop.run()
     assert post.loop.turns - before <= 2
+
+
+def test_a_session_that_ends_while_its_outbox_waits_leaves_nothing_to_send(post: Post, until: Until) -> None:
+    post.messages.admit(7, TOKEN)
+    dealer = post.dealer(rcvhwm=1)
+    dealer.send(WIRE.encode(TOLD))
+    until(lambda: post.heard)
+    for seq in range(2000):
+        post.messages.send(7, pulse(seq, "x" * 100_000))
+    assert post.messages.waiting
+    post.messages.forget(7)
+    assert not post.messages.waiting
+    post.loop.turn(0)
