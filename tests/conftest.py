@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,23 @@ def pytest_configure(config: pytest.Config) -> None:
         os.chmod(folder, 0o711)  # some tests let another user into a folder of theirs
     if not config.option.basetemp or hasattr(config, "workerinput"):
         config.option.basetemp = Path(config.stash[RUN_FOLDER]) / "t"
+
+
+def _all_of_some(things: Iterable[object]) -> bool:
+    """`all` for tests: of nothing it is a failure, for then nothing was looked at."""
+    looked = False
+    for thing in things:
+        if not thing:
+            return False
+        looked = True
+    assert looked, "all() of nothing proves nothing"
+    return True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function):
+            item.module.all = _all_of_some
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

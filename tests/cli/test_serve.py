@@ -116,6 +116,6 @@ def test_a_daemon_with_few_descriptors_says_so_and_how_many_it_needs(place: Plac
     for first in range(4, 41, 4):
         started = {number: start(number) for number in range(first, min(first + 4, 41))}
         for number, process in started.items():
-            said = process.communicate(timeout=60)[0]
+            said = process.communicate(timeout=DEADLINE_S)[0]
             assert process.returncode == 3, (number, said)
             assert re.fullmatch(rf"loaderd: .*RLIMIT_NOFILE is {number}, and a daemon needs at least 1\d\d; .*\(ulimit -Hn\)\n", said)
