@@ -20,7 +20,7 @@ from loaderd.worker.probe import probe
 from loaderd.worker.rows import Rows
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Shelf, Stream
-from loaderd.worker.usercode import put_first
+from loaderd.worker.usercode import imported, put_first
 from loaderd_wire.words import few
 
 LIKE_A_WORKER = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
@@ -68,6 +68,7 @@ class Desk:
         put_first(config.folder)
         self._shelf = Shelf([plan], 0, 1)
         self._plan = plan
+        self._imported = imported(config.folder)
         Imports(Stamps(), self._shelf.torch_came).watch()  # type: ignore[arg-type]  # Stamps does what is asked of a Line
         try:
             if config.workers.init:
@@ -80,7 +81,7 @@ class Desk:
 
     def probe(self) -> StreamFacts:
         """Make the first samples, as the daemon does before it serves; from then on samples must have their fields. Raises CommandError."""
-        found = probe(self._plan.name, self._shelf, Stamps(), self._plan)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
+        found = probe(self._plan.name, self._shelf, Stamps(), self._plan, self._imported)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
         if isinstance(found, OpenFault):
             raise CommandError(f"{found.text}\n{found.traceback}".strip(), NO_START)
         self.stream.specs = found.sample_specs
