@@ -100,6 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="tests-", dir=base)
     os.environ["XDG_RUNTIME_DIR"] = config.stash[RUN_FOLDER]
     os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(config.stash[RUN_FOLDER], "tmp")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(config.stash[RUN_FOLDER], "torch")  # torch makes it when it is imported
     os.mkdir(tempfile.tempdir)
     for folder in (config.stash[RUN_FOLDER], tempfile.tempdir):
         os.chmod(folder, 0o711)  # some tests let another user into a folder of theirs

@@ -99,13 +99,6 @@ def test_nothing_lies_at_the_top_level_but_what_belongs_there() -> None:
     assert top == {"loaderd", "client", "tests", "deploy", "README.md", "pyproject.toml", "Makefile", "LICENSE", "CHANGELOG.md"}
 
 
-def test_no_source_file_is_longer_than_a_noun_deserves() -> None:
-    long = [
-        str(path) for folder in ("loaderd", "client") for path in (ROOT / folder).rglob("*.py") if len(path.read_text().splitlines()) > 400
-    ]
-    assert long == []
-
-
 def imported(file: Path) -> set[str]:
     """Top names of what a script imports."""
     nodes = list(ast.walk(ast.parse(file.read_text())))
