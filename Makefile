@@ -3,6 +3,7 @@
 # make bench  figures beside torch's DataLoader, in five minutes
 # make storm  faults of every kind for MINUTES=30, every batch proven; SEED=n repeats one
 # make fuzz   the code in C under sanitizers for MINUTES=30, with damaged files; SEED=n repeats one
+# make wheel  an sdist and one wheel for every Python, in dist/
 # make mutants  N=100 small mistakes drawn over the product: which of them does no test notice? SEED=n draws the same ones
 #
 # VENV=folder      where to install (default .venv)
@@ -19,7 +20,7 @@ N ?= 100
 SEED ?=
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench storm fuzz mutants clean
+.PHONY: demo test bench storm fuzz mutants wheel clean
 .DELETE_ON_ERROR:
 
 SETUP = VENV='$(VENV)' PYTHON='$(PYTHON)' TORCH='$(TORCH)' bash .ci/venv
@@ -54,5 +55,8 @@ fuzz: $(VENV)/.served
 storm: $(VENV)/.ready
 	@PYTHONPATH=tests $(BIN)/python -m storm.run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
+wheel: $(VENV)/.ready
+	@$(BIN)/python deploy/build_wheel.py
+
 clean:
-	rm -rf $(VENV) build loaderd.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist loaderd.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -14,14 +14,12 @@ def load(name: str, declare: Callable[[ctypes.CDLL], object]) -> ctypes.CDLL | N
 
     declare: gives its functions their types. Raises AttributeError if it was built from other sources.
     """
-    for path in sorted(Path(__file__).parent.glob(f"{name}*.so")):
-        try:
-            found = ctypes.CDLL(str(path))
-            declare(found)
-        except (OSError, AttributeError):
-            continue  # built for another machine, or from other sources
-        return found
-    return None
+    try:
+        found = ctypes.CDLL(str(Path(__file__).parent / f"{name}.so"))
+        declare(found)
+    except (OSError, AttributeError):
+        return None  # not built, built for another machine, or from other sources
+    return found
 
 
 def same(version: int, wanted: int) -> None:
