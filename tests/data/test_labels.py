@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from data import material
 from data.material import by_pillow, call, coded, dataset_plan, op, picture, silent, write_own
@@ -95,13 +95,13 @@ def test_palettes_and_gray_of_a_few_bits_keep_their_numbers(bits: int) -> None:
     np.testing.assert_array_equal(decode(png(bits, rows), "index")[:, :, 0], numbers)
 
 
-def png(bits: int, rows: bytes) -> bytes:
-    """A gray PNG of 4 x 4 pixels."""
+def png(bits: int, rows: bytes, width: int = 4, height: int = 4) -> bytes:
+    """A gray PNG."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
-    head = struct.pack(">IIBBBBB", 4, 4, bits, 0, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
@@ -312,3 +312,143 @@ def test_whole_numbers_wider_than_a_byte_are_labels_wherever_they_are(tmp_path: 
 def test_the_first_decode_op_of_a_field_says_its_mode(tmp_path: Path) -> None:
     sample = Sample({"mask": coded(palette(), "PNG")}, encoded=("mask",))
     assert stored(tmp_path, sample, INDEX, op("decode", field="mask", mode="rgb"))["mask"].shape == (3, 4, 1)
+
+
+def packed(numbers: list[int], bits: int) -> bytes:
+    text = "".join(f"{n:0{bits}b}" for n in numbers)
+    return bytes(int(text[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(text), 8))
+
+
+def pnm(magic: str, top: int, numbers: list[int]) -> bytes:
+    head = f"{magic} 8 1 {top}\n".encode()
+    return head + (" ".join(map(str, numbers)).encode() if magic == "P2" else np.array(numbers, ">u2" if top > 255 else "u1").tobytes())
+
+
+def tiff(bits: int, white: bool, body: bytes, sample: int = 1) -> bytes:
+    tags = [(256, 8), (257, 1), (258, bits), (259, 1), (262, int(not white)), (273, 8), (277, 1), (278, 1), (279, len(body)), (339, sample)]
+    body += b"\0" * (len(body) % 2)
+    entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags)
+    return b"II*\0" + struct.pack("<I", 8 + len(body)) + body + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+def sun(bits: int, numbers: list[int]) -> bytes:
+    body = packed(numbers, bits)
+    return struct.pack(">8I", 0x59A66A95, 8, 1, bits, len(body), 1, 0, 0) + body
+
+
+def bmp(bits: int, numbers: list[int]) -> bytes:
+    """With the gray palette that Pillow takes for no palette."""
+    colours = 1 << bits
+    body, values = packed(numbers, bits), [0, 255] if bits == 1 else range(colours)
+    offset = 54 + 4 * colours
+    head = b"BM" + struct.pack("<IHHI", offset + 8, 0, 0, offset) + struct.pack("<IiiHHIIiiII", 40, 8, 1, 1, bits, 0, 8, 0, 0, colours, 0)
+    return head + b"".join(bytes([n, n, n, 0]) for n in values) + body.ljust(8, b"\0")
+
+
+def sgi(size: int, numbers: list[int]) -> bytes:
+    head = struct.pack(">HBBHHHH", 474, 0, size, 2, 8, 1, 1)
+    return head.ljust(512, b"\0") + np.array(numbers, f">u{size}").tobytes()
+
+
+def few(bits: int) -> list[int]:
+    return [n % min(4, 1 << bits) for n in (0, 1, 2, 3, 1, 0, 0, 3)]
+
+
+def every_depth() -> dict[str, tuple[bytes, list[int]]]:
+    """Files of all formats and depths that hold small numbers, with the numbers."""
+    found: dict[str, tuple[bytes, list[int]]] = {"pbm": (b"P4 8 1\n" + packed(few(1), 1), few(1))}
+    found["plain pbm"] = (b"P1 8 1\n" + " ".join(map(str, few(1))).encode(), few(1))
+    for top in (1, 3, 7, 15, 100, 254, 255, 256, 1000, 65534, 65535):
+        for magic in ("P2", "P5"):
+            numbers = [min(n, top) for n in few(8)]
+            found[f"{magic} {top}"] = (pnm(magic, top, numbers), numbers)
+    found["P5 above its maximum"] = (pnm("P5", 3, [0, 1, 2, 3, 255, 0, 0, 0]), [0, 1, 2, 3, 255, 0, 0, 0])
+    for bits in (1, 2, 4, 8, 12, 16):
+        for white in (False, True):
+            body = np.array(few(16), "<u2").tobytes() if bits == 16 else packed(few(bits), bits)
+            found[f"tiff {bits} {'white' if white else 'black'}"] = (tiff(bits, white, body), few(bits))
+    found["tiff signed"] = (tiff(8, False, np.array([0, 1, -1, -1, 0, 0, 0, 0], "i1").tobytes(), 2), [0, 1, -1, -1, 0, 0, 0, 0])
+    for bits in (1, 2, 4, 8, 16):
+        body = np.array(few(16), ">u2").tobytes() if bits == 16 else packed(few(bits), bits)
+        found[f"png {bits}"] = (png(bits, b"\0" + body, 8, 1), few(bits))
+    found |= {f"sun {bits}": (sun(bits, few(bits)), few(bits)) for bits in (1, 4, 8)}
+    found |= {f"bmp {bits}": (bmp(bits, few(bits)), few(bits)) for bits in (1, 4, 8)}
+    found |= {f"sgi {size}": (sgi(size, few(8)), few(8)) for size in (1, 2)}
+    gray = np.array([few(8)], np.uint8)
+    for kind in ("PNG", "GIF", "BMP", "DIB", "TIFF", "PPM", "PCX", "SGI", "ICO", "DDS", "JPEG2000", "XBM", "TGA"):
+        for image in (Image.fromarray(gray), palette(gray), Image.fromarray(gray > 0), Image.fromarray(gray.astype(np.uint16))):
+            try:
+                data = coded(image, kind)
+            except (OSError, ValueError):
+                continue  # the format has no such images
+            if kind == "GIF" and image.mode != "L":
+                continue  # it is written with numbers of its own
+            zero = kind == "PPM"  # its 1 is black
+            found[f"{kind} {image.mode}"] = (data, [int((n > 0) != zero) for n in few(8)] if image.mode == "1" else few(8))
+    return found
+
+
+EVERY_DEPTH = every_depth()
+EXACT = (
+    "png",
+    "P2",
+    "P5 1",
+    "P5 255",
+    "P5 3",
+    "pbm",
+    "plain",
+    "tiff 1 ",
+    "tiff 2",
+    "tiff 4",
+    "tiff 8",
+    "sun",
+    "bmp 1",
+    "bmp 8",
+    "sgi 1",
+    "PNG",
+    "BMP",
+)
+
+
+@pytest.mark.parametrize("how", ["bytes", "stored", "opened", "opened again", "loaded from a path", "loaded from memory"])
+@pytest.mark.parametrize("name", EVERY_DEPTH)
+def test_numbers_of_an_index_image_are_those_of_its_file_or_refused(name: str, how: str, tmp_path: Path) -> None:
+    data, numbers = EVERY_DEPTH[name]
+    (tmp_path / "mask").write_bytes(data)
+    if (how, name) == ("loaded from memory", "bmp 4"):
+        return  # Pillow reads such a file wrongly, and nothing of the image says so
+    try:
+        if how == "bytes":
+            found = decode(data, "index")
+        elif how == "stored":
+            found = stored(tmp_path, Sample({"mask": data}, encoded=("mask",)), INDEX)["mask"]
+        else:
+            with Image.open(io.BytesIO(data) if how == "loaded from memory" else tmp_path / "mask") as image:
+                if how == "opened again":
+                    np.testing.assert_array_equal(made({"mask": image}, INDEX)["mask"].reshape(-1), numbers)
+                elif how.startswith("loaded"):
+                    image.load()
+                found = made({"mask": image}, INDEX)["mask"]
+    except (ImageError, SampleFault, UnidentifiedImageError) as error:
+        said = str(error)
+    else:
+        said = ""
+    if said:
+        assert "numbers" in said or "not an image" in said or "cannot identify" in said
+        assert how not in ("bytes", "stored") or not name.startswith(EXACT)
+        return
+    assert found.reshape(-1).tolist() == numbers
+
+
+def test_a_gray_pillow_image_of_eight_bits_is_an_index_image_though_it_was_loaded() -> None:
+    image = Image.open(io.BytesIO(coded(Image.fromarray(LABELS), "PNG")))
+    image.load()
+    for value in (image, image.copy(), Image.fromarray(LABELS)):
+        np.testing.assert_array_equal(made({"mask": value}, INDEX)["mask"][:, :, 0], LABELS)
+
+
+def test_a_loaded_pillow_image_whose_bits_nobody_knows_names_the_ways_out() -> None:
+    image = Image.open(io.BytesIO(EVERY_DEPTH["png 4"][0]))
+    image.load()
+    with pytest.raises(SampleFault, match=r"PNG image as they are stored.*loaded already.*numpy\.asarray"):
+        made({"mask": image}, INDEX)
