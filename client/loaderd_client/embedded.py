@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import select
+import signal
 import socket as sockets
 import stat
 import subprocess
@@ -29,17 +30,24 @@ PIPE_BYTES = 64 << 10
 MOST = 1 << 20  # bytes of error lines that are kept
 QUOTED_LINES = 20
 EXPLAINING_LINES = 5
-START_S = 30.0  # for two forks and an exec
 END_S = 10.0
 
-# The daemon is nobody's child: whoever started it need not wait for its end, and leaves no zombie if it does not.
-ORPHAN = """import os, sys
+# The daemon is nobody's child: whoever started it need not wait for its end, and leaves no zombie if it does not. Its parent is there only while
+# it starts, for only a parent hears which signal has ended it; that parent goes when its stdin is closed.
+PARENT = """import os, select, sys
 pid = os.fork()
-if pid:
-    print(pid)
-else:
+if not pid:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     os.execv(sys.argv[1], sys.argv[1:])
+os.close(int(sys.argv[-1]))
+poll = select.poll()
+poll.register(0, select.POLLIN)
+poll.register(os.pidfd_open(pid), select.POLLIN)
+poll.poll()
+ended, status = os.waitpid(pid, os.WNOHANG)
+if ended:
+    print(os.waitstatus_to_exitcode(status), flush=True)
 """
 
 
@@ -55,22 +63,24 @@ class Starting:
         if importlib.util.find_spec("loaderd") is None or importlib.util.find_spec("lmdb") is None:
             raise ConfigError(f"{config}: no daemon is running, and starting one needs its extra: {EXTRA}")
         self._log = socket + LOG
+        self._owner = os.getpid()
+        self.signal = ""  # that has ended it, known after `error`
         self._said = b""
         self._log_begin = 0
         self.serves = False  # or has left because another one does
         self.ended = False
         self._pipe, theirs = sockets.socketpair()  # a pipe that whoever waits on it can be woken from
         try:
-            self._pid = self._start(config, socket, stream, theirs.fileno())
+            self._parent = self._start(config, socket, stream, theirs.fileno())
         except BaseException:
             self._pipe.close()
             raise
         finally:
             theirs.close()
 
-    def _start(self, config: str, socket: str, stream: str, write: int) -> int:
+    def _start(self, config: str, socket: str, stream: str, write: int) -> subprocess.Popen[bytes]:
         serve = ["serve", config, "--embedded", f"--stream={stream}", "--ready-fd", str(write)]
-        command = [sys.executable, "-ISc", ORPHAN, sys.executable, "-m", "loaderd", *serve]
+        command = [sys.executable, "-ISc", PARENT, sys.executable, "-m", "loaderd", *serve]
         try:
             folder = os.path.dirname(socket)
             if folder == run_folder(os.environ, os.getuid()):
@@ -80,34 +90,26 @@ class Starting:
             raise ConfigError(f"{config}: cannot write {error.filename}: {error.strerror}; set [daemon] socket to another folder") from None
         try:
             self._log_begin = os.fstat(log).st_size
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                pass_fds=(write,),
-                start_new_session=True,
-                check=True,
-                timeout=START_S,
-            )
-            return int(done.stdout)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            pipe = subprocess.PIPE
+            return subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=log, pass_fds=(write,), start_new_session=True)
+        except (OSError, subprocess.SubprocessError) as error:
             raise StreamFailed(f"{config}: cannot start {sys.executable}: {error}") from None
         finally:
             os.close(log)
 
     def close(self) -> None:
         self._pipe.close()
+        if os.getpid() == self._owner:  # not in a forked child
+            self._parent.kill()
+            self._parent.wait()
+        for pipe in (self._parent.stdin, self._parent.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def shut(self) -> None:
         """Whoever waits for it wakes up, in any thread."""
         with contextlib.suppress(OSError):
             self._pipe.shutdown(sockets.SHUT_RD)
-
-    @property
-    def silent(self) -> bool:
-        """It has said nothing yet, so that if it has ended, somebody else ended it."""
-        return not self._said
 
     @property
     def newest(self) -> str:
@@ -133,14 +135,13 @@ class Starting:
 
     def error(self) -> LoaderdError:
         """What it has ended with. A daemon that has said why it ends is gone when this returns."""
-        with contextlib.suppress(ProcessLookupError):
-            pidfd = os.pidfd_open(self._pid)
-            try:
-                poll = select.poll()
-                poll.register(pidfd, select.POLLIN)
-                poll.poll(END_S * 1000)
-            finally:
-                os.close(pidfd)
+        status = self._parent.stdout
+        assert status is not None
+        poll = select.poll()
+        poll.register(status, select.POLLIN)
+        code = status.read(PIPE_BYTES) if poll.poll(END_S * 1000) else b""
+        if code.startswith(b"-") and not self._said:
+            self.signal = _signal_name(-int(code))
         return self._error()
 
     def _error(self) -> LoaderdError:
@@ -150,8 +151,16 @@ class Starting:
             text, cls = rest, CLASSES[name]
         else:
             cls = ConfigError if EXTRA in text else StreamFailed
-        text = text or "the embedded daemon ended before it was ready"
+        how = f"was ended by {self.signal}" if self.signal else "ended"
+        text = text or f"the embedded daemon {how} before it was ready"
         return cls(_quoting(text, self._log, _lines(self._log, self._log_begin, QUOTED_LINES)))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def explained(error: LoaderdError, socket: str) -> LoaderdError:

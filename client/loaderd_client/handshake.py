@@ -20,6 +20,7 @@ from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, Refused
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5  # between two looks for a socket; there is nothing to wait on where no socket is
 ANSWER_S = 0.05
+STARTS = 5  # of a first daemon, before it is given up that each is killed
 STARTING_NAP_S = 0.1  # the longest between two looks for the socket of a daemon that starts
 
 
@@ -59,6 +60,8 @@ class Handshake:
         self._limits = limits
         self._hello = hello
         self._lost = lost
+        self._had = bool(lost)  # a daemon that served; its successors are waited for as long as reconnect_s says
+        self._killed = 0  # daemons of ours, before they were ready
         self._meanwhile = meanwhile
         self._closing = closing
         self.path = ""  # of the socket, once it was looked for
@@ -189,11 +192,21 @@ class Handshake:
         if starting.ended:
             error = starting.error()
             self._end_start()
-            if not (isinstance(error, StreamFailed) and self._lost and starting.silent):
-                raise error
-            self._lost = str(error).splitlines()[0]  # a successor that was killed as well: the next one may live
+            self._start_again(error, starting.signal)
         elif not starting.serves:
             self._look(self._limits.timeout_s, self._story(starting), StallError)
+
+    def _start_again(self, error: LoaderdError, signal: str) -> None:
+        """Of a daemon that has ended before it was ready: the next one may live where a signal has ended this one. Else raises the error."""
+        if not signal:
+            raise error
+        self._killed += 1
+        if not self._had and self._killed == STARTS:
+            what, *log = str(error).splitlines()
+            raise StreamFailed("\n".join([f"{what}, as were the {STARTS - 1} that were started before it", *log]))
+        self._lost = f"{str(error).splitlines()[0]}, start {self._killed}"
+        if not self._had and self._killed == 1:
+            warn("the embedded daemon was ended by %s before it was ready; starting another one", signal)
 
     def _story(self, starting: Starting) -> str:
         newest = f", which ends with: {starting.newest}" if starting.newest else ""

@@ -42,6 +42,10 @@ with FakeDaemon(Path({folder!r})) as daemon:
 """
 
 
+def names(folder: Path) -> dict[str, str]:
+    return {"tests": str(TESTS), "folder": str(folder), "lock": str(folder / "lock"), "starts": str(folder / "starts")}
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "c.toml"
@@ -59,7 +63,6 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     monkeypatch.chdir(tmp_path)  # python -m looks here first
 
     def put(code: str) -> None:
-        names = {"tests": str(TESTS), "folder": str(tmp_path), "lock": str(tmp_path / "lock"), "starts": str(tmp_path / "starts")}
         head = """
         import os, sys
         arguments = sys.argv[1:]
@@ -68,7 +71,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
             with os.fdopen(int(arguments[5]), "w") as pipe:
                 pipe.write(text)
         """
-        (package / "__main__.py").write_text(textwrap.dedent(head) + (code.format(**names) if code is SERVES else textwrap.dedent(code)))
+        (package / "__main__.py").write_text(
+            textwrap.dedent(head) + (code.format(**names(tmp_path)) if code is SERVES else textwrap.dedent(code))
+        )
 
     return put
 
@@ -124,7 +129,8 @@ ENDS = {
     "naming the class": ("say('StreamFailed: no_such_module'); sys.exit(3)", StreamFailed, "no_such_module"),
     "without its extra": ("""say("lmdb is not installed: pip install 'loaderd[daemon]'"); sys.exit(3)""", ConfigError, "pip install"),
     "without a word": ("sys.exit(3)", StreamFailed, "ended before it was ready"),
-    "by a signal": ("os.kill(os.getpid(), 9)", StreamFailed, "ended before it was ready"),
+    "by a signal, each time": ("os.kill(os.getpid(), 9)", StreamFailed, "ended by SIGKILL before it was ready, as were the 4 "),
+    "by a signal, with a reason": ("say('StreamFailed: no_such_module'); os.kill(os.getpid(), 9)", StreamFailed, "^no_such_module"),
 }
 
 
@@ -136,6 +142,34 @@ def test_a_daemon_that_ends_before_it_serves_is_raised_with_its_log(config: Path
         len(Loader(config, "train", output="numpy"))
     assert "line of the log" in str(caught.value)
     assert "d.sock.log" in str(caught.value)
+
+
+def test_a_daemon_killed_at_its_first_start_is_started_again_with_one_warning(
+    config: Path, program: Callable[[str], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    killed = """
+with open({starts!r}, "a+") as starts:
+    starts.write("killed\\n")
+    starts.seek(0)
+    if len(starts.readlines()) < 4:
+        starts.flush()
+        os.kill(os.getpid(), 9)
+"""
+    program(killed.format(starts=str(tmp_path / "kills")) + SERVES.format(**names(tmp_path)))
+    with Loader(config, "train", output="numpy") as loader:
+        assert sorted(seen(loader)) == list(range(50))
+    assert (tmp_path / "kills").read_text() == "killed\n" * 4
+    assert [r.getMessage() for r in caplog.records if "SIGKILL" in r.getMessage()] == [
+        "loaderd: the embedded daemon was ended by SIGKILL before it was ready; starting another one"
+    ]
+    assert (tmp_path / "starts").read_text() == "start\n"
+
+
+def test_a_daemon_that_ends_by_itself_is_not_started_again(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+    program(f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); sys.exit(9)")
+    with pytest.raises(StreamFailed, match="the embedded daemon ended before it was ready"):
+        len(Loader(config, "train", output="numpy"))
+    assert (tmp_path / "starts").read_text() == "x"
 
 
 def test_only_this_starts_lines_of_the_log_are_quoted(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:

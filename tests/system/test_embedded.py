@@ -42,7 +42,8 @@ def daemons(site: Site) -> list[int]:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"serve" in words and os.fsencode(site.config) in words and alive(int(entry.name)):
+            starter = b"-ISc" in words  # a daemon's parent while it starts
+            if b"serve" in words and os.fsencode(site.config) in words and not starter and alive(int(entry.name)):
                 found.append(int(entry.name))
     return found
 
