@@ -237,7 +237,8 @@ class Daemon:
             self._reception.opened(name)
 
     def _disagreement(self) -> str:
-        return disagreement({name: stream.facts.classes for name, stream in self._streams.items()})
+        # As the config has them: the order in which they were opened is chance.
+        return disagreement({p.name: self._streams[p.name].facts.classes for p in self._plans if p.name in self._streams})
 
     def _rules(self, name: str) -> StreamRules:
         stream = self._streams[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -85,7 +86,9 @@ RECONNECTS = """
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(kept) + 1, hard))
     leave({free})
     signal.signal(signal.SIGUSR1, lambda *_: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
     print("going", flush=True)
+    signal.sigwait([signal.SIGUSR2])
     try:
         print("rows", sum(batch.rows for batch in batches))
     except Exception as error:
@@ -103,12 +106,13 @@ def test_a_reconnect_without_descriptors_waits_for_them_and_says_so(fake: Fake) 
     daemon.rules.makes = False
     daemon.kill()
     daemon.rules.makes = True
+    process.send_signal(signal.SIGUSR2)
     said = ""
     while "ulimit -n" not in said:
         line = process.stderr.readline()
         assert line, said
         said += line
-    process.send_signal(10)
+    process.send_signal(signal.SIGUSR1)
     out, _ = finished(process)
     assert out == "rows 46\n"
 
@@ -121,6 +125,7 @@ def test_a_reconnect_that_never_gets_descriptors_is_refused_after_reconnect_s(fa
     daemon.rules.makes = False
     daemon.kill()
     daemon.rules.makes = True
+    process.send_signal(signal.SIGUSR2)
     out, err = finished(process)
     assert re.match(r"Refused .*needs \d+ free file descriptors and finds \d+: .*ulimit -n", out), (out, err)
 

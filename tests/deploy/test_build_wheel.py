@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
+
 ROOT = Path(__file__).parents[2]
 BUILT = ("loaderd", "client", "deploy", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 
@@ -28,7 +30,7 @@ def sources(folder: Path) -> Path:
 
 def build(tree: Path, **more: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000", **more}
-    return subprocess.run([sys.executable, "deploy/build_wheel.py"], cwd=tree, env=env, capture_output=True, text=True, timeout=250)
+    return subprocess.run([sys.executable, "deploy/build_wheel.py"], cwd=tree, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 def wheel_of(tree: Path) -> Path:
@@ -61,7 +63,7 @@ def test_an_installed_wheel_finds_its_native_parts(built: Path, tmp_path: Path) 
         "assert pages.library() and swift.library() and transcode.can_rewrite()"
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "loaderd" / "__init__.py")
 
