@@ -36,6 +36,9 @@ def run(args: argparse.Namespace) -> int:
             if shown <= SHOWN_BAD:
                 progress.say(f"loaderd: left out: {name}: {reason}")
 
+        def waits(name: str, waited_s: float) -> None:
+            progress.say(f"loaderd: still waits for {name}, {waited_s:.0f} s by now: does its file system answer?")
+
         try:
             if args.kind == "imagefolder":
                 wanted = args.random_access is not False
@@ -43,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
                     progress.say(f"loaderd: JPEGs keep their bytes: {transcode.HELP}")
                 names = classes.of_file(args.classes) if args.classes is not None else None
                 names = classes.of_database(args.classes_from) if args.classes_from is not None else names
-                report = packers.pack_imagefolder(args.src, args.db, progress=progress, bad=bad, random_access=wanted, classes=names)
+                report = packers.pack_imagefolder(
+                    args.src, args.db, progress=progress, bad=bad, random_access=wanted, classes=names, waits=waits
+                )
             else:
                 sys.path.insert(0, os.getcwd())
                 report = packers.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)

@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +22,28 @@ NO_LABEL = -1
 SHOWN = 5  # of a list of classes or kinds of files that are named
 KINDS = 64  # endings of ignored files that are told apart
 MAX_ENDING = 16  # characters
+KERNELS = (b"proc", b"sysfs", b"debugfs", b"tracefs")
 
 
 def _shown(path: str) -> str:
     """A name for people: bytes that are not UTF-8 as escapes."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _of_the_kernel() -> frozenset[int]:
+    """Devices of mounted file systems whose files are the kernel's own: reading one may wait for ever. Empty where /proc is missing."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
+        for line in lines:
+            before, _, behind = line.partition(b" - ")
+            if behind.split(b" ")[0] in KERNELS:
+                found.add(os.makedev(*map(int, before.split(b" ")[2].split(b":"))))
+    return frozenset(found)
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+    return next((name for is_it, name in kinds if is_it(mode)), "something else")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -86,6 +104,7 @@ class Listing:
         self.absent: list[str] = []
         self.unreadable: list[tuple[str, str]] = []
         self._given = classes
+        self._kernels = _of_the_kernel()
         self._spool_folder = spool_folder
         self._deep = 0  # images that lie deeper than a class folder
         self._digest = hashlib.blake2b(digest_size=16)
@@ -196,11 +215,11 @@ class Listing:
 
     def _places(self, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
         try:
-            stat = os.stat(os.path.join(self.folder, below))
+            found = os.stat(os.path.join(self.folder, below))
         except OSError as error:
             self.unreadable.append((_shown(below), error.strerror or str(error)))
             return
-        here = (stat.st_dev, stat.st_ino)
+        here = (found.st_dev, found.st_ino)
         if here in above:
             return
         yield below
@@ -234,11 +253,15 @@ class Listing:
 
     def _image(self, entry: os.DirEntry[str], names: list[tuple[str, int, int]]) -> None:
         try:
-            if entry.is_file():
-                stat = entry.stat()
-                names.append((entry.name, stat.st_size, stat.st_mtime_ns))
+            found = entry.stat()
+            kernel = found.st_dev in self._kernels
+            if stat.S_ISREG(found.st_mode) and not kernel:
+                names.append((entry.name, found.st_size, found.st_mtime_ns))
                 return
-            reason = "a broken link" if entry.is_symlink() else "not a file"
+            link = "a link to " if entry.is_symlink() else ""
+            reason = f"{link}{'a file of the kernel (proc, sysfs)' if kernel else f'{_kind(found.st_mode)}, not a file'}"
+        except FileNotFoundError:
+            reason = "a broken link" if entry.is_symlink() else "it is gone"
         except OSError as error:
             reason = error.strerror or str(error)
         self.unreadable.append((_shown(os.path.relpath(entry.path, self.folder)), reason))

@@ -28,7 +28,11 @@ from loaderd.data.transcode import rewrite
 from loaderd.drivers.stderr import CapturedStderr
 
 MAX_FILE = 1 << 30
+WAIT_S = 10.0  # for one file, until it is told of
 REWRITTEN, KEPT = "rewritten for random access", "kept as they are"
+
+
+OnWait = Callable[[str, float], None]  # (name, seconds so far)
 
 
 def _quiet(*args: object) -> None:
@@ -42,12 +46,13 @@ class _Folder:
     named = True
     form = "dict"
 
-    def __init__(self, listing: Listing, verify: bool, means: str, printed: Printed) -> None:
+    def __init__(self, listing: Listing, verify: bool, means: str, printed: Printed, waits: OnWait) -> None:
         """means: what rewrites JPEGs for random access, "" if nothing does. printed: listens to what decoders print."""
         self._listing = listing
         self._verify = verify
         self._means = means
         self._printed = printed
+        self._waits = waits
         self.total = listing.total
         # Two means may give different bytes, of the same pixels.
         self.fingerprint = f"{self.kind} {verify} {means} {listing.fingerprint}"
@@ -74,6 +79,7 @@ class _Folder:
 
     def _result(self, found: Found, future: Future[Made], ahead: deque[tuple[Found, Future[Made]]]) -> Made:
         try:
+            self._await(found, future)
             return future.result()
         except (MemoryError, NoMemory):  # perhaps for others that took it at the same moment
             wait([other for _, other in ahead])
@@ -83,6 +89,13 @@ class _Folder:
                 wait([other for _, other in ahead])
                 self._printed.listen()
                 self._printed.find((_shown(one), partial(self._again, one)) for one in (found, *(other for other, _ in ahead)))
+
+    def _await(self, found: Found, future: Future[Made]) -> None:
+        """A file of a dead network or FUSE mount may never be read: it is named, and waited for."""
+        waited_s = 0.0
+        while not wait([future], step_s := max(WAIT_S, waited_s)).done:
+            waited_s += step_s
+            self._waits(_shown(found), waited_s)
 
     def _again(self, found: Found) -> None:
         with suppress(Exception):  # it is told where the sample is made
@@ -150,13 +163,14 @@ def pack_imagefolder(
     verify: bool = True,
     random_access: bool = True,
     classes: tuple[str, ...] | None = None,
+    waits: OnWait = _quiet,
 ) -> PackReport:
     """Pack a folder of images, one subfolder a class as torchvision's ImageFolder has it, or a flat folder without labels.
 
     random_access: rewrite JPEGs without loss, so that a crop can be decoded without the rest of the image; the report's tally counts them,
     and those that stay as they are with the reason. Everything else keeps its bytes, and so does all where nothing is there that rewrites.
     verify: decode each, and leave out (and report) those that cannot be. classes: names of the labels in their order, None for the names of
-    the subfolders, sorted. Raises SourceError.
+    the subfolders, sorted. waits: is told of a file that takes long. Raises SourceError.
     """
     target = os.path.abspath(target)
     means = _means() if random_access else ""
@@ -164,7 +178,7 @@ def pack_imagefolder(
         for name, reason in listing.unreadable:
             bad(name, reason)
         printed = Printed(stderr.lines)
-        report = pack(_Folder(listing, verify, means, printed), target, progress, bad)
+        report = pack(_Folder(listing, verify, means, printed, waits), target, progress, bad)
         listed = (*listing.unreadable, *report.bad)[:LISTED]
         notes = (*listing.notes, *printed.notes)
         return replace(report, bad=listed, bad_count=report.bad_count + len(listing.unreadable), notes=notes)

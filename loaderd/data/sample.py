@@ -94,9 +94,11 @@ def _pixels(image: Any, name: str, mode: str | Modes) -> np.ndarray:
     said = mode if isinstance(mode, str) else mode.of(name)
     beside = not isinstance(mode, str) and mode.beside(name)
     if said != "index" and holds_labels(image, gray=beside) and (isinstance(mode, str) or not mode.said(name)):
+        # pack has no transforms: it says its mode as a text
+        keep = "" if isinstance(mode, str) else f'a transform {{op = "decode", field = "{name}", mode = "index"}}, or '
         raise BadValue(
-            f"field {name!r} is a Pillow image of mode {image.mode!r}, whose numbers may be labels. To keep them: a transform "
-            f'{{op = "decode", field = "{name}", mode = "index"}}, or return numpy.asarray(image); for colours: return image.convert("RGB")'
+            f"field {name!r} is a Pillow image of mode {image.mode!r}, whose numbers may be labels. To keep them: {keep}"
+            'return numpy.asarray(image); for colours: return image.convert("RGB")'
         )
     return from_pillow(image, said)
 

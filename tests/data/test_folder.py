@@ -92,8 +92,22 @@ def test_broken_links_and_things_that_are_no_files_are_listed(tmp_path: Path) ->
     put(tmp_path / "src" / "a" / "1.jpg")
     (tmp_path / "src" / "a" / "2.jpg").symlink_to("nowhere")
     os.mkfifo(tmp_path / "src" / "a" / "3.jpg")
+    (tmp_path / "src" / "a" / "4.jpg").symlink_to("/dev/zero")
     _, listing = listed(tmp_path / "src", tmp_path)
-    assert sorted(listing.unreadable) == [("a/2.jpg", "a broken link"), ("a/3.jpg", "not a file")]
+    assert sorted(listing.unreadable) == [
+        ("a/2.jpg", "a broken link"), ("a/3.jpg", "a pipe, not a file"), ("a/4.jpg", "a link to a device, not a file"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["/proc/kmsg", "/proc/self/mem", "/sys/kernel/uevent_seqnum"])
+def test_files_of_the_kernel_are_left_out_and_never_read(tmp_path: Path, name: str) -> None:
+    if not os.path.exists(name):
+        pytest.skip(f"no {name} here")
+    put(tmp_path / "src" / "a" / "1.jpg")
+    (tmp_path / "src" / "a" / "2.jpg").symlink_to(name)
+    files, listing = listed(tmp_path / "src", tmp_path)
+    assert files == [("a/1.jpg", 0)]
+    assert listing.unreadable == [("a/2.jpg", "a link to a file of the kernel (proc, sysfs)")]
 
 
 def test_names_of_any_bytes_come_through(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -271,6 +272,34 @@ def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Pat
         assert (first["t"], first["b"], first["x"].shape, first["big"].sum()) == ("wörter", b"\xff\xd8\xff", (0, 3), 9000 * 8999 // 2)
         assert (second["t"], second["b"], second["x"].shape) == ("", b"", (2, 3))
         del first, second
+
+
+def test_a_dataset_of_masks_is_told_only_what_a_pack_can_take(tmp_path: Path) -> None:
+    from data import material
+
+    material.HELD[:] = [{"mask": Image.fromarray(np.zeros((4, 4), bool))}, {"mask": np.zeros((4, 4), np.uint8)}]
+    ((_, reason),) = pack_dataset("data.material:Holding", {}, str(tmp_path / "db")).bad
+    assert "numpy.asarray(image)" in reason
+    assert 'image.convert("RGB")' in reason
+    assert "transform" not in reason
+
+
+def test_a_file_that_is_waited_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, named = threading.Event(), []
+
+    def slow(data: bytes) -> np.ndarray:
+        assert told.wait(DEADLINE_S)
+        return decode(data)
+
+    def waits(name: str, waited_s: float) -> None:
+        named.append((name, waited_s))
+        told.set()
+
+    monkeypatch.setattr(packers, "WAIT_S", 0.01)
+    monkeypatch.setattr(packers, "decode", slow)
+    report = pack_imagefolder(str(images(tmp_path / "src", 3)), str(tmp_path / "db"), waits=waits)
+    assert named[0] == ("a/001.png", 0.01)
+    assert (report.samples, report.bad) == (3, ())
 
 
 needs_means = pytest.mark.needs("extensions")
