@@ -75,8 +75,11 @@ class Booting:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDone:
+    """other_code: not empty if users' code made this, of which the worker has imported something else than others have: what that is."""
+
     worker: int
     done: Done
+    other_code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from loaderd_wire.records import quick
 
 DRAINING = "the daemon drains"
 WAY_ON = "a new Loader reads the new data once nobody uses this stream any longer; so does a daemon that is drained and started again"
+CODE_WAY_ON = "a new daemon reads the new code: run `loaderd drain` (or end the training) and start again, it goes on from its saved state"
 NOTE_S = 1.0  # between two notes about one session
 HEADROOM = 5 / 4  # of a larger segment over what was asked for
 
@@ -211,9 +212,10 @@ class Scheduler:
         retire = self.pool.answered(e.worker, done.job)
         running = self._end_job(done.job)
         stream = self.streams[running.job.stream]
-        if done.changed:
+        changed = f"{e.other_code}; {CODE_WAY_ON}" if e.other_code else f"{done.changed}; {WAY_ON}" if done.changed else ""
+        if changed:
             if not running.session.gone:  # else it may be of what the stream was before it was opened anew
-                self._break(stream, "StreamChanged", f"{done.changed}; {WAY_ON}")
+                self._break(stream, "StreamChanged", changed)
         elif done.needs_tail or done.needs_body:
             if running.wanted:
                 self._outgrown(running, done)

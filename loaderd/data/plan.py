@@ -84,6 +84,10 @@ class StreamPlan:
                     stream = step.args["mode"]
         return Modes(stream, fields, frozenset(paired))
 
+    def has_user_code(self) -> bool:
+        called = any(step.call is not None for step in self.transforms)
+        return called or self.dataset is not None or ":" in self.layout or ":" in self.collate
+
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 

@@ -101,6 +101,7 @@ class Hand:
         self.jobs: dict[int, Job] = {}
         self.was_ready = False
         self.used: set[str] = set()
+        self.other_code = ""  # what it has imported that is not what others have
         self.doing = ""
         self.doing_s = 0.0
         self._session = 0

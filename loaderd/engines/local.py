@@ -288,12 +288,19 @@ class LocalPool:
         first = next(iter(hand.jobs.values()), None)
         if isinstance(message, Done) and first is not None and answers(message, first):
             del hand.jobs[message.job]
-            self._emit(_worker_done(hand.worker, message))
+            if hand.other_code and StreamPlan.from_json(self._plans[first.stream]).has_user_code():
+                self._emit(WorkerDone(hand.worker, message, hand.other_code))
+            else:
+                self._emit(_worker_done(hand.worker, message))
         elif isinstance(message, Noted):
             self._note(message.text)
         elif isinstance(message, NewModules):
             for path in self._modules.add(message.modules):
-                self._note(f"{path} was edited while the daemon runs: workers that start from now on run the new code, others the old")
+                hand.other_code = (
+                    hand.other_code
+                    or f"{path} was edited while the daemon runs: {hand.name} has imported it as it is now, others as it was"
+                )
+                self._note(hand.other_code)
         elif not (isinstance(message, Unmapped) and self._segments.unmapped(message.segment, hand)):
             raise ProtocolError(f"{message!r:.100} while it does {first}")
 

@@ -111,13 +111,14 @@ class Worker:
 
     def _obey(self, order: object, fds: list[int]) -> None:
         if isinstance(order, Job):
-            self._channel.send(self._filler.run(order))
+            done = self._filler.run(order)
+            new = self._imported.news()
+            if new:  # told first: rows that were made by other code than those of other workers are not to be delivered
+                self._channel.send(NewModules(new))
+            self._channel.send(done)
             self._line.idle()
             for text in self._shelf.notes():
                 self._channel.send(Noted(clean(text)))
-            new = self._imported.news()
-            if new:
-                self._channel.send(NewModules(new))
         elif isinstance(order, Map):
             self._mapped[order.segment.segment] = MappedSegment(order, fds[0])
             os.close(fds[0])

@@ -441,3 +441,26 @@ def test_steps_whose_samples_are_all_bad_are_delivered_without_rows_where_the_st
         assert str(batches[3][name].dtype).endswith(dtype)
     assert batches[3]["t"] == []
     assert [error.index for error in batches[3].errors] == list(range(24, 32))
+
+
+@pytest.mark.parametrize("how", ["spawn", "import in the sample"])
+def test_rows_made_by_code_that_was_edited_since_other_rows_were_made_are_never_delivered(site: Site, how: str) -> None:
+    (site.folder / "late.py").write_text("VALUE = 1\n")
+    fault = "import late" if how == "spawn" else ""
+    site.write(fault=fault, n=4000, pause=0.005, pool='start_method = "spawn"' if how == "spawn" else "")
+    module = (
+        (site.folder / "mine.py")
+        .read_text()
+        .replace("        fault(index)\n", "        import late\n")
+        .replace('"y": index', '"y": late.VALUE')
+    )
+    (site.folder / "mine.py").write_text(module)
+    site.serve()
+    workers = [one["pid"] for one in site.status()["workers"]]
+    batches = iter(site.loader())
+    values = {int(value) for _ in range(4) for value in next(batches)["y"]}
+    (site.folder / "late.py").write_text("VALUE = 22\n")
+    site.kill(workers[0])
+    with pytest.raises(StreamChanged, match=r"late\.py was edited while the daemon runs: .*loaderd drain"):
+        values.update(value for batch in batches for value in batch["y"].tolist())
+    assert values == {1}
