@@ -19,7 +19,7 @@ from loaderd.data.userland import build, count_of, failure
 
 NAMES = ("auto", "loaderd")  # what `layout` may say in this version, besides "pkg.module:Class"
 SAMPLED = 64  # samples that an identity looks at, and values whose bytes it does
-OWN_DRAWN = 15  # values, besides the metadata, that a database of our own layout is known again by while it is open
+OWN_DRAWN = 63  # values, besides the metadata, that a database of our own layout is known again by while it is open
 
 
 class Layout(Protocol):

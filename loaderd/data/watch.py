@@ -64,7 +64,10 @@ class Watch:
         if text:
             return text
         if any(getattr(now, name) != getattr(self._known, name) for name in TIMES):
-            self.notes.append(f"{self._store.file}: its times have changed, what it holds is the same (touch, chmod?): going on")
+            self.notes.append(
+                f"{self._store.file}: its times have changed (touch, chmod?); {len(self._keys)} of its values were compared and are the same: going on. "
+                "If the file was written to, drain the daemon and start it again"
+            )
         self._know(now)
         return ""
 
