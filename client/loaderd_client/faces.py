@@ -20,6 +20,15 @@ READ_ONLY = {
     "seed": "give Loader seed=",
     "rank": "give Loader rank= and world_size=",
     "world_size": "give Loader rank= and world_size=",
+    "classes": "they come from the database",
+    "stream": "give Loader stream=",
+    "source": "give Loader the daemon's socket or its config file",
+    "fields": "give Loader fields=",
+    "as_tuple": "give Loader as_tuple=",
+    "output": "give Loader output=",
+    "timeout_s": "give Loader timeout_s=",
+    "reconnect_s": "give Loader reconnect_s=",
+    "stall_warning_s": "give Loader stall_warning_s=",
     "dataset": "set [streams.NAME] dataset or lmdb in the daemon's config",
 }
 

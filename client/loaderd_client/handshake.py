@@ -69,6 +69,7 @@ class Handshake:
         self._wait = Wait(time.monotonic(), limits)
         self._alone = Wait(time.monotonic(), limits)  # since a daemon was last heard starting
         self._doing = ""  # what the daemon said last that it is doing
+        self._unanswered = False  # the last connection was closed without a word
         self._nap_s = FIRST_PAUSE_S
         self._control: Control | None = None  # to which the hello has been said
         self._starting: Starting | None = None
@@ -145,7 +146,9 @@ class Handshake:
         if control is not None:
             control.send(self._hello())
             self._control, self._doing = control, ""
-        elif self._source.config and self._starting is None:
+            return
+        self._unanswered = False
+        if self._source.config and self._starting is None:
             self._starting, self._nap_s = Starting(self._source.config, self.path, self._hello().stream), FIRST_PAUSE_S
 
     def _await_answer(self, control: Control) -> None:
@@ -178,6 +181,7 @@ class Handshake:
             control.close()
             self._control = None
             if self._starting is None:  # else that says why
+                self._unanswered = not self._doing
                 self._lost = self._lost or "it left before it answered"  # its successor may be on its way
 
     def _await_start(self, starting: Starting) -> None:
@@ -233,6 +237,9 @@ class Handshake:
         how = "" if self._source.config else "; start one: loaderd serve CONFIG"
         if self._short:
             self._look(limit_s, f"{self._short}{last}", Refused)
+        elif self._unanswered:
+            what = f"the daemon at {self.path} closes each connection without an answer; its log may say why"
+            self._look(limit_s, what, DaemonGone)
         else:
             self._look(limit_s, f"no daemon is at {self.path}{last}{how}", DaemonGone)
 

@@ -49,7 +49,7 @@ class State:
         known: Mapping[str, Any] = state  # pyright: ignore[reportUnknownVariableType] - each entry is checked below
         version = known.get("version")
         if version != VERSION:
-            raise ConfigError(f"state: version={version!r}, this loaderd reads version {VERSION}")
+            raise ConfigError(f"state: version={version!r:.60}, this loaderd reads version {VERSION}")
         errors = known.get("errors")
         if not isinstance(errors, Mapping):
             raise ConfigError(f"state: errors={errors!r:.60} is not what state_dict() returned")
@@ -80,7 +80,7 @@ class State:
         if edited:
             warnings.append(f"code has changed since this state was saved: {edited}; going on at its place in the order with the new code")
         if self.numpy != NUMPY:
-            warnings.append(f"this state was saved with numpy {self.numpy}, this is {NUMPY}: random numbers of user code may differ")
+            warnings.append(f"this state was saved with numpy {self.numpy:.60}, this is {NUMPY}: random numbers of user code may differ")
         return warnings
 
 

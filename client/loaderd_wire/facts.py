@@ -14,7 +14,7 @@ NAMES = {"decode": "mode"}  # how a config calls what a fingerprint has under an
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     """What differs between two fingerprints: "seed was 0, is 1; split was ..."; "" if nothing does."""
     names = [*old, *(n for n in new if n not in old)]
-    told = (f"{NAMES.get(n, n)} was {shown(n, old.get(n))}, is {shown(n, new.get(n))}" for n in names if old.get(n) != new.get(n))
+    told = (f"{NAMES.get(n, n):.{MOST}} was {shown(n, old.get(n))}, is {shown(n, new.get(n))}" for n in names if old.get(n) != new.get(n))
     return "; ".join(told)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import pickle
@@ -19,6 +20,7 @@ import pytest
 from client.fake_daemon import PICTURE, FakeDaemon, X, Y, checked, epoch_indices, seen, until
 from deadlines import DEADLINE_S
 from loaderd_client import ConfigError, DaemonGone, Loader, LoaderdError
+from loaderd_client.arguments import Arguments
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
@@ -310,6 +312,8 @@ def test_what_a_loader_says_of_itself(fake: Fake, load: Load) -> None:
         ("shuffle", "shuffle"),
         ("prefetch_factor", "prefetch="),
         ("seed", "seed="),
+        ("classes", "the database"),
+        *((f.name, f.name if f.name != "source" else "socket or its config") for f in dataclasses.fields(Arguments)),
     ],
 )
 def test_what_is_assigned_to_a_loader_is_refused_with_where_it_is_set(load: Load, name: str, word: str) -> None:
@@ -486,7 +490,7 @@ def test_a_daemon_that_always_leaves_before_it_answers_is_told_so(tmp_path: Path
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with pytest.raises(DaemonGone, match="left before it answered"):
+        with pytest.raises(DaemonGone, match=r"the daemon at .*/d\.sock closes each connection without an answer"):
             len(load(reconnect_s=0.2, timeout_s=5))
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()

@@ -56,6 +56,17 @@ def test_another_order_is_refused_naming_old_and_new() -> None:
         STATE.fits({"seed": "0"}, {"transforms": "a"}, 100)
 
 
+@pytest.mark.parametrize("name", ["version", "epoch", "position", "step", "errors", "order", "content", "numpy"])
+@pytest.mark.parametrize("value", ["x" * 100_000, {"seed": "y" * 100_000, "z" * 100_000: "1"}, 10**4000], ids=["text", "dict", "number"])
+def test_what_a_state_holds_is_not_repeated_at_length(name: str, value: Any) -> None:
+    try:
+        told = State.from_dict({**STATE.to_dict(), name: value}).fits({"seed": "0", "split": "all"}, {"transforms": "a"}, 100)
+    except ConfigError as error:
+        told = [str(error)]
+    assert told
+    assert all(len(text) < 1000 for text in told)
+
+
 def test_other_content_is_one_warning() -> None:
     (text,) = STATE.fits({"seed": "0", "split": "all"}, {"transforms": "b"}, 100)
     assert "transforms was a, is b" in text
