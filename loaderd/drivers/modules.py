@@ -23,6 +23,7 @@ class Module:
     size: int
     mtime_ns: int
     digest: str
+    ctime_ns: int = 0
 
 
 def read(folder: str, path: str) -> Module | None:
@@ -35,7 +36,7 @@ def read(folder: str, path: str) -> Module | None:
             digest = hashlib.blake2b(file.read(), digest_size=8).hexdigest()
     except OSError:
         return None
-    return Module(path, found.st_size, found.st_mtime_ns, digest)
+    return Module(path, found.st_size, found.st_mtime_ns, digest, found.st_ctime_ns)
 
 
 class Imported:
@@ -118,7 +119,7 @@ class Modules:
             found = os.stat(os.path.join(self._folder, module.path))
         except OSError:
             return True
-        if (found.st_size, found.st_mtime_ns) == (module.size, module.mtime_ns):
+        if (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == (module.size, module.mtime_ns, module.ctime_ns):
             return False
         now = read(self._folder, module.path)
         return now is None or now.digest != module.digest

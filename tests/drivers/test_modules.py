@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import until
 from loaderd.drivers import modules
 from loaderd.drivers.modules import Imported, Modules
 
@@ -113,3 +114,20 @@ def test_no_more_than_a_bound_is_kept_in_mind(tmp_path: Path, write: Write, monk
     known = Modules(str(tmp_path))
     known.add([modules.Module(f"{n}.py", 0, 0, "") for n in range(3)])
     assert known.edited() == ["0.py", "1.py"]
+
+
+def test_an_edit_that_leaves_size_and_time_of_a_file_as_they_were_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "same.py"
+    file.write_text("x = 1")
+    module = modules.read(str(tmp_path), "same.py")
+    assert module is not None
+    known = modules.Modules(str(tmp_path))
+    known.add([module])
+    file.write_text("x = 2")
+
+    def ticked() -> bool:
+        os.utime(file, ns=(module.mtime_ns, module.mtime_ns))
+        return file.stat().st_ctime_ns != module.ctime_ns
+
+    until("a tick of the file system's clock", ticked)
+    assert known.edited() == ["same.py"]
