@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -250,8 +252,10 @@ class Reception:
 
     def _is_of_the_past(self, stream: str) -> bool:
         """Its data has changed since it was opened, and nobody is here any longer who began with what it was."""
-        changed = self.broken.get(stream, ("", ""))[0] == StreamChanged.__name__
-        return changed and all(guest.hello.stream != stream for guest in self.guests.values())
+        assert self._streams is not None
+        if any(guest.hello.stream == stream for guest in self.guests.values()):
+            return False
+        return self.broken.get(stream, ("", ""))[0] == StreamChanged.__name__ or _was_written_to(self._streams[stream])
 
     def _old_code(self, edited: list[str]) -> str:
         who = "others use this daemon, which" if self._outdated and self.guests else "this daemon"
@@ -399,6 +403,21 @@ def _way(admitted: Admitted) -> dict[str, object]:
     """What all ranks of a training have in common."""
     shape = admitted.shape
     return {"seed": admitted.seed, "batch_size": shape.batch_size, "drop_last": shape.drop_last, "world_size": shape.world_size}
+
+
+def _was_written_to(stream: Stream) -> bool:
+    """Whether another file lies at the path of the stream's database, or the same with other times. Nothing is opened."""
+    if stream.plan.lmdb is None or not stream.facts.state:
+        return False
+    path = stream.plan.lmdb
+    was = json.loads(stream.facts.state)["facts"]
+    try:
+        now = os.stat(os.path.join(path, "data.mdb") if os.path.isdir(path) else path)
+    except OSError:
+        return True  # whoever opens it anew says what is wrong
+    return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns) != tuple(
+        was[name] for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")
+    )
 
 
 def _bytes_of(path: str) -> bytes:

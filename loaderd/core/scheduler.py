@@ -130,8 +130,8 @@ class Scheduler:
 
     def _opened(self, e: Opened) -> None:
         known = self.streams.get(e.rules.name)
-        if known is not None and (known.sessions or not known.broken):
-            raise ValueError(f"stream {e.rules.name!r} has been opened already")
+        if known is not None and known.sessions:
+            raise ValueError(f"stream {e.rules.name!r} has sessions of what it was")
         self.streams[e.rules.name] = Stream(e.rules)
 
     def _attach(self, e: Attach) -> None:

@@ -253,6 +253,23 @@ def test_a_new_loader_reads_the_new_file_when_nobody_is_left_who_began_with_the_
 
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
+@pytest.mark.parametrize("how", ["rsync", "mv"])
+def test_a_database_replaced_while_nobody_uses_it_is_read_anew_by_the_next_loader(site: Site, layout: str, how: str) -> None:
+    equal_sized(site, layout)
+    site.config.write_text(CONFIG.format(extra=f'layout = "{layout}"'))
+    site.serve()
+    old = site.loader()
+    assert {int(value) for batch in old for value in np.unique(batch["x"])} == {1}
+    old.close()
+    if how == "mv":
+        data_file(site.folder / "new.lmdb").replace(data_file(site.folder / "train.lmdb"))
+    else:
+        subprocess.run(OVERWRITE[how], cwd=site.folder, check=True, timeout=DEADLINE_S)
+    assert {int(value) for batch in site.loader() for value in np.unique(batch["x"])} == {2}
+    assert site.process.poll() is None
+
+
+@pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
 def test_a_worker_that_starts_after_a_database_was_overwritten_does_not_take_the_new_one_for_the_old(site: Site, layout: str) -> None:
     equal_sized(site, layout)
     site.write(workers=1)
