@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from loaderd.admission import Admitted, Stream, admit, check_known, sized
 from loaderd.core.actions import Drop, Grow, StreamBroken
 from loaderd.core.events import Attach, Detach, Event, Grown, NotGrown
-from loaderd.drivers import budget
+from loaderd.drivers import budget, descriptors
 from loaderd.drivers.control import Control, Peer
 from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.memfd import Segments
@@ -153,7 +153,13 @@ class Reception:
                 self._outdated(why)
                 self.control.drop(peer)  # it starts over
                 return
+        short = descriptors.shortage(descriptors.A_SESSION)
+        if short and hello.order:
+            self.control.drop(peer)  # it has had a session, and comes again
+            return
         try:
+            if short:
+                raise Refused(short)
             check_known(hello, self._names, self._config_path)
             if hello.stream not in self._streams or self._is_of_the_past(hello.stream):
                 self._wanted(hello.stream)

@@ -45,6 +45,14 @@ def spare(count: int) -> bool:
     return True
 
 
+def shortage(count: int) -> str:
+    """ "" or why a session has no room just now: libzmq ends the process that it accepts a connection in without a free descriptor."""
+    if spare(count):
+        return ""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"of the {limit} file descriptors that RLIMIT_NOFILE allows the daemon fewer than {count} are free; raise its limit (ulimit -n)"
+
+
 def sessions_that_fit(limit: int, taken: int) -> int:
     """Sessions that can be held when `taken` of `limit` descriptors serve other ends."""
     return max(0, (limit - taken - RESERVE) // A_SESSION)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -267,6 +269,25 @@ def test_settings_of_a_client_go_before_the_streams(standing: Served) -> None:
     assert welcome.order["seed"] == "9"
     assert welcome.content["fields"] == "y,__key__"
     line.close()
+
+
+def test_a_daemon_whose_limit_of_descriptors_was_lowered_refuses_newcomers_and_lets_the_others_come_again(start: Any) -> None:
+    daemon = start().wait("ready:")
+    attached = daemon.attach()
+    pid = daemon.process.pid
+    old = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 3, old[1]))
+    line = daemon.connect()
+    line.send(HELLO)
+    refused = line.get(Rejected)
+    assert refused.error == "Refused"
+    assert re.search(r"of the \d+ file descriptors that RLIMIT_NOFILE allows the daemon fewer than \d+ are free; .*ulimit -n", refused.text)
+    back = daemon.connect()
+    back.send(replace(HELLO, order=attached.welcome.order, content=attached.welcome.content))
+    assert back.get(None) is None
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, old)
+    assert daemon.attach().welcome.session
+    assert daemon.process.poll() is None
 
 
 @pytest.mark.parametrize(
