@@ -101,21 +101,30 @@ def test_a_daemon_with_few_descriptors_says_so_and_how_many_it_needs(place: Plac
     """At each number that an interpreter itself can start with."""
     config = place.config()
 
-    def start(number: int) -> subprocess.Popen[str]:
-        limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (number, number))
+    def start(number: int, *args: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "loaderd", "serve", config],
+            [sys.executable, *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             cwd=place.folder,
-            preexec_fn=limit,
+            preexec_fn=functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (number, number)),
         )
 
-    for first in range(4, 41, 4):
-        started = {number: start(number) for number in range(first, min(first + 4, 41))}
+    def said(process: subprocess.Popen[str]) -> str:
+        try:
+            return process.communicate(timeout=DEADLINE_S)[0]
+        finally:
+            process.kill()
+            process.communicate()
+
+    least = next(number for number in range(3, 40) if said(start(number, "-c", "import loaderd.__main__")) == "")
+    assert least < 12
+    for first in range(least, 41, 4):
+        started = {number: start(number, "-m", "loaderd", "serve", config) for number in range(first, min(first + 4, 41))}
+        texts = {number: said(process) for number, process in started.items()}
         for number, process in started.items():
-            said = process.communicate(timeout=DEADLINE_S)[0]
-            assert process.returncode == 3, (number, said)
-            assert re.fullmatch(rf"loaderd: .*RLIMIT_NOFILE is {number}, and a daemon needs at least 1\d\d; .*\(ulimit -Hn\)\n", said)
+            assert process.returncode == 3, (number, texts[number])
+            line = rf"loaderd: .*RLIMIT_NOFILE is {number}, and a daemon needs at least 1\d\d; .*\(ulimit -Hn\)\n"
+            assert re.fullmatch(line, texts[number])

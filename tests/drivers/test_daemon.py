@@ -458,7 +458,7 @@ def test_a_stream_that_cannot_be_opened_when_it_is_asked_for_leaves_the_others_a
     refused = line.get(Rejected)
     assert (refused.error, refused.text) == ("StreamFailed", "stream 'broken': /no/such/db: not there")
     assert line.get(None) is None
-    assert "error" in lazy.text()
+    lazy.wait("error")
     picture = lazy.status()
     assert picture["failed"] is False
     assert picture["streams"]["broken"]["failed"] == "/no/such/db: not there"
