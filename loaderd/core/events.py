@@ -12,7 +12,7 @@ from loaderd_wire.slices import Shape
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A stream that nobody had asked for until now, or that was broken and has been opened anew: from here on sessions may attach to it."""
+    """A stream that nobody had asked for until now, or that has no session and has been opened anew, since its data changed: from here on sessions may attach to it."""
 
     rules: StreamRules
 

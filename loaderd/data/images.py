@@ -119,7 +119,7 @@ def jpeg_pixels(data: restart.Data, out: np.ndarray, **scaled: int) -> None:
     """Decodes a JPEG into `out`: height x width x channels, 1 (luma) or 3 (RGB). scaled: as simplejpeg has it. Raises ImageError."""
     try:
         simplejpeg.decode_jpeg(data, "GRAY" if out.shape[2] == 1 else "RGB", buffer=out, **scaled)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
         raise image_error(error, "jpeg") from None
 
 
@@ -134,7 +134,7 @@ def _jpeg(data: bytes | memoryview, mode: str) -> np.ndarray:
         return out
     except (ImageError, MemoryError):
         raise
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
         # What libjpeg-turbo's simple interface will not read (12 bits, arithmetic coding, lossless) Pillow may.
         return _second_try(data, mode, f"damaged JPEG: {error}")
 
