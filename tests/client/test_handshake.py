@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,8 +44,9 @@ def handshake(
     return Handshake(Source(path, ""), Limits(30, reconnect_s, 20), lambda: HELLO, lost, meanwhile, closing or Closing())
 
 
-def refuse(listener: socket.socket) -> None:
-    """Take the hello that has come, or must come now, and answer it."""
+@contextmanager
+def admitting(listener: socket.socket) -> Iterator[socket.socket]:
+    """Whoever's hello has come, or must come now."""
     peer, _ = listener.accept()
     with peer:
         peer.settimeout(DEADLINE_S)
@@ -52,6 +54,11 @@ def refuse(listener: socket.socket) -> None:
         while (hello := unframe(buffer)) is None:
             buffer += peer.recv(1 << 16)
         assert hello == HELLO
+        yield peer
+
+
+def refuse(listener: socket.socket) -> None:
+    with admitting(listener) as peer:
         peer.sendall(frame(m.Rejected("Refused", "not you")))
 
 
@@ -112,8 +119,7 @@ def test_what_comes_right_behind_a_welcome_is_not_lost(path: str, listener: sock
     larger = replace(segment, segment=1)
 
     def answer() -> None:
-        peer, _ = listener.accept()
-        with peer, open(os.devnull) as memory:
+        with admitting(listener) as peer, open(os.devnull) as memory:
             peer.sendmsg([frame(welcome) + frame(larger)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory.fileno()]))])
 
     shaking = handshake(path, lambda: None)
