@@ -111,6 +111,64 @@ def test_the_time_that_it_takes_is_no_waiting(path: str, monkeypatch: pytest.Mon
     assert spent == 5
 
 
+def test_a_daemon_that_starts_is_waited_for_from_its_last_word_on(
+    path: str, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start may take longer than a daemon may be away, and after it there is all of that time for a successor."""
+    now_s, step_s = 0.0, 0.0
+    answers: list[socket.socket] = []
+    calls: list[int] = []
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now_s
+
+    class Turns(Closing):
+        @property
+        def done(self) -> bool:
+            nonlocal now_s
+            now_s += step_s
+            return False
+
+        @done.setter
+        def done(self, value: bool) -> None: ...
+
+        def sleep(self, seconds: float) -> None: ...
+
+    def meanwhile() -> None:
+        nonlocal step_s
+        calls.append(1)
+        if len(calls) == 1:
+            answers.append(listener.accept()[0])
+        elif len(calls) == 4:  # while it says that it starts, five times as long passes as a daemon may be away
+            step_s = 0.0
+        elif len(calls) == 5:
+            answers.pop().close()
+            listener.close()
+            os.unlink(path)
+            return
+        elif len(calls) == 6:
+            successor.bind(path)
+            successor.listen()
+            return
+        elif len(calls) == 7:
+            refuse(successor)
+            return
+        if len(calls) < 4:
+            step_s = 1.7
+        answers[0].sendall(frame(m.Starting("importing")))
+
+    monkeypatch.setattr("loaderd_client.handshake.time", Clock)
+    listener.bind(path)
+    listener.listen()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as successor:
+        successor.settimeout(DEADLINE_S)
+        waiting = handshake(path, meanwhile, reconnect_s=1, closing=Turns())
+        with pytest.raises(Refused, match="not you"):
+            waiting.run()
+
+
 def test_what_comes_right_behind_a_welcome_is_not_lost(path: str, listener: socket.socket) -> None:
     listener.bind(path)
     listener.listen()

@@ -302,6 +302,33 @@ def test_a_file_that_is_waited_for_is_named(tmp_path: Path, monkeypatch: pytest.
     assert (report.samples, report.bad) == (3, ())
 
 
+def test_files_that_nobody_has_begun_are_left_alone_when_a_pack_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, begun = threading.Event(), []
+
+    class Pool(packers.ThreadPoolExecutor):
+        """Its threads go on once it has been told what is to become of the rest."""
+
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            go.set()
+            super().shutdown(wait=wait)
+
+    def make(folder: object, found: object) -> None:
+        begun.append(found)
+        assert go.wait(DEADLINE_S)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    threads = len(os.sched_getaffinity(0))
+    monkeypatch.setattr(packers, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(packers._Folder, "_make", make)
+    monkeypatch.setattr(packers._Folder, "_result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pack_imagefolder(str(images(tmp_path / "src", 4 * threads)), str(tmp_path / "db"))
+    assert len(begun) <= threads
+
+
 needs_means = pytest.mark.needs("extensions")
 
 

@@ -325,6 +325,24 @@ def test_a_reader_that_does_not_read_fills_a_bounded_outbox_and_gets_it_in_order
     assert len(got) > module.MAX_OUT
 
 
+def test_what_waits_for_a_clients_old_socket_is_not_sent_to_its_new_one(post: Post, until: Until) -> None:
+    post.messages.admit(7, TOKEN)
+    old = post.dealer(rcvhwm=1)
+    old.send(WIRE.encode(TOLD))
+    until(lambda: post.heard)
+    detail = "x" * 100_000
+    for seq in range(2000):
+        post.messages.send(7, pulse(seq, detail))
+    assert post.messages.waiting
+    new = post.dealer()
+    new.send(WIRE.encode(replace(TOLD, seq=2)))
+    until(lambda: len(post.heard) == 2)
+    until(lambda: not post.messages.waiting)
+    post.messages.send(7, pulse(9999))
+    until(lambda: new.poll(0))
+    assert received(new) == [pulse(9999)]
+
+
 def test_a_client_that_is_gone_empties_its_outbox_and_a_new_socket_takes_over(post: Post, until: Until) -> None:
     post.messages.admit(7, TOKEN)
     dealer = post.dealer()

@@ -16,7 +16,9 @@ from loaderd.admission import Stream, content_facts
 from loaderd.core.events import Booting, Dumped
 from loaderd.data import swift
 from loaderd.data.plan import Step, StreamPlan
+from loaderd.drivers.channel import Channel, pair
 from loaderd.drivers.orders import OpenFault
+from loaderd.worker.main import _confess
 from worker.workshop import Workshop, numbers
 
 Build = Callable[..., Workshop]
@@ -161,6 +163,16 @@ def test_an_init_that_raises_is_told_with_its_traceback(build: Build) -> None:
     death = shop.death(1)
     assert "RuntimeError: no such worker here" in death.boot
     assert "in bad_setup" in death.boot
+
+
+def test_a_fault_of_a_million_characters_is_told_by_its_beginning() -> None:
+    ours, its = (Channel(end, blocking=False) for end in pair())
+    _confess(its, RuntimeError("it goes on" + " and on" * 1_000_000))
+    its.close()
+    received = ours.receive()
+    assert received is not None
+    assert received[0].text.startswith("RuntimeError: it goes on and on")
+    ours.close()
 
 
 def test_workers_run_one_native_thread_and_one_hash_seed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +20,12 @@ from loaderd.drivers.loop import Loop
 from loaderd.drivers.orders import OpenFault, Ready, Setup, Unmap
 from loaderd.drivers.scoreboard import Scoreboard
 from loaderd.engines.hand import Death, Hand, State
+from loaderd.engines.launch import Launched
 from loaderd.engines.local import answers
 from loaderd.engines.output import WINDOW_LINES, Output
 from loaderd.engines.probes import Prober
 from loaderd.engines.segments import SegmentTable
+from loaderd.engines.template import BACKOFF_S, HOPELESS, Template
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd_wire.errors import BadSample
 
@@ -262,8 +265,6 @@ class Paper:
 @pytest.fixture
 def forked(loop: Loop) -> Iterator[tuple[Hand, Paper, Channel]]:
     """A hand whose process has been asked for, and the worker's end of its socket."""
-    import socket
-
     board, paper = Scoreboard(4), Paper()
     setup = Setup((), "", "", 1, 0, "none")
     template: Any = paper
@@ -302,6 +303,22 @@ def test_first_words_that_overtake_the_pidfd_wait_for_it(
     assert paper.events == [("ready", State.READY)]
 
 
+def test_a_start_has_all_its_time_from_the_moment_that_the_process_is_there(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, _, _ = forked
+    killed: list[str] = []
+    monkeypatch.setattr(hand, "kill", lambda why, *, own_fault: killed.append(why))
+    loop.clock.now_s += 900.0  # the template was slow to fork it
+    give(hand, process)
+    loop.clock.now_s += 900.0
+    loop.turn(0.0)
+    assert killed == []
+    loop.clock.now_s += 101.0
+    loop.turn(0.0)
+    assert killed == ["it was not ready after 1000 s"]
+
+
 @pytest.mark.parametrize("words", [(Ready(), Ready()), (Unmap(1),)])
 def test_a_worker_that_speaks_out_of_turn_is_killed(
     loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], words: tuple[Any, ...]
@@ -312,6 +329,54 @@ def test_a_worker_that_speaks_out_of_turn_is_killed(
         channel.send(message)
     until(loop, lambda: process.poll() is not None)
     assert process.returncode == -signal.SIGKILL
+
+
+# -- templates
+
+
+class Persistent:
+    """Whoever needs a template: notes when one started and when it was gone, and asks for the next one at once."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.started_s: list[float] = []
+        self.gone_s: list[float] = []
+        self.hopeless: list[str] = []
+        self.template = Template(loop, (), Setup((), "", "", 1, 0, "none"), "forkserver", self, lambda level, text: None, boot_s=1e6)  # type: ignore[arg-type]
+
+    def launch(self, *args: object, **options: object) -> Launched:
+        """A template that ends at once."""
+        self.started_s.append(self.loop.now_s())
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        its.close()
+        read, write = os.pipe()
+        os.close(write)
+        return Launched(subprocess.Popen(["true"]), ours, read, os.memfd_create("dump"))
+
+    def template_died(self) -> None:
+        self.gone_s.append(self.loop.now_s())
+        self.template.ensure()
+
+    def template_hopeless(self, text: str) -> None:
+        self.hopeless.append(text)
+
+
+def test_templates_that_come_to_nothing_are_started_at_longer_and_longer_intervals(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    boss = Persistent(loop)
+    monkeypatch.setattr("loaderd.engines.template.launch", boss.launch)
+    boss.template.ensure()
+
+    def tried() -> bool:
+        if not boss.template.pid:
+            loop.clock.now_s += 5.0
+        return len(boss.started_s) == len(BACKOFF_S) + 2
+
+    until(loop, tried)
+    boss.template.close(DEADLINE_S)
+    waited_s = [start_s - gone_s for gone_s, start_s in zip(boss.gone_s, boss.started_s[1:], strict=False)]
+    least_s = [*BACKOFF_S[1:], BACKOFF_S[-1], BACKOFF_S[-1]]
+    assert [one for one in zip(waited_s, least_s, strict=True) if one[0] < one[1]] == []
+    assert len(boss.hopeless) == len(waited_s) - (HOPELESS - 1)
 
 
 # -- stopwatch
