@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from loaderd_client import chunks
 from loaderd_client.arguments import INDEX, KEY
 from loaderd_client.batch import DictBatch, TupleBatch, as_indices, as_keys, describe
-from loaderd_client.views import Array, Slot, Slots
+from loaderd_client.views import Slot, Slots
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.messages import Batch, Welcome
+from loaderd_wire.slot_reader import Array, ChunkMap, SlotReader, array_description, stored_keys, text_values, unpack_chunks
 from loaderd_wire.slots import FieldSpec, itemsize
 from loaderd_wire.words import few
 
@@ -60,15 +60,15 @@ class Contents:
         if not self._shown:
             self._prepare()
         rows = batch.filled
-        slot = slots.slot(batch)
+        slot, reader = slots.slot(batch), slots.reader
         own = slots.indices(batch)
-        parts = [slots.bytes_of(slot, c.offset, c.size) for c in batch.chunks if c.size] if batch.chunks else []
-        maps = chunks.unpack(parts) if self._text or self._collated else []
+        parts = [reader.tail(slot, c.offset, c.size) for c in batch.chunks if c.size] if batch.chunks else []
+        maps = unpack_chunks(parts) if self._text or self._collated else []
         if self._collated and rows and not maps:
             raise ProtocolError("a collated batch without a description")
-        make_keys = partial(chunks.keys, parts, rows) if self._stored else None
+        make_keys = partial(_keys, parts, rows) if self._stored else None
         values: dict[str, Any] = {}
-        cuts = slots.cuts(rows)
+        cuts = reader.cuts(rows)
         total, lent = 0, False
         for field in self._shown:
             view: Any
@@ -76,7 +76,7 @@ class Contents:
                 shape, dtype, offset, size = cuts[field.place]
                 view = np.ndarray(shape, dtype, slot, offset)
             elif field.kind == "array":
-                view = self._described(slots, slot, field, maps) if rows else self._without_rows(field)
+                view = self._described(reader, slot, field, maps) if rows else self._without_rows(field)
                 if type(view) is list:
                     values[field.name] = view
                     continue
@@ -108,20 +108,20 @@ class Contents:
         self._text = any(s.kind in ("text", "bytes") for s in shown)
         self._shown = shown
 
-    def _other(self, field: Shown, own: bytes, make_keys: Callable[[], list[str]] | None, maps: list[dict[str, Any]], rows: int) -> Any:
+    def _other(self, field: Shown, own: bytes, make_keys: Callable[[], list[str]] | None, maps: list[ChunkMap], rows: int) -> Any:
         """A field that is no array: the indices, the keys, or texts."""
         if field.kind == INDEX:
             return field.show(as_indices(own))
         if field.kind == KEY:
             return as_keys(own) if make_keys is None else make_keys()
-        return chunks.texts(maps, field.name, None if self._collated else rows)
+        return text_values(maps, field.name, None if self._collated else rows)
 
-    def _described(self, slots: Slots, slot: Slot, field: Shown, maps: list[dict[str, Any]]) -> Any:
+    def _described(self, reader: SlotReader, slot: Slot, field: Shown, maps: list[ChunkMap]) -> Any:
         """An array of a collated batch, where any field may be either, perhaps a list of texts."""
-        described = chunks.arrays(maps, field.name)
+        described = array_description(maps, field.name)
         if described is None:
-            return chunks.texts(maps, field.name, None)
-        return slots.described(slot, *described)
+            return text_values(maps, field.name, None)
+        return reader.described(slot, *described)
 
     def _without_rows(self, field: Shown) -> Array:
         """What the field of a collated batch is where no row is left to be collated."""
@@ -137,6 +137,10 @@ class Contents:
 
 def _same(value: Array) -> Array:
     return value
+
+
+def _keys(parts: list[bytes], rows: int) -> list[str]:
+    return stored_keys(unpack_chunks(parts), rows)
 
 
 def _check_specs(welcome: Welcome) -> None:

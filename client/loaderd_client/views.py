@@ -9,38 +9,23 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from loaderd_client import forks
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Batch, Segment
-from loaderd_wire.slots import MAX_ROWS, FieldSpec, SlotLayout, itemsize, slot_layout
+from loaderd_wire.slot_reader import INDEX_BYTES, SlotReader
+from loaderd_wire.slots import MAX_ROWS, FieldSpec, SlotLayout, slot_layout
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Slot: TypeAlias = Any  # ctypes.Array[c_char], whose stubs hide that it exports its bytes
 Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation
-Cut: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int, int]  # a field of a batch: shape, dtype, offset in the slot, bytes
-KEPT = 64  # numbers of rows whose cuts are remembered; nearly all batches have the same
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayField:
-    """Where one field lies in every slot."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int
-    row_bytes: int
 
 
 class Slots:
     """One segment, mapped for reading and writing, as long as this object or any view of a slot lives.
 
     `specs` are the fields of kind "array" in the order in which they lie (none in a collated stream), `rows` the most a batch has.
+    `reader` reads what `slot` returns.
     Raises ProtocolError if the memory is not what `segment` says: it is checked before it is mapped, for a file that could shrink
     under us would kill the trainer with a bus error.
     """
@@ -48,22 +33,12 @@ class Slots:
     def __init__(self, segment: Segment, fd: int, specs: Sequence[FieldSpec], rows: int) -> None:
         self.segment = segment
         self.layout = _layout(segment, specs, rows)
-        self.fields = tuple(_field(s, o) for s, o in zip(self.layout.fields, self.layout.offsets, strict=True))
+        self.reader = SlotReader(self.layout)
         size = segment.slots * segment.slot_bytes
         _check_memory(fd, size)
         self.mapping = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._count, self._rows, self._slot_bytes = segment.slots, self.layout.rows, segment.slot_bytes
         self._type = ctypes.c_char * segment.slot_bytes
-        self._cuts: dict[int, tuple[Cut, ...]] = {}
-
-    def cuts(self, rows: int) -> tuple[Cut, ...]:
-        """The first `rows` rows of each field, in the order of `fields`: the same for every slot."""
-        cuts = self._cuts.get(rows)
-        if cuts is None:
-            if len(self._cuts) >= KEPT:
-                self._cuts.clear()
-            cuts = self._cuts[rows] = tuple(((rows, *f.shape), f.dtype, f.offset, rows * f.row_bytes) for f in self.fields)
-        return cuts
 
     def slot(self, batch: Batch) -> Slot:
         """The slot's bytes as the object that its lease hangs on. It is no ndarray: numpy would cut it out of the chains of bases."""
@@ -74,28 +49,7 @@ class Slots:
     def indices(self, batch: Batch) -> bytes:
         """A private copy of the dataset indices of a batch that `slot` has looked at: little-endian int64, one a row."""
         begin = batch.slot * self._slot_bytes
-        return self.mapping[begin : begin + 8 * batch.filled]
-
-    def bytes_of(self, slot: Slot, offset: int, size: int) -> bytes:
-        """A copy of [offset, offset + size), which must lie in the slot's tail."""
-        if offset < self.layout.tail_offset or offset + size > self.segment.slot_bytes:
-            raise ProtocolError(f"bytes [{offset}, {offset + size}) are not in the tail, which begins at {self.layout.tail_offset}")
-        return bytes(memoryview(slot)[offset : offset + size])
-
-    def described(self, slot: Slot, dtype: str, shape: Sequence[int], offset: int) -> Array:
-        """An array of a collated batch, as its description in the tail says. Raises ProtocolError if it is not within the body."""
-        try:
-            size = itemsize(dtype)
-        except ValueError as error:
-            raise ProtocolError(str(error)) from None
-        items = 1
-        for n in shape:
-            items *= n
-        begin, end = self.layout.body_offset, self.layout.body_offset + self.layout.body_bytes
-        if offset < begin or offset + items * size > end:
-            raise ProtocolError(f"array [{offset}, {offset + items * size}) is not within the body [{begin}, {end})")
-        flat: Any = np.frombuffer(slot, np.dtype(dtype), items, offset)
-        return flat.reshape(tuple(shape))
+        return self.mapping[begin : begin + INDEX_BYTES * batch.filled]
 
 
 class Lent(weakref.ref[Any]):
@@ -140,10 +94,6 @@ def _layout(segment: Segment, specs: Sequence[FieldSpec], rows: int) -> SlotLayo
     if not 1 <= segment.slots <= MAX_ROWS or layout.slot_bytes > segment.slot_bytes:
         raise ProtocolError(f"slots of {segment.slot_bytes} bytes are too small for {rows} rows of {layout.slot_bytes} bytes: {segment}")
     return layout
-
-
-def _field(spec: FieldSpec, offset: int) -> ArrayField:
-    return ArrayField(spec.name, np.dtype(spec.dtype), spec.shape, offset, spec.row_bytes)
 
 
 def _check_memory(fd: int, size: int) -> None:

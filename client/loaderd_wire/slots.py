@@ -52,7 +52,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """Offsets in bytes from the slot's begin. `offsets` has one entry a field of kind "array", in the order of `fields`.
+    """Offsets in bytes from the slot's begin. `offsets` has one entry a field, in the order of `fields`; text and bytes take no room there.
 
     In a collated stream `fields` is empty and `body_bytes` is what a batch's arrays may take together.
     """

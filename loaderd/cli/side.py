@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
 import numpy as np
 
 from loaderd.admission import SPARE_SLOTS, Stream, sized
@@ -28,6 +27,7 @@ from loaderd.engines.local import LocalPool
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
 from loaderd_wire.slices import Shape
+from loaderd_wire.slot_reader import SlotReader, array_description, field_names, stored_keys, text_values, unpack_chunks
 from loaderd_wire.slots import slot_layout
 
 SESSION = 1
@@ -156,28 +156,23 @@ class Side:
     def read(self, k: int) -> Made:
         """Batch k as it lies in its slot."""
         batch = self._batches[k]
-        segment, view, _ = self._known[batch.segment]
-        facts, base = self._facts, batch.slot * segment.slot_bytes
+        segment, mapping, _ = self._known[batch.segment]
+        view = memoryview(mapping)  # while it or an array over it lives, the mapping cannot be closed
+        facts, begin, rows = self._facts, batch.slot * segment.slot_bytes, batch.filled
         specs = () if facts.collated else facts.specs
-        layout = slot_layout(specs, self._shape.batch_size, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
-
-        def array(dtype: str, shape: tuple[int, ...], offset: int) -> np.ndarray:
-            return np.ndarray(shape, dtype, memoryview(view), base + offset)
-
-        fields: dict[str, Any] = {
-            spec.name: array(spec.dtype, (batch.filled, *spec.shape), offset)
-            for spec, offset in zip(layout.fields, layout.offsets, strict=True)
-            if spec.kind == "array"
-        }
-        keys: list[str] = []
-        for chunk in batch.chunks:
-            parts = msgpack.unpackb(view[base + chunk.offset : base + chunk.offset + chunk.size])
-            keys += parts.get("keys", ())
-            for name, values in parts.get("text", {}).items():
-                fields[name] = [*fields.get(name, ()), *values]
-            for name, (dtype, shape, offset) in parts.get("arrays", {}).items():
-                fields[name] = array(dtype, tuple(shape), offset)
-        return Made(batch, array("<i8", (batch.filled,), 0), fields, keys if facts.keys == "stored" else None)
+        reader = SlotReader(
+            slot_layout(specs, self._shape.batch_size, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+        )
+        maps = unpack_chunks([reader.tail(view, chunk.offset, chunk.size, begin) for chunk in batch.chunks])
+        fields: dict[str, Any] = {**reader.arrays(view, rows, begin)}
+        for name in field_names(maps, "text"):
+            fields[name] = text_values(maps, name, None if facts.collated else rows)
+        for name in field_names(maps, "arrays"):
+            described = array_description(maps, name)
+            assert described is not None
+            fields[name] = reader.described(view, *described, begin)
+        keys = stored_keys(maps, rows) if facts.keys == "stored" else None
+        return Made(batch, reader.indices(view, rows, begin), fields, keys)
 
     def release(self, k: int) -> None:
         """Nothing that `read` returned for k is touched any longer; the next batch may come."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loaderd.drivers.orders import Map
+from loaderd_wire.slot_reader import SlotReader
 from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
 
 MADV_DONTFORK = 10
@@ -43,6 +44,7 @@ class MappedSegment:
         )
         if self.layout.slot_bytes > order.segment.slot_bytes:
             raise ValueError(f"a slot of {order.segment.slot_bytes} bytes cannot hold a layout of {self.layout.slot_bytes}")
+        self.reader = SlotReader(self.layout)
         self._bytes = order.segment.slots * order.segment.slot_bytes
         if os.fstat(fd).st_size < self._bytes:
             raise ValueError(f"segment {order.segment.segment} is shorter than its {self._bytes} bytes")
@@ -83,12 +85,10 @@ class Slot:
         self.layout = mapped.layout
         self.fields = mapped.fields
         self._memory: Any = (ctypes.c_ubyte * mapped.layout.slot_bytes).from_address(address)
-        self._indices: np.ndarray = np.frombuffer(self._memory, np.int64, self.layout.rows)
-        self._arrays = [
-            (field, self.array(field.dtype, (self.layout.rows, *field.shape), offset))
-            for field, offset in zip(self.layout.fields, self.layout.offsets, strict=True)
-            if field.kind == "array"
-        ]
+        self._reader = mapped.reader
+        self._indices = self._reader.indices(self._memory, self.layout.rows)
+        views = self._reader.arrays(self._memory, self.layout.rows)
+        self._arrays = [(field, views[field.name]) for field in self.layout.fields if field.kind == "array"]
 
     def indices(self) -> np.ndarray:
         """int64[rows]"""
@@ -99,11 +99,8 @@ class Slot:
         return self._arrays
 
     def array(self, dtype: str, shape: tuple[int, ...], offset: int) -> np.ndarray:
-        """The array of this shape that begins `offset` bytes into the slot."""
-        count = int(np.prod(shape, dtype=np.int64))
-        if offset + count * np.dtype(dtype).itemsize > self.layout.slot_bytes:
-            raise ValueError(f"an array {dtype}{list(shape)} at {offset} is beyond the slot's {self.layout.slot_bytes} bytes")
-        return np.frombuffer(self._memory, dtype, count, offset).reshape(shape)
+        """The array of this shape that begins `offset` bytes into the slot. Raises ProtocolError if it is not within the body."""
+        return self._reader.described(self._memory, dtype, shape, offset)
 
     def write(self, offset: int, data: bytes) -> None:
         """Put bytes at an offset from the slot's begin."""

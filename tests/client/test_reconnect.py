@@ -358,9 +358,9 @@ def test_a_variable_part_that_is_not_in_the_slots_tail_is_refused(before: int, s
     slot = slots.slot(m.Batch(1, 1, 0, 0, 0, 1, 0, 1, 1, 1, False, (), ()))
     begin = slots.layout.tail_offset if before < 0 else 4096 - 64
     slot[4096 - 64 : 4096] = bytes(range(64))
-    assert slots.bytes_of(slot, 4096 - 64, 64) == bytes(range(64))
+    assert slots.reader.tail(slot, 4096 - 64, 64) == bytes(range(64))
     with pytest.raises(ProtocolError, match="not in the tail"):
-        slots.bytes_of(slot, begin + before, size)
+        slots.reader.tail(slot, begin + before, size)
 
 
 def test_a_closed_stderr_costs_a_line_and_no_batch(fake: Fake) -> None:

@@ -1,0 +1,158 @@
+"""How the bytes of a slot are read: numpy views of its arrays, its texts and keys. Client, worker and check read slots with this alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
+import numpy as np
+
+from loaderd_wire.errors import ProtocolError, by_handler
+from loaderd_wire.slots import SlotLayout, itemsize
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Cut: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int, int]  # a field's rows: shape, dtype, offset in the slot, bytes
+ChunkMap: TypeAlias = dict[str, Any]
+
+INDEX_DTYPE = np.dtype("<i8")
+INDEX_BYTES = INDEX_DTYPE.itemsize
+MAX_CUTS = 64  # numbers of rows whose cuts are remembered; nearly all batches have the same
+
+_unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
+
+
+class SlotReader:
+    """Reads the slots of one layout.
+
+    Every method takes `memory`, which exports the bytes, and `begin`, the byte of it at which the slot begins. A view keeps the object
+    `memory` alive, and not what that was made from: it must be one whose bytes stay where they are as long as it lives, such as a memoryview or
+    a ctypes array, never an mmap or a bytearray itself. A view may be written to if `memory` may. What lies outside of its part of the layout
+    is a ProtocolError.
+    """
+
+    def __init__(self, layout: SlotLayout) -> None:
+        self.layout = layout
+        self._fields = [
+            (spec.name, np.dtype(spec.dtype), spec.shape, offset, spec.row_bytes)
+            for spec, offset in zip(layout.fields, layout.offsets, strict=True)
+            if spec.kind == "array"
+        ]
+        self._cuts: dict[int, tuple[Cut, ...]] = {}
+
+    def cuts(self, rows: int) -> tuple[Cut, ...]:
+        """Where the first `rows` rows of each field of kind "array" lie, in the order of the layout: the same for every slot."""
+        cuts = self._cuts.get(rows)
+        if cuts is None:
+            if len(self._cuts) >= MAX_CUTS:
+                self._cuts.clear()
+            cuts = self._cuts[rows] = tuple(
+                ((rows, *shape), dtype, offset, rows * row_bytes) for _, dtype, shape, offset, row_bytes in self._fields
+            )
+        return cuts
+
+    def arrays(self, memory: Any, rows: int, begin: int = 0) -> dict[str, Array]:
+        """Views of the first `rows` rows of each field of kind "array": name -> [rows, *shape] of the field's dtype."""
+        return {
+            name: np.ndarray(shape, dtype, memory, begin + offset)
+            for (name, *_), (shape, dtype, offset, _) in zip(self._fields, self.cuts(rows), strict=True)
+        }
+
+    def indices(self, memory: Any, rows: int, begin: int = 0) -> Array:
+        """A view of the dataset indices of the first `rows` rows: int64[rows]."""
+        return np.ndarray((rows,), INDEX_DTYPE, memory, begin)
+
+    def tail(self, memory: Any, offset: int, size: int, begin: int = 0) -> bytes:
+        """A copy of the bytes [offset, offset + size) of the slot, which must lie in its tail."""
+        if offset < self.layout.tail_offset or offset + size > self.layout.slot_bytes:
+            raise ProtocolError(f"bytes [{offset}, {offset + size}) are not in the tail, which begins at {self.layout.tail_offset}")
+        return bytes(memoryview(memory)[begin + offset : begin + offset + size])
+
+    def described(self, memory: Any, dtype: str, shape: Sequence[int], offset: int, begin: int = 0) -> Array:
+        """A view of an array of a collated batch, as its description in the tail says. It must lie in the slot's body."""
+        try:
+            size = itemsize(dtype)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
+        for n in shape:
+            size *= n
+        low, high = self.layout.body_offset, self.layout.body_offset + self.layout.body_bytes
+        if offset < low or offset + size > high:
+            raise ProtocolError(f"array [{offset}, {offset + size}) is not within the body [{low}, {high})")
+        return np.ndarray(tuple(shape), dtype, memory, begin + offset)
+
+
+# -- chunks, the variable parts of a batch: msgpack maps in the slot's tail, one a job, each for a range of rows
+
+
+def unpack_chunks(parts: Sequence[bytes]) -> list[ChunkMap]:
+    """The chunks' maps, in the order of their rows. Raises ProtocolError, whatever the bytes are."""
+    maps: list[ChunkMap] = []
+    for part in parts:
+        try:
+            value = _unpackb(part, max_ext_len=0)
+        except Exception as error:
+            if by_handler(error, "msgpack"):
+                raise
+            raise ProtocolError(f"a chunk that cannot be read: {type(error).__name__}: {error}") from None
+        if type(value) is not dict:
+            raise ProtocolError(f"a chunk that is no map: {value!r:.60}")
+        maps.append(value)  # pyright: ignore[reportUnknownArgumentType] - each entry is checked where it is used
+    return maps
+
+
+def field_names(maps: Sequence[ChunkMap], part: str) -> list[str]:
+    """The fields that the chunks describe under "text" or "arrays", in order."""
+    names: dict[str, None] = {}
+    for chunk in maps:
+        entry: Any = chunk.get(part)
+        if isinstance(entry, dict):
+            names |= dict.fromkeys(map(str, entry))  # pyright: ignore[reportUnknownArgumentType] - made text here
+    return list(names)
+
+
+def text_values(maps: Sequence[ChunkMap], field: str, rows: int | None) -> list[str | bytes]:
+    """A text or bytes field of all rows. `rows`: how many there must be, None where a collated batch may have any number."""
+    values = _joined(maps, "text", field)
+    if (rows is not None and len(values) != rows) or not all(isinstance(v, (str, bytes)) for v in values):
+        raise ProtocolError(f"field {field!r} has {len(values)} texts for {rows} rows")
+    return values
+
+
+def stored_keys(maps: Sequence[ChunkMap], rows: int) -> list[str]:
+    """The stored names of all rows."""
+    values = _joined(maps, "keys")
+    if len(values) != rows or not all(isinstance(v, str) for v in values):
+        raise ProtocolError(f"{len(values)} keys for {rows} rows")
+    return values
+
+
+def array_description(maps: Sequence[ChunkMap], field: str) -> tuple[str, list[int], int] | None:
+    """(dtype, shape, offset) of an array of a collated batch; None if this batch has no such array."""
+    for part in maps:
+        try:
+            entry: Any = part["arrays"][field]
+        except (KeyError, TypeError):
+            continue
+        try:
+            dtype, shape, offset = entry
+            numbers: list[Any] = [*shape, offset]
+        except (TypeError, ValueError):
+            dtype, numbers = None, []
+        if type(dtype) is str and all(type(n) is int and n >= 0 for n in numbers):
+            return dtype, numbers[:-1], numbers[-1]
+        raise ProtocolError(f"array {field!r} of a collated batch is described by {entry!r:.60}")
+    return None
+
+
+def _joined(maps: Sequence[ChunkMap], name: str, field: str = "") -> list[Any]:
+    """The entries of all chunks, one list: `name` of each map, or with a field, `map[name][field]`."""
+    whole: list[Any] = []
+    for part in maps:
+        entry = part.get(name)
+        if field and isinstance(entry, dict):
+            entry = entry.get(field)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - checked in the next line
+        if not isinstance(entry, list):
+            raise ProtocolError(f"a chunk without {name} {field}".rstrip())
+        whole += entry
+    return whole
