@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from loaderd_client.batch import Batch, DictBatch, TupleBatch
 from loaderd_client.loader import Loader
 from loaderd_wire.errors import (
     BadSample,
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadSample",
+    "Batch",
     "ConfigError",
     "DaemonGone",
+    "DictBatch",
     "Loader",
     "LoaderdError",
     "ProtocolError",
@@ -34,6 +37,7 @@ __all__ = [
     "StallError",
     "StreamChanged",
     "StreamFailed",
+    "TupleBatch",
     "normalize",
 ]
 

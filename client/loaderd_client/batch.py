@@ -13,7 +13,7 @@ from loaderd_wire.errors import BadSample
 INDEX_TYPE = np.dtype("<i8")
 
 
-class About:
+class Batch:
     """What a batch knows of itself. In a copy that a framework builds by `type(batch)(...)` everything is None.
 
     epoch, step: its place, step counted from the epoch's begin. rows: samples in it. indices: int64[rows], places in the dataset.
@@ -46,11 +46,11 @@ class About:
         return state
 
 
-class DictBatch(About, dict[str, Any]):
+class DictBatch(Batch, dict[str, Any]):
     """Field name -> tensor, array or list."""
 
 
-class TupleBatch(About, tuple[Any, ...]):
+class TupleBatch(Batch, tuple[Any, ...]):
     """Tensors, arrays or lists, in the order of the stream's fields."""
 
 

@@ -52,7 +52,8 @@ def test_a_wheel_holds_every_module_the_native_parts_and_nothing_else(built: Pat
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "loaderd").rglob("*.py")}
     modules |= {str(path.relative_to(ROOT / "client")) for path in (ROOT / "client").rglob("*.py")}
-    assert packed == modules | {f"loaderd/data/{name}.so" for name in ("_crop", "_jpeg", "_rows")}
+    typed = {f"{package}/py.typed" for package in ("loaderd", "loaderd_client", "loaderd_wire")}
+    assert packed == modules | typed | {f"loaderd/data/{name}.so" for name in ("_crop", "_jpeg", "_rows")}
 
 
 def test_an_installed_wheel_finds_its_native_parts(built: Path, tmp_path: Path) -> None:
