@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -25,10 +26,9 @@ _unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
 class SlotReader:
     """Reads the slots of one layout.
 
-    Every method takes `memory`, which exports the bytes, and `begin`, the byte of it at which the slot begins. A view keeps the object
-    `memory` alive, and not what that was made from: it must be one whose bytes stay where they are as long as it lives, such as a memoryview or
-    a ctypes array, never an mmap or a bytearray itself. A view may be written to if `memory` may. What lies outside of its part of the layout
-    is a ProtocolError.
+    Every method takes `memory`, which exports the bytes, and `begin`, the byte of it at which the slot begins. While a view lives, the bytes
+    stay exported: an mmap cannot be closed. A view may be written to if `memory` may. What lies outside of its part of the layout is a
+    ProtocolError.
     """
 
     def __init__(self, layout: SlotLayout) -> None:
@@ -54,13 +54,13 @@ class SlotReader:
     def arrays(self, memory: Any, rows: int, begin: int = 0) -> dict[str, Array]:
         """Views of the first `rows` rows of each field of kind "array": name -> [rows, *shape] of the field's dtype."""
         return {
-            name: np.ndarray(shape, dtype, memory, begin + offset)
+            name: _view(memory, dtype, shape, begin + offset)
             for (name, *_), (shape, dtype, offset, _) in zip(self._fields, self.cuts(rows), strict=True)
         }
 
     def indices(self, memory: Any, rows: int, begin: int = 0) -> Array:
         """A view of the dataset indices of the first `rows` rows: int64[rows]."""
-        return np.ndarray((rows,), INDEX_DTYPE, memory, begin)
+        return _view(memory, INDEX_DTYPE, (rows,), begin)
 
     def tail(self, memory: Any, offset: int, size: int, begin: int = 0) -> bytes:
         """A copy of the bytes [offset, offset + size) of the slot, which must lie in its tail."""
@@ -79,7 +79,13 @@ class SlotReader:
         low, high = self.layout.body_offset, self.layout.body_offset + self.layout.body_bytes
         if offset < low or offset + size > high:
             raise ProtocolError(f"array [{offset}, {offset + size}) is not within the body [{low}, {high})")
-        return np.ndarray(tuple(shape), dtype, memory, begin + offset)
+        return _view(memory, np.dtype(dtype), tuple(shape), begin + offset)
+
+
+def _view(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
+    # Not numpy.ndarray(..., buffer): that keeps the object alive, but lets its bytes go.
+    flat: Any = np.frombuffer(memory, dtype, math.prod(shape), offset)
+    return flat.reshape(shape)
 
 
 # -- chunks, the variable parts of a batch: msgpack maps in the slot's tail, one a job, each for a range of rows

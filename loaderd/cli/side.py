@@ -156,8 +156,7 @@ class Side:
     def read(self, k: int) -> Made:
         """Batch k as it lies in its slot."""
         batch = self._batches[k]
-        segment, mapping, _ = self._known[batch.segment]
-        view = memoryview(mapping)  # while it or an array over it lives, the mapping cannot be closed
+        segment, view, _ = self._known[batch.segment]
         facts, begin, rows = self._facts, batch.slot * segment.slot_bytes, batch.filled
         specs = () if facts.collated else facts.specs
         reader = SlotReader(
