@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from loaderd.core import story
 from loaderd.core.jobs import Kind
 from loaderd.core.ring import State
-
-if TYPE_CHECKING:
-    from loaderd.core.scheduler import Scheduler
-    from loaderd.core.sessions import Session
+from loaderd.core.sessions import Session
+from loaderd.core.state import SchedulerState
 
 GIVEN = (State.ANNOUNCED, State.LEASED)
 
 
-def check(core: Scheduler) -> None:
+def check(state: SchedulerState) -> None:
     """Raises AssertionError naming what is wrong."""
-    core.pool.invariants()
-    _jobs(core)
-    for session in (*core.sessions.values(), *core.leaving.values()):
-        _session(core, session)
-    for session in core.sessions.values():
-        _progress(core, session)
-    assert len(core.queue) <= 4 * len(core.sessions) + 65, f"the queue has {len(core.queue)} entries for {len(core.sessions)} sessions"
-    assert all(s.gone and s.rings for s in core.leaving.values()), "a session that has left is still remembered"
+    state.pool.invariants()
+    _jobs(state)
+    for session in (*state.sessions.values(), *state.leaving.values()):
+        _session(state, session)
+    for session in state.sessions.values():
+        _progress(state, session)
+    assert len(state.queue) <= 4 * len(state.sessions) + 65, f"the queue has {len(state.queue)} entries for {len(state.sessions)} sessions"
+    assert all(s.gone and s.rings for s in state.leaving.values()), "a session that has left is still remembered"
 
 
-def _jobs(core: Scheduler) -> None:
-    held = {job: w.worker for w in core.pool.workers.values() for job in w.jobs}
-    assert held == {n: r.worker for n, r in core.jobs.items()}, "jobs and workers disagree"
+def _jobs(state: SchedulerState) -> None:
+    held = {job: w.worker for w in state.pool.workers.values() for job in w.jobs}
+    assert held == {n: r.worker for n, r in state.jobs.items()}, "jobs and workers disagree"
     written: dict[tuple[int, int, int, int], int] = {}
-    for number, running in core.jobs.items():
+    for number, running in state.jobs.items():
         job, session = running.job, running.session
         ring = session.rings[job.segment]
         assert number in ring.writers[job.slot], f"job {number} isn't known to slot {job.slot}"
@@ -48,14 +44,14 @@ def _jobs(core: Scheduler) -> None:
             assert other == number, f"jobs {other} and {number} both write row {row} of slot {job.slot}"
 
 
-def _session(core: Scheduler, s: Session) -> None:
+def _session(state: SchedulerState, s: Session) -> None:
     name = f"session {s.session}"
     out: set[tuple[int, int]] = set()
     for number, ring in s.rings.items():
         ring.invariants()
         out.update((number, slot) for slot, state in enumerate(ring.state) if state in GIVEN)
         for slot, jobs in enumerate(ring.writers):
-            assert not jobs or jobs <= core.jobs.keys(), f"{name} slot {slot} has writers that are no jobs"
+            assert not jobs or jobs <= state.jobs.keys(), f"{name} slot {slot} has writers that are no jobs"
     assert out == s.given.keys(), f"{name} has announced or lent {sorted(out)}, it keeps {sorted(s.given)}"
     for (number, slot), given in s.given.items():
         assert given.message.generation == s.rings[number].generation[slot], f"{name} slot {slot} was told with another generation"
@@ -68,12 +64,12 @@ def _session(core: Scheduler, s: Session) -> None:
     for item in s.items:
         place = item.draft.place
         if place:
-            state = s.rings_state(place)
+            now = s.rings_state(place)
             wanted = (State.READY, State.ANNOUNCED) if item.draft.whole else (State.FILLING,)
-            assert state in wanted, f"{name} batch {item.k} is in a slot that is {state}, whole: {item.draft.whole}"
+            assert now in wanted, f"{name} batch {item.k} is in a slot that is {now}, whole: {item.draft.whole}"
 
 
-def _progress(core: Scheduler, s: Session) -> None:
+def _progress(state: SchedulerState, s: Session) -> None:
     """A session that wants a batch has a job, work in the queue, or a reason with a name."""
     if not s.items or s.ended:
         return
@@ -85,5 +81,5 @@ def _progress(core: Scheduler, s: Session) -> None:
         assert s.growing or s.rings[s.current].free == 0, f"session {s.session} leaves a slot free: {reason}"
     else:
         assert draft.running or draft.has_work, f"session {s.session}: nobody works at batch {s.items[0].k}"
-        if draft.has_work and core.pool.idle and not core.draining:
+        if draft.has_work and state.pool.idle and not state.draining:
             raise AssertionError(f"session {s.session}: work at batch {s.items[0].k} and an idle worker")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loaderd.core import stacks
 from loaderd.core.jobs import SINGLE, Stage, importing
 from loaderd.core.pool import Life, Worker
 from loaderd.core.ring import State
 from loaderd.core.sessions import Session
-
-if TYPE_CHECKING:
-    from loaderd.core.scheduler import Scheduler
+from loaderd.core.state import SchedulerState
 
 SHOWN = 64  # workers in a detail
 DOING = {
@@ -26,16 +24,16 @@ DOING = {
 }
 
 
-def story(core: Scheduler, session: Session, now_s: float) -> tuple[str, str]:
+def story(state: SchedulerState, session: Session, now_s: float) -> tuple[str, str]:
     """(one line, the same with all that is known of the workers): what the next batch waits for; ("", "") if it waits for nothing."""
-    line = _line(core, session, now_s)
+    line = _line(state, session, now_s)
     if not line:
         return "", ""
-    stream = core.streams[session.stream]
+    stream = state.streams[session.stream]
     lines = [line]
-    first = concerned(core, session)
+    first = concerned(state, session)
     known = {w.worker for w in first}
-    told = first + [w for w in core.pool.workers.values() if w.worker not in known and (w.jobs or w.life is not Life.UP)]
+    told = first + [w for w in state.pool.workers.values() if w.worker not in known and (w.jobs or w.life is not Life.UP)]
     for n, w in enumerate(told[:SHOWN]):
         lines += [_worker_line(w, now_s), *(_stack_lines(w, now_s) if n < stacks.MOST else [])]
     if len(told) > SHOWN:
@@ -46,15 +44,15 @@ def story(core: Scheduler, session: Session, now_s: float) -> tuple[str, str]:
     return line, "\n".join(lines)
 
 
-def concerned(core: Scheduler, session: Session) -> list[Worker]:
+def concerned(state: SchedulerState, session: Session) -> list[Worker]:
     """Whom the next batch waits for: those that make it; else those that keep its slots, or itself, waiting."""
     if session.ended or not session.items or session.items[0].draft.whole:
         return []
     draft = session.items[0].draft
-    workers = core.pool.workers
+    workers = state.pool.workers
     if draft.place is None:
-        return [w for w in workers.values() if any(core.jobs[n].session is session for n in w.jobs)]
-    at = [workers[core.jobs[number].worker] for number in draft.running]
+        return [w for w in workers.values() if any(state.jobs[n].session is session for n in w.jobs)]
+    at = [workers[state.jobs[number].worker] for number in draft.running]
     return at or [w for w in workers.values() if w.jobs] or [w for w in workers.values() if w.life is Life.STARTING]
 
 
@@ -65,7 +63,7 @@ def _stack_lines(w: Worker, now_s: float) -> list[str]:
     return [f"  its stacks {now_s - w.stack_s:.1f} s ago:", *("  " + line for line in stack.splitlines())] if stack else []
 
 
-def _line(core: Scheduler, session: Session, now_s: float) -> str:
+def _line(state: SchedulerState, session: Session, now_s: float) -> str:
     if session.ended:
         return session.ended
     if not session.items:
@@ -78,13 +76,13 @@ def _line(core: Scheduler, session: Session, now_s: float) -> str:
     if draft.place is None:
         return f"{batch} has no slot: {no_slot(session)}"
     rows = _ranges(draft.missing())
-    at = [core.pool.workers[core.jobs[number].worker] for number in draft.running]
+    at = [state.pool.workers[state.jobs[number].worker] for number in draft.running]
     if at:
         w = max(at, key=lambda w: (w.paused, w.quiet_s))
-        died = core.streams[session.stream].died
-        before = f"; {died} workers died at it before, the last: {core.streams[session.stream].last_death}" if died > 1 else ""
+        died = state.streams[session.stream].died
+        before = f"; {died} workers died at it before, the last: {state.streams[session.stream].last_death}" if died > 1 else ""
         return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}{before}"
-    return f"{batch} waits for rows {rows}: {_no_worker(core, session, now_s)}"
+    return f"{batch} waits for rows {rows}: {_no_worker(state, session, now_s)}"
 
 
 def no_slot(session: Session) -> str:
@@ -100,20 +98,20 @@ def no_slot(session: Session) -> str:
     return f"of {slots} slots {', '.join(parts)}"
 
 
-def _no_worker(core: Scheduler, session: Session, now_s: float) -> str:
-    pool = core.pool
+def _no_worker(state: SchedulerState, session: Session, now_s: float) -> str:
+    pool = state.pool
     if pool.up == 0:
         stuck = sum(w.life is Life.STUCK for w in pool.workers.values())
         more = f" ({stuck} do not die)" if stuck else ""
         first = next((w for w in pool.workers.values() if w.life is Life.STARTING and w.doing), None)
         doing = f": {_worker_line(first, now_s)}" if first else ""
-        stream = core.streams[session.stream]
+        stream = state.streams[session.stream]
         last = f"; the last death: {stream.last_death}" if stream.last_death else ""
         if pool.fallen:
             last = f"; {pool.fallen} died before they were ready, the last: {pool.last_fall}"
         return f"workers are starting{more}{doing}{last}"
-    own = sum(core.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
-    busy = len(core.jobs)
+    own = sum(state.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
+    busy = len(state.jobs)
     if own < busy:
         return f"workers are busy with other sessions' batches ({busy - own} of {busy} jobs)"
     return f"all {pool.up} workers are busy with this session's other rows" if busy else "no worker is free"
@@ -149,20 +147,20 @@ def _ranges(rows: list[tuple[int, int]]) -> str:
     return text + (", ..." if len(merged) > 8 else "")
 
 
-def picture(core: Scheduler, now_s: float) -> dict[str, Any]:
+def picture(state: SchedulerState, now_s: float) -> dict[str, Any]:
     """Streams, sessions, workers: JSON-able."""
     return {
-        "draining": core.draining,
-        "turns": core.turns,
-        "jobs": len(core.jobs),
-        "streams": {name: _stream(core, name) for name in core.streams},
-        "sessions": [_session(core, s, now_s) for s in core.sessions.values()],
-        "workers": [_worker(core, w, now_s) for w in core.pool.workers.values()],
+        "draining": state.draining,
+        "turns": state.turns,
+        "jobs": len(state.jobs),
+        "streams": {name: _stream(state, name) for name in state.streams},
+        "sessions": [_session(state, s, now_s) for s in state.sessions.values()],
+        "workers": [_worker(state, w, now_s) for w in state.pool.workers.values()],
     }
 
 
-def _stream(core: Scheduler, name: str) -> dict[str, Any]:
-    stream = core.streams[name]
+def _stream(state: SchedulerState, name: str) -> dict[str, Any]:
+    stream = state.streams[name]
     return {
         "samples": stream.rules.samples,
         "on_error": stream.rules.on_error,
@@ -175,7 +173,7 @@ def _stream(core: Scheduler, name: str) -> dict[str, Any]:
     }
 
 
-def _session(core: Scheduler, s: Session, now_s: float) -> dict[str, Any]:
+def _session(state: SchedulerState, s: Session, now_s: float) -> dict[str, Any]:
     first = s.items[0].cursor if s.items else None
     slots = {state.value: sum(ring.count(state) for ring in s.rings.values()) for state in State}
     return {
@@ -195,18 +193,18 @@ def _session(core: Scheduler, s: Session, now_s: float) -> dict[str, Any]:
         "step": first.step if first else None,
         "slots": slots,
         "segments": sorted(s.rings),
-        "story": _line(core, s, now_s),
+        "story": _line(state, s, now_s),
     }
 
 
-def _worker(core: Scheduler, w: Worker, now_s: float) -> dict[str, Any]:
+def _worker(state: SchedulerState, w: Worker, now_s: float) -> dict[str, Any]:
     number, row, stage = w.stamp
     busy = number in w.jobs
     return {
         "worker": w.worker,
         "state": "stopped" if w.paused else w.life.value,
         "jobs": list(w.jobs),
-        "stream": core.jobs[w.jobs[0]].job.stream if w.jobs else None,
+        "stream": state.jobs[w.jobs[0]].job.stream if w.jobs else None,
         "row": row if busy else None,
         "stage": ("import" if importing(w.word) else stage.name.lower()) if busy else None,
         "key": w.key if busy else "",

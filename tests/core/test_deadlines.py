@@ -49,8 +49,8 @@ def test_a_stream_in_which_every_sample_hangs_ends_before_it_has_tried_all_subst
     for worker in range(1, 20):
         if house.of(StreamBroken):
             break
-        number = house.core.pool.workers[worker].jobs[0]
-        row = house.core.jobs[number].job.first
+        number = house.core.state.pool.workers[worker].jobs[0]
+        row = house.core.state.jobs[number].job.first
         hang(house, worker, row)
         killed(house, worker, row)
         house.step(WorkerReady(worker + 1))
@@ -165,7 +165,7 @@ def test_imports_that_fail_for_ever_do_not_keep_a_sample_from_its_end() -> None:
         house.look(importing(house, 1, 2))
         house.look(house.seen(1, 2, Stage.DECODE, key="k"))
     seen = house.seen(1, 2, Stage.DECODE, key="k")
-    if seen.word == house.core.pool.workers[1].word:
+    if seen.word == house.core.state.pool.workers[1].word:
         seen = importing(house, 1, 2)  # it dies in the other state than it was last seen in
     del house.sent[1]
     house.step(WorkerDied(1, False, "SIGKILL", seen, "", ""))
@@ -219,7 +219,7 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
     job = house.sent[1][0]
     hang(house, 1, 2)
     seen = house.seen(1, 2, Stage.DECODE)
-    ring = house.core.sessions[1].rings[1]
+    ring = house.core.state.sessions[1].rings[1]
     for _ in range(30):
         house.look(seen)
     assert any(isinstance(a, Note) and "worker 1 does not die" in a.text for a in house.log)
@@ -246,7 +246,7 @@ def test_a_trainers_batch_behind_anothers_hanging_job_is_made_elsewhere() -> Non
     house.attach(1, prefetch=2)
     house.attach(2, prefetch=2)
     house.step(WorkerReady(1))
-    while [house.core.jobs[job.job].session.session for job in house.sent[1]] != [1, 2]:
+    while [house.core.state.jobs[job.job].session.session for job in house.sent[1]] != [1, 2]:
         house.work(1)
     behind = house.sent[1][1]
     assert house.take(2).k == 0  # so batch 1 is what trainer 2 waits for
@@ -263,7 +263,7 @@ def test_a_trainers_batch_behind_anothers_hanging_job_is_made_elsewhere() -> Non
     assert (batch.k, batch.slot == behind.slot) == (1, False)
     house.work(1)
     house.work(1)
-    assert house.core.sessions[2].rings[1].state[behind.slot].value != "ending"
+    assert house.core.state.sessions[2].rings[1].state[behind.slot].value != "ending"
 
 
 def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:
@@ -330,7 +330,7 @@ def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:
     assert [(j.start, j.slot == job.slot) for j in house.sent[2]] == [(job.start, False)]
     house.work(2)
     assert house.take().k == 0
-    ring = house.core.sessions[1].rings[1]
+    ring = house.core.state.sessions[1].rings[1]
     assert ring.state[job.slot].value == "ending"
     house.work(1)  # it goes on, and what it writes is nobody's
     assert ring.state[job.slot].value != "ending"
@@ -358,10 +358,10 @@ def test_a_job_of_a_stopped_worker_stays_with_it_where_there_is_no_other_slot() 
     for _ in range(2):
         house.take(keep=True)
     (job,) = house.jobs()
-    assert house.core.sessions[1].rings[1].free == 0
+    assert house.core.state.sessions[1].rings[1].free == 0
     house.look(Seen(house.holder(job), 0, "", True, 0))
     assert house.jobs() == [job]
-    assert house.core.jobs[job.job].wanted
+    assert house.core.state.jobs[job.job].wanted
 
 
 def test_a_batch_without_a_slot_takes_none_from_a_later_one_that_is_being_written() -> None:
@@ -369,7 +369,7 @@ def test_a_batch_without_a_slot_takes_none_from_a_later_one_that_is_being_writte
     house.attach(prefetch=2)
     for _ in range(2):
         house.take(keep=True)
-    session = house.core.sessions[1]
+    session = house.core.state.sessions[1]
     first, second = (item.draft for item in session.items)
     assert first.running
     assert second.running
@@ -400,7 +400,7 @@ def test_a_stopped_worker_that_nobody_waits_for_any_longer_is_ended_and_is_no_fa
     (kill,) = [a for a in house.look(house.seen(1, 0, paused=True)) if isinstance(a, Kill)]
     assert (kill.worker, kill.why) == (1, "it is stopped by a signal (T), and nobody waits for it")
     house.die(1, 0, own=False, cause="killed: it is stopped")
-    assert house.core.streams["train"].deaths < 1
+    assert house.core.state.streams["train"].deaths < 1
     assert house.take(2).k == 0
 
 

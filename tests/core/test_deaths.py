@@ -120,7 +120,7 @@ def test_substitutes_that_are_poison_too_run_out() -> None:
         job = house.sent[worker][0]
         if job.start == 0 and job.first <= 5 < job.last and 5 not in job.lost:
             condemned = job.condemned
-            house.core.streams["train"].deaths = 0  # as if another session's rows went on
+            house.core.state.streams["train"].deaths = 0  # as if another session's rows went on
             house.die(worker, 5, candidate=len(condemned))
         else:
             house.work(worker)
@@ -194,7 +194,7 @@ def test_a_batch_that_is_made_anew_forgets_what_was_bad_in_an_earlier_attempt() 
     (first,) = house.jobs()
     house.step(WorkerDone(1, done(house.sent[1].popleft(), (bad_row(2),))))  # it fails only sometimes
     assert house.jobs(Kind.COMPACT)
-    session = house.core.sessions[1]
+    session = house.core.state.sessions[1]
     session.restart(session.items[0].draft)
     house.finish()
     batch = house.take()
@@ -214,13 +214,13 @@ def test_a_batch_that_is_made_anew_forgets_the_substitute_of_an_earlier_attempt(
         return replace(done(job), replaced=(Replaced(5, index),))
 
     house.make = make
-    while not house.core.sessions[1].items[0].draft.replaced:
+    while not house.core.state.sessions[1].items[0].draft.replaced:
         job = house.sent[max(house.sent)][0]
         if job.first <= 5 < job.last and not job.condemned:
             house.die(max(house.sent), 5)
         else:
             house.work()
-    session = house.core.sessions[1]
+    session = house.core.state.sessions[1]
     session.restart(session.items[0].draft)
     house.finish()
     batch = house.take()
@@ -270,7 +270,7 @@ def test_the_second_job_of_a_dead_worker_is_innocent() -> None:
     second = house.sent[1][1]
     house.die(1, row=3)
     assert (second.start, second.first, second.last) in [(j.start, j.first, j.last) for j in house.jobs()] or any(
-        p.first == 0 for p in house.core.sessions[1].items[1].draft.todo
+        p.first == 0 for p in house.core.state.sessions[1].items[1].draft.todo
     )
     house.finish()
     assert not house.take().failed
@@ -283,7 +283,7 @@ def test_the_slot_of_a_job_is_not_given_to_another_before_its_worker_is_dead() -
     job = house.sent[1][0]
     client.seek(type(client.cursor)(3, 0, 0))
     house.tell()
-    state = house.core.sessions[1].rings[1]
+    state = house.core.state.sessions[1].rings[1]
     assert state.state[job.slot].value == "ending"
     house.finish()
     assert state.state[job.slot].value != "ending"
@@ -321,7 +321,7 @@ def test_a_collated_batch_that_is_made_anew_before_its_rows_were_tried_alone_has
     house = one_batch(collated=True)
     house.die(1, row=3)
     assert [(job.kind, job.first) for job in house.jobs()] == [(Kind.TRIAL, 3)]
-    session = house.core.sessions[1]
+    session = house.core.state.sessions[1]
     house.look(house.seen(2, 3))
     session.restart(session.items[0].draft)
     house.finish()
@@ -420,7 +420,7 @@ def test_a_death_is_charged_to_the_stream_of_the_job_that_it_happened_in() -> No
     seen = Seen(1, stamp(second.job, second.first, Stage.READ), "", False, 0)
     del house.sent[1]
     house.step(WorkerDied(1, True, "SIGSEGV", seen, "", ""))
-    assert (house.core.streams["train"].died, house.core.streams["val"].died) == (1, 0)
+    assert (house.core.state.streams["train"].died, house.core.state.streams["val"].died) == (1, 0)
 
 
 def test_workers_killed_from_outside_do_not_end_a_stream_for_a_long_time() -> None:

@@ -11,8 +11,8 @@ from loaderd.core.actions import Drop, Grow, Note, Quarantine, Send, StreamBroke
 from loaderd.core.drafts import cap
 from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Opened, Told, WorkerDone, WorkerReady
 from loaderd.core.jobs import Done, Job, Kind
-from loaderd.core.scheduler import WAY_ON
 from loaderd.core.streams import StreamRules
+from loaderd.core.supervision import WAY_ON
 from loaderd_client.session import ClientSession
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.messages import Batch, Failure, Pulse
@@ -128,7 +128,7 @@ def test_the_batch_that_is_waited_for_never_stands_behind_another_job() -> None:
     behind: set[Job] = set()
     for _ in range(50):
         behind.update(job for jobs in house.sent.values() for job in list(jobs)[1:])
-        assert not [job for job in behind if job.job in house.core.jobs and _urgent(house, job)]
+        assert not [job for job in behind if job.job in house.core.state.jobs and _urgent(house, job)]
         busy = [w for w in house.sent if house.sent[w]]
         if not busy:
             break
@@ -139,7 +139,7 @@ def test_the_batch_that_is_waited_for_never_stands_behind_another_job() -> None:
 
 
 def _urgent(house: House, job: Job) -> bool:
-    running = house.core.jobs[job.job]
+    running = house.core.state.jobs[job.job]
     return running.session.session == 2
 
 
@@ -166,7 +166,7 @@ def test_a_release_with_an_old_generation_frees_nothing() -> None:
         client.release(second.segment, second.slot, second.generation)
     client.release(first.segment, first.slot, first.generation)
     house.tell()
-    ring = house.core.sessions[1].rings[1]
+    ring = house.core.state.sessions[1].rings[1]
     assert ring.state[second.slot].value == "leased"
 
 
@@ -224,7 +224,7 @@ def test_a_forged_progress_is_noted_and_harms_nobody(change: dict[str, object], 
     house.attach(prefetch=1)
     house.take()
     house.finish()
-    session = house.core.sessions[1]
+    session = house.core.state.sessions[1]
     p = house.clients[1].progress()
     forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | change)
     actions = house.step(Told(1, forged))
@@ -256,7 +256,7 @@ def test_generations_that_were_never_given_out_are_noted_once_a_second() -> None
         forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"seq": seq, "released": (mad, type(mad)(7, (1,), (1,)))})
         notes += sum(isinstance(a, Note) for a in house.step(Told(1, forged), after_s=0.1))
     assert notes == 2
-    assert len(house.core.sessions[1].given) == 4
+    assert len(house.core.state.sessions[1].given) == 4
 
 
 def test_a_progress_of_a_session_that_is_gone_is_passed_over() -> None:
@@ -300,7 +300,7 @@ def test_a_ping_is_answered_with_the_turn_and_what_is_waited_for() -> None:
     house.attach()
     house.tell(ping=True)
     (pulse,) = [m for m in house.inbox[1] if isinstance(m, Pulse)]
-    assert pulse.turns == house.core.turns
+    assert pulse.turns == house.core.state.turns
     assert pulse.made == 0
     assert pulse.story.startswith("batch 0 (epoch 0, step 0) waits for rows 0-7: worker 1")
     house.finish()
@@ -325,7 +325,7 @@ def test_a_detached_session_keeps_its_segment_until_its_jobs_have_ended() -> Non
         assert not house.of(Drop)
     house.finish()
     assert house.of(Drop) == [Drop(1, 1)]
-    assert house.core.leaving == {}
+    assert house.core.state.leaving == {}
     house.attach(2)
     house.take(2)
 
@@ -395,7 +395,7 @@ def test_a_segment_that_grows_in_one_way_keeps_what_it_has_of_the_other(needs: d
     house = House()
     house.make = lambda job: done(job, **needs)
     house.attach(tell=False)
-    house.core.sessions[1].rings[1].segment = segment(1, 6, tail=64, body=800)
+    house.core.state.sessions[1].rings[1].segment = segment(1, 6, tail=64, body=800)
     house.tell()
     house.finish()
     (grow,) = house.of(Grow)
@@ -427,7 +427,7 @@ def test_a_session_that_attaches_to_a_draining_daemon_is_served_nothing() -> Non
     assert not house.jobs()
     assert house.inbox[1][-1].story == "the daemon drains"
     house.detach()
-    assert not house.core.sessions
+    assert not house.core.state.sessions
 
 
 def test_a_segment_that_cannot_grow_ends_its_session_with_the_reason() -> None:
@@ -439,8 +439,8 @@ def test_a_segment_that_cannot_grow_ends_its_session_with_the_reason() -> None:
     assert [a.session for a in house.log if isinstance(a, Grow)] == [1]
     house.step(NotGrown(1, "needs 6 MB, 1 MB is left"))
     assert house.inbox[1][-1] == Failure(1, "StreamFailed", "needs 6 MB, 1 MB is left")
-    assert 2 in house.core.sessions
-    assert not house.core.sessions[2].ended
+    assert 2 in house.core.state.sessions
+    assert not house.core.state.sessions[2].ended
 
 
 def test_a_segment_that_comes_after_its_session_has_left_is_dropped() -> None:

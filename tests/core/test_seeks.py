@@ -85,7 +85,7 @@ def test_descriptors_on_their_way_over_a_seek_are_used_where_they_fit() -> None:
     house.finish()
     client.release(first.segment, first.slot, first.generation)
     house.tell()
-    assert len(house.core.sessions[1].given) == 4
+    assert len(house.core.state.sessions[1].given) == 4
 
 
 def test_what_was_announced_and_lost_before_a_seek_is_found_again() -> None:
@@ -96,7 +96,7 @@ def test_what_was_announced_and_lost_before_a_seek_is_found_again() -> None:
     client.seek(Cursor(9, 0, 0))
     house.tell()
     house.finish()
-    assert house.core.sessions[1].rings[1].free == 0
+    assert house.core.state.sessions[1].rings[1].free == 0
     house.now_s += 2
     house.tell()
     house.hear()
@@ -104,14 +104,14 @@ def test_what_was_announced_and_lost_before_a_seek_is_found_again() -> None:
     house.finish()
     for k in range(8):
         assert house.take().k == k
-    assert house.core.sessions[1].announced <= 12
+    assert house.core.state.sessions[1].announced <= 12
 
 
 def test_a_release_that_was_lost_in_an_old_segment_is_asked_for_again() -> None:
     house = House()
     client = house.attach(prefetch=2)
     kept = house.take(keep=True)
-    session = house.core.sessions[1]
+    session = house.core.state.sessions[1]
     new = Segment(2, 4, 8192, 128, 0)
     house.segments[1, 2] = new
     client.add_segment(new)

@@ -104,7 +104,7 @@ def test_where_they_are_many_those_are_asked_that_have_not_moved_for_longest() -
     house.look(*(house.seen(w, None, Stage.READ if w == quiet else Stage.DECODE) for w in at))
     first = asked(house.tell(ping=True, stacks=True))
     assert len(first) <= stacks.MOST
-    assert house.core.sessions[1].items[0].draft.running.keys() >= {house.core.pool.workers[w].job for w in first}
+    assert house.core.state.sessions[1].items[0].draft.running.keys() >= {house.core.state.pool.workers[w].job for w in first}
 
 
 def test_the_dump_before_a_kill_serves_as_well() -> None:

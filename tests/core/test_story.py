@@ -14,7 +14,7 @@ from loaderd_wire.slices import Shape
 
 
 def line(house: House, session: int = 1) -> str:
-    return story(house.core, house.core.sessions[session], house.now_s)[0]
+    return story(house.core.state, house.core.state.sessions[session], house.now_s)[0]
 
 
 def test_it_names_batch_rows_worker_stage_sample_and_seconds() -> None:
@@ -37,7 +37,7 @@ def test_it_names_a_stopped_worker() -> None:
         "batch 0 (epoch 0, step 0) waits for rows 0-7: "
         "worker 1 is stopped by a signal (T), 4.0 s by now, reading row 0, sample ?; SIGCONT lets it go on"
     )
-    _, detail = story(house.core, house.core.sessions[1], house.now_s)
+    _, detail = story(house.core.state, house.core.state.sessions[1], house.now_s)
     assert "no stack of it can be had while it is stopped" in detail
     (worker,) = house.core.picture()["workers"]
     assert (worker["state"], worker["seconds"]) == ("stopped", 0.0)
@@ -109,7 +109,7 @@ def test_it_says_nothing_when_the_batch_is_there() -> None:
     house.tell()
     house.finish()
     assert line(house) == ""
-    assert story(house.core, house.core.sessions[1], house.now_s) == ("", "")
+    assert story(house.core.state, house.core.state.sessions[1], house.now_s) == ("", "")
 
 
 def test_it_says_that_the_daemon_drains() -> None:
@@ -123,7 +123,7 @@ def test_the_detail_has_all_busy_workers_and_the_last_stack() -> None:
     house = House(workers=2)
     house.attach()
     house.die(1, row=0, stack="File user.py, line 9")
-    _, detail = story(house.core, house.core.sessions[1], house.now_s)
+    _, detail = story(house.core.state, house.core.state.sessions[1], house.now_s)
     assert "worker 2 has just begun" in detail
     assert "the last worker that died at stream train: SIGSEGV" in detail
     assert "File user.py, line 9" in detail
@@ -176,7 +176,7 @@ def test_a_detail_of_many_workers_has_a_bound() -> None:
         for dump in house.of(Dump):
             house.step(Dumped(dump.worker, "frame\n" * 10_000))
         house.tell(ping=True, stacks=True)
-    _, detail = story(house.core, house.core.sessions[1], house.now_s)
+    _, detail = story(house.core.state, house.core.state.sessions[1], house.now_s)
     assert "and 36 more workers" in detail
     assert detail.count("its stacks") == stacks.MOST
     assert len(detail) < 150_000

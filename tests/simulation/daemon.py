@@ -168,7 +168,7 @@ class Daemon:
             case a.Start(worker, delay_s):
                 process = self.processes[worker] = Process(self.world, worker, self.tell)
                 wait = max(delay_s, self.template_until - self.world.now)
-                if self.world.boot_failures and chance.random() < 0.5 and self.core.pool.ever_ready:
+                if self.world.boot_failures and chance.random() < 0.5 and self.core.state.pool.ever_ready:
                     self.world.boot_failures -= 1
                     after(wait + 0.1, self._cannot_boot, process)
                 else:
@@ -254,17 +254,18 @@ class Daemon:
 
     def check_size(self) -> None:
         """What the scheduler keeps is bounded by its workers and slots, whatever has happened."""
-        slots = sum(len(ring.state) for s in (*self.core.sessions.values(), *self.core.leaving.values()) for ring in s.rings.values())
-        bound = 800 + 120 * len(self.core.pool.workers) + 150 * slots + 150 * len(self.core.sessions)
+        state = self.core.state
+        slots = sum(len(ring.state) for s in (*state.sessions.values(), *state.leaving.values()) for ring in s.rings.values())
+        bound = 800 + 120 * len(state.pool.workers) + 150 * slots + 150 * len(state.sessions)
         size = count_of(self.core, set())
         if size > bound:
             raise Broken(f"the scheduler keeps {size} things for {slots} slots, over {bound}")
 
     def check_idle(self) -> None:
         """Everybody has left: nothing of theirs is kept."""
-        core = self.core
-        if core.sessions or core.leaving or core.jobs or core.next_look_s(self.clock) is not None:
-            raise Broken(f"left behind: sessions {list(core.sessions)}, leaving {list(core.leaving)}, jobs {list(core.jobs)}")
+        state = self.core.state
+        if state.sessions or state.leaving or state.jobs or self.core.next_look_s(self.clock) is not None:
+            raise Broken(f"left behind: sessions {list(state.sessions)}, leaving {list(state.leaving)}, jobs {list(state.jobs)}")
         if self.reception.guests or self.segments.live_bytes or self.pool.mapped:
             raise Broken(
                 f"left behind: sessions {list(self.reception.guests)}, {self.segments.live_bytes} bytes, mapped {self.pool.mapped}"
@@ -272,7 +273,7 @@ class Daemon:
 
     def check_settled(self, session: int) -> None:
         """Everything has been said: what the scheduler takes for announced or lent is what the client knows of, in the segments that it uses."""
-        core, trainer = self.core.sessions[session], self.clients[session]
+        core, trainer = self.core.state.sessions[session], self.clients[session]
         unknown = [key for key in core.given if not trainer.expects(*key)]
         if unknown:
             raise Broken(

@@ -153,7 +153,7 @@ class World(Clockwork):
         self.network.weather = Weather()
         assert self.daemon is not None
         self.daemon.stop(False)
-        if self.daemon.core.draining:
+        if self.daemon.core.state.draining:
             self._replace(self.daemon)  # it was about to leave
         for process in list(self.daemon.processes.values()):
             process.stop(False)

@@ -1,0 +1,136 @@
+"""Which worker gets which rows next, and what a session needs after something of its has changed."""
+
+from __future__ import annotations
+
+from loaderd.core.actions import Drop, Grow, Note, Send, StreamBroken, Tell
+from loaderd.core.sessions import Session
+from loaderd.core.state import RunningJob, SchedulerState
+from loaderd.core.streams import Stream
+from loaderd_wire.messages import Failure
+from loaderd_wire.records import quick
+
+HEADROOM = 5 / 4  # size of a larger segment over the size that was asked for
+NOTE_S = 1.0  # least time between two log lines about one session
+FAILURE_CHARS = 64 << 10  # of the text that tells a client why its session has ended
+
+_send, _tell = quick(Send), quick(Tell)
+
+
+class JobAssigner:
+    """Hands rows out to workers and keeps every session's window of batches filled.
+
+    Its methods change the state and append to `state.actions`. They are the common end of all
+    events, so each of them costs O(log n) in the number of sessions.
+
+    Attributes:
+        state: The scheduler's tables.
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        self.state = state
+        self._job_count = 0
+
+    def assign(self) -> None:
+        """Give jobs to workers with room, as long as there is work.
+
+        The session with the fewest finished batches ahead comes first. A batch that a trainer
+        waits for goes only to an idle worker, so that it never stands behind another job.
+        """
+        state = self.state
+        pool, queue = state.pool, state.queue
+        while pool.room and not state.draining:
+            first = queue.peek()
+            if first is None:
+                return
+            session, item = first
+            urgent = item.k == session.taken
+            worker = pool.pick(second=not urgent)
+            if worker is None:
+                return
+            self._job_count += 1
+            stream, draft = state.streams[session.stream], item.draft
+            job = draft.hand_out(self._job_count, stream.parts(draft.slice.rows, pool.seats, session.prefetch, urgent))
+            state.jobs[job.job] = RunningJob(job, worker, session, draft, draft.attempt)
+            session.rings[job.segment].writers[job.slot].add(job.job)
+            pool.give(worker, job.job, state.now_s)
+            state.actions.append(_send(worker, job))
+            queue.served(session)
+
+    def end_job(self, number: int) -> RunningJob:
+        """Take a job out of the tables, because its worker has answered or is dead.
+
+        Returns:
+            What was running. Its batch is unchanged.
+
+        Raises:
+            KeyError: There is no such job.
+        """
+        running = self.state.jobs.pop(number)
+        running.session.rings[running.job.segment].wrote(running.job.slot, number)
+        return running
+
+    def refresh(self, session: Session) -> None:
+        """Do what has become possible after a change of a session.
+
+        Claims slots, announces finished batches, frees segments that nothing uses, and gives the
+        session its new place in the queue.
+        """
+        state = self.state
+        if not state.draining:
+            if session.outgrown:
+                self._grow(session)
+            if session.unplaced:
+                session.fill()
+        if session.unsaid and not session.ended:
+            state.actions += [_tell(session.session, message) for message in session.announce(state.now_s)]
+        if session.gone or len(session.rings) > 1:
+            state.actions += [Drop(session.session, segment) for segment in session.spent()]
+            if session.gone and not session.rings:
+                state.leaving.pop(session.session, None)
+        state.queue.put(session)
+
+    def fail(self, session: Session, error: str, text: str) -> None:
+        """End a session on a fault and tell its client.
+
+        Args:
+            session: The session.
+            error: Name of a class in `loaderd_wire.errors`.
+            text: Why, for the user. Cut to FAILURE_CHARS.
+        """
+        session.end(text)
+        session.failure = session.failure or Failure(session.session, error, text[:FAILURE_CHARS])
+        self.state.actions.append(Tell(session.session, session.failure))
+
+    def break_stream(self, stream: Stream, error: str, text: str) -> None:
+        """End a stream on a fault: all its sessions fail, and later ones fail at once."""
+        if stream.broken:
+            return
+        state = self.state
+        stream.broken = (error, text)
+        state.actions.append(StreamBroken(stream.rules.name, error, text))
+        for number in sorted(stream.sessions):
+            self.fail(state.sessions[number], error, text)
+            self.refresh(state.sessions[number])
+
+    def note(self, session: Session, fault: str) -> None:
+        """Log what a client said that cannot be true: at most once in NOTE_S for each session."""
+        now_s = self.state.now_s
+        if session.note_s is not None and now_s - session.note_s < NOTE_S:
+            session.notes_left_out += 1
+            return
+        more = f" ({session.notes_left_out} more like it left out)" if session.notes_left_out else ""
+        session.note_s, session.notes_left_out = now_s, 0
+        self.state.actions.append(Note("warning", f"session {session.session} told of {fault}: ignored{more}"))
+
+    def _grow(self, session: Session) -> None:
+        """Ask for a larger segment if a batch of the window does not fit into the current one."""
+        if session.growing or session.ended:
+            return
+        tail, body = session.needs()
+        has = session.rings[session.current].segment
+        if tail <= has.tail_row_bytes and body <= has.body_bytes:
+            return
+        session.growing, session.outgrown = True, False
+        tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
+        body = max(has.body_bytes, int(body * HEADROOM))
+        self.state.actions.append(Grow(session.session, has.slots, tail, body))

@@ -1,0 +1,70 @@
+"""What the scheduler knows: the tables of streams, sessions, jobs and workers.
+
+`scheduler.py` owns one and changes it with each event. `explain`, `invariants` and `rescheduling`
+read it. Nothing in here decides anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from loaderd.core.actions import Action
+from loaderd.core.drafts import Draft
+from loaderd.core.jobs import Job
+from loaderd.core.pool import Pool
+from loaderd.core.queue import Queue
+from loaderd.core.sessions import Session
+from loaderd.core.streams import Stream
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """A job from the moment it is sent until its worker has answered or is dead.
+
+    Attributes:
+        job: What was sent.
+        worker: Number of the worker that it was sent to.
+        session: The session whose slot it writes.
+        draft: The batch that its rows belong to.
+        attempt: The batch's count of starts when the job was sent.
+    """
+
+    job: Job
+    worker: int
+    session: Session
+    draft: Draft
+    attempt: int
+
+    @property
+    def wanted(self) -> bool:
+        """Whether its result counts: the batch has not been started again since."""
+        return self.draft.attempt == self.attempt
+
+
+@dataclass(slots=True)
+class SchedulerState:
+    """The tables of one scheduler.
+
+    Attributes:
+        pool: The workers, by number.
+        streams: The streams, by name.
+        sessions: The sessions of connected clients, by number.
+        leaving: Sessions whose client is gone while some of their jobs still run, by number.
+        jobs: The jobs that were sent and not yet answered, by number.
+        queue: The order in which sessions with work get the next job.
+        draining: Nothing new is made.
+        turns: Events handled until now.
+        now_s: Time of the latest event, in seconds of a monotonic clock.
+        actions: What the latest event led to, in order.
+    """
+
+    pool: Pool
+    streams: dict[str, Stream]
+    sessions: dict[int, Session] = field(default_factory=dict[int, Session])
+    leaving: dict[int, Session] = field(default_factory=dict[int, Session])
+    jobs: dict[int, RunningJob] = field(default_factory=dict[int, RunningJob])
+    queue: Queue = field(default_factory=Queue)
+    draining: bool = False
+    turns: int = 0
+    now_s: float = 0.0
+    actions: list[Action] = field(default_factory=list[Action])

@@ -1,0 +1,188 @@
+"""What follows when a worker answers, dies, or has not moved for too long."""
+
+from __future__ import annotations
+
+from loaderd.core import rescue
+from loaderd.core.actions import CannotBoot, Note, Quarantine
+from loaderd.core.assignment import JobAssigner
+from loaderd.core.blame import Death
+from loaderd.core.deadlines import Deadlines
+from loaderd.core.events import Look, Seen, WorkerDied, WorkerDone
+from loaderd.core.inquest import Inquest
+from loaderd.core.jobs import Done, Kind, Stage, candidate_of, same, unstamp
+from loaderd.core.pool import Life, Worker
+from loaderd.core.sessions import Session
+from loaderd.core.state import RunningJob, SchedulerState
+
+WAY_ON = "a new Loader reads the new data once nobody uses this stream any longer; so does a daemon that is drained and started again"
+CODE_WAY_ON = "a new daemon reads the new code: run `loaderd drain` (or end the training) and start again, it goes on from its saved state"
+
+
+class WorkerSupervisor:
+    """Turns the events of workers into changes of the state.
+
+    Attributes:
+        deadlines: Decides which worker has run out of time.
+        worker_memory: Bytes of anonymous memory above which a worker is replaced. 0: no limit.
+        breaker: Deaths of workers without a finished row between them that end a stream.
+    """
+
+    def __init__(self, state: SchedulerState, assigner: JobAssigner, deadlines: Deadlines, inquest: Inquest, worker_memory: int) -> None:
+        self.deadlines = deadlines
+        self.worker_memory = worker_memory
+        self.breaker = max(10, 5 * state.pool.seats)
+        self._state = state
+        self._assigner = assigner
+        self._inquest = inquest
+
+    def done(self, e: WorkerDone) -> None:
+        """A worker has answered a job.
+
+        Raises:
+            ValueError: The worker does not have this job.
+        """
+        state, done = self._state, e.done
+        retire = state.pool.answered(e.worker, done.job)
+        running = self._assigner.end_job(done.job)
+        stream = state.streams[running.job.stream]
+        changed = f"{e.other_code}; {CODE_WAY_ON}" if e.other_code else f"{done.changed}; {WAY_ON}" if done.changed else ""
+        if changed:
+            if not running.session.gone:  # else the job may be older than the stream, which was opened anew
+                self._assigner.break_stream(stream, "StreamChanged", changed)
+        elif done.needs_tail or done.needs_body:
+            if running.wanted:
+                _outgrown(running, done)
+        else:
+            stream.answered(running.job, done)
+            if running.wanted:
+                self._finished(running, done)
+        if not (running.wanted and running.draft.running):  # else the batch waits for its other jobs: nothing has changed
+            self._assigner.refresh(running.session)
+        if retire:
+            state.actions.append(retire)
+
+    def look(self, e: Look) -> None:
+        """The workers have been looked at: deadlines, memory, and jobs that are better run elsewhere."""
+        state = self._state
+        actions, stuck = self.deadlines.look(state.pool, e.seen, state.now_s)
+        state.actions += actions
+        for w in stuck:
+            self._give_up(w)
+        for seen in e.seen:
+            w = state.pool.workers.get(seen.worker)
+            if w is not None:
+                self._look_at(w, seen)
+
+    def died(self, e: WorkerDied) -> None:
+        """A worker is dead: replace it, run its rows again, and find the sample that killed it.
+
+        Raises:
+            ValueError: There is no such worker.
+        """
+        state = self._state
+        w, start = state.pool.died(e.worker, e.cause)
+        if start:
+            state.actions.append(start)
+        if e.boot:
+            state.actions.append(Note("error", f"worker {e.worker} could not start: {e.cause}\n{e.boot}"))
+            if not state.pool.ever_ready:
+                state.actions.append(CannotBoot(e.boot))
+        number, _, _ = unstamp(e.seen.word)
+        late = w.killed_s is not None and bool(w.late)
+        touched: dict[int, Session] = {}
+        at: RunningJob | None = None
+        for job in w.jobs:
+            running = self._assigner.end_job(job)
+            touched[id(running.session)] = running.session
+            at = running if at is None or job == number else at
+            if running.wanted:
+                self._run_again(running, w, e)
+        for session in touched.values():
+            self._assigner.refresh(session)
+        self._count_death(e, at, late)
+
+    def _finished(self, running: RunningJob, done: Done) -> None:
+        job, draft = running.job, running.draft
+        if job.kind in (Kind.FILL, Kind.BATCH):
+            self._state.actions += [
+                Quarantine(job.stream, job.epoch, bad.sample) for bad in done.bad if bad.row not in draft.blame.convicted
+            ]
+        draft.absorb(done.job, done)
+        running.session.finish(draft)
+
+    def _look_at(self, w: Worker, seen: Seen) -> None:
+        state = self._state
+        if (running := rescue.stranded(state, w)) is not None:
+            running.draft.rescued = True
+            running.session.restart(running.draft)
+            self._assigner.refresh(running.session)
+        if rescue.abandoned(state, w, state.now_s):
+            state.actions.append(self.deadlines.kill(state.pool, w, state.now_s, "it is stopped by a signal (T), and nobody waits for it"))
+        if 0 < self.worker_memory < seen.anon_bytes and w.life is Life.UP:
+            text = f"worker {w.worker} has {seen.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: it is replaced"
+            state.actions.append(Note("warning", text))
+            retire = state.pool.retire(w.worker)
+            state.actions += [retire] if retire else []
+
+    def _give_up(self, w: Worker) -> None:
+        """A worker does not die after its kill.
+
+        Another one is started in its place. The slots that it may still write stay out of use until
+        it is dead; their batches are made again in other slots.
+        """
+        state = self._state
+        state.actions.append(Note("error", f"worker {w.worker} does not die: its slots are in quarantine until it does"))
+        state.actions.append(state.pool.stuck(w.worker))
+        at, row, stage = w.stamp
+        for number in w.jobs:
+            running = state.jobs[number]
+            if not running.wanted:
+                continue
+            if number == at and stage is not Stage.IDLE:
+                piece = running.draft.running[number]
+                death = Death(row, stage, own=False, hung=True, cause=w.late, candidate=candidate_of(w.word))
+                convicted = self._inquest.convict(running.draft, running.job, piece, death, w.key, "")
+                state.actions += convicted
+                running.draft.apart = not convicted
+            running.session.restart(running.draft)
+            self._assigner.refresh(running.session)
+
+    def _run_again(self, running: RunningJob, w: Worker, e: WorkerDied) -> None:
+        """Put the rows of a dead worker's job back into their batch."""
+        number, row, stage = unstamp(e.seen.word)
+        draft, job = running.draft, running.job
+        piece = draft.running.pop(job.job)
+        if job.job == number and stage is not Stage.IDLE:
+            killed = w.killed_s is not None
+            hung = killed and bool(w.late) and same(e.seen.word, w.word)
+            death = Death(row, stage, e.own and not killed, hung, w.late if hung else e.cause, candidate_of(e.seen.word))
+            convicted = self._inquest.hold(draft, job, piece, death, e.seen.key, e.stack)
+            self._state.actions += convicted
+            self._state.streams[job.stream].deaths -= 0 if hung else len(convicted)  # the two deaths that name a sample count as one
+        else:
+            draft.redo([piece])
+        running.session.finish(draft)
+
+    def _count_death(self, e: WorkerDied, at: RunningJob | None, late: bool) -> None:
+        """End a stream whose workers die again and again while none of its rows is finished.
+
+        A worker that was killed from outside counts for little.
+        """
+        streams = self._state.streams
+        hit = [streams[at.job.stream]] if at else [s for s in streams.values() if s.sessions] if e.boot else []
+        for stream in hit:
+            stream.lost(e.own or late or bool(e.boot), e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""), e.boot or e.stack)
+            if stream.deaths >= self.breaker * max(1, len(stream.sessions)):  # each may have met the same sample at the same time
+                self._assigner.break_stream(stream, "StreamFailed", stream.obituary())
+
+
+def _outgrown(running: RunningJob, done: Done) -> None:
+    """A slot was too small for the job's rows: the batch is made again in a larger one."""
+    session, draft = running.session, running.draft
+    had = session.rings[running.job.segment].segment
+    if done.needs_tail:
+        draft.needs_tail = max(done.needs_tail, had.tail_row_bytes + 1)
+    if done.needs_body:
+        draft.needs_body = max(done.needs_body, had.body_bytes + 1)
+    session.outgrown = True
+    session.restart(draft)
