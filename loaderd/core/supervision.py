@@ -17,6 +17,8 @@ from loaderd.core.state import RunningJob, SchedulerState
 WAY_ON = "a new Loader reads the new data once nobody uses this stream any longer; so does a daemon that is drained and started again"
 CODE_WAY_ON = "a new daemon reads the new code: run `loaderd drain` (or end the training) and start again, it goes on from its saved state"
 
+MAKES_ROWS = (Kind.FILL, Kind.BATCH)
+
 
 class WorkerSupervisor:
     """Turns the events of workers into changes of the state.
@@ -103,10 +105,9 @@ class WorkerSupervisor:
 
     def _finished(self, running: RunningJob, done: Done) -> None:
         job, draft = running.job, running.draft
-        if job.kind in (Kind.FILL, Kind.BATCH):
-            self._state.actions += [
-                Quarantine(job.stream, job.epoch, bad.sample) for bad in done.bad if bad.row not in draft.blame.convicted
-            ]
+        if done.bad and job.kind in MAKES_ROWS:
+            known = draft.blame.convicted
+            self._state.actions += [Quarantine(job.stream, job.epoch, bad.sample) for bad in done.bad if bad.row not in known]
         draft.absorb(done.job, done)
         running.session.finish(draft)
 
