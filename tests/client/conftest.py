@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from client.fake_daemon import FakeDaemon
-from deadlines import DEADLINE_S, until
+from deadlines import DEADLINE_S, LEAVING_S, until
 from loaderd_client import Loader
 
 
@@ -21,7 +21,7 @@ def nothing_left() -> Iterator[None]:
     before = _ours()
     yield
     gc.collect()
-    until("everything to be given back", lambda: _ours() <= before or gc.collect() < 0)
+    until("everything to be given back", lambda: _ours() <= before or gc.collect() < 0, LEAVING_S)
 
 
 def _ours() -> set[str]:

@@ -1,0 +1,82 @@
+"""A session between its welcome and its end: segments, waits, and a batch that was taken and not handed out."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+from collections.abc import Callable
+
+import pytest
+
+from client.fake_daemon import SEALS, FakeDaemon, checked, epoch_indices, seen
+from loaderd_client import Loader, ProtocolError, StallError, views
+from loaderd_client.attachment import Attachment
+
+Fake = Callable[..., FakeDaemon]
+Load = Callable[..., Loader]
+
+
+def test_a_segment_that_comes_twice_is_a_protocol_error(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(makes=False), load()
+    len(loader)
+    (session,) = daemon.sessions.values()
+    segment, memory = session.segments[0]
+    again = os.memfd_create("again", os.MFD_ALLOW_SEALING)
+    os.ftruncate(again, memory.size)
+    fcntl.fcntl(again, fcntl.F_ADD_SEALS, SEALS)
+    daemon._send_fd(session.control, segment, again)
+    batches = iter(loader)
+    with pytest.raises(ProtocolError, match="segment 0 came twice"):
+        next(batches)
+    daemon.rules.makes = True
+    assert seen(batches) == epoch_indices(0, daemon.rules)
+
+
+def test_who_goes_on_after_a_stall_has_all_the_time_again(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(makes=False), load(timeout_s=3.0)
+    batches = iter(loader)
+    with pytest.raises(StallError):
+        next(batches)
+    daemon.rules.makes = True  # of which nobody hears before the client asks again
+    assert seen(batches) == epoch_indices(0, daemon.rules)
+
+
+def test_a_batch_that_was_taken_and_not_handed_out_is_not_given_after_a_seek(
+    fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, loader = fake(), load(prefetch=1)
+    read = Attachment.read
+
+    def cut_short(*args: object, **options: object) -> object:
+        monkeypatch.setattr(Attachment, "read", read)
+        raise KeyboardInterrupt
+
+    for epoch in range(1, 5):  # as many as there are slots, and one more: each comes back
+        batches = iter(loader)
+        monkeypatch.setattr(Attachment, "read", cut_short)
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+        loader.set_epoch(epoch)
+        assert checked(next(iter(loader))) == epoch_indices(epoch, daemon.rules)[:4]
+    assert len(daemon.hellos) == 1
+
+
+def test_leases_that_have_ended_are_not_remembered(fake: Fake, load: Load) -> None:
+    fake(samples=200)
+    loader = load(prefetch=1)
+    seen(loader)
+    gc.collect()
+    assert len(views._lent) <= 3
+
+
+def test_leases_that_end_after_their_session_are_forgotten_with_the_next_one(fake: Fake, load: Load) -> None:
+    fake()
+    loader = load()
+    held = [next(iter(loader)), next(iter(loader))]
+    loader.close()
+    kept = len(views._lent)
+    held.clear()
+    gc.collect()
+    len(load())
+    assert len(views._lent) <= kept - 2
