@@ -4,7 +4,8 @@
 # make storm  faults of every kind for MINUTES=30, every batch proven; SEED=n repeats one
 # make fuzz   the code in C under sanitizers for MINUTES=30, with damaged files; SEED=n repeats one
 # make wheel  an sdist and one wheel for every Python, in dist/
-# make mutants  N=100 small mistakes drawn over the product: which of them does no test notice? SEED=n draws the same ones
+# make mutants  N=100 small mistakes drawn over the product: which of them does no test notice? SEED=n draws the same ones,
+#               AMONG="engines/ worker/" in files whose path has one of these words
 #
 # VENV=folder      where to install (default .venv)
 # PYTHON=python3   which Python, 3.10 to 3.14
@@ -18,6 +19,7 @@ JOBS ?= 4
 MINUTES ?= 30
 N ?= 100
 SEED ?=
+AMONG ?=
 BIN := $(VENV)/bin
 
 .PHONY: demo test bench storm fuzz mutants wheel clean
@@ -47,7 +49,7 @@ bench: $(VENV)/.ready
 	@$(BIN)/python tests/bench/run.py
 
 mutants: $(VENV)/.ready
-	@PYTHONPATH=tests $(BIN)/python -m mutants.run --count $(N) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=tests $(BIN)/python -m mutants.run --count $(N) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(AMONG),--among $(AMONG))
 
 fuzz: $(VENV)/.served
 	@$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

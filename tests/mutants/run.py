@@ -105,13 +105,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=400.0, help="for the tests of one mutant")
+    parser.add_argument("--among", nargs="+", default=[], metavar="WORD", help="only files whose path has one of these words")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
-    print(f"mutants: N={given.count} SEED={seed}", flush=True)
+    among = f" AMONG={' '.join(given.among)!r}" if given.among else ""
+    print(f"mutants: N={given.count} SEED={seed}{among}", flush=True)
     survivors: list[Mutant] = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tester = Tester(Path(folder), given.jobs, given.seconds)
-        mutants, nearest = draw(tester.clean, given.count, seed), Nearest(tester.clean)
+        mutants, nearest = draw(tester.clean, given.count, seed, given.among), Nearest(tester.clean)
         for number, mutant in enumerate(mutants, 1):
             begin_s = time.monotonic()
             rings = nearest.rings(mutant.file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,10 +86,11 @@ class Mutant:
         return f"{self.file}:{self.line} {self.operator}\n    - {self.before}\n    + {self.after}"
 
 
-def draw(root: Path, count: int, seed: int) -> list[Mutant]:
-    """So many mutants, each place in the product as likely as another."""
+def draw(root: Path, count: int, seed: int, among: Sequence[str] = ()) -> list[Mutant]:
+    """So many mutants, each place in the product as likely as another. among: only in files whose path has one of these words."""
     chance = random.Random(seed)
-    places = [(path, *place) for path in modules(root) for place in sorted(_places(path.read_text()).items())]
+    paths = [path for path in modules(root) if not among or any(word in str(path.relative_to(root)) for word in among)]
+    places = [(path, *place) for path in paths for place in sorted(_places(path.read_text()).items())]
     drawn: list[Mutant] = []
     for path, (line, _), changes in chance.sample(places, len(places)):
         if len(drawn) == count:
