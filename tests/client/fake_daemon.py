@@ -57,6 +57,7 @@ class Rules:
     order: dict[str, str] = field(default_factory=lambda: {"samples": "50", "shuffle": "yes"})
     content: dict[str, str] = field(default_factory=lambda: {"transforms": "none"})
     bad: frozenset[int] = frozenset()  # indices that cannot be made
+    warnings: tuple[str, ...] = ()  # said with the welcome
     reject: tuple[str, str] | None = None
     starting: tuple[str, ...] = ()  # said before the welcome
     starts_for_ever: bool = False
@@ -284,6 +285,7 @@ class FakeDaemon:
             r.on_error,
             r.max_errors,
             r.empty,
+            r.warnings,
         )
         self.sessions[session.number] = session
         self.welcomed += 1

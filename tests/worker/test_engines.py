@@ -19,7 +19,7 @@ from loaderd.drivers.channel import Channel
 from loaderd.drivers.loop import Loop
 from loaderd.drivers.orders import OpenFault, Ready, Setup, Unmap
 from loaderd.drivers.scoreboard import Scoreboard
-from loaderd.engines.hand import Death, Hand, State
+from loaderd.engines.hand import STATUS_S, Death, Hand, State
 from loaderd.engines.launch import Launched
 from loaderd.engines.local import answers
 from loaderd.engines.output import WINDOW_LINES, Output
@@ -329,6 +329,19 @@ def test_a_worker_that_speaks_out_of_turn_is_killed(
         channel.send(message)
     until(loop, lambda: process.poll() is not None)
     assert process.returncode == -signal.SIGKILL
+
+
+def test_a_dead_worker_of_whose_end_the_template_says_nothing_is_told_all_the_same(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+) -> None:
+    hand, paper, _ = forked
+    give(hand, process)
+    process.kill()
+    until(loop, lambda: hand.state is State.DEAD)
+    assert paper.events == [("reap", 1)]
+    loop.clock.now_s += STATUS_S
+    until(loop, lambda: hand.state is State.GONE)
+    assert [what for what, _ in paper.events] == ["reap", "died"]
 
 
 # -- templates
