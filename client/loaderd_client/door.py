@@ -54,7 +54,7 @@ def _in_daemon() -> bool:
 
 
 class Door:
-    """first: what the first session was welcomed with; None before. rank: as settled then."""
+    """first: what the first session was welcomed with; None before. rank: as settled then. started: `knock` found no daemon ready to serve."""
 
     def __init__(self, arguments: Arguments, closing: Closing) -> None:
         self._arguments = arguments
@@ -65,6 +65,7 @@ class Door:
         self._told: set[str] = set()  # what daemons have warned of
         self.first: m.Welcome | None = None
         self.rank: ranks.Rank | None = None
+        self.started = False
 
     def knock(self, lost: str, limits: Limits) -> None:
         """Waits until a session is admitted, for `open` to take. lost: why the last daemon is gone.
@@ -85,7 +86,7 @@ class Door:
             self._handshake = None
             raise
         finally:
-            self._path = handshake.path or self._path
+            self._path, self.started = handshake.path or self._path, handshake.started
 
     def open(self, cursor: Cursor, loaded: State | None) -> tuple[Attachment, list[str]]:
         """(the session that was admitted, at the cursor; warnings about the loaded state).

@@ -65,6 +65,7 @@ class Handshake:
         self._meanwhile = meanwhile
         self._closing = closing
         self.path = ""  # of the socket, once it was looked for
+        self.started = False  # no daemon was ready to serve: one was started, or waited for
         self._short = ""  # of file descriptors, and so nobody was looked for
         self._wait = Wait(time.monotonic(), limits)
         self._alone = Wait(time.monotonic(), limits)  # since a daemon was last heard starting
@@ -147,7 +148,7 @@ class Handshake:
             control.send(self._hello())
             self._control, self._doing = control, ""
             return
-        self._unanswered = False
+        self._unanswered, self.started = False, True
         if self._source.config and self._starting is None:
             self._starting, self._nap_s = Starting(self._source.config, self.path, self._hello().stream), FIRST_PAUSE_S
 
@@ -173,7 +174,7 @@ class Handshake:
             if isinstance(message, m.Rejected):
                 raise from_name(message.error, message.text)
             if isinstance(message, m.Starting):
-                self._doing = message.text
+                self._doing, self.started = message.text, True
                 self._alone = Wait(time.monotonic(), self._limits)
             elif not isinstance(message, m.Bye):
                 raise ProtocolError(f"the daemon answered a hello with {type(message).__name__}")

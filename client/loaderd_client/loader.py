@@ -172,7 +172,7 @@ class Loader(LikeDataLoader):
         return Sampler(self)
 
     def stats(self) -> dict[str, int | float]:
-        """batches, waited_s, wait_fraction (of the time since the first next()), bytes, copied_batches."""
+        """batches, waited_s, started_s, wait_fraction (of the time since the first next()), bytes, copied_batches, passed_batches."""
         return self._stats.picture()
 
     def close(self) -> None:
@@ -402,7 +402,7 @@ class Loader(LikeDataLoader):
             self._usable()
             raise self._door.explained(error) from None
         finally:
-            self._stats.waited_s += time.monotonic() - began_s
+            self._stats.connected(time.monotonic() - began_s, started=self._door.started)
         return line
 
     def _detach(self) -> None:

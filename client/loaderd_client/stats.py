@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Stats:
-    """batches: yielded. waited_s: seconds in which a daemon, or a batch inside next(), was waited for. copied: batches copied out because too many
-    are held. passed: batches that had lost all their rows, and were passed over.
-
-    bytes: of the arrays yielded.
+    """batches: yielded. waited_s: seconds in which a daemon, or a batch inside next(), was waited for. started_s: of these, until a daemon that
+    was not ready yet had started. copied: batches copied out because too many are held. passed: batches that had lost all their rows, and were
+    passed over. bytes: of the arrays yielded.
     """
 
     batches: int = 0
     waited_s: float = 0.0
+    started_s: float = 0.0
     bytes: int = 0
     copied: int = 0
     passed: int = 0
@@ -25,6 +25,12 @@ class Stats:
         if not self._since_s:
             self._since_s = time.monotonic()
 
+    def connected(self, waited_s: float, *, started: bool) -> None:
+        """A session was waited for. started: until then no daemon was ready to serve."""
+        self.waited_s += waited_s
+        if started:
+            self.started_s += waited_s
+
     def picture(self) -> dict[str, int | float]:
         """wait_fraction: of the time since the first next()."""
         elapsed_s = time.monotonic() - self._since_s if self._since_s else 0.0
@@ -32,6 +38,7 @@ class Stats:
         return {
             "batches": self.batches,
             "waited_s": self.waited_s,
+            "started_s": self.started_s,
             "wait_fraction": fraction,
             "bytes": self.bytes,
             "copied_batches": self.copied,

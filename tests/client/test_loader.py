@@ -284,6 +284,17 @@ def test_a_loader_pickles_as_its_arguments_and_cursor(fake: Fake, load: Load) ->
 # What it is
 
 
+@pytest.mark.parametrize(("starting", "waits"), [((), False), (("opening train",), True)], ids=["there", "starting"])
+def test_the_wait_for_a_daemon_that_starts_is_told_apart(fake: Fake, load: Load, starting: tuple[str, ...], waits: bool) -> None:
+    fake(starting=starting)
+    loader = load()
+    assert loader.stats()["started_s"] == 0.0
+    next(iter(loader))
+    stats = loader.stats()
+    assert (stats["started_s"] > 0.0) == waits
+    assert stats["started_s"] <= stats["waited_s"]
+
+
 def test_what_a_loader_says_of_itself(fake: Fake, load: Load) -> None:
     fake()
     loader = load(batch_size=5)
