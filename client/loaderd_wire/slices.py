@@ -82,7 +82,13 @@ def after(shape: Shape, cursor: Cursor) -> Cursor:
 
 
 def settle(shape: Shape, cursor: Cursor) -> Cursor:
-    """The cursor itself, or, where its epoch has no step left, the start of the next epoch."""
+    """The cursor itself, or, where its epoch has no step left, the start of the next epoch.
+
+    Raises:
+        ValueError: The position lies outside of the epoch.
+    """
+    if not 0 <= cursor.position <= shape.samples:
+        raise ValueError(f"position {cursor.position} of an epoch of {shape.samples} samples")
     return cursor if steps_left(shape, cursor.position) else Cursor(cursor.epoch + 1, 0, 0)
 
 

@@ -112,15 +112,18 @@ class JobAssigner:
             self.fail(state.sessions[number], error, text)
             self.refresh(state.sessions[number])
 
-    def note(self, session: Session, fault: str) -> None:
-        """Log what a client said that cannot be true: at most once in NOTE_S for each session."""
+    def note(self, session: Session, fault: str, then: str) -> None:
+        """Log what a client said that cannot be true, and what is done then.
+
+        Logs at most once in NOTE_S for each session.
+        """
         now_s = self.state.now_s
         if session.note_s is not None and now_s - session.note_s < NOTE_S:
             session.notes_left_out += 1
             return
         more = f" ({session.notes_left_out} more like it left out)" if session.notes_left_out else ""
         session.note_s, session.notes_left_out = now_s, 0
-        self.state.actions.append(Note("warning", f"session {session.session} told of {fault}: ignored{more}"))
+        self.state.actions.append(Note("warning", f"session {session.session} told of {fault}: {then}{more}"))
 
     def _grow(self, session: Session) -> None:
         """Ask for a larger segment if a batch of the window does not fit into the current one."""

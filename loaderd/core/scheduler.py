@@ -190,13 +190,15 @@ class Scheduler:
             return
         fault = session.fault_in(p)
         if fault:
-            return self._assigner.note(session, fault)
+            self._assigner.note(session, fault, "the session ends")
+            self._assigner.fail(session, "ProtocolError", f"the client asked for the impossible: {fault}")
+            return self._assigner.refresh(session)
         session.seq = p.seq
         session.waiting = p.waiting
         faults = [session.advance(p.taken)] if p.plan == session.plan else []
         faults += [session.give_back(released) for released in p.released]
         for fault in filter(None, faults):
-            self._assigner.note(session, fault)
+            self._assigner.note(session, fault, "ignored")
         if p.plan > session.plan:
             session.seek(p)
         session.settle()

@@ -78,13 +78,13 @@ class Session:
     # what the client tells
 
     def fault_in(self, p: Progress) -> str:
-        """Why nothing in this Progress can be believed, or ""."""
+        """What this Progress asks for that cannot be, or "". No client of ours sends such a one."""
         if p.plan < 1:
-            return f"plan {p.plan}"
+            return f"plan {p.plan}, plans count from 1"
         if p.position > self.shape.samples:
-            return f"position {p.position} of {self.shape.samples}"
+            return f"position {p.position} of an epoch of {self.shape.samples} samples"
         if p.epoch > LAST_EPOCH:
-            return f"epoch {p.epoch}"
+            return f"epoch {p.epoch}, the last one is {LAST_EPOCH}"
         if p.plan > self.plan and p.taken > self.prefetch:
             return f"{p.taken} batches taken of plan {p.plan}, of which none was announced"
         return ""

@@ -16,7 +16,7 @@ from loaderd.core.supervision import WAY_ON
 from loaderd_client.session import ClientSession
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.messages import Batch, Failure, Pulse
-from loaderd_wire.slices import Cursor, Shape, steps
+from loaderd_wire.slices import LAST_EPOCH, Cursor, Shape, steps
 
 
 def test_batches_come_in_order_over_the_end_of_an_epoch() -> None:
@@ -212,9 +212,6 @@ def test_an_older_progress_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"plan": 0}, "plan 0"),
-        ({"position": 65}, "position 65 of 64"),
-        ({"plan": 9, "taken": 5}, "5 batches taken of plan 9"),
         ({"taken": 3}, "3 batches taken of plan 1, of which 2 were announced"),
         ({"taken": 0}, "0 batches taken of plan 1 after 1"),
     ],
@@ -233,6 +230,37 @@ def test_a_forged_progress_is_noted_and_harms_nobody(change: dict[str, object], 
     assert (session.plan, session.taken) == (1, 1)
     for k in range(1, 12):
         assert house.take().k == k
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"plan": 0}, "plan 0, plans count from 1"),
+        ({"plan": 2, "position": 65}, "position 65 of an epoch of 64 samples"),
+        ({"plan": 2, "position": 1 << 62}, f"position {1 << 62} of an epoch of 64 samples"),
+        ({"position": 65}, "position 65 of an epoch of 64 samples"),
+        ({"plan": 2, "epoch": LAST_EPOCH + 1}, f"epoch {LAST_EPOCH + 1}, the last one is {LAST_EPOCH}"),
+        ({"plan": 9, "taken": 5}, "5 batches taken of plan 9, of which none was announced"),
+    ],
+)
+def test_a_progress_that_no_client_sends_ends_its_session_with_an_error_and_no_other(change: dict[str, int], text: str) -> None:
+    house = House()
+    house.attach(1)
+    house.attach(2)
+    house.finish()
+    house.step(Told(1, replace(house.clients[1].progress(ping=True), **change)))
+    failure = house.inbox[1][-1]
+    assert failure == Failure(1, "ProtocolError", f"the client asked for the impossible: {text}")
+    assert [type(house.take(2)) for _ in range(20)] == [Batch] * 20
+    house.inbox[1].clear()
+    house.tell(1, ping=True)
+    assert failure in house.inbox[1]
+
+
+def test_the_last_position_of_an_epoch_is_none_too_many() -> None:
+    house = House()
+    house.attach(cursor=Cursor(0, SHAPE.samples, 8))
+    assert (house.take().epoch, house.take().start) == (1, SHAPE.batch_size)
 
 
 def test_a_batch_of_the_window_that_was_not_announced_cannot_be_taken() -> None:

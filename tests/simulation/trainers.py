@@ -429,6 +429,8 @@ class Madman(Trainer):
         def number(likely: int) -> int:
             return chance.choice([0, 1, 2, likely, likely + 1, chance.randint(0, 20), 1 << 62])
 
+        most = 1 << 62 if chance.random() < 0.02 else self.shape.samples  # what cannot be ends its session
+
         slots = chance.choice([segment.slots, segment.slots, segment.slots, number(segment.slots) % 40])
         released = Released(
             chance.choice([segment.segment, segment.segment, number(segment.segment)]),
@@ -438,11 +440,11 @@ class Madman(Trainer):
         progress = Progress(
             self._number,  # the daemon's socket lets no other pass
             chance.choice([seq, seq, number(seq)]),
+            max(1, number(1)),
+            min(most, number(1)),
+            min(most, number(self.shape.samples)),
             number(1),
-            number(1),
-            number(self.shape.samples),
-            number(1),
-            number(1),
+            min(self.prefetch, number(1)),
             number(1),
             chance.random() < 0.5,
             chance.random() < 0.5,

@@ -119,6 +119,13 @@ def test_a_cursor_settles_into_the_next_epoch_only_when_nothing_is_left() -> Non
     assert settle(shape_of(10, 4), Cursor(2, 8, 2)) == Cursor(2, 8, 2)
 
 
+@pytest.mark.parametrize("position", [11, 13, 1 << 62, -1])
+def test_a_plan_that_begins_outside_of_its_epoch_is_refused(position: int) -> None:
+    for drop_last in (False, True):
+        with pytest.raises(ValueError, match=f"position {position} of an epoch of 10 samples"):
+            next(steps(shape_of(10, 4, drop_last=drop_last), Cursor(0, position, 0)))
+
+
 def test_a_step_beyond_the_end_is_refused() -> None:
     for shape, position in ((shape_of(10, 4), 10), (shape_of(10, 4, drop_last=True), 8), (shape_of(3, 4, drop_last=True), 0)):
         with pytest.raises(ValueError, match="no step"):
