@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from loaderd.admission import MOST_CODE, Stream, admit, content_facts, order_facts, sized
+from loaderd.admission import MOST_CODE, Stream, admit, check_known, content_facts, order_facts, sized
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.drivers.modules import Module
 from loaderd.drivers.orders import StreamFacts
-from loaderd_wire.errors import ConfigError, StreamChanged
+from loaderd_wire.errors import ConfigError, Refused, StreamChanged
 from loaderd_wire.messages import PROTOCOL, Hello
 from loaderd_wire.slots import FieldSpec
 
@@ -90,6 +90,18 @@ def test_a_sessions_seed_and_fields_are_facts() -> None:
     stream = Stream(PLAN, FACTS)
     assert differing(facts(stream), facts(stream, seed=1)) == {"seed"}
     assert differing(facts(stream), facts(stream, names=("x",))) == {"fields"}
+
+
+def test_a_client_of_another_protocol_is_refused_with_both_numbers_and_what_to_do() -> None:
+    check_known(HELLO, ["train"], "")
+    with pytest.raises(Refused, match=f"you speak protocol {PROTOCOL + 1}, this daemon {PROTOCOL}: install the same version"):
+        check_known(replace(HELLO, protocol=PROTOCOL + 1), ["train"], "")
+
+
+def test_the_seed_is_the_sessions_own_where_it_has_one() -> None:
+    stream = Stream(replace(PLAN, seed=3), FACTS)
+    assert admit(HELLO, stream, 1).seed == 3
+    assert admit(replace(HELLO, seed=5), stream, 1).seed == 5
 
 
 def test_skip_on_several_ranks_is_refused_with_both_ways_out() -> None:

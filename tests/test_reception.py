@@ -284,6 +284,17 @@ def test_there_are_as_many_sessions_as_descriptors_suffice_for_and_no_more(loop:
     assert desk.emptied == 0
 
 
+def test_without_descriptors_who_is_new_is_refused_and_who_comes_again_may_try_again(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(loop).open()
+    facts = desk.welcomed().last().order
+    monkeypatch.setattr(module.descriptors, "shortage", lambda count: "too few descriptors")
+    new, again = desk.come(), desk.come(order=facts)
+    assert new.last() == Rejected("Refused", "too few descriptors")
+    assert (again.heard, again.ended) == ([], True)
+    monkeypatch.undo()
+    desk.welcomed(order=facts)
+
+
 def test_who_waits_for_the_start_is_admitted_in_the_end_and_who_has_left_is_not(loop: Loop) -> None:
     desk = Desk(loop)
     stays, leaves = desk.come(), desk.come()

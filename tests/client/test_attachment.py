@@ -62,6 +62,13 @@ def test_a_batch_that_was_taken_and_not_handed_out_is_not_given_after_a_seek(
     assert len(daemon.hellos) == 1
 
 
+def test_batches_are_asked_for_again_where_one_is_waited_for_and_never_else(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(), load()
+    seen(loader)
+    assert daemon.rules.said
+    assert [said for said in daemon.rules.said if said.again and not said.ping] == []
+
+
 def test_leases_that_have_ended_are_not_remembered(fake: Fake, load: Load) -> None:
     fake(samples=200)
     loader = load(prefetch=1)

@@ -17,7 +17,7 @@ import pytest
 from loaderd.core.jobs import IMPORTING, BadRow, Done, Job, Kind, Replaced, Stage, stamp
 from loaderd.drivers.channel import Channel
 from loaderd.drivers.loop import Loop
-from loaderd.drivers.orders import OpenFault, Ready, Setup, Unmap
+from loaderd.drivers.orders import Fault, OpenFault, Ready, Setup, TemplateReady, Unmap
 from loaderd.drivers.scoreboard import Scoreboard
 from loaderd.engines.hand import STATUS_S, Death, Hand, State
 from loaderd.engines.launch import Launched
@@ -331,6 +331,36 @@ def test_a_worker_that_speaks_out_of_turn_is_killed(
     assert process.returncode == -signal.SIGKILL
 
 
+def test_an_order_to_a_worker_that_has_closed_its_socket_ends_that_worker_alone(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+) -> None:
+    hand, _, channel = forked
+    give(hand, process)
+    channel.close()
+    hand.send(Unmap(1))
+    loop.clock.now_s += 1.0
+    until(loop, lambda: process.poll() is not None)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_worker_that_has_said_why_it_ends_is_not_killed_for_the_socket_that_it_closes(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, _, channel = forked
+    killed: list[str] = []
+    monkeypatch.setattr(hand, "kill", lambda why, *, own_fault: killed.append(why))
+    give(hand, process)
+    channel.receive()  # its Setup
+    channel.send(Fault("no such file"))
+    channel.close()
+    assert hand._channel is not None
+    ours = hand._channel.fileno()
+    until(loop, lambda: ours not in loop._watched)
+    loop.clock.now_s += 10.0
+    loop.turn(0.0)
+    assert killed == []
+
+
 def test_a_dead_worker_of_whose_end_the_template_says_nothing_is_told_all_the_same(
     loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
 ) -> None:
@@ -348,48 +378,105 @@ def test_a_dead_worker_of_whose_end_the_template_says_nothing_is_told_all_the_sa
 
 
 class Persistent:
-    """Whoever needs a template: notes when one started and when it was gone, and asks for the next one at once."""
+    """Whoever needs a template, and asks for the next one as soon as one is gone: after which pauses, and what was told of it.
 
-    def __init__(self, loop: Loop) -> None:
+    says: what each template says. command: the process that it is; its end is the template's.
+    """
+
+    def __init__(self, loop: Loop, *, command: str = "true", level: str = "none", boot_s: float = 1e6) -> None:
         self.loop = loop
-        self.started_s: list[float] = []
-        self.gone_s: list[float] = []
+        self.command = command
+        self.says: tuple[object, ...] = ()
+        self.starts = 0
+        self.pauses_s: list[float] = []
         self.hopeless: list[str] = []
-        self.template = Template(loop, (), Setup((), "", "", 1, 0, "none"), "forkserver", self, lambda level, text: None, boot_s=1e6)  # type: ignore[arg-type]
+        self.lines: list[tuple[str, str]] = []
+        setup = Setup((), "", "", 1, 0, level)
+        self.template = Template(loop, (), setup, "forkserver", self, lambda *line: self.lines.append(line), boot_s=boot_s)  # type: ignore[arg-type]
 
     def launch(self, *args: object, **options: object) -> Launched:
-        """A template that ends at once."""
-        self.started_s.append(self.loop.now_s())
+        self.starts += 1
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        its.close()
+        channel = Channel(its, blocking=True)
+        for message in self.says:
+            channel.send(message)
+        channel.close()
         read, write = os.pipe()
         os.close(write)
-        return Launched(subprocess.Popen(["true"]), ours, read, os.memfd_create("dump"))
+        return Launched(subprocess.Popen(self.command.split()), ours, read, os.memfd_create("dump"))
+
+    def template_ready(self) -> None: ...
 
     def template_died(self) -> None:
-        self.gone_s.append(self.loop.now_s())
         self.template.ensure()
+        assert self.template._timer is not None
+        self.pauses_s.append(self.template._timer.at_s - self.loop.now_s())
 
     def template_hopeless(self, text: str) -> None:
         self.hopeless.append(text)
 
+    def until_gone(self, times: int) -> None:
+        """In no time: the clock goes on while no template is there."""
 
-def test_templates_that_come_to_nothing_are_started_at_longer_and_longer_intervals(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+        def gone() -> bool:
+            if not self.template.pid:
+                self.loop.clock.now_s += 5.0
+            return len(self.pauses_s) >= times
+
+        until(self.loop, gone)
+        self.template.close(DEADLINE_S)
+
+
+def test_templates_that_come_to_nothing_are_started_after_longer_and_longer_pauses(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     boss = Persistent(loop)
     monkeypatch.setattr("loaderd.engines.template.launch", boss.launch)
     boss.template.ensure()
+    boss.until_gone(times=len(BACKOFF_S) + 1)
+    assert boss.pauses_s == pytest.approx([*BACKOFF_S[1:], BACKOFF_S[-1], BACKOFF_S[-1]])
+    assert len(boss.hopeless) == len(boss.pauses_s) - (HOPELESS - 1)
 
-    def tried() -> bool:
-        if not boss.template.pid:
-            loop.clock.now_s += 5.0
-        return len(boss.started_s) == len(BACKOFF_S) + 2
 
-    until(loop, tried)
+def test_a_template_that_dies_after_it_was_ready_is_followed_by_the_next_one_at_once(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    boss = Persistent(loop)
+    boss.says = (TemplateReady("none", 1),)
+    monkeypatch.setattr("loaderd.engines.template.launch", boss.launch)
+    boss.template.ensure()
+    boss.until_gone(times=5)
+    assert boss.pauses_s == pytest.approx([0.0] * len(boss.pauses_s))
+    assert boss.hopeless == []
+
+
+@pytest.mark.parametrize(
+    ("says", "levels", "reason"),
+    [((Fault("no module"),), ["debug", "warning", "warning"], "no module"), ((), ["warning"] * 3, "no reason given")],
+)
+def test_user_code_that_no_template_can_import_is_left_to_the_workers_to_tell(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, says: tuple[object, ...], levels: list[str], reason: str
+) -> None:
+    boss = Persistent(loop)
+    boss.says = says
+    monkeypatch.setattr("loaderd.engines.template.launch", boss.launch)
+    boss.template.ensure()
+    boss.until_gone(times=3)
+    assert [level for level, _ in boss.lines] == levels
+    assert all(text.endswith(f"): {reason}") for _, text in boss.lines)
+    assert ["'user'" in text for _, text in boss.lines] == [True, False, False]
+
+
+def test_a_template_that_is_killed_for_its_slowness_is_warned_of(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    boss = Persistent(loop, command="sleep 1000", boot_s=50.0)
+    monkeypatch.setattr("loaderd.engines.template.launch", boss.launch)
+    boss.template.ensure()
+
+    def killed() -> bool:
+        loop.clock.now_s += 10.0
+        return bool(boss.lines)
+
+    until(loop, killed)
     boss.template.close(DEADLINE_S)
-    waited_s = [start_s - gone_s for gone_s, start_s in zip(boss.gone_s, boss.started_s[1:], strict=False)]
-    least_s = [*BACKOFF_S[1:], BACKOFF_S[-1], BACKOFF_S[-1]]
-    assert [one for one in zip(waited_s, least_s, strict=True) if one[0] < one[1]] == []
-    assert len(boss.hopeless) == len(waited_s) - (HOPELESS - 1)
+    ((level, text),) = boss.lines
+    assert level == "warning"
+    assert "it was not ready after 50 s" in text
 
 
 # -- stopwatch
