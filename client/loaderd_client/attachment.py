@@ -104,7 +104,7 @@ class Attachment:
         else:
             lend(slot, (batch.segment, batch.slot, batch.generation), self.returned)
 
-    def read(self, batch: m.Batch, step: int, *, lend: bool) -> tuple[DictBatch | TupleBatch, Any, int]:
+    def read(self, batch: m.Batch, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
         """As Contents.read."""
         slots = self._slots.get(batch.segment)
         if slots is None:

@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from loaderd_wire.errors import BadSample
 
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import TypeVar  # whose TypeVar has a default; type checkers bring it themselves
+
+    Value = TypeVar("Value", default=torch.Tensor)
+else:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
+
 INDEX_TYPE = np.dtype("<i8")
+Array: TypeAlias = "npt.NDArray[Any]"  # of any dtype: the stream decides
+_NOT_KNOWN: Any = None
 
 
-class Batch:
-    """What a batch knows of itself. In a copy that a framework builds by `type(batch)(...)` everything is None.
+class Batch(Generic[Value]):
+    """What one `next()` of a Loader returns: the fields of some samples, and where they came from.
 
-    epoch, step: its place, step counted from the epoch's begin. rows: samples in it. indices: int64[rows], places in the dataset.
-    sample_keys: list of str. errors: its bad samples under "skip" and "replace".
+    A batch is a dict by field name (`DictBatch`), or a tuple in the order of the stream's fields (`TupleBatch`). `Batch[torch.Tensor]`, or
+    `Batch` alone, says in an annotation that its fields are tensors; with `output="numpy"` it is `Batch[numpy.ndarray]`.
+
+    Fields of numbers are tensors or arrays of shape (rows, ...). Images are uint8: (rows, 3, height, width) as tensors, in channels_last memory,
+    and (rows, height, width, 3) as arrays. Fields of text or bytes are lists, whatever their annotation says. A batch and its arrays belong to
+    the caller: they may be kept and written to. The shared memory below them is used again once the last view of it is gone.
+
+    A framework that rebuilds a batch (`type(batch)(...)`) gets one with the same fields, whose attributes are all None.
+
+    Attributes:
+        epoch: The epoch that it belongs to.
+        step: Its number in the epoch, from 0.
+        rows: How many samples it has.
+        errors: The samples that were left out or replaced (`on_error = "skip"` or `"replace"`).
     """
 
-    epoch: int | None = None
-    step: int | None = None
-    rows: int | None = None
-    errors: tuple[BadSample, ...] | None = None
+    epoch: int = _NOT_KNOWN
+    step: int = _NOT_KNOWN
+    rows: int = _NOT_KNOWN
+    errors: tuple[BadSample, ...] = _NOT_KNOWN
     _indices: bytes | None = None
     _keys: Callable[[], list[str]] | None = None  # None: the indices are the keys
 
-    @cached_property
-    def indices(self) -> Any:
-        return None if self._indices is None else as_indices(self._indices)
+    if TYPE_CHECKING:  # dict's own, and tuple's, are faster than any of ours
+
+        def __getitem__(self, field: str, /) -> Value: ...
 
     @cached_property
-    def sample_keys(self) -> list[str] | None:
-        """Decoded when first asked for."""
+    def indices(self) -> npt.NDArray[np.int64]:
+        """Places of its samples in the dataset: int64, shape (rows,)."""
+        return _NOT_KNOWN if self._indices is None else as_indices(self._indices)
+
+    @cached_property
+    def sample_keys(self) -> list[str]:
+        """Names of its samples, one a row: the name of the file that `loaderd pack` read, else the key in the database, else the index."""
         if self._keys is not None:
             return self._keys()
-        return None if self._indices is None else as_keys(self._indices)
+        return _NOT_KNOWN if self._indices is None else as_keys(self._indices)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: indices and keys as they are, for what makes them does not travel."""
@@ -45,16 +75,30 @@ class Batch:
         state.pop("_keys", None)
         return state
 
+    def _text(self, names: Iterable[object], values: Iterable[object]) -> str:
+        """One line a field: name, dtype, shape."""
+        lines = [(str(name), *_described(value)) for name, value in zip(names, values, strict=True)]
+        name_width, kind_width = (max((len(line[column]) for line in lines), default=0) for column in (0, 1))
+        known: Any = self.rows
+        head = f"{type(self).__name__}" + ("" if known is None else f": epoch {self.epoch}, step {self.step}, rows {self.rows}")
+        return "\n".join([head, *(f"  {name:{name_width}}  {kind:{kind_width}}  {shape}".rstrip() for name, kind, shape in lines)])
 
-class DictBatch(Batch, dict[str, Any]):
-    """Field name -> tensor, array or list."""
+
+class DictBatch(Batch[Value], dict[str, Value]):
+    """A batch that is a dict: field name -> tensor, array or list. See `Batch`."""
+
+    def __repr__(self) -> str:
+        return self._text(self.keys(), self.values())
 
 
-class TupleBatch(Batch, tuple[Any, ...]):
-    """Tensors, arrays or lists, in the order of the stream's fields."""
+class TupleBatch(Batch[Value], tuple[Value, ...]):  # type: ignore[misc] # read by position, and not by name
+    """A batch that is a tuple of tensors, arrays or lists, in the order of the stream's fields. See `Batch`."""
+
+    def __repr__(self) -> str:
+        return self._text(range(len(self)), self)
 
 
-def as_indices(raw: bytes) -> Any:
+def as_indices(raw: bytes) -> npt.NDArray[np.int64]:
     """int64[rows], the caller's own."""
     return np.frombuffer(bytearray(raw), INDEX_TYPE)
 
@@ -64,7 +108,7 @@ def as_keys(raw: bytes) -> list[str]:
 
 
 def describe(
-    batch: DictBatch | TupleBatch,
+    batch: DictBatch[Any] | TupleBatch[Any],
     epoch: int,
     step: int,
     rows: int,
@@ -75,3 +119,16 @@ def describe(
     """indices: as they lie in the slot, a private copy: few ask for them, and whoever does pays for the array."""
     batch.epoch, batch.step, batch.rows, batch.errors = epoch, step, rows, errors
     batch._indices, batch._keys = indices, keys  # pyright: ignore[reportPrivateUsage] - the one place that fills them
+
+
+def _described(value: Any) -> tuple[str, str]:
+    """(dtype or type, shape or length) of a field."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        device = str(getattr(value, "device", "cpu"))
+        where = "" if device == "cpu" else f" on {device}"
+        return str(value.dtype).removeprefix("torch."), f"{tuple(value.shape)}{where}"
+    if isinstance(value, (list, tuple)):
+        items = [*cast("Iterable[object]", value)]
+        kinds = sorted({type(item).__name__ for item in items})
+        return " of ".join([type(value).__name__, *([" and ".join(kinds)] if kinds else [])]), f"({len(items)},)"
+    return type(value).__name__, ""

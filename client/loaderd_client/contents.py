@@ -52,7 +52,7 @@ class Contents:
         self._names, self._output = names, output
         self._shown: tuple[Shown, ...] = ()  # before the first batch: torch may not have been imported yet
 
-    def read(self, slots: Slots, batch: Batch, step: int, *, lend: bool) -> tuple[DictBatch | TupleBatch, Any, int]:
+    def read(self, slots: Slots, batch: Batch, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
         """(the batch, the slot if any part of it is a view and None if all is private, bytes of its arrays).
 
         Without `lend` everything is copied. The slot is what `views.lend` takes; until then nothing ends with it.
@@ -90,7 +90,7 @@ class Contents:
             else:
                 view = view.copy()
             values[field.name] = field.show(view)
-        made = TupleBatch(values.values()) if self._tuple else DictBatch(values)
+        made: DictBatch[Any] | TupleBatch[Any] = TupleBatch(values.values()) if self._tuple else DictBatch(values)
         describe(made, batch.epoch, step, rows, own, make_keys, batch.bad)
         return made, slot if lent else None, total
 

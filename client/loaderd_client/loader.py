@@ -307,7 +307,7 @@ class Loader(LikeDataLoader):
         if line is None or batch is None:
             batch = self._wait(running)
             line = self._attached()
-        made: DictBatch | TupleBatch | LoaderdError | None
+        made: DictBatch[Any] | TupleBatch[Any] | LoaderdError | None
         slot, crowded, size = None, False, 0
         tally = self._tally.plus(running.rows, batch.bad)
         text = ""
