@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from loaderd import __version__, report
+from loaderd import report
 from loaderd.admission import Stream, check_protocol
 from loaderd.classes import disagreement
 from loaderd.conductor import Conductor
 from loaderd.core.events import Drain, Event, Opened, Told
 from loaderd.core.scheduler import Scheduler, StreamRules
+from loaderd.data import extension
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers import budget, descriptors, systemd
 from loaderd.drivers.control import Control, Peer
@@ -278,7 +279,7 @@ class Daemon:
         streams += f"; {few(unopened)} when asked for" if unopened else ""
         facts = {"socket": s.socket, "workers": self._workers} if s.log_format == "json" else {}
         self._log.say("info", f"ready: {s.socket}; streams {streams}; {self._workers} workers", facts)
-        for text in budget.too_many(s.num_workers, budget.own_cpu_count()):
+        for text in (*budget.too_many(s.num_workers, budget.own_cpu_count()), *extension.warnings()):
             self._log("warning", text)
         self._starter.tell("ready")
         systemd.notify("READY=1", self._env)
@@ -371,8 +372,7 @@ class Daemon:
             "state": self._state,
             "doing": self._reception.progress() if self._state == STARTING or self._opening else "",
             "failed": self._reception.all_broken,
-            "pid": os.getpid(),
-            "version": __version__,
+            **report.installed(),
             "socket": s.socket,
             "config": s.config_path,
             "turns": self._loop.turns,

@@ -1,12 +1,15 @@
-"""One picture of a running daemon: as JSON for `status`, as numbers for Prometheus. Pure: it is told everything."""
+"""One picture of a running daemon: as JSON for `status`, as numbers for Prometheus. It is told nearly everything."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from loaderd import __version__
 from loaderd.admission import Stream
+from loaderd.data import extension
 from loaderd.data.plan import StreamPlan
 from loaderd_wire.words import few
 
@@ -85,6 +88,11 @@ def stream(plan: StreamPlan, found: Stream | None, fault: str) -> dict[str, Any]
         "layout": facts.layout,
         "fields": [{"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "kind": spec.kind} for spec in facts.specs],
     }
+
+
+def installed() -> dict[str, Any]:
+    """What serves: the process, the version and its native parts."""
+    return {"pid": os.getpid(), "version": __version__, "native": extension.present()}
 
 
 def numbers(picture: Mapping[str, Any]) -> dict[str, tuple[str, str, float | Mapping[str, float]]]:

@@ -17,6 +17,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"loaderd: {message}\nloaderd: see: {self.prog} --help\n")
 
 
+class _Version(argparse.Action):
+    """Prints the version and which native parts this installation has."""
+
+    def __init__(self, *args: Any, version: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._version = version
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from loaderd.data import extension  # asks the dynamic linker
+
+        print(f"loaderd {self._version}\n{extension.described(extension.present())}")
+        parser.exit()
+
+
 def _whole(low: int) -> Any:
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < low:
@@ -48,7 +62,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 def parser(version: str) -> argparse.ArgumentParser:
     top = Parser(prog="loaderd", description="A data loading daemon for PyTorch: batches made outside the trainer.", allow_abbrev=False)
-    top.add_argument("--version", action="version", version=f"loaderd {version}")
+    top.add_argument("--version", action=_Version, nargs=0, version=version, help="show the version and the native parts, and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
 
     def command(name: str, text: str) -> argparse.ArgumentParser:

@@ -35,8 +35,11 @@ NAMED = 50  # bad samples that are named; all are counted
 def run(args: argparse.Namespace) -> int:
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd import config
+    from loaderd.data import extension
 
     settings = config.load(args.config, os.environ, os.getuid())
+    for text in extension.warnings():
+        sys.stderr.write(f"loaderd: {text}\n")
     if args.index is not None or args.key is not None:
         from loaderd.cli import single
 

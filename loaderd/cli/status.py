@@ -13,6 +13,7 @@ from typing import Any
 
 from loaderd.cli import ask
 from loaderd.cli.failure import FAULT, FINE, NO_START, CommandError
+from loaderd.data import extension
 from loaderd_wire.messages import Rejected, Report, Starting
 
 SLOTS = {"leased": "▣", "announced": "■", "ready": "◧", "filling": "▨", "ending": "▧", "free": "□"}  # from the trainer's hands to nobody's
@@ -55,6 +56,9 @@ def lines(picture: Mapping[str, Any], width: int, colours: bool) -> Iterator[str
     yield paint(head, state)
     if picture.get("config"):
         yield paint(f"config   {picture['config']}", "dim")
+    native = picture.get("native", {})
+    if native:
+        yield paint(f"native   {extension.described(native)}", "dim" if all(native.values()) else "failed")
     if picture.get("doing"):
         yield paint(f"doing    {picture['doing']}")
     template = picture.get("pool", {}).get("template", {})

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.data.extension import load, same
+from loaderd.data.extension import ROWS, load
 
-VERSION = 1  # rows.c's
 TARGET = struct.Struct("=QQQ")
 STREAMED = 1 << 20  # bytes of a copy from which on it goes past the caches
 LARGE = 64 << 10  # bytes of a row from which on the pages behind the one that is read are wanted, too
@@ -24,11 +23,10 @@ LARGE = 64 << 10  # bytes of a row from which on the pages behind the one that i
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The shared object, if it is there and loads."""
-    return load("_rows", _declare)
+    return load(ROWS, _declare)
 
 
 def _declare(found: ctypes.CDLL) -> None:
-    same(found.loaderd_rows_version(), VERSION)
     word, number, address, data = ctypes.c_uint64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
     copy = found.loaderd_rows_copy
     copy.argtypes = (address, word, word, word, address, number, data, word, word, data, number, ctypes.c_int)

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loaderd.data.extension import load, same
+from loaderd.data.extension import CROP, load
 from loaderd.data.restart import Data
 
-VERSION = 2  # crop.c's; of what is exported, and of the pixels
 PLAN = struct.Struct("=2d4i2d4i4i")
 BYTES_LAST, BYTES_FIRST, FLOATS_LAST, FLOATS_FIRST = range(4)  # crop.c's forms: where channels stand, and what they are
 ROOM, MAX_KEPT = 1 << 20, 64 << 20  # bytes of scratch memory that a thread begins with, and keeps at most
@@ -54,11 +53,10 @@ _scratch = _Scratch()
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The shared object, if it is there and loads."""
-    return load("_crop", _declare)
+    return load(CROP, _declare)
 
 
 def _declare(found: ctypes.CDLL) -> None:
-    same(found.loaderd_crop_version(), VERSION)
     pointer, size = ctypes.c_void_p, ctypes.c_uint64
     found.loaderd_crop_look.argtypes = [pointer, size, pointer]
     found.loaderd_crop.restype = ctypes.c_int64
@@ -67,7 +65,7 @@ def _declare(found: ctypes.CDLL) -> None:
 
 def version() -> str:
     """Tells pixels of resized JPEGs apart by what made them."""
-    return "missing" if library() is None else str(VERSION)
+    return "missing" if library() is None else str(CROP.version)
 
 
 def look(data: Data) -> tuple[int, int] | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from loaderd.data import restart
-from loaderd.data.extension import load, same
+from loaderd.data.extension import JPEG, REINSTALL, load
 from loaderd.data.jpeg import NotRewritable, Picture, Scan, assembled, headers, trimmed
 from loaderd.data.restart import DamagedJpeg, Data
 
@@ -34,7 +34,6 @@ TILE_PART = 24
 MAX_SCANS = 64
 JPEGTRAN_S = 60.0
 SLACK = 8192  # jpeg_write.c's
-NATIVE_VERSION = 1  # jpeg_read.c's
 NO_ROOM, LONG_TILE = -7, -8
 FAULTS = {
     -1: "no memory for it",
@@ -46,7 +45,7 @@ FAULTS = {
 }
 HELP = (
     "nothing here can rewrite JPEGs for random access: install a C compiler (Debian: apt-get install gcc) and then loaderd again "
-    "(pip install --force-reinstall --no-deps --no-cache-dir --no-binary loaderd loaderd), or the jpegtran program (Debian: apt-get install libjpeg-turbo-progs)"
+    f"({REINSTALL}), or the jpegtran program (Debian: apt-get install libjpeg-turbo-progs)"
 )
 
 
@@ -98,12 +97,11 @@ def _jpegtran() -> str:
 @functools.cache
 def _library() -> ctypes.CDLL | None:
     """The shared object, if it is there and loads."""
-    return load("_jpeg", declare)
+    return load(JPEG, declare)
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """The same library with the types of its functions. Raises AttributeError if it isn't ours, or not of this version."""
-    same(library.loaderd_jpeg_version(), NATIVE_VERSION)
+    """The same library with the types of its functions. Raises AttributeError if it isn't ours."""
     pointer, size = ctypes.c_void_p, ctypes.c_uint64
     declared = {
         "new": (pointer, [pointer]),

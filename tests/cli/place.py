@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from system.site import DEADLINE_S, until
 
 __all__ = ["DEADLINE_S", "Place", "until"]
 
+ROOT = Path(__file__).parents[2]
 MODULE = '''
 import os, select, signal, sys, time
 import numpy as np
@@ -109,12 +111,22 @@ class Place:
         assert done.returncode == code, f"{args} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def serve(self, config: str, *args: str, ready: bool = True, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    def serve(
+        self, config: str, *args: str, ready: bool = True, pass_fds: tuple[int, ...] = (), env: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         """`loaderd serve`, its log in <config>.log; waits for its ready line unless told not to."""
         log = self.folder / f"{config}.log"
         with log.open("wb") as file:
             command = [sys.executable, "-m", "loaderd", "serve", config, *args]
-            daemon = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file, pass_fds=pass_fds)
+            daemon = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                pass_fds=pass_fds,
+            )
         self.daemons.append(daemon)
         if ready:
             until("the ready line", lambda: b"ready: " in log.read_bytes() or daemon.poll() is not None)
@@ -126,6 +138,12 @@ class Place:
 
     def status(self, target: str) -> dict[str, Any]:
         return json.loads(self.cli("status", target, "--json").stdout)
+
+    def bare(self) -> str:
+        """A copy of loaderd without its native parts; the value of PYTHONPATH that has it imported."""
+        for name in ("loaderd", "client"):
+            shutil.copytree(ROOT / name, self.folder / "bare" / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        return f"{self.folder}/bare{os.pathsep}{self.folder}/bare/client"
 
     def close(self) -> None:
         for daemon in self.daemons:

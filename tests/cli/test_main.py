@@ -16,13 +16,15 @@ from cli.place import Place
 from deadlines import DEADLINE_S
 from loaderd.__main__ import main
 from loaderd.cli.arguments import parser
+from loaderd.data import extension
 
 ROOT = Path(loaderd.__file__).parents[1]
 
 
 def test_the_version_is_printed() -> None:
     done = subprocess.run([sys.executable, "-m", "loaderd", "--version"], capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.returncode, done.stdout) == (0, f"loaderd {loaderd.__version__}\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"loaderd {loaderd.__version__}", extension.described(extension.present())]
 
 
 def test_a_full_disk_behind_the_output_is_told_in_one_line() -> None:
