@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from bytecode import write_bytecode
 from deadlines import DEADLINE_S, LEAVING_S
 from leaks import Leaks
 
@@ -104,6 +106,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.mkdir(tempfile.tempdir)
     for folder in (config.stash[RUN_FOLDER], tempfile.tempdir):
         os.chmod(folder, 0o711)  # some tests let another user into a folder of theirs
+    if not hasattr(config, "workerinput"):
+        write_bytecode()
+    sys.dont_write_bytecode = False  # pytest keeps the test files that it has rewritten
     if not config.option.basetemp or hasattr(config, "workerinput"):
         config.option.basetemp = Path(config.stash[RUN_FOLDER]) / "t"
 
@@ -123,6 +128,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function):
             item.module.all = _all_of_some
+
+
+def pytest_collection_finish() -> None:
+    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # for modules that tests write and edit at once
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
