@@ -123,6 +123,7 @@ def describe(
 
 def _described(value: Any) -> tuple[str, str]:
     """(dtype or type, shape or length) of a field."""
+    name = type(value).__name__
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         device = str(getattr(value, "device", "cpu"))
         where = "" if device == "cpu" else f" on {device}"
@@ -130,5 +131,5 @@ def _described(value: Any) -> tuple[str, str]:
     if isinstance(value, (list, tuple)):
         items = [*cast("Iterable[object]", value)]
         kinds = sorted({type(item).__name__ for item in items})
-        return " of ".join([type(value).__name__, *([" and ".join(kinds)] if kinds else [])]), f"({len(items)},)"
-    return type(value).__name__, ""
+        return " of ".join([name, *([" and ".join(kinds)] if kinds else [])]), f"({len(items)},)"
+    return name, ""
