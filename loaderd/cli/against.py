@@ -10,6 +10,7 @@ import numpy as np
 
 from loaderd.core.order import Order
 from loaderd.data.faults import SampleFault
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.source import Source
@@ -51,7 +52,8 @@ class Mapped:
         for n in range(TRIES):
             at = np.array([(position + n) % self._length], np.int64)
             try:
-                sample = self._recipe.make(int(self._order.indices(self._plan.seed, 0, at)[0]), self._plan.seed, 0, lambda stage: None)
+                index = int(self._order.indices(self._plan.seed, 0, at)[0])
+                sample = self._recipe.make(SampleRequest(self._plan.seed, 0, index), lambda stage: None)
             except SampleFault:
                 if self._plan.on_error == "raise" or n + 1 == TRIES:
                     raise

@@ -84,7 +84,7 @@ class Desk:
         found = probe(self._plan.name, self._shelf, Stamps(), self._plan, self._imported)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
         if isinstance(found, OpenFault):
             raise CommandError(f"{found.text}\n{found.traceback}".strip(), NO_START)
-        self.stream.specs = found.sample_specs
+        self.stream.recipe.fix(found.sample_specs)
         return found
 
     def rows(self, seed: int, epoch: int, start: int, rows: int, stamps: Stamps, *, policy: str = "") -> Rows:

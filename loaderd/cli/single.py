@@ -13,6 +13,7 @@ from loaderd.cli.status import field
 from loaderd.config import Config
 from loaderd.core.jobs import Stage
 from loaderd.data.faults import SampleFault
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.worker.chance import seed_sample
 from loaderd.worker.rows import key_of
 
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     stages = _Stages()
     try:
         seed_sample(plan.seed, 0, index)
-        sample = stream.recipe.make(index, plan.seed, 0, stages.note)
+        sample = stream.recipe.make(SampleRequest(plan.seed, 0, index), stages.note)
         specs = stream.recipe.specs(sample)
     except SampleFault as fault:
         stages.end()

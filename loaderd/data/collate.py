@@ -28,6 +28,19 @@ def batch_of(value: Any, mode: str | Modes) -> tuple[Batch, str]:
     return batch, "dict" if isinstance(value, Mapping) else "tuple"
 
 
+def fields_of(batch: Mapping[str, Any], images: frozenset[str] | set[str]) -> tuple[FieldSpec, ...]:
+    """The fields of a collated batch: dtype and shape of one row as this batch has them; others may have other shapes. images: the fields
+    that are pictures in the samples."""
+    specs: list[FieldSpec] = []
+    for name, value in batch.items():
+        if isinstance(value, np.ndarray):
+            picture = name in images and value.ndim == 4 and value.shape[3] in (1, 3, 4) and value.dtype.name in ("uint8", "float32")
+            specs.append(FieldSpec(name, value.dtype.str, value.shape[1:], image=picture))
+        else:
+            specs.append(FieldSpec(name, "", (), "bytes" if value and isinstance(value[0], bytes) else "text"))
+    return tuple(specs)
+
+
 def check_like(found: Sequence[FieldSpec], first: Sequence[FieldSpec]) -> None:
     """Whether a batch has the fields of the stream's first one, of the same kinds and dtypes, in whatever shape and order. Raises BadValue
     that names what differs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,12 @@ from loaderd.core.jobs import Stage
 from loaderd.data.faults import SampleFault
 from loaderd.data.ops import OpError, picture
 from loaderd.data.origin import Raster, look
+from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.plan import Modes
 from loaderd.data.sample import Sample
 from loaderd.data.view import View
 
-Note = Callable[[Stage], None]
 NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", Stage.TRANSFORM: "transform", Stage.COLLATE: "collate"}
-NOTHING: Mapping[str, np.ndarray] = {}
 
 
 class Seeds(ISpawnableSeedSequence):
@@ -52,21 +51,17 @@ class Making:
     """One sample, from when it has been read on: whoever reads sets `sample`."""
 
     sample: Sample
-    __slots__ = ("_draws", "_note", "_place", "_rng", "_seeds", "coded", "mark", "room", "sample", "stage", "views")
+    __slots__ = ("_draws", "_note", "_request", "_rng", "coded", "room", "sample", "stage", "views")
 
-    def __init__(
-        self, place: tuple[int, int, int], note: Note, room: Mapping[str, np.ndarray] = NOTHING, seeds: np.ndarray | None = None
-    ) -> None:
-        """seeds: the `pcg_seeds` of the sample's key, if they are known."""
-        self._place = place
-        self._seeds = seeds
-        self.room = room  # where pictures may be made, by field
+    def __init__(self, request: SampleRequest, note: Note, out: Mapping[str, np.ndarray] = NOTHING) -> None:
+        """out: the request's, if pictures may be made there."""
+        self._request = request
+        self.room = out
         self._draws: Draws | None = None
         self.views: dict[str, View] = {}  # pictures that are planned, by field; the sample still has what they are made from
         self._note = note
         self._rng: np.random.Generator | None = None
         self.stage = Stage.READ
-        self.mark: tuple[int, int] = (0, 0)
         self.coded = False  # a stored image was decoded
 
     def enter(self, stage: Stage) -> None:
@@ -76,13 +71,14 @@ class Making:
     @property
     def draws(self) -> Draws:
         if self._draws is None:
-            self._draws = Draws(*self._place)
+            self._draws = Draws(self._request.seed, self._request.epoch, self._request.index)
         return self._draws
 
     def rng(self) -> np.random.Generator:
         """The sample's own generator, one for all of its callables."""
         if self._rng is None:
-            seed: Any = self.draws.key() if self._seeds is None else Seeds(self.draws, self._seeds)
+            seeds = self._request.rng_seeds
+            seed: Any = self.draws.key() if seeds is None else Seeds(self.draws, seeds)
             self._rng = np.random.Generator(np.random.PCG64(seed))
         return self._rng
 

@@ -84,6 +84,11 @@ class StreamPlan:
                     stream = step.args["mode"]
         return Modes(stream, fields, frozenset(paired))
 
+    @property
+    def data_name(self) -> str:
+        """What holds the samples, as errors name it: the path of the LMDB, or the dataset's class."""
+        return self.lmdb or self.dataset or self.name
+
     def has_user_code(self) -> bool:
         called = any(step.call is not None for step in self.transforms)
         return called or self.dataset is not None or ":" in self.layout or ":" in self.collate

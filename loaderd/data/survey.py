@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from loaderd.data.faults import SampleFault
+from loaderd.data.making import Making
 from loaderd.data.sample import Sample
-from loaderd.data.shape import check_fit
+from loaderd.data.shape import SampleSchema
 from loaderd_wire.slots import FieldSpec
 
 COUNT, LOW, HIGH, MEAN, SQUARES, ODD = range(6)  # columns of "numbers"
@@ -31,16 +32,25 @@ class Surveyor:
 
     def __init__(self, wanted: Mapping[str, Any], where: str) -> None:
         """wanted: `specs`, as dicts, of the fields that samples should have; `collated`, as in a Recipe."""
-        self._specs = tuple(FieldSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in wanted["specs"])
-        self._collated = bool(wanted["collated"])
-        self._where = where
+        self._specs = specs = tuple(FieldSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in wanted["specs"])
+        self._types = SampleSchema(specs, collated=True, where=where)
+        self._schema = SampleSchema(specs, collated=bool(wanted["collated"]), where=where)
+        self._mark = (0, 0)
+
+    def begin(self, making: Making) -> None:
+        """The first step of a pipeline: remembers what the source gave."""
+        self._mark = mark(making.sample)
+
+    def end(self, making: Making) -> None:
+        """The last step of a pipeline: puts the summary in place of the sample. Raises as `summary` does."""
+        making.sample = self.summary(making.sample, self._mark)
 
     def summary(self, sample: Sample, mark: tuple[int, int]) -> Sample:
         """mark: of the sample as it was read. Raises SampleFault ("check") for other fields or dtypes than the stream has."""
-        check_fit(sample, self._specs, True, self._where)
+        self._types.check(sample)
         fault = ""
         try:
-            check_fit(sample, self._specs, self._collated, self._where)
+            self._schema.check(sample)
         except SampleFault as unfit:
             fault = unfit.message
         channels = [self._channels(sample, spec) for spec in self._specs]

@@ -34,9 +34,9 @@ def probe(name: str, shelf: Shelf, line: Line, plan: StreamPlan, imported: Impor
     except _NoGoodSample as error:
         return OpenFault(name, error.kind, clean(str(error)), clean(error.traceback))
     except ValueError as error:  # Order: a split that is bad or empty
-        return OpenFault(name, "data", clean(f"{_place(plan)}: {error}"), "")
+        return OpenFault(name, "data", clean(f"{plan.data_name}: {error}"), "")
     except BaseException as error:  # noqa: BLE001 - user code that is built here may raise anything
-        text = f"{_place(plan)} cannot be opened: {type(error).__name__}: {error}"
+        text = f"{plan.data_name} cannot be opened: {type(error).__name__}: {error}"
         return OpenFault(name, "user code", clean(text), clean(user_traceback(error)))
     finally:
         line.idle()
@@ -47,10 +47,6 @@ class _NoGoodSample(Exception):
         super().__init__(text)
         self.kind = kind
         self.traceback = traceback
-
-
-def _place(plan: StreamPlan) -> str:
-    return plan.lmdb or plan.dataset or plan.name
 
 
 def _facts(stream: Stream, line: Line, imported: Imported) -> StreamFacts:
@@ -109,7 +105,7 @@ def _good_samples(stream: Stream, line: Line) -> tuple[tuple[FieldSpec, ...], li
             continue
         if not good:
             try:
-                stream.specs = stream.recipe.specs(sample)
+                stream.recipe.fix(stream.recipe.specs(sample))
             except SampleFault as fault:
                 rows.blame(row, fault)
                 continue
@@ -117,10 +113,11 @@ def _good_samples(stream: Stream, line: Line) -> tuple[tuple[FieldSpec, ...], li
         if len(good) == GOOD:
             break
     if good:
-        return stream.specs, good
+        assert stream.recipe.schema is not None
+        return stream.recipe.schema.specs, good
     first = rows.bad[0].sample
     kind = "user code" if first.traceback else "data"
-    raise _NoGoodSample(f"{_place(stream.plan)}: not one of its first {count} samples can be made: {first.line()}", kind, first.traceback)
+    raise _NoGoodSample(f"{stream.plan.data_name}: not one of its first {count} samples can be made: {first.line()}", kind, first.traceback)
 
 
 def _tail_row_bytes(stream: Stream, specs: tuple[FieldSpec, ...], good: list[Any]) -> int:
@@ -149,7 +146,7 @@ def _collated(stream: Stream, line: Line) -> tuple[dict[str, Any], int]:
     rows = _rows(stream, line, 0, want)
     samples = [sample for row in range(want) if (sample := rows.make(row)) is not None]
     if not samples:
-        raise _NoGoodSample(f"{_place(stream.plan)}: not one of its first {want} samples can be made", "data", "")
+        raise _NoGoodSample(f"{stream.plan.data_name}: not one of its first {want} samples can be made", "data", "")
     try:
         batch = collate(stream, samples, stream.plan.seed, 0, 0, rows.note_all)
     except SampleFault as fault:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
 from loaderd.data.faults import SampleFault
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.drivers.scoreboard import Line
 from loaderd.worker.chance import Chance, seed_sample
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Stream
 from loaderd_wire.errors import BadSample
+from loaderd_wire.records import quick
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 TRACEBACKS = 8  # bad samples of one job that keep their traceback
 MAX_TRACEBACK = 8_000
 MAX_MESSAGE = 500
+sample_request = quick(SampleRequest)
 BULK_BYTES = 4 << 20  # copied under one stamp: each shows that the job goes on
 
 
@@ -187,16 +190,12 @@ class Rows:
                 self._line.name(row, name)
             if self._places:
                 self.room = {name: array[row] for name, array in self._places.items()}
-            if self._copied and stream.specs:
-                return stream.recipe.row(index, job.seed, job.epoch, self.note, stream.specs, self.room, seeds)
-            sample = stream.recipe.make(index, job.seed, job.epoch, self.note, self.room, seeds)
-            if stream.specs:
-                stream.recipe.fit(sample, stream.specs)
+            request = sample_request(job.seed, job.epoch, index, self.room, seeds)
+            return stream.recipe.row(request, self.note) if self._copied else stream.recipe.make(request, self.note)
         except SampleFault:
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit, KeyboardInterrupt and the like, raised by user code, are bad samples too
             raise SampleFault.of(self._stage.name.lower(), error) from None
-        return sample
 
     def _make_many(self, rows: list[int]) -> dict[int, Any]:
         """row -> sample or SampleFault, from one fetch; empty where that failed as a whole: then one by one tells who it is.
@@ -218,7 +217,8 @@ class Rows:
             self._seed(rows[number], indices[number], True)
 
         try:
-            return dict(zip(rows, stream.recipe.make_many(indices, job.seed, job.epoch, note, at, stream.specs), strict=True))
+            requests = [sample_request(job.seed, job.epoch, index) for index in indices]
+            return dict(zip(rows, stream.recipe.make_many(requests, note, at, copied=self._copied), strict=True))
         except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
             return {}
 

@@ -27,14 +27,16 @@ class DataChanged(Exception):
 
 @dataclass(slots=True)
 class Stream:
-    """An open stream. specs: of one sample, batch_specs: of a collated batch; empty while it is being probed. differs: what is not as in the stream as probed, or ""."""
+    """An open stream.
+
+    batch_specs: the fields of a collated batch; empty while it is being probed. differs: what is not as in the stream as probed, or "".
+    """
 
     plan: StreamPlan
     source: Source
     recipe: Recipe
     order: Order
     spans: Spans
-    specs: tuple[FieldSpec, ...] = ()
     batch_specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
     _bulk: Bulk | None = None
@@ -42,8 +44,8 @@ class Stream:
 
     def bulk(self) -> Bulk | None:
         """What copies many rows at once, if this stream's are stored so that it can be done; looks at the first sample the first time."""
-        if not self._sought and self.specs:
-            self._sought, self._bulk = True, self.recipe.bulk(self.specs)
+        if not self._sought and self.recipe.schema is not None:
+            self._sought, self._bulk = True, self.recipe.bulk()
         return self._bulk
 
     def changed(self) -> str:
@@ -104,7 +106,8 @@ class Shelf:
             stream = self._open[name] = Stream(plan, source, recipe, order, Spans(order))
             guards.pin_native_threads()
             if use is not None:
-                stream.specs, stream.batch_specs = use.specs, use.batch_specs
+                recipe.fix(use.specs)
+                stream.batch_specs = use.batch_specs
                 stream.differs = _difference(plan, source, use)
         self._latest = stream
         if stream.recipe.user_code:

@@ -27,6 +27,7 @@ from loaderd.core.draws import Draws
 from loaderd.core.jobs import Stage
 from loaderd.data import swift, transcode
 from loaderd.data.ops import crop_box
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
@@ -54,7 +55,7 @@ def quiet(stage: Stage) -> None:
 
 def ours(values: Sequence[bytes], steps: tuple[Step, ...]) -> Callable[[int, int], np.ndarray]:
     recipe = Recipe(StreamPlan("bench", lmdb="-", transforms=steps), Held(values))
-    return lambda index, epoch: recipe.make(index, 1, epoch, quiet)["image"]
+    return lambda index, epoch: recipe.make(SampleRequest(1, epoch, index), quiet)["image"]
 
 
 def slowly(make: Callable[[int, int], np.ndarray]) -> Callable[[int, int], np.ndarray]:

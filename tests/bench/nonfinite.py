@@ -18,6 +18,7 @@ from decode import photos
 from meter import row, table, versions
 
 from loaderd.core.jobs import Stage
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.source import Source
@@ -44,7 +45,7 @@ def note(stage: Stage) -> None: ...
 def sample_s(recipe: Recipe, epoch: int) -> float:
     begin_s = time.process_time()
     for index in range(COUNT):
-        recipe.make(index, 0, epoch, note)
+        recipe.make(SampleRequest(0, epoch, index), note)
     return (time.process_time() - begin_s) / COUNT
 
 

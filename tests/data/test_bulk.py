@@ -12,6 +12,7 @@ import pytest
 from data.material import dataset_plan, image_samples, op, picture, silent, write_own
 from loaderd.data import lmdb_store, own
 from loaderd.data.bulk import LARGE, Bulk
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
@@ -45,11 +46,12 @@ def opened(path: Path, **plan: Any) -> tuple[Source, Recipe]:
 
 
 def places(recipe: Recipe, rows: int) -> dict[str, np.ndarray]:
-    return {spec.name: np.full((rows, *spec.shape), 7, spec.dtype) for spec in recipe.specs(recipe.make(0, 0, 0, silent))}
+    return {spec.name: np.full((rows, *spec.shape), 7, spec.dtype) for spec in recipe.specs(recipe.make(SampleRequest(0, 0, 0), silent))}
 
 
 def bulk_of(recipe: Recipe) -> Bulk | None:
-    return recipe.bulk(recipe.specs(recipe.make(0, 0, 0, silent)))
+    recipe.fix(recipe.specs(recipe.make(SampleRequest(0, 0, 0), silent)))
+    return recipe.bulk()
 
 
 @pytest.mark.parametrize("width", [3, 100, LARGE + 5])
@@ -62,7 +64,7 @@ def test_rows_in_bulk_are_the_rows_one_by_one(tmp_path: Path, width: int) -> Non
         arrays = places(recipe, len(indices))
         assert bulk.write(indices, arrays)
         for row, index in enumerate(indices.tolist()):
-            sample = recipe.make(index, 0, 0, silent)
+            sample = recipe.make(SampleRequest(0, 0, index), silent)
             assert list(sample) == list(arrays)
             for name, value in sample.items():
                 np.testing.assert_array_equal(arrays[name][row], value)

@@ -17,6 +17,7 @@ from data import material
 from data.material import by_pillow, call, coded, dataset_plan, op, picture, silent, write_own
 from loaderd.data.faults import SampleFault
 from loaderd.data.images import ImageError, decode, label_mode
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
@@ -47,7 +48,7 @@ def made(value: Any, *transforms: Any, index: int = 0, epoch: int = 0, **plan: A
     """What becomes of the sample `value` of a dataset."""
     material.HELD[:] = [value] * (index + 1)
     with Source(dataset_plan("Holding", transforms=transforms, **plan)) as source:
-        return Recipe(source.plan, source).make(index, 0, epoch, silent)
+        return Recipe(source.plan, source).make(SampleRequest(0, epoch, index), silent)
 
 
 def stored(tmp_path: Path, sample: Sample, *transforms: Any, index: int = 0, **plan: Any) -> Sample:
@@ -55,7 +56,7 @@ def stored(tmp_path: Path, sample: Sample, *transforms: Any, index: int = 0, **p
     path = tmp_path / f"db{index}"
     write_own(path, [sample] * (index + 1))
     with Source(StreamPlan("t", lmdb=str(path), transforms=transforms, **plan)) as source:
-        found = Recipe(source.plan, source).make(index, 0, 0, silent)
+        found = Recipe(source.plan, source).make(SampleRequest(0, 0, index), silent)
         return Sample({name: np.array(value) for name, value in found.items()})  # the file's own pages go with the source
 
 

@@ -10,6 +10,7 @@ import pytest
 from data.material import coded, image_samples, picture, silent, write, write_own
 from loaderd.data import own
 from loaderd.data.faults import SampleFault, SourceError
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
@@ -88,7 +89,7 @@ def test_a_users_layout_reads_several_keys_a_sample(tmp_path: Path) -> None:
     with Source(plan(pairs(tmp_path / "db"), ":Pairs")) as source:
         assert (source.total, source.layout, source.keys, source.classes) == (2, "data.material:Pairs", "stored", ("cat", "dog"))
         assert source.key(1) == "img-1"
-        sample = Recipe(source.plan, source).make(1, 0, 0, silent)
+        sample = Recipe(source.plan, source).make(SampleRequest(0, 0, 1), silent)
         np.testing.assert_array_equal(sample["image"], picture(seed=1))
         assert sample.images == {"image"}
         assert int(sample["label"]) == 10
@@ -110,7 +111,7 @@ def test_a_users_layout_reads_named_databases(tmp_path: Path) -> None:
 def test_a_missing_key_is_a_bad_sample_that_names_key_and_path(tmp_path: Path) -> None:
     path = pairs(tmp_path / "db", 2)
     with Source(plan(path, ":Pairs", layout_args={"n": 3})) as source, pytest.raises(SampleFault) as caught:
-        Recipe(source.plan, source).make(2, 0, 0, silent)
+        Recipe(source.plan, source).make(SampleRequest(0, 0, 2), silent)
     assert "img-2" in caught.value.message
     assert path in caught.value.message
 
@@ -128,7 +129,7 @@ def test_a_layout_whose_keys_fail_is_a_source_error_with_its_traceback(tmp_path:
 
 def test_a_layout_with_wrong_parse_is_a_bad_sample(tmp_path: Path) -> None:
     with Source(plan(pairs(tmp_path / "db"), ":WrongParse")) as source, pytest.raises(SampleFault, match="returned list: expected a dict"):
-        Recipe(source.plan, source).make(0, 0, 0, silent)
+        Recipe(source.plan, source).make(SampleRequest(0, 0, 0), silent)
 
 
 def test_a_layout_that_cannot_be_built_closes_the_database(tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ def test_the_example_class_reads_the_database_that_it_was_made_for(tmp_path: Pat
     material.Example = namespace["MyLayout"]  # type: ignore[attr-defined] # as if it lay in the user's module
     with Source(plan(path, ":Example")) as source:
         assert source.total == 5
-        np.testing.assert_array_equal(Recipe(source.plan, source).make(3, 0, 0, silent)["image"], picture(seed=3))
+        np.testing.assert_array_equal(Recipe(source.plan, source).make(SampleRequest(0, 0, 3), silent)["image"], picture(seed=3))
 
 
 def test_an_empty_database_and_one_of_another_layouts_name_say_so(tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_damaged_metadata_is_refused_and_a_damaged_sample_is_bad(tmp_path: Path)
         Source(plan(write(tmp_path / "a", {own.META_KEY: own.META_MAGIC + b"\xc1"})))
     path = write(tmp_path / "b", {own.sample_key(0): b"garbage", own.META_KEY: own.pack_meta(own.Meta(1, "x"))})
     with Source(plan(path)) as source, pytest.raises(SampleFault) as caught:
-        Recipe(source.plan, source).make(0, 0, 0, silent)
+        Recipe(source.plan, source).make(SampleRequest(0, 0, 0), silent)
     assert (caught.value.stage, caught.value.error) == ("read", "Damaged")
 
 

@@ -11,6 +11,7 @@ import pytest
 from data.material import silent
 from loaderd.core.draws import Draws, keys, pcg_seeds
 from loaderd.data.making import Making
+from loaderd.data.pipeline.request import SampleRequest
 
 SEEDS = pcg_seeds(keys(3, 2, np.array([5], np.int64)))[0]
 
@@ -18,7 +19,7 @@ SEEDS = pcg_seeds(keys(3, 2, np.array([5], np.int64)))[0]
 @pytest.fixture
 def rngs() -> tuple[np.random.Generator, np.random.Generator]:
     """With seeds that were known, and as numpy makes it of the key."""
-    return Making((3, 2, 5), silent, seeds=SEEDS).rng(), np.random.Generator(np.random.PCG64(Draws(3, 2, 5).key()))
+    return Making(SampleRequest(3, 2, 5, rng_seeds=SEEDS), silent).rng(), np.random.Generator(np.random.PCG64(Draws(3, 2, 5).key()))
 
 
 def test_it_draws_what_numpys_own_draws(rngs: tuple[np.random.Generator, np.random.Generator]) -> None:

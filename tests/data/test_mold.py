@@ -10,6 +10,7 @@ import pytest
 from data import material
 from data.material import dataset_plan, silent
 from loaderd.data.faults import SampleFault
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
 from loaderd.data.source import Source
@@ -59,18 +60,16 @@ class Taken:
         material.HELD[:] = [usual, other]
         self.source = Source(dataset_plan("Holding", **plan))
         self.recipe = Recipe(self.source.plan, self.source)
-        first = self.recipe.make(0, 0, 0, silent)
+        first = self.recipe.make(SampleRequest(0, 0, 0), silent)
         self.specs = self.recipe.specs(first)
-        self.recipe.fit(first, self.specs)
+        self.recipe.fix(self.specs)
+        self.recipe.make(SampleRequest(0, 0, 0), silent)
 
     def outcome(self, short: bool) -> str | dict[str, Any]:
         """The fault's words, or what each field is in the slot."""
         try:
-            if short:
-                made = self.recipe.row(1, 0, 0, silent, self.specs)
-            else:
-                made = self.recipe.make(1, 0, 0, silent)
-                self.recipe.fit(made, self.specs)
+            make = self.recipe.row if short else self.recipe.make
+            made = make(SampleRequest(0, 0, 1), silent)
         except SampleFault as fault:
             return f"{fault.stage} {fault.error} {fault.message}"
         found: dict[str, Any] = {}
@@ -99,7 +98,7 @@ def test_tuples_are_taken_by_their_places(other: Any) -> None:
 @pytest.mark.parametrize("value", [ROW, tuple(ROW.values())])
 def test_a_row_that_fits_is_handed_on_without_making_a_sample_of_it(value: Any) -> None:
     taken = Taken(value, value)
-    row = taken.recipe.row(1, 0, 0, silent, taken.specs)
+    row = taken.recipe.row(SampleRequest(0, 0, 1), silent)
     assert not isinstance(row, Sample)
     assert list(row.values()) == list(value.values() if isinstance(value, dict) else value)
 
@@ -112,4 +111,4 @@ def test_numbers_that_are_not_finite_are_still_looked_for() -> None:
 
 def test_bytes_are_still_looked_at_in_case_they_are_a_picture() -> None:
     taken = Taken({"raw": b"no picture"}, {"raw": b"no picture"})
-    assert isinstance(taken.recipe.row(1, 0, 0, silent, taken.specs), Sample)
+    assert isinstance(taken.recipe.row(SampleRequest(0, 0, 1), silent), Sample)

@@ -20,6 +20,7 @@ from loaderd.data import own, pack, packers, restart, transcode
 from loaderd.data.faults import SourceError
 from loaderd.data.images import decode
 from loaderd.data.packers import pack_dataset, pack_imagefolder
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.source import Source
@@ -51,7 +52,7 @@ def test_a_folder_of_images_keeps_bytes_labels_names_and_classes(tmp_path: Path)
         assert opened.classes == ("a", "b")
         recipe = Recipe(opened.plan, opened)
         for index in range(6):
-            sample = recipe.make(index, 0, 0, silent)
+            sample = recipe.make(SampleRequest(0, 0, index), silent)
             assert sample["label"].dtype == np.int64
             assert int(sample["label"]) == index // 3
             np.testing.assert_array_equal(sample["image"], picture(seed=int(opened.key(index)[2:5])))
@@ -249,7 +250,7 @@ def test_a_dataset_is_baked_as_it_comes(tmp_path: Path) -> None:
     assert (report.samples, report.bad, report.classes) == (4, (("3", "ValueError: sample 3 is broken"),), ("even", "odd"))
     with Source(StreamPlan("t", lmdb=str(tmp_path / "db"))) as source:
         assert (source.total, source.form, source.keys) == (4, "tuple", "index")
-        samples = [Recipe(source.plan, source).make(i, 0, 0, silent) for i in range(4)]
+        samples = [Recipe(source.plan, source).make(SampleRequest(0, 0, i), silent) for i in range(4)]
         assert [sample["0"].tolist() for sample in samples] == [[i] * 4 for i in (0, 1, 2, 4)]
         assert [int(sample["1"]) for sample in samples] == [0, 1, 0, 0]
         del samples
@@ -265,7 +266,7 @@ def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Pat
     pack_dataset("data.material:Holding", {}, str(tmp_path / "db"))
     plan = StreamPlan("t", lmdb=str(tmp_path / "db"), collate="data.material:padded")
     with Source(plan) as source:
-        first, second = (Recipe(plan, source).make(i, 0, 0, silent) for i in (0, 1))
+        first, second = (Recipe(plan, source).make(SampleRequest(0, 0, i), silent) for i in (0, 1))
         np.testing.assert_array_equal(first["im"], picture())
         assert first.images == {"im"}
         assert second["im"].shape == (9, 8, 3)
@@ -451,11 +452,13 @@ def test_chroma_of_a_quarter_of_the_rows_is_packed_and_cropped(tmp_path: Path, r
     plan = StreamPlan("t", lmdb=str(tmp_path / "db"))
     with Source(plan) as opened:
         for index, data in enumerate((QUARTER_ROWS, large)):
-            np.testing.assert_array_equal(Recipe(plan, opened).make(index, 0, 0, silent)["image"], by_pillow(data))
+            np.testing.assert_array_equal(Recipe(plan, opened).make(SampleRequest(0, 0, index), silent)["image"], by_pillow(data))
             cropped = Recipe(replace(plan, transforms=(op("center_crop", size=16),)), opened)
             height, width = by_pillow(data).shape[:2]
             top, left = round((height - 16) / 2), round((width - 16) / 2)
-            np.testing.assert_array_equal(cropped.make(index, 0, 0, silent)["image"], by_pillow(data)[top : top + 16, left : left + 16])
+            np.testing.assert_array_equal(
+                cropped.make(SampleRequest(0, 0, index), silent)["image"], by_pillow(data)[top : top + 16, left : left + 16]
+            )
 
 
 def test_a_picture_with_an_adobe_segment_of_64_kilobytes_is_packed(tmp_path: Path) -> None:

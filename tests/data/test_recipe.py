@@ -11,6 +11,7 @@ from data.material import call, coded, dataset_plan, image_samples, op, picture,
 from loaderd.core.jobs import Stage
 from loaderd.data import swift
 from loaderd.data.faults import SampleFault, SourceError
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
@@ -41,7 +42,7 @@ class Stream:
         self.recipe = Recipe(self.source.plan, self.source)
 
     def make(self, index: int = 0, seed: int = 0, epoch: int = 0) -> Sample:
-        return self.recipe.make(index, seed, epoch, silent)
+        return self.recipe.make(SampleRequest(seed, epoch, index), silent)
 
     def fault(self, index: int = 0) -> SampleFault:
         with pytest.raises(SampleFault) as caught:
@@ -96,13 +97,13 @@ def test_a_stored_image_is_decoded_and_its_label_comes_along(tmp_path: Path) -> 
 
 def test_each_stage_is_noted_before_it_begins(tmp_path: Path) -> None:
     stages: list[Stage] = []
-    Stream(tmp_path, transforms=TRAIN).recipe.make(0, 0, 0, stages.append)
+    Stream(tmp_path, transforms=TRAIN).recipe.make(SampleRequest(0, 0, 0), stages.append)
     assert stages == [Stage.READ, Stage.DECODE, Stage.TRANSFORM]
     stages.clear()
-    Stream(tmp_path).recipe.make(0, 0, 0, stages.append)
+    Stream(tmp_path).recipe.make(SampleRequest(0, 0, 0), stages.append)
     assert stages == [Stage.READ, Stage.DECODE]
     stages.clear()
-    Stream(tmp_path, decode=False).recipe.make(0, 0, 0, stages.append)
+    Stream(tmp_path, decode=False).recipe.make(SampleRequest(0, 0, 0), stages.append)
     assert stages == [Stage.READ]
 
 
@@ -300,15 +301,15 @@ def test_a_later_sample_that_differs_names_field_both_sides_and_the_database(tmp
         Sample({"t": "longer", "x": np.ones(3, np.float32)}),
     ]
     stream = Stream(tmp_path, samples)
-    specs = stream.recipe.specs(stream.make(0))
+    stream.recipe.fix(stream.recipe.specs(stream.make(0)))
     words = ["", "'x' is float32 of shape (4,), in the stream's first sample it is float32 of shape (3,)", "'x' is float64", "has no field 't'",
              "has a field 'y' more", "'t' is float64 of shape (1,), in the stream's first sample it is text", ""]  # fmt: skip
     for index, expected in enumerate(words):
         if not expected:
-            stream.recipe.fit(stream.make(index), specs)
+            stream.make(index)
             continue
         with pytest.raises(SampleFault) as caught:
-            stream.recipe.fit(stream.make(index), specs)
+            stream.make(index)
         assert caught.value.stage == "check"
         assert expected in caught.value.message
         assert str(tmp_path / "db") in caught.value.message
@@ -317,8 +318,9 @@ def test_a_later_sample_that_differs_names_field_both_sides_and_the_database(tmp
 def test_pictures_of_different_sizes_get_a_hint(tmp_path: Path) -> None:
     samples = [Sample({"image": coded(picture(8 + i, 8))}, encoded=("image",)) for i in range(2)]
     stream = Stream(tmp_path, samples)
+    stream.recipe.fix(stream.recipe.specs(stream.make(0)))
     with pytest.raises(SampleFault, match="bring all to one size"):
-        stream.recipe.fit(stream.make(1), stream.recipe.specs(stream.make(0)))
+        stream.make(1)
 
 
 def collated(function: str, **plan: Any) -> tuple[Recipe, Source]:
@@ -329,7 +331,7 @@ def collated(function: str, **plan: Any) -> tuple[Recipe, Source]:
 def test_a_collate_function_makes_the_batch() -> None:
     recipe, source = collated("padded")
     assert recipe.collated
-    samples = [recipe.make(index, 0, 0, silent) for index in (3, 4)]
+    samples = [recipe.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
     batch = recipe.collate(samples, 0, 0, 0)
     assert batch["x"].tolist() == [[3] * 4, [4] * 4]
     assert batch["lengths"].tolist() == [4, 4]
@@ -344,7 +346,7 @@ def test_a_collate_function_makes_the_batch() -> None:
 
 def test_the_rng_of_collate_depends_on_the_batchs_first_position_alone() -> None:
     recipe, source = collated("padded")
-    samples = [recipe.make(index, 0, 0, silent) for index in (3, 4)]
+    samples = [recipe.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
     draws = {(e, p): float(recipe.collate(samples, 0, e, p)["draw"]) for e in (0, 1) for p in (0, 32)}
     assert len(set(draws.values())) == 4
     assert float(recipe.collate(samples[:1], 0, 1, 32)["draw"]) == draws[1, 32]
@@ -353,7 +355,7 @@ def test_the_rng_of_collate_depends_on_the_batchs_first_position_alone() -> None
 
 def test_a_collate_function_that_returns_a_tuple_makes_a_tuple_batch() -> None:
     recipe, source = collated("tupled")
-    batch = recipe.collate([recipe.make(index, 0, 0, silent) for index in (3, 4)], 0, 0, 0)
+    batch = recipe.collate([recipe.make(SampleRequest(0, 0, index), silent) for index in (3, 4)], 0, 0, 0)
     assert list(batch) == ["0", "1.y"]
     assert batch["1.y"].tolist() == [1, 0]
     assert recipe.form == "tuple"
@@ -365,13 +367,13 @@ def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
     with pytest.raises(
         SampleFault, match=r"2 were given; it is called as data\.material:as_dataloader_calls_it\(samples, rng\)$"
     ) as caught:
-        recipe.collate([recipe.make(3, 0, 0, silent)], 0, 0, 0)
+        recipe.collate([recipe.make(SampleRequest(0, 0, 3), silent)], 0, 0, 0)
     assert caught.value.traceback == ""
     source.close()
     with Source(dataset_plan("Numbers", transforms=(Step(None, "data.material:as_dataloader_calls_it", {"p": 1}),))) as source:
         recipe = Recipe(source.plan, source)
         with pytest.raises(SampleFault, match=r"it is called as data\.material:as_dataloader_calls_it\(sample, rng, p=\.\.\.\)$"):
-            recipe.make(0, 0, 0, silent)
+            recipe.make(SampleRequest(0, 0, 0), silent)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +382,7 @@ def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
 def test_a_collate_function_that_fails_is_a_fault_of_collate(function: str, error: str, words: str) -> None:
     recipe, source = collated(function)
     with pytest.raises(SampleFault) as caught:
-        recipe.collate([recipe.make(0, 0, 0, silent)], 0, 0, 0)
+        recipe.collate([recipe.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0)
     assert (caught.value.stage, caught.value.error) == ("collate", error)
     assert words in caught.value.message
     source.close()
@@ -388,10 +390,11 @@ def test_a_collate_function_that_fails_is_a_fault_of_collate(function: str, erro
 
 def test_with_collate_shapes_may_differ_but_dtypes_may_not() -> None:
     recipe, source = collated("padded", transforms=(call("by_index"),))
-    specs = recipe.specs(recipe.make(0, 0, 0, silent))
-    recipe.fit(recipe.make(1, 0, 0, silent), specs)
+    recipe.fix(recipe.specs(recipe.make(SampleRequest(0, 0, 0), silent)))
+    recipe.make(SampleRequest(0, 0, 1), silent)
+    assert recipe.schema is not None
     with pytest.raises(SampleFault, match="'x' is float64"):
-        recipe.fit(Sample({"x": np.zeros(2)}), specs)
+        recipe.schema.check(Sample({"x": np.zeros(2)}))
     source.close()
 
 
@@ -400,7 +403,7 @@ def test_a_tuple_stays_one_while_a_callable_keeps_its_numbers(function: str, for
     plan = dataset_plan("Numbers", transforms=(call(function),))
     with Source(plan) as source:
         recipe = Recipe(plan, source)
-        recipe.make(1, 0, 0, silent)
+        recipe.make(SampleRequest(0, 0, 1), silent)
         assert recipe.form == form
 
 

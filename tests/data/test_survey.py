@@ -11,6 +11,7 @@ import pytest
 
 from data.material import call, image_samples, op, silent, write_own
 from loaderd.data.faults import SampleFault
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
@@ -92,7 +93,7 @@ def made_by(path: Path, **plan: Any) -> tuple[Sample, Sample, tuple[FieldSpec, .
     """The first sample of the database, as it is stored, and its fields."""
     with Source(StreamPlan("t", lmdb=str(path), **plan)) as source:
         recipe = Recipe(source.plan, source)
-        sample = recipe.make(0, 0, 0, silent)
+        sample = recipe.make(SampleRequest(0, 0, 0), silent)
         return sample, source.read(0), recipe.specs(sample)
 
 
@@ -101,7 +102,7 @@ def test_a_stream_with_a_survey_hashes_what_is_stored_and_measures_what_is_made(
     plain, _, specs = made_by(tmp_path / "db", transforms=(op("to_float"),))
     wanted = {"specs": [asdict(spec) for spec in specs], "collated": False}
     with Source(StreamPlan("t", lmdb=str(tmp_path / "db"), transforms=(op("to_float"),), survey=wanted)) as source:
-        made, stored = Recipe(source.plan, source).make(0, 0, 0, silent), source.read(0)
+        made, stored = Recipe(source.plan, source).make(SampleRequest(0, 0, 0), silent), source.read(0)
         assert (int(made["hash"]), int(made["stored"])) == mark(stored)
     for channel in range(3):
         expect(made["numbers"][channel], plain["image"][..., channel])

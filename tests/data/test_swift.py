@@ -16,6 +16,7 @@ from loaderd.data import swift
 from loaderd.data.images import decode
 from loaderd.data.ops import make_op
 from loaderd.data.origin import Coded, look
+from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
@@ -123,7 +124,7 @@ class Held(Source):
 def test_a_users_code_is_never_given_the_room(user_code: bool) -> None:
     recipe = Recipe(StreamPlan("t", lmdb="-", transforms=(Step("resize", None, {"size": [37, 41]}),)), Held(jpeg("420", 90, 90), user_code))
     room = {"image": np.zeros((37, 41, 3), np.uint8)}
-    sample = recipe.make(0, 0, 0, lambda stage: None, room)
+    sample = recipe.make(SampleRequest(0, 0, 0, room), lambda stage: None)
     assert (sample["image"] is room["image"]) is not user_code
 
 
