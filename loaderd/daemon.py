@@ -15,11 +15,12 @@ from typing import Any
 from loaderd import report
 from loaderd.admission import Stream, check_protocol
 from loaderd.classes import disagreement
-from loaderd.conductor import Conductor
-from loaderd.core.events import Drain, Event, Opened, Told
+from loaderd.core import actions
+from loaderd.core.events import Drain, Event, Opened, Told, WorkerReady
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd.data import extension
 from loaderd.data.plan import StreamPlan
+from loaderd.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.drivers import budget, descriptors, systemd
 from loaderd.drivers.control import Control, Peer
 from loaderd.drivers.gate import Gate
@@ -72,7 +73,7 @@ class Daemon:
         self._faults: dict[str, str] = {}  # of the streams that could not be opened when they were last asked for
         self._idle_timer: Timer | None = None
         self._workers = settings.num_workers or budget.own_cpu_count()
-        self._conductor: Conductor | None = None
+        self._begun = False  # workers are being started
 
     def run(self) -> int:
         """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
@@ -164,6 +165,7 @@ class Daemon:
         )
         stack.callback(self._pool.close)
         self._reception.pool = self._pool
+        self._dispatcher = self._new_dispatcher()
         for plan in first:
             self._want(plan.name)
 
@@ -209,7 +211,7 @@ class Daemon:
             self._streams[name] = Stream(next(plan for plan in self._plans if plan.name == name), found)
             for text in found.warnings:
                 self._log("warning", f"stream {name!r}: {text}")
-        if self._conductor is not None:
+        if self._begun:
             self._opened_late(name)
         elif not self._opening:
             differ = self._disagreement()
@@ -245,28 +247,47 @@ class Daemon:
         stream = self._streams[name]
         return StreamRules(name, stream.plan.on_error, stream.facts.collated, stream.facts.samples)
 
-    def _begin(self) -> None:
-        s = self._settings
-        self._startup.what = "starting workers"
+    def _new_dispatcher(self) -> ActionDispatcher:
+        s, reception = self._settings, self._reception
         scheduler = Scheduler(
-            tuple(map(self._rules, self._streams)),
+            (),
             workers=self._workers,
             sample_timeout_s=s.sample_timeout_s,
             worker_memory=s.worker_memory or 0,
             index_of=self._index_of,
         )
-        self._conductor = Conductor(
-            self._loop,
-            scheduler,
-            self._pool,
-            self._reception,
-            self._messages,
-            self._quarantine,
-            log=self._log,
-            first_worker=self._serve,
+        handlers = ActionHandlers(
+            engine=self._pool,
+            send_message=self._messages.send,
+            grow=reception.grow,
+            drop=reception.drop,
+            quarantine=self._set_aside,
+            stream_broken=reception.stream_broken,
             cannot_boot=self._cannot_serve,
+            log=self._log,
         )
-        self._conductor.begin()
+        return ActionDispatcher(scheduler, handlers, self._loop, self._await_worker)
+
+    def _begin(self) -> None:
+        self._startup.what = "starting workers"
+        self._begun = True
+        for name in self._streams:
+            self.step(Opened(self._rules(name)))
+        self._dispatcher.begin()
+
+    def _await_worker(self, event: Event, made: list[actions.Action]) -> None:
+        if isinstance(event, WorkerReady):
+            self._dispatcher.on_event = None
+            self._serve()
+
+    def _set_aside(self, action: actions.Quarantine) -> None:
+        sample = action.sample
+        facts = {name: getattr(sample, name) for name in sample.__slots__}
+        self._quarantine.add({"stream": action.stream, "epoch": action.epoch, **facts})
+        self._log("warning", f"stream {action.stream!r}, epoch {action.epoch}: {sample.line()}")
+        trouble = self._quarantine.trouble()
+        if trouble:
+            self._log("error", trouble)
 
     def _serve(self) -> None:
         self._state = SERVING
@@ -290,9 +311,8 @@ class Daemon:
     # -- events
 
     def step(self, event: Event) -> None:
-        """Something has happened. Before there is a scheduler nothing can."""
-        if self._conductor is not None:
-            self._conductor.step(event)
+        """Something has happened."""
+        self._dispatcher.step(event)
 
     def _index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
         from loaderd.core.order import Order  # and with it numpy: nobody asks before a sample has hung or killed its worker
@@ -367,7 +387,6 @@ class Daemon:
     def picture(self) -> dict[str, Any]:
         """The state as plain data, for `status`."""
         s, segments = self._settings, self._segments
-        inside = self._conductor.picture() if self._conductor is not None else {}
         return {
             "state": self._state,
             "doing": self._reception.progress() if self._state == STARTING or self._opening else "",
@@ -378,7 +397,7 @@ class Daemon:
             "turns": self._loop.turns,
             "lost_s": round(self._loop.lost_s, 3),
             "cpu_s": round(time.process_time(), 3),  # between two pictures: what scheduling and announcing the batches in between cost
-            **report.merged(inside, self._reception.picture(), self._seen_streams(), self._pool.picture()),
+            **report.merged(self._dispatcher.picture(), self._reception.picture(), self._seen_streams(), self._pool.picture()),
             "memory": {"limit": self._reception.memory, "segments": segments.live_bytes},
             "quarantine": {"path": s.quarantine, "count": self._quarantine.count, "tail": list(self._quarantine.tail)},
             "garbage": self._messages.garbage,
@@ -426,7 +445,7 @@ class Daemon:
         self.step(Drain())
 
     def _leave_if_done(self) -> bool:
-        done = self._conductor is None or (self._conductor.idle and not self._messages.waiting)
+        done = self._dispatcher.idle and not self._messages.waiting
         if done:
             self._loop.stop()
         return done

@@ -14,18 +14,19 @@ import numpy as np
 from loaderd.admission import SPARE_SLOTS, Stream, sized
 from loaderd.config import Config
 from loaderd.core import actions
-from loaderd.core.events import Attach, Event, Grown, NotGrown, Told, WorkerDone
+from loaderd.core.events import Attach, Event, Grown, NotGrown, Opened, Told, WorkerDone
 from loaderd.core.jobs import Job, Kind
 from loaderd.core.order import Order
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd.data.plan import StreamPlan
+from loaderd.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.drivers import budget
-from loaderd.drivers.loop import Loop, Timer
+from loaderd.drivers.loop import Loop
 from loaderd.drivers.memfd import Segments
 from loaderd.drivers.orders import OpenFault, StreamFacts
 from loaderd.engines.local import LocalPool
 from loaderd_wire.errors import BadSample
-from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
+from loaderd_wire.messages import Batch, Failure, Progress, Pulse, Released, Segment
 from loaderd_wire.slices import Shape
 from loaderd_wire.slot_reader import SlotReader, array_description, field_names, stored_keys, text_values, unpack_chunks
 from loaderd_wire.slots import slot_layout
@@ -80,11 +81,6 @@ class Side:
         self._prefetch = prefetch
         self._start = 0
         self._segments = Segments(loop)
-        self._scheduler: Scheduler | None = None
-        self._stepping: list[Event] = []
-        self._busy = False
-        self._timer: Timer | None = None
-        self._look_s: float | None = None
         self._jobs: dict[int, Job] = {}
         self._known: dict[int, tuple[Segment, mmap.mmap, list[int]]] = {}
         self._last_segment = 1
@@ -94,20 +90,6 @@ class Side:
         self.bad: dict[int, BadSample] = {}
         self.rows = 0
         self.seconds = {"read": 0.0, "decode": 0.0, "transform": 0.0, "write": 0.0}
-        self._do = {
-            actions.Start: lambda a: self._pool.start(a.worker, a.delay_s),
-            actions.Send: self._send,
-            actions.Dump: lambda a: self._pool.dump(a.worker),
-            actions.Kill: lambda a: self._pool.kill(a.worker, a.why),
-            actions.Retire: lambda a: self._pool.retire(a.worker),
-            actions.Tell: self._tell,
-            actions.Grow: self._grow,
-            actions.Drop: self._drop,
-            actions.Quarantine: self._set_aside,
-            actions.StreamBroken: lambda a: self._on_end(a.text),
-            actions.CannotBoot: lambda a: self._on_end(a.text),
-            actions.Note: lambda a: self._say(a.level, a.text),
-        }
 
     def __enter__(self) -> Side:
         w = self._config.workers
@@ -123,6 +105,24 @@ class Side:
             sample_timeout_s=w.sample_timeout_s,
             oom_kills=budget.oom_kills,
         )
+        scheduler = Scheduler(
+            (),
+            workers=self._workers,
+            sample_timeout_s=w.sample_timeout_s,
+            worker_memory=w.worker_memory or 0,
+            index_of=self._index_of,
+        )
+        handlers = ActionHandlers(
+            engine=self._pool,
+            send_message=self._tell,
+            grow=self._grow,
+            drop=self._drop,
+            quarantine=self._set_aside,
+            stream_broken=lambda a: self._on_end(a.text),
+            cannot_boot=self._on_end,
+            log=self._say,
+        )
+        self._dispatcher = ActionDispatcher(scheduler, handlers, self._loop, self._account)
         self._pool.open(self.plan.name, self._on_open)
         return self
 
@@ -141,16 +141,9 @@ class Side:
         self._start = start
         self._stream = Stream(self.plan, facts)
         self._shape = Shape(samples, batch_size, 0, 1, False)
-        w = self._config.workers
-        self._scheduler = Scheduler(
-            (StreamRules(self.plan.name, self.plan.on_error, facts.collated, samples),),
-            workers=self._workers,
-            sample_timeout_s=w.sample_timeout_s,
-            worker_memory=w.worker_memory or 0,
-            index_of=lambda stream, seed, epoch, position, candidate: order.candidate(seed, epoch, position % samples, candidate),
-        )
-        for action in self._scheduler.begin(self._loop.now_s()):
-            self._do[type(action)](action)
+        self._order = order
+        self._step(Opened(StreamRules(self.plan.name, self.plan.on_error, facts.collated, samples)))
+        self._dispatcher.begin()
         self._reserve(sized(self._stream, facts.specs, batch_size, self._prefetch + SPARE_SLOTS, 1), self._attach)
 
     def read(self, k: int) -> Made:
@@ -228,47 +221,23 @@ class Side:
     # -- events and actions
 
     def _step(self, event: Event) -> None:
-        self._stepping.append(event)
-        if self._busy or self._scheduler is None:
-            return
-        self._busy = True
-        try:
-            while self._stepping:
-                event = self._stepping.pop(0)
-                if isinstance(event, WorkerDone):
-                    self._account(event)
-                for action in self._scheduler.step(event, self._loop.now_s()):
-                    self._do[type(action)](action)
-        finally:
-            self._busy = False
-        self._arm()
+        self._dispatcher.step(event)
 
-    def _arm(self) -> None:
-        assert self._scheduler is not None
-        at_s = self._scheduler.next_look_s(self._loop.now_s())
-        if at_s != self._look_s or at_s is None:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._look_s = at_s
-            self._timer = None if at_s is None else self._loop.later(at_s - self._loop.now_s(), self._look)
+    def _index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
+        return self._order.candidate(seed, epoch, position % self._shape.samples, candidate)
 
-    def _look(self) -> None:
-        self._timer, self._look_s = None, None
-        self._step(self._pool.look())
+    def _account(self, event: Event, made: list[actions.Action]) -> None:
+        if isinstance(event, WorkerDone):
+            job, done = self._jobs.pop(event.done.job), event.done
+            if job.kind in (Kind.FILL, Kind.BATCH):
+                self.rows += job.last - job.first
+                for stage in self.seconds:
+                    self.seconds[stage] += getattr(done, f"{stage}_s")
+        for action in made:
+            if isinstance(action, actions.Send):
+                self._jobs[action.job.job] = action.job
 
-    def _send(self, action: actions.Send) -> None:
-        self._jobs[action.job.job] = action.job
-        self._pool.send(action.worker, action.job)
-
-    def _account(self, event: WorkerDone) -> None:
-        job, done = self._jobs.pop(event.done.job), event.done
-        if job.kind in (Kind.FILL, Kind.BATCH):
-            self.rows += job.last - job.first
-            for stage in self.seconds:
-                self.seconds[stage] += getattr(done, f"{stage}_s")
-
-    def _tell(self, action: actions.Tell) -> None:
-        message = action.message
+    def _tell(self, session: int, message: Batch | Pulse | Failure) -> None:
         if isinstance(message, Failure):
             self._on_end(message.text)
         elif isinstance(message, Batch) and message.epoch == 0 and message.k >= self._taken and message.k not in self._batches:

@@ -232,7 +232,7 @@ def test_i6_no_deadline_looks_at_the_wall_clock() -> None:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (node.value.id, node.attr) == ("time", "time"):
                 users[str(path.relative_to(ROOT))] = node.lineno
     assert "loaderd/drivers/logs.py" in users, "the search finds nothing"
-    assert set(users) <= {"loaderd/drivers/logs.py", "loaderd/daemon.py", "loaderd/conductor.py"}, users  # stamps of log lines
+    assert set(users) <= {"loaderd/drivers/logs.py", "loaderd/daemon.py", "loaderd/dispatcher.py"}, users  # stamps of log lines
 
 
 def test_h9_no_module_of_ours_unpickles_or_runs_what_it_read() -> None:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 from loaderd.core import actions as a
 from loaderd.core import events as e
 from loaderd.core.scheduler import Scheduler
+from loaderd.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.reception import Reception
 from loaderd_wire.errors import from_name
-from loaderd_wire.messages import Hello, Progress
+from loaderd_wire.messages import Batch, Failure, Hello, Progress, Pulse
 from simulation import surroundings
 from simulation.clockwork import Broken
+from simulation.engine import Engine
 from simulation.surroundings import Peer
-from simulation.workers import Process
 
 if TYPE_CHECKING:
     from simulation.trainers import Trainer
     from simulation.world import World
 
 CLOCK_STEP_S = 1.0  # what the drivers' clock advances in one turn at most
-QUEUE = 2  # jobs that a worker is ever given
 SESSIONS = 64
 
 
@@ -33,25 +33,23 @@ class Daemon:
         self.core = scheduler
         self.alive = True
         self.stopped = False
-        self.template_until = 0.0  # a dead template is replaced then
-        self.processes: dict[int, Process] = {}
         self.peers: set[Peer] = set()
         self.messages = surroundings.Messages()
         self.segments = surroundings.Segments(self)
-        self.pool = surroundings.Pool(self)
+        self.engine = Engine(self)
+        self.loop = surroundings.Loop(self)
         self.reception = self._reception()
         self._skew = 0.0  # what its clock is behind the world's
-        self._late = False  # the loop has not run since the last look
+        self.late = False  # the loop has not run since the last look
         self._stopped_at = 0.0
         self._backlog: list[Callable[[], object]] = []
-        self._look_due: float | None = None
-        self._sizes = 0
-        self._do_all(scheduler.begin(self.clock))
+        self._dispatcher = ActionDispatcher(scheduler, self._handlers(), self.loop, self._checked)
+        self._dispatcher.begin()
 
     def _reception(self) -> Reception:
         world = self.world
         reception = Reception(
-            surroundings.Loop(self),  # type: ignore[arg-type] - these are what it needs of the real ones
+            self.loop,  # type: ignore[arg-type] - these are what it needs of the real ones
             self.segments,  # type: ignore[arg-type]
             config_path="",
             names=tuple(world.streams),
@@ -68,7 +66,7 @@ class Daemon:
         )
         reception.control = surroundings.Control(self)  # type: ignore[assignment]
         reception.messages = self.messages  # type: ignore[assignment]
-        reception.pool = self.pool
+        reception.pool = self.engine
         reception._last_segment = world.number() << 16  # so that it differs from every other life's
         reception.open({name: samples.stream for name, samples in world.streams.items()})
         return reception
@@ -90,24 +88,26 @@ class Daemon:
     # being driven
 
     def run(self, call: Callable[..., object], *args: Any) -> None:
-        """In the loop: not after its death, and later while it is stopped."""
+        """In a turn of the loop: not after its death, and later while it is stopped."""
         if self.stopped:
             self._backlog.append(lambda: self.run(call, *args))
         elif self.alive:
             call(*args)
+            self.loop.end_turn()
 
     def tell(self, event: e.Event) -> None:
         self.run(self._step, event)
 
     def _step(self, event: e.Event) -> None:
         if isinstance(event, e.WorkerDied):
-            del self.processes[event.worker]
-        if not isinstance(event, e.Look):
-            self.world.write("  event {}", event)
-        actions = self.core.step(event, self.clock)
+            del self.engine.processes[event.worker]
+        self.world.write("  event {}", event)
+        self._dispatcher.step(event)
+
+    def _checked(self, event: e.Event, actions: list[a.Action]) -> None:
         self.core.invariants()
-        self._do_all(actions)
-        self._plan_look()
+        for action in actions:
+            self.world.write("    {}", action)
 
     def hear(self, progress: Progress) -> None:
         if progress.session in self.messages.admitted:
@@ -123,23 +123,22 @@ class Daemon:
             self._stopped_at = self.world.now
             return
         self._skew += max(0.0, self.world.now - self._stopped_at - CLOCK_STEP_S)
-        self._late = True
+        self.late = True
         backlog, self._backlog = self._backlog, []
         for call in backlog:
             call()
-        self._look_due = None
-        self._plan_look()
+        self.loop.end_turn()
 
     def jump(self) -> None:
         """The whole pod was paused: to it, a second has gone by in one turn."""
         self._skew -= CLOCK_STEP_S
-        self._late = True
+        self.late = True
 
     def kill(self) -> None:
         """kill -9: the template and every worker go with it, a moment later."""
         self.world.write("daemon killed")
         self.alive = False
-        for process in self.processes.values():
+        for process in self.engine.processes.values():
             self.world.after(self.world.chance.uniform(0, 0.05), process.die, "SIGKILL", False)
         for peer in sorted(self.peers, key=lambda peer: peer.trainer.number):
             peer.trainer.control.send(peer.trainer.hung_up, peer)
@@ -157,98 +156,29 @@ class Daemon:
 
     # actions
 
-    def _do_all(self, actions: list[a.Action]) -> None:
-        for action in actions:
-            self.world.write("    {}", action)
-            self._do(action)
+    def _handlers(self) -> ActionHandlers:
+        return ActionHandlers(
+            engine=self.engine,
+            send_message=self._send_message,
+            grow=self.reception.grow,
+            drop=self.reception.drop,
+            quarantine=lambda action: self.world.quarantined(action.stream, action.sample),
+            stream_broken=self._stream_broken,
+            cannot_boot=self._cannot_boot,
+            log=lambda level, text: None,  # the diary has it with the actions
+        )
 
-    def _do(self, action: a.Action) -> None:
-        chance, after = self.world.chance, self.world.after
-        match action:
-            case a.Start(worker, delay_s):
-                process = self.processes[worker] = Process(self.world, worker, self.tell)
-                wait = max(delay_s, self.template_until - self.world.now)
-                if self.world.boot_failures and chance.random() < 0.5 and self.core.state.pool.ever_ready:
-                    self.world.boot_failures -= 1
-                    after(wait + 0.1, self._cannot_boot, process)
-                else:
-                    after(wait, self._booting, process)
-                    after(wait + chance.uniform(0.01, 0.3), process.boot)
-            case a.Dump(worker):
-                after(chance.uniform(0, 0.5), self._dumped, self.processes[worker])
-            case a.Send(worker, job):
-                process = self.processes[worker]
-                if len(process.mail) + (process.job is not None) >= QUEUE:
-                    raise Broken(f"worker {worker} is given a third job, {job}")
-                self.world.memory.sent(process, job)
-                trainer = self.clients.get(self.world.memory.segments[job.segment].session)
-                if trainer and trainer.expects(job.segment, job.slot):
-                    raise Broken(f"{job} is to write a slot that trainer {trainer.number} has yet to take")
-                if process.alive:
-                    process.take(job)
-                else:
-                    self.world.memory.ended(job)
-            case a.Kill(worker, _):
-                if chance.random() < self.world.deaf:
-                    self.world.write("worker {} sleeps in the disk", worker)
-                    self.processes[worker].immortal = True
-                    after(chance.uniform(1, 20), self.processes[worker].wake_up)
-                after(chance.uniform(0, 0.1), self.processes[worker].die, "SIGKILL", False)
-            case a.Retire(worker):
-                process = self.processes[worker]
-                if process.alive and (process.job or process.mail):
-                    raise Broken(f"worker {worker} is to retire with {process.job} and {process.mail}")
-                after(chance.uniform(0, 0.1), process.die, "exit code 0", True)
-            case a.Tell(session, message):
-                trainer = self.clients.get(session)
-                if trainer:
-                    self.world.network.send(trainer.hear, message)
-            case a.Grow():
-                self.reception.grow(action)
-            case a.Drop():
-                self.reception.drop(action)
-            case a.Quarantine(stream, _, sample):
-                self.world.quarantined(stream, sample)
-            case a.StreamBroken(stream, error, text):
-                self.reception.stream_broken(action)
-                self.world.stream_broken(stream, error, text)
-            case a.CannotBoot(text):
-                raise Broken(f"the daemon says that it cannot start: {text}")
-            case _:
-                pass
+    def _send_message(self, session: int, message: Batch | Pulse | Failure) -> None:
+        trainer = self.clients.get(session)
+        if trainer:
+            self.world.network.send(trainer.hear, message)
 
-    def _booting(self, process: Process) -> None:
-        if process.alive:
-            self.tell(e.Booting(process.worker, "importing users"))
+    def _stream_broken(self, action: a.StreamBroken) -> None:
+        self.reception.stream_broken(action)
+        self.world.stream_broken(action.stream, action.error, action.text)
 
-    def _dumped(self, process: Process) -> None:
-        if process.worker in self.processes:
-            self.tell(e.Dumped(process.worker, f"stack of {process.worker} at {process.word}" if process.ready else ""))
-
-    def _cannot_boot(self, process: Process) -> None:
-        if process.alive:
-            process.alive = False
-            self.tell(e.WorkerDied(process.worker, True, "exit code 1", process.seen(False), "", "Traceback: no disk"))
-
-    # the timer
-
-    def _plan_look(self) -> None:
-        due = self.core.next_look_s(self.clock)
-        if due is None or self._look_due is not None:
-            return
-        self._look_due = due
-        self.world.after(max(0.0, due - self.clock), self._look)
-
-    def _look(self) -> None:
-        self._look_due = None
-        if not self.alive or self.stopped:
-            return
-        due = self.core.next_look_s(self.clock)
-        if due is not None and due <= self.clock + 1e-9:
-            late, self._late = self._late, False
-            self.tell(e.Look(tuple(process.seen(late) for process in self.processes.values())))
-        else:
-            self._plan_look()
+    def _cannot_boot(self, text: str) -> None:
+        raise Broken(f"the daemon says that it cannot start: {text}")
 
     # what is left
 
@@ -266,9 +196,9 @@ class Daemon:
         state = self.core.state
         if state.sessions or state.leaving or state.jobs or self.core.next_look_s(self.clock) is not None:
             raise Broken(f"left behind: sessions {list(state.sessions)}, leaving {list(state.leaving)}, jobs {list(state.jobs)}")
-        if self.reception.guests or self.segments.live_bytes or self.pool.mapped:
+        if self.reception.guests or self.segments.live_bytes or self.engine.mapped:
             raise Broken(
-                f"left behind: sessions {list(self.reception.guests)}, {self.segments.live_bytes} bytes, mapped {self.pool.mapped}"
+                f"left behind: sessions {list(self.reception.guests)}, {self.segments.live_bytes} bytes, mapped {self.engine.mapped}"
             )
 
     def check_settled(self, session: int) -> None:

@@ -1,4 +1,4 @@
-"""What the real Reception has around it, faked: control socket, messages socket, shared memory, the pool's mappings, the loop's timers."""
+"""What the real Reception and dispatcher have around them, faked: control socket, messages socket, shared memory, the loop."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loaderd_wire.messages import Segment
-from loaderd_wire.slots import FieldSpec
 from simulation.clockwork import Broken
 from simulation.memory import SegmentMemory
 
 if TYPE_CHECKING:
     from simulation.daemon import Daemon
     from simulation.trainers import Trainer
+
+TIMER_S = 1e-6  # what a timer is late at least: it never comes too early
 
 
 @dataclass(eq=False)
@@ -37,15 +38,25 @@ class Alarm:
 
 
 class Loop:
+    """Whatever the daemon is told is a turn of its own."""
+
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
+        self._hooks: list[Callable[[], bool]] = []
+
+    def before_sleep(self, hook: Callable[[], bool]) -> None:
+        self._hooks.append(hook)
+
+    def end_turn(self) -> None:
+        for hook in self._hooks:
+            hook()
 
     def now_s(self) -> float:
         return self._daemon.clock
 
     def later(self, delay_s: float, call: Callable[[], object]) -> Alarm:
         alarm = Alarm()
-        self._daemon.world.after(delay_s, self._daemon.run, lambda: None if alarm.cancelled else call())
+        self._daemon.world.after(max(delay_s, 0.0) + TIMER_S, self._daemon.run, lambda: None if alarm.cancelled else call())
         return alarm
 
 
@@ -116,34 +127,5 @@ class Segments:
         if held is None:
             return
         self.live_bytes -= held[1].slots * held[1].slot_bytes
-        if segment in self._daemon.pool.mapped:
+        if segment in self._daemon.engine.mapped:
             raise Broken(f"segment {segment} is freed, and workers have it mapped")
-
-
-class Pool:
-    """Which segments workers may have mapped."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
-        self.mapped: set[int] = set()
-
-    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
-        self.mapped.add(segment.segment)
-
-    def edited(self) -> list[str]:
-        return []
-
-    def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
-        world = self._daemon.world
-        memory = world.memory.segments[segment]
-        writers = world.memory.living_writers(segment)
-        holders = [slot.holder for slot in memory.slots if slot.holder]
-        if writers or (holders and memory.session in self._daemon.clients) or memory.dropped:
-            raise Broken(f"segment {segment} is dropped (before: {memory.dropped}) under writers {writers} and holders {holders}")
-        memory.dropped = True
-
-        def unmapped() -> None:
-            self.mapped.discard(segment)
-            done()
-
-        world.after(world.chance.uniform(0, 0.2), self._daemon.run, unmapped)

@@ -155,7 +155,7 @@ class World(Clockwork):
         self.daemon.stop(False)
         if self.daemon.core.state.draining:
             self._replace(self.daemon)  # it was about to leave
-        for process in list(self.daemon.processes.values()):
+        for process in list(self.daemon.engine.processes.values()):
             process.stop(False)
             if self.chance.random() < 0.7:
                 process.wake_up()
@@ -166,7 +166,7 @@ class World(Clockwork):
         daemon.check_size()
         for trainer in [*self.trainers, *([self.mad] if self.mad else [])]:
             trainer.die()
-        for process in list(daemon.processes.values()):
+        for process in list(daemon.engine.processes.values()):
             process.wake_up()
         self._go_on(60)
         daemon.core.invariants()
@@ -258,7 +258,7 @@ class World(Clockwork):
     def _victim(self) -> Process | None:
         """A living worker, preferably one at work."""
         assert self.daemon is not None
-        living = [p for p in self.daemon.processes.values() if p.alive and p.ready]
+        living = [p for p in self.daemon.engine.processes.values() if p.alive and p.ready]
         busy = [p for p in living if p.job]
         return self.chance.choice(busy or living) if living and self.daemon.alive else None
 
@@ -300,7 +300,7 @@ class World(Clockwork):
 
     def _chase(self, batch: tuple[Any, ...], left: int) -> None:
         assert self.daemon is not None
-        for process in list(self.daemon.processes.values()):
+        for process in list(self.daemon.engine.processes.values()):
             job = process.job
             if job and (job.stream, job.epoch, job.start) == batch and not self._spared(process, 7, "outside"):
                 process.die("SIGKILL", False)
@@ -311,8 +311,8 @@ class World(Clockwork):
     def _kill_the_template(self) -> None:
         assert self.daemon is not None
         self.write("the template is killed, and all workers with it")
-        self.daemon.template_until = self.now + 0.5
-        for process in self.daemon.processes.values():
+        self.daemon.engine.template_until = self.now + 0.5
+        for process in self.daemon.engine.processes.values():
             if not self._spared(process, 7, "outside"):
                 self.deaths += 1
                 self.after(self.chance.uniform(0, 0.1), process.die, "SIGKILL", False)
