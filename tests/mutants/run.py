@@ -111,6 +111,7 @@ def main() -> int:
     among = f" AMONG={' '.join(given.among)!r}" if given.among else ""
     print(f"mutants: N={given.count} SEED={seed}{among}", flush=True)
     survivors: list[Mutant] = []
+    untold = 0  # for which there was not even the time for the nearest tests
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tester = Tester(Path(folder), given.jobs, given.seconds)
         mutants, nearest = draw(tester.clean, given.count, seed, given.among), Nearest(tester.clean)
@@ -119,10 +120,17 @@ def main() -> int:
             rings = nearest.rings(mutant.file)
             by, through = tester.kills(mutant, rings)
             end = f"by {by}" if by else f"{through} of {sum(map(len, rings))} files of tests were through in the time for it"
-            print(f"{number:4} {'died' if by else 'LIVES'} {time.monotonic() - begin_s:4.0f} s  {mutant}\n    {end}", flush=True)
-            if not by:
+            late = not by and bool(rings) and through < len(rings[0])
+            print(
+                f"{number:4} {'died' if by else 'no verdict' if late else 'LIVES'} {time.monotonic() - begin_s:4.0f} s  {mutant}\n    {end}",
+                flush=True,
+            )
+            untold += late
+            if not by and not late:
                 survivors.append(mutant)
-    print(f"\n{len(mutants) - len(survivors)} of {len(mutants)} died, SEED={seed}; those that live:")
+    decided = len(mutants) - untold
+    print(f"\n{decided - len(survivors)} of {decided} died, SEED={seed}" + (f"; no time for {untold} more (--seconds)" if untold else ""))
+    print("those that live:")
     print("\n".join(map(str, survivors)) or "none")
     unsound = [test for test, passes in tester.sound.items() if not passes]
     if unsound:
