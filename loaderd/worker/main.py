@@ -13,7 +13,7 @@ from loaderd.data.userland import build
 from loaderd.drivers.channel import Channel, ChannelClosed
 from loaderd.drivers.orders import Doing, Fault, Leave, Map, NewModules, Noted, Probe, Ready, Setup, Unmap, Unmapped, Use
 from loaderd.drivers.scoreboard import Line
-from loaderd.worker import guards
+from loaderd.worker import generator_watch, guards
 from loaderd.worker.filler import Filler
 from loaderd.worker.imports import Imports
 from loaderd.worker.mapping import MappedSegment
@@ -90,6 +90,7 @@ class Worker:
         """Import all user code and call `init`: what fails here is told before the worker is ready."""
         self._plans = {plan.name: plan for plan in map(StreamPlan.from_json, setup.plans)}
         put_first(setup.folder)
+        generator_watch.install()
         for plan in self._plans.values():
             try:
                 import_all([plan], "", lambda text: self._channel.send(Doing(text)))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
 from loaderd.data.faults import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.drivers.scoreboard import Line
-from loaderd.worker.chance import Chance, seed_sample
+from loaderd.worker.chance import Chance
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Stream
 from loaderd_wire.errors import BadSample
 from loaderd_wire.records import quick
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TRACEBACKS = 8  # bad samples of one job that keep their traceback
 MAX_TRACEBACK = 8_000
@@ -43,7 +42,8 @@ class Rows:
         self._calls = stream.recipe.calls
         self._named = stream.source.keys == "stored"
         self._stage = Stage.IDLE
-        self._chance: Chance | None = None
+        self._chance: Chance | None = None  # of the rows' own samples
+        self._seeded: Chance | None = None  # of the latest sample
         self._candidate = 0  # which sample the row is being made from, as in a job's `condemned`
         self._condemned = {(each.row, each.candidate) for each in job.condemned}
         self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
@@ -172,15 +172,35 @@ class Rows:
         """Seed the global generators for this sample; own: it's the row's, and no substitute. Returns the seeds of its rng, if they are known."""
         job = self._job
         if not own:
-            seed_sample(job.seed, job.epoch, index)
+            self._seeded = Chance(job.seed, job.epoch, np.array([index]), self._stream.use)
+            self._seeded.seed(0)
             return None
         if self._chance is None:
-            self._chance = Chance.of(job.seed, job.epoch, self.indices)
+            self._chance = Chance(job.seed, job.epoch, self.indices.copy(), self._stream.use)
+        self._seeded = self._chance
         self._chance.seed(row - job.first)
         return self._chance.seeds(row - job.first) if self._calls else None
 
+    def _again(self) -> bool:
+        """Whether what was made since `_seed` is to be made again."""
+        return self._seeded is not None and self._seeded.again()
+
     def _attempt(self, row: int, index: int, candidate: int = 0) -> Any:
         """Make one sample, the row's own or a substitute. Raises SampleFault for whatever user code or the data may do short of killing the process."""
+        if not self._user_code:
+            return self._made(row, index, candidate)
+        while True:
+            try:
+                sample = self._made(row, index, candidate)
+            except SampleFault:
+                if not self._again():
+                    raise
+            else:
+                if not self._again():
+                    return sample
+
+    def _made(self, row: int, index: int, candidate: int) -> Any:
+        """`_attempt`, once."""
         stream, job = self._stream, self._job
         self._begin(row, str(index), Stage.READ, candidate)
         try:
@@ -216,11 +236,14 @@ class Rows:
             self._begin(rows[number], str(indices[number]), Stage.READ)
             self._seed(rows[number], indices[number], True)
 
-        try:
-            requests = [sample_request(job.seed, job.epoch, index) for index in indices]
-            return dict(zip(rows, stream.recipe.make_many(requests, note, at, copied=self._copied), strict=True))
-        except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
-            return {}
+        requests = [sample_request(job.seed, job.epoch, index) for index in indices]
+        while True:
+            try:
+                made = dict(zip(rows, stream.recipe.make_many(requests, note, at, copied=self._copied), strict=True))
+            except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
+                made = {}
+            if not self._again():
+                return made
 
     def _report(self, row: int, index: int, fault: SampleFault, lost: bool, substitute: int | None) -> None:
         position = (self._job.start + row) % self._stream.order.samples

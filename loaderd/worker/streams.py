@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from loaderd.core.order import Order
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers.orders import Use
 from loaderd.worker import guards
+from loaderd.worker.generator_watch import GeneratorUse
 from loaderd.worker.spans import Spans
 from loaderd_wire.slots import FieldSpec
 
@@ -30,6 +31,7 @@ class Stream:
     """An open stream.
 
     batch_specs: the fields of a collated batch; empty while it is being probed. differs: what is not as in the stream as probed, or "".
+    use: the global generators that its code has been seen to use in this process.
     """
 
     plan: StreamPlan
@@ -39,6 +41,7 @@ class Stream:
     spans: Spans
     batch_specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
+    use: GeneratorUse = field(default_factory=GeneratorUse)
     _bulk: Bulk | None = None
     _sought: bool = False
 

@@ -109,7 +109,10 @@ def import_users(setup: Setup, tell: Callable[[str], object]) -> None:
     """
     put_first(setup.folder)
     if setup.preload == "user":
+        from loaderd.worker import generator_watch  # not at the top: see BASE
+
         folder = os.getcwd()
+        generator_watch.install()
         import_all([StreamPlan.from_json(plan) for plan in setup.plans], setup.init, tell)
         imported(setup.folder).look()
         guards.pin_native_threads()

@@ -16,6 +16,7 @@ from loaderd.data.faults import SampleFault
 from loaderd.drivers.channel import Channel, pair
 from loaderd.drivers.orders import Fork, NotForked
 from loaderd.worker.filler import Filler, Outcome, _with_chunk, collate, pack
+from loaderd.worker.generator_watch import GeneratorUse
 from loaderd.worker.rows import Rows
 from loaderd.worker.spans import Spans
 from loaderd.worker.stopwatch import Stopwatch
@@ -119,6 +120,7 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> Rows:
         source=SimpleNamespace(keys="index", key=str),
         spans=Spans(ORDER),
         order=ORDER,
+        use=GeneratorUse(),
         bulk=lambda: bulk,
     )
     return Rows(stream, job, stamps, Stopwatch())  # type: ignore[arg-type] # all that is asked of a Line
