@@ -26,8 +26,8 @@ _latest: tuple[Chance, int] | None = None  # whose sample is being made, and its
 class Chance:
     """Seeds `random`, `numpy.random` and, if loaded, torch's default generator for samples of one job, one at a time.
 
-    What is drawn then is a pure function of (seed, epoch, index). Seeding costs more than many a sample: 10 to 20 us for each of the first
-    two. So a generator is only watched until the stream's code uses it: `again` tells, once, that the sample is to be made a second time, and
+    What is drawn then is a pure function of (seed, epoch, index). Seeding costs more than many a sample does: about
+    10 us for `random`. So a generator is only watched until the stream's code uses it: `again` tells, once, that the sample is to be made a second time, and
     from then on this generator is seeded for every sample of the stream. Where nobody watches, both are seeded from the start.
 
     use: what the stream's code has been seen to use.
@@ -59,9 +59,13 @@ class Chance:
             if use.python:
                 random.setstate((3, (*_words.unpack_from(self._states, at), SPENT), None))
             if use.numpy:
-                words: Any = _words.unpack_from(self._states, at + _words.size)  # numpy takes them in a tenth of the time of an array
-                np.random.set_state(("MT19937", words, SPENT, 0, 0.0))
+                self._set_numpy(self._states[at + _words.size : at + 2 * _words.size])
         self.seed_torch(number)
+
+    def _set_numpy(self, state: memoryview) -> None:
+        if self._watch is None or not self._watch.set_numpy(state.tobytes()):
+            words: Any = _words.unpack(state)  # numpy takes them in a tenth of the time of an array
+            np.random.set_state(("MT19937", words, SPENT, 0, 0.0))
 
     def seed_torch(self, number: int) -> None:
         """Its share of `seed`."""

@@ -1,0 +1,108 @@
+"""What it costs a worker to seed the global generators for rows of a map-style dataset: CPU time a row, by what its code draws from.
+
+    python tests/bench/seeding.py [--rounds 9] [--only WORD]
+
+Samples are two small arrays (a small tensor with torch). Runs in this process, as a worker runs its jobs; prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from loaderd.core.jobs import Job, Kind
+from loaderd.data.plan import StreamPlan
+from loaderd.worker.filler import Filler
+from loaderd.worker.streams import Shelf
+from loaderd_wire.slots import slot_layout
+
+ROWS, JOBS = 128, 40  # of a job, of a round
+
+
+class Drawing:
+    """Sample i: {"x": float32[16], "y": i}. draw: what of is drawn from."""
+
+    def __init__(self, draw: str) -> None:
+        self._draw = {"nothing": lambda: 0.0, "random": random.random, "numpy": np.random.random, "both": self._both, "torch": self._torch}[
+            draw
+        ]
+        self._data = np.zeros((1024, 16), np.float32)
+
+    def __len__(self) -> int:
+        return 1024
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": self._data[index] + self._draw(), "y": index}
+
+    def _both(self) -> float:
+        return random.random() + np.random.random()
+
+    def _torch(self) -> float:
+        import torch
+
+        return float(torch.rand(()))
+
+
+class Line:
+    """A line of the scoreboard that nobody looks at."""
+
+    def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None: ...
+
+    def name(self, row: int, key: str) -> None: ...
+
+    def idle(self) -> None: ...
+
+
+def filler(draw: str) -> Filler:
+    """Of one stream, with a slot in this process's memory."""
+    from loaderd.worker.probe import probe
+
+    plan = StreamPlan(draw, dataset="seeding:Drawing", dataset_args={"draw": draw}, batch_size=ROWS)
+    shelf = Shelf([plan], 0, 1)
+    found: Any = probe(draw, shelf, Line(), plan, SimpleNamespace(look=lambda: None, all=lambda: ()))  # type: ignore[arg-type]
+    shelf.get(draw).specs = found.specs
+    fields = found.specs
+    arrays = [(field, np.zeros((ROWS, *field.shape), field.dtype)) for field in fields]
+    indices = np.zeros(ROWS, np.int64)
+    slot: Any = SimpleNamespace(fields=fields, arrays=lambda: arrays, indices=lambda: indices, layout=slot_layout(fields, ROWS))
+    mapped: Any = SimpleNamespace(layout=SimpleNamespace(rows=ROWS), slot=lambda number: slot)
+    return Filler(shelf, {1: mapped}, Line())  # type: ignore[arg-type] # all that is asked of a Line
+
+
+def row_us(made: Filler, draw: str, epoch: int) -> float:
+    begin_s = time.process_time()
+    for job in range(JOBS):
+        made.run(Job(job + 1, Kind.FILL, draw, 1, 0, 7, epoch, job * ROWS % 1024, ROWS, 0, ROWS))
+    return (time.process_time() - begin_s) / (JOBS * ROWS) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    try:
+        from loaderd.worker.generator_watch import install
+    except ImportError:
+        pass
+    else:
+        install()
+    sys.modules["seeding"] = sys.modules["__main__"]
+    told = {}
+    for draw in ("nothing", "random", "numpy", "both", "torch"):  # torch last: all samples are seeded for it once it is loaded
+        if args.only in draw:
+            made = filler(draw)
+            row_us(made, draw, 0)
+            told[draw] = [round(row_us(made, draw, epoch), 2) for epoch in range(args.rounds)]
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
