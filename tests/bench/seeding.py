@@ -67,7 +67,6 @@ def filler(draw: str) -> Filler:
     plan = StreamPlan(draw, dataset="seeding:Drawing", dataset_args={"draw": draw}, batch_size=ROWS)
     shelf = Shelf([plan], 0, 1)
     found: Any = probe(draw, shelf, Line(), plan, SimpleNamespace(look=lambda: None, all=lambda: ()))  # type: ignore[arg-type]
-    shelf.get(draw).specs = found.specs
     fields = found.specs
     arrays = [(field, np.zeros((ROWS, *field.shape), field.dtype)) for field in fields]
     indices = np.zeros(ROWS, np.int64)
