@@ -56,6 +56,7 @@ class Recipe:
         self.schema: SampleSchema | None = None
         self._moldable = False
         self._mold: Mold | None = None
+        self._read_raw: Callable[[int], Any] | None = None
 
     @property
     def form(self) -> str:
@@ -115,12 +116,13 @@ class Recipe:
     def row(self, request: SampleRequest, note: Note) -> dict[str, Any]:
         """`make` for one who copies the sample at once: where user code hands over just what the schema says, that is its own dict, in
         which a number may stand for an array without axes. Raises SampleFault. READ has been noted."""
-        if self._mold is None:
+        mold, read = self._mold, self._read_raw
+        if mold is None or read is None:
             return self.make(request, note)
         making: Making | None = None
         try:
-            value = self._source.value(request.index)
-            taken = self._mold.take(value)
+            value = read(request.index)
+            taken = mold.take(value)
             if taken is not None:
                 return taken
             making = Making(request, note)
@@ -165,7 +167,7 @@ class Recipe:
         if self.schema is not None:
             self.schema.check(sample)
             if self._moldable and self._mold is None:
-                self._mold = Mold(self.schema, self._source.form)
+                self._mold, self._read_raw = Mold(self.schema, self._source.form), self._source.value
         return sample
 
     def _transform(self, making: Making) -> None:

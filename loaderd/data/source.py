@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -88,10 +88,12 @@ class Source:
         self._check(index)
         return self._reader.read(index, self._modes)
 
-    def value(self, index: int) -> Any:
-        """What the user's code makes of sample `index` of [0, total), not yet looked at; it becomes a sample by `take`. Only where `user_code`."""
+    @property
+    def value(self) -> Callable[[int], Any]:
+        """value(index) is what the user's code makes of sample `index` of [0, total), not yet looked at; it becomes a sample by `take`. Only
+        where `user_code`."""
         assert not isinstance(self._reader, OwnLayout)
-        return self._reader.value(index)
+        return self._reader.value
 
     def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
         """What copies rows of these fields in bulk, valid while this is open; None where samples aren't stored as such rows, or have names."""

@@ -118,7 +118,7 @@ class Filler:
             room = rows.room
             for name, array in columns.items():
                 value = sample[name]
-                if value is not room.get(name):
+                if not room or value is not room.get(name):
                     array[row] = value
             for name, values in texts.items():
                 values.append(_plain(sample[name]))
