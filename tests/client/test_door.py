@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from client.fake_daemon import FakeDaemon, checked, epoch_indices, seen
+from deadlines import until
 from loaderd_client import Loader
+from loaderd_client.control import Control
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
@@ -36,3 +38,22 @@ def test_how_epochs_are_cut_is_the_first_sessions_whatever_the_next_daemon_would
     rows += seen(batches)
     assert rows == epoch_indices(0, daemon.rules)[:48]
     assert [hello.drop_last for hello in daemon.hellos] == [None, True]
+
+
+def test_a_loader_that_is_closed_after_its_handshake_was_interrupted_leaves_no_connection(
+    fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, loader = fake(starts_for_ever=True), load()
+    wait = Control.wait
+
+    def interrupted(control: Control, timeout_s: float) -> bool:
+        monkeypatch.setattr(Control, "wait", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Control, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        len(loader)
+    until("the hello", lambda: daemon.hellos)
+    assert daemon._strangers
+    loader.close()
+    until("the end of the connection", lambda: not daemon._strangers)

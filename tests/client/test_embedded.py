@@ -262,12 +262,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, program: Calla
         len(Loader(path, "train", output="numpy"))
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o710, 0o701])
 def test_a_default_folder_that_others_may_enter_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[str], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[str], None], mode: int
 ) -> None:
     path = tmp_path / "c.toml"
     path.write_text("")
-    (tmp_path / "loaderd").mkdir(mode=0o755)
+    (tmp_path / "loaderd").mkdir()
+    (tmp_path / "loaderd").chmod(mode)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(ConfigError, match=r"must be a folder of uid .* with mode 0700"):
         len(Loader(path, "train", output="numpy"))
