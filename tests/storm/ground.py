@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-POLICIES = ("raise", "skip", "replace")
 CLAIMS = ((0, 1), (0, 2), (1, 2))  # (rank, world_size) that trainers may have
 EPOCHS = 2
-BATCH = 16
 MEMORY_MIB = 24
+PASSED = ""  # the mark of a step that lost all its rows and is passed over
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A stream's. most: samples that it has at most, fewer where a batch is small."""
+
+    on_error: str
+    batch_size: int = 16
+    empty: str = ""
+    claims: tuple[tuple[int, int], ...] = CLAIMS
+    most: int = 1 << 30
+
+
+# In batches of one sample a bad one leaves nothing.
+STREAMS = {
+    "raise": Rules("raise"),
+    "skip": Rules("skip", empty="deliver"),
+    "replace": Rules("replace"),
+    "passed": Rules("skip", batch_size=1, empty="skip", claims=CLAIMS[:1], most=400),
+    "hollow": Rules("skip", batch_size=1, empty="deliver", most=400),
+}
 
 # A worker notes each fault before it commits it: (monotonic seconds, kind, stream).
 NOTE = struct.Struct("<d8s8s")
@@ -59,11 +80,11 @@ def once(stream):
 
 
 class Numbers:
-    def __init__(self, stream, calm):
-        self.stream, self.calm = stream, calm
+    def __init__(self, stream, samples, calm):
+        self.stream, self.samples, self.calm = stream, samples, calm
 
     def __len__(self):
-        return {samples}
+        return self.samples
 
     def __getitem__(self, index):
         kind = BAD.get(index)
@@ -114,15 +135,15 @@ worker_memory = "160MB"
 """
 
 STREAM = """
-[streams.{policy}]
+[streams.{name}]
 dataset = "mine:Numbers"
-dataset_args = {{stream = "{policy}", calm = {calm}}}
-batch_size = {batch}
+dataset_args = {{stream = "{name}", samples = {samples}, calm = {calm}}}
+batch_size = {batch_size}
 shuffle = true
 seed = 11
-on_error = "{policy}"
+on_error = "{on_error}"
 {more}
-[[streams.{policy}.transforms]]
+[[streams.{name}.transforms]]
 call = "mine:augment"
 """
 
@@ -130,10 +151,17 @@ call = "mine:augment"
 def lay(folder: Path, *, samples: int, workers: int, timeout_s: float, calm: bool) -> Path:
     """Write module and config into the folder; returns the config's path. calm: what hangs or crashes raises instead, nothing leaks."""
     folder.mkdir(exist_ok=True)
-    (folder / "mine.py").write_text(MODULE.format(samples=samples))
+    (folder / "mine.py").write_text(MODULE.format())
     text = DAEMON.format(memory=MEMORY_MIB, workers=workers, timeout=timeout_s)
-    for policy in POLICIES:
-        text += STREAM.format(policy=policy, calm=str(calm).lower(), batch=BATCH, more='empty = "deliver"' if policy == "skip" else "")
+    for name, rules in STREAMS.items():
+        text += STREAM.format(
+            name=name,
+            samples=min(samples, rules.most),
+            calm=str(calm).lower(),
+            batch_size=rules.batch_size,
+            on_error=rules.on_error,
+            more=f'empty = "{rules.empty}"' if rules.empty else "",
+        )
     config = folder / "config.toml"
     config.write_text(text)
     return config
@@ -156,5 +184,5 @@ def mark_error(epoch: int, step: int, errors: Any) -> str:
     return hashlib.blake2b(repr((epoch, step, bad)).encode(), digest_size=8).hexdigest()
 
 
-def table(policy: str, rank: int, world: int) -> str:
-    return f"{policy}/{rank}/{world}"
+def table(stream: str, rank: int, world: int) -> str:
+    return f"{stream}/{rank}/{world}"

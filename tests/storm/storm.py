@@ -22,7 +22,7 @@ from typing import Any
 from loaderd_client import Loader, SampleError
 from storm import strikes
 from storm.faults import plan
-from storm.ground import CLAIMS, EPOCHS, POLICIES, lay, mark, mark_error, table
+from storm.ground import EPOCHS, PASSED, STREAMS, lay, mark, mark_error, table
 from storm.processes import alive, family, fds, rss_bytes
 from storm.tally import Tally
 from storm.trainer import REFUSED
@@ -34,31 +34,35 @@ LEFT = (0, -signal.SIGTERM)  # told to go, perhaps before it knew what to do the
 
 
 def forecast(folder: Path, samples: int) -> Path:
-    """A file with the marks of every batch of every (policy, rank, world_size), by epoch: pulled once from a daemon that nothing disturbs."""
+    """A file with the marks of every batch of every (stream, rank, world_size), by epoch: pulled once from a daemon that nothing disturbs."""
     path = folder / "expected.json"
     if path.exists():  # a folder that is used again
         return path
     config = lay(folder, samples=samples, workers=2, timeout_s=30, calm=True)
     marks: dict[str, list[list[str]]] = {}
-    with Loader(str(config), stream=POLICIES[0], output="numpy"):
-        for policy in POLICIES:
-            for rank, world in CLAIMS:
-                with Loader(str(config), stream=policy, rank=rank, world_size=world, output="numpy", prefetch=8) as loader:
-                    marks[table(policy, rank, world)] = [_epoch(loader, epoch) for epoch in range(EPOCHS)]
+    with Loader(str(config), stream="raise", output="numpy"):
+        for stream, rules in STREAMS.items():
+            for rank, world in rules.claims:
+                with Loader(str(config), stream=stream, rank=rank, world_size=world, output="numpy", prefetch=8) as loader:
+                    marks[table(stream, rank, world)] = [_epoch(loader, epoch) for epoch in range(EPOCHS)]
     path.write_text(json.dumps(marks))
     return path
 
 
 def _epoch(loader: Loader, epoch: int) -> list[str]:
     loader.set_epoch(epoch)
-    batches, marks = iter(loader), []
+    batches = iter(loader)
+    marks: list[str] = []
     while True:
         try:
-            marks.append(mark(next(batches)))
+            batch = next(batches)
+            step, seen = batch.step, mark(batch)
         except SampleError as error:
-            marks.append(mark_error(epoch, len(marks), error.errors))
+            step, seen = len(marks), mark_error(epoch, len(marks), error.errors)
         except StopIteration:
-            return marks
+            return marks + [PASSED] * (len(loader) - len(marks))
+        marks += [PASSED] * (step - len(marks))
+        marks.append(seen)
 
 
 class Seat:
@@ -77,8 +81,8 @@ class Seat:
         storm, rng = self.storm, self.storm.rng
         self.trainers += 1
         name = f"trainer-{self.number}-{self.trainers}"
-        rank, world = rng.choice(CLAIMS)
-        self.stream = POLICIES[self.number % len(POLICIES)]
+        self.stream = list(STREAMS)[(self.number + self.trainers) % len(STREAMS)]
+        rank, world = rng.choice(STREAMS[self.stream].claims)
         self.order = {
             "name": name,
             "socket": str(storm.socket),

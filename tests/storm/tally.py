@@ -164,6 +164,7 @@ class Tally:
             ("daemons struck before they were ready, by exit code", dict(self.unready) or "none"),
             ("batches delivered and proven", books["delivered"]),
             ("of these a SampleError, as they should be", books["errors"]),
+            ("of these without a row, and such passed over", f"{books['hollow']}, {books['passed']}"),
             ("whole passes", books["passes"]),
             ("batches lost, repeated, torn", f"{books['lost']}, {books['repeated']}, {books['torn']}"),
             ("trainers refused for want of room, then served", self.refused),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 
 from storm.faults import ALL, SURVIVED, plan
+from storm.ground import PASSED
 from storm.storm import Storm
 
 SEED = 4
@@ -21,6 +23,9 @@ def test_trainers_in_a_storm_of_faults_get_every_batch_once_and_whole_and_nothin
     assert not tally.wrong(), f"seed {SEED}:\n" + "\n".join(tally.wrong()) + "\n" + storm.log.read_text()[-8000:]
     assert tally.books["delivered"] > 100
     assert len(tally.faults) >= 20
+    marks = {name: epochs[0] for name, epochs in json.loads(storm.expected.read_text()).items()}
+    assert marks["passed/0/1"].count(PASSED) == 9
+    assert PASSED not in marks["hollow/0/1"]
 
 
 def test_a_seed_has_one_storm_and_a_long_one_has_every_kind_of_fault() -> None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from loaderd_client import Loader, Refused, SampleError, StallError
-from storm.ground import BATCH, EPOCHS, mark, mark_error, table
+from storm.ground import EPOCHS, PASSED, STREAMS, mark, mark_error, table
 
 PAGE = 8192
 SPAN = struct.Struct("<dd")  # asked, got: monotonic seconds
@@ -34,6 +34,8 @@ class Book:
     state: dict[str, Any] | None = None
     delivered: int = 0
     errors: int = 0
+    hollow: int = 0
+    passed: int = 0
     lost: int = 0
     repeated: int = 0
     torn: int = 0
@@ -72,7 +74,6 @@ class Trainer:
             o["socket"],
             stream=o["stream"],
             output="numpy",
-            batch_size=BATCH,
             rank=o["rank"],
             world_size=o["world"],
             prefetch=o["prefetch"],
@@ -106,12 +107,14 @@ class Trainer:
             book.stalled += 1
             return True
         except StopIteration:
+            self._pass_over()
             book.lost += steps - book.step
             book.passes += 1
             self._turn_to((book.epoch + 1) % EPOCHS)
             return False
         self._prove(epoch, step, seen)
         book.delivered += 1
+        book.hollow += batch is not None and batch.rows == 0
         book.state = self.loader.state_dict()
         self._save()
         os.write(self.spans, SPAN.pack(asked, got))
@@ -119,8 +122,17 @@ class Trainer:
         del self.past[:-40]
         return self._whim(batch, seen)
 
+    def _pass_over(self) -> None:
+        """The next step is the next that was delivered to whom nothing disturbed."""
+        book = self.book
+        steps = self.expected[book.epoch]
+        while book.step < len(steps) and steps[book.step] == PASSED:
+            book.step += 1
+            book.passed += 1
+
     def _prove(self, epoch: int, step: int, seen: str) -> None:
         book = self.book
+        self._pass_over()
         if (epoch, step) != (book.epoch, book.step):
             place = (epoch - book.epoch) * len(self.expected[0]) + step - book.step
             self._say(f"batch {epoch}/{step} came in place of {book.epoch}/{book.step}")
@@ -188,7 +200,7 @@ def hog(order: dict[str, Any]) -> None:
     """Take all the room for segments there is, hold it for a while, give it back."""
     loaders: list[Loader] = []
     size = 512
-    while size >= BATCH and len(loaders) < 40:
+    while size >= STREAMS["skip"].batch_size and len(loaders) < 40:
         loader = Loader(order["socket"], stream="skip", output="numpy", batch_size=size, prefetch=20, reconnect_s=20)
         try:
             len(loader)
