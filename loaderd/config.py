@@ -12,45 +12,17 @@ from typing import Any
 
 from loaderd.data.plan import Step, StreamPlan
 from loaderd.kinds import join, show
-from loaderd.schema import CONFIG, DAEMON, WORKERS
+from loaderd.schema import CONFIG, DAEMON, WORKERS, DaemonConfig, WorkersConfig
 from loaderd_wire import paths
 from loaderd_wire.errors import ConfigError
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # pyright: ignore[reportMissingImports] - only there before 3.11
 
 MAX_BYTES = 1 << 20  # of a config file
 MAX_FAULTS = 50  # that are listed
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonConfig:
-    """socket, quarantine: absolute paths. memory: bytes, None for half of what is free. metrics: "host:port" or None.
-
-    allow_uids: other users that may attach; allow_unmapped: uids that a user namespace doesn't map, too.
-    """
-
-    socket: str
-    memory: int | None
-    metrics: str | None
-    allow_uids: tuple[int, ...]
-    allow_unmapped: bool
-    drain_s: float
-    exit_when_idle_s: float
-    quarantine: str
-
-
-@dataclass(frozen=True, slots=True)
-class WorkersConfig:
-    """num_workers: None for as many as the cgroup and the affinity give. worker_memory: bytes, None for no limit."""
-
-    num_workers: int | None
-    sample_timeout_s: float
-    worker_memory: int | None
-    start_method: str
-    init: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +88,7 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
     streams = tuple(_stream(name, table) for name, table in values["streams"].items())
-    return Config(path, folder, default_socket, _daemon(daemon), _workers(values["workers"]), streams)
+    return Config(path, folder, default_socket, DaemonConfig(**daemon), WorkersConfig(**values["workers"]), streams)
 
 
 def _read(path: str, real: str) -> str:
@@ -175,17 +147,6 @@ def _path(where: str, given: Any, folder: str, env: Mapping[str, str], faults: F
     except ValueError as error:
         faults.add(where, f"{show(given)}: {error}")
         return None
-
-
-def _daemon(values: Mapping[str, Any]) -> DaemonConfig:
-    uids = values["allow_uids"]
-    numbers = tuple(uid for uid in uids if uid != "unmapped")
-    return DaemonConfig(**{**values, "allow_uids": numbers, "allow_unmapped": "unmapped" in uids})
-
-
-def _workers(values: Mapping[str, Any]) -> WorkersConfig:
-    number = values["num_workers"]
-    return WorkersConfig(**{**values, "num_workers": None if number == "auto" else number})
 
 
 def _stream(name: str, values: Mapping[str, Any]) -> StreamPlan:

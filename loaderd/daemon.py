@@ -10,16 +10,17 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from loaderd import report
 from loaderd.admission import Stream, check_protocol
 from loaderd.classes import disagreement
+from loaderd.config import Config
 from loaderd.core import actions
 from loaderd.core.events import Drain, Event, Opened, Told, WorkerReady
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd.data import extension
-from loaderd.data.plan import StreamPlan
 from loaderd.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.drivers import budget, descriptors, systemd
 from loaderd.drivers.control import Control, Peer
@@ -31,8 +32,8 @@ from loaderd.drivers.memfd import Segments
 from loaderd.drivers.metrics import PROMETHEUS, Metrics, Page, parse_address
 from loaderd.drivers.orders import OpenFault, StreamFacts
 from loaderd.drivers.sockets import Messages
+from loaderd.engines.base import MakeEngine
 from loaderd.reception import Reception
-from loaderd.settings import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, DaemonSettings
 from loaderd.starter import Starter
 from loaderd.startup import Startup
 from loaderd_wire import paths
@@ -44,25 +45,44 @@ EMBEDDED_FIRST_S = 30.0  # an embedded daemon that nobody has come to
 EMBEDDED_LAST_S = 2.0  # after its last control socket closed
 NOTICEABLE_S = 0.1  # a turn as long as this is a warning
 ALONE_S = 0.5  # for running jobs to end, in a drain without trainers
+EXIT_DRAINED, EXIT_NO_START, EXIT_FAULT = 0, 3, 4  # what Daemon.run returns
 STARTING, SERVING, DRAINING = "starting", "ready", "draining"
 
 
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What the command line says beside the config.
+
+    first_stream: the one that is opened at the start, each other when it is asked for; "" to open all at the start.
+    embedded: a Loader started us: leave 2 s after the last control socket closed, or 30 s after "ready" without one; before it 2 s after
+    nobody waits on ready_fd or to be admitted any more.
+    ready_fd: a pipe on which "ready" is written when the daemon serves, or the lines that say why it can't; then it is closed.
+    """
+
+    first_stream: str = ""
+    embedded: bool = False
+    ready_fd: int | None = None
+    log_format: str = "text"
+    log_level: str = "info"
+
+
 class Daemon:
-    """Serves these streams until it drains. make_pool: what runs the jobs, as `LocalPool`. root: where proc and cgroups are found."""
+    """Serves the streams of a config until it drains. root: where proc and cgroups are found."""
 
     def __init__(
         self,
-        settings: DaemonSettings,
-        plans: tuple[StreamPlan, ...],
+        config: Config,
+        options: StartOptions,
         *,
-        make_pool: Callable[..., Any],
+        make_engine: MakeEngine,
         env: Mapping[str, str] = os.environ,
         root: str = "/",
         stderr: int = 2,
     ) -> None:
-        self._settings = settings
-        self._plans = plans
-        self._make_pool = make_pool
+        self._config = config
+        self._options = options
+        self._plans = config.streams
+        self._make_engine = make_engine
         self._env = env
         self._root = root
         self._stderr = stderr
@@ -72,23 +92,22 @@ class Daemon:
         self._opening: set[str] = set()
         self._faults: dict[str, str] = {}  # of the streams that could not be opened when they were last asked for
         self._idle_timer: Timer | None = None
-        self._workers = settings.num_workers or budget.own_cpu_count()
+        number = config.workers.num_workers
+        self._workers = number if isinstance(number, int) else budget.own_cpu_count()
         self._begun = False  # workers are being started
 
     def run(self) -> int:
         """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
         with Loop(on_slow=self._slow) as self._loop:
-            self._starter = Starter(self._loop, self._settings.ready_fd, self._starter_left)
-            ours = self._settings.socket + paths.LOG if self._settings.embedded else ""
-            self._log = Log(
-                stderr_sink(self._loop, self._stderr, path=ours), form=self._settings.log_format, level=self._settings.log_level
-            )
+            self._starter = Starter(self._loop, self._options.ready_fd, self._starter_left)
+            ours = self._config.daemon.socket + paths.LOG if self._options.embedded else ""
+            self._log = Log(stderr_sink(self._loop, self._stderr, path=ours), form=self._options.log_format, level=self._options.log_level)
             try:
                 with ExitStack() as stack:
                     self._open(stack)
                     self._loop.run()
             except CannotServe as error:
-                usual = self._settings.embedded and isinstance(error, AlreadyServed)  # of eight ranks that start one at once
+                usual = self._options.embedded and isinstance(error, AlreadyServed)  # of eight ranks that start one at once
                 self._cannot_serve(str(error), "info" if usual else "error")
             except Exception:  # noqa: BLE001  the rim: a fault of ours is reported and ends the process
                 self._log("error", "the daemon has failed:\n" + traceback.format_exc())
@@ -106,12 +125,12 @@ class Daemon:
 
     def _open(self, stack: ExitStack) -> None:
         """Bind at once, so that clients can be told to wait; then have every stream opened. Raises CannotServe."""
-        s, loop = self._settings, self._loop
+        s, loop = self._config.daemon, self._loop
         too_long = paths.too_long(s.socket)
         if too_long:
             raise CannotServe(too_long)
-        gate = Gate.here(s.allow_uids, s.allow_unmapped)
-        prepare_folder(s.socket, uid=gate.own, default=s.default_socket, others=gate.open)
+        gate = Gate.here(s.allow_uids)
+        prepare_folder(s.socket, uid=gate.own, default=self._config.default_socket, others=gate.open)
         limit = descriptors.raise_limit()
         most = descriptors.sessions_that_fit(limit, descriptors.in_use() + descriptors.A_WORKER * self._workers)
         if most == 0:
@@ -119,7 +138,7 @@ class Daemon:
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
         connections = stack.enter_context(ExitStack())
         stack.enter_context(LockFile(s.socket))
-        if s.embedded:
+        if self._options.embedded:
             self._log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.callback(self._remove_files)
         self._quarantine = Quarantine(s.quarantine)
@@ -129,7 +148,7 @@ class Daemon:
         self._reception = Reception(
             loop,
             self._segments,
-            config_path=s.config_path,
+            config_path=self._config.path,
             names=[plan.name for plan in self._plans],
             wanted=self._want,
             life=f"{os.getpid()}-{os.urandom(4).hex()}",
@@ -137,7 +156,7 @@ class Daemon:
             most=most,
             step=self.step,
             emptied=self._no_sessions,
-            outdated=self._drain if s.embedded else None,
+            outdated=self._drain if self._options.embedded else None,
             log=self._log,
             rooms=lambda: budget.rooms(self._root),
         )
@@ -149,18 +168,16 @@ class Daemon:
             loop.on_signal(number, functools.partial(self._signalled, number))
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # what a scheduler sends to all of a job, for the trainer to save its state
             loop.on_signal(number, functools.partial(self._log, "info", f"{number.name} is the trainer's affair: nothing is done"))
-        first = [plan for plan in self._plans if s.first_stream in ("", plan.name)]
-        self._pool = self._make_pool(
+        first = [plan for plan in self._plans if self._options.first_stream in ("", plan.name)]
+        self._pool = self._make_engine(
             loop,
             first,
+            self._config.workers,
             late=[plan for plan in self._plans if plan not in first],
             num_workers=self._workers,
-            start_method=s.start_method,
-            init=s.init or "",
-            folder=s.folder,
+            folder=self._config.folder,
             emit=self.step,
             log=self._log,
-            sample_timeout_s=s.sample_timeout_s,
             oom_kills=lambda: budget.oom_kills(self._root),
         )
         stack.callback(self._pool.close)
@@ -170,7 +187,7 @@ class Daemon:
             self._want(plan.name)
 
     def _listen(self, stack: ExitStack, connections: ExitStack, gate: Gate) -> None:
-        s, loop, reception = self._settings, self._loop, self._reception
+        s, loop, reception = self._config.daemon, self._loop, self._reception
         self._control = Control(loop, s.socket, gate=gate, on_message=self._first_words, on_end=self._gone, log=self._log)
         connections.callback(self._control.close)
         stack.callback(self._control.stop_listening)
@@ -248,12 +265,12 @@ class Daemon:
         return StreamRules(name, stream.plan.on_error, stream.facts.collated, stream.facts.samples)
 
     def _new_dispatcher(self) -> ActionDispatcher:
-        s, reception = self._settings, self._reception
+        workers, reception = self._config.workers, self._reception
         scheduler = Scheduler(
             (),
             workers=self._workers,
-            sample_timeout_s=s.sample_timeout_s,
-            worker_memory=s.worker_memory or 0,
+            sample_timeout_s=workers.sample_timeout_s,
+            worker_memory=workers.worker_memory or 0,
             index_of=self._index_of,
         )
         handlers = ActionHandlers(
@@ -293,19 +310,19 @@ class Daemon:
         self._state = SERVING
         self._startup.end()
         gc.freeze()  # a full collection would look through all modules: 10 ms in which nobody is answered
-        s = self._settings
+        socket = self._config.daemon.socket
         # As the config has them: the order in which they were opened is chance.
         streams = report.stream_counts((p.name, self._streams[p.name].facts.samples) for p in self._plans if p.name in self._streams)
         unopened = [plan.name for plan in self._plans if plan.name not in self._streams]
         streams += f"; {few(unopened)} when asked for" if unopened else ""
-        facts = {"socket": s.socket, "workers": self._workers} if s.log_format == "json" else {}
-        self._log.say("info", f"ready: {s.socket}; streams {streams}; {self._workers} workers", facts)
-        for text in (*budget.too_many(s.num_workers, budget.own_cpu_count()), *extension.warnings()):
+        facts = {"socket": socket, "workers": self._workers} if self._options.log_format == "json" else {}
+        self._log.say("info", f"ready: {socket}; streams {streams}; {self._workers} workers", facts)
+        for text in (*budget.too_many(self._config.workers.num_workers, budget.own_cpu_count()), *extension.warnings()):
             self._log("warning", text)
         self._starter.tell("ready")
         systemd.notify("READY=1", self._env)
         self._reception.open(self._streams)
-        if s.embedded:
+        if self._options.embedded:
             self._leave_when_alone(EMBEDDED_FIRST_S)
 
     # -- events
@@ -341,28 +358,30 @@ class Daemon:
             self._control.send(peer, Report(report.to_json(self.picture())))
             self._control.finish(peer)
         elif ask.what == "drain":
-            self._control.send(peer, Report(report.to_json({"state": DRAINING, "pid": os.getpid(), "drain_s": self._settings.drain_s})))
+            self._control.send(
+                peer, Report(report.to_json({"state": DRAINING, "pid": os.getpid(), "drain_s": self._config.daemon.drain_s}))
+            )
             self._drain(f"asked to by {peer}")
         else:
             self._control.reject(peer, "ProtocolError", f"nobody knows what {ask.what!r} is; ask for status or drain")
 
     def _gone(self, peer: Peer) -> None:
         self._reception.gone(peer)
-        if self._settings.embedded and not self._starter.waits and not self._users():
+        if self._options.embedded and not self._starter.waits and not self._users():
             self._leave_when_alone(EMBEDDED_LAST_S)
 
     def _starter_left(self) -> None:
         """Before "ready", and others may have come meanwhile."""
-        if self._settings.embedded:
+        if self._options.embedded:
             self._leave_when_alone(EMBEDDED_LAST_S)
 
     def _no_sessions(self) -> None:
-        if self._settings.exit_when_idle_s > 0 and self._state == SERVING:
-            self._arm_idle(self._settings.exit_when_idle_s, self._idle)
+        if self._config.daemon.exit_when_idle_s > 0 and self._state == SERVING:
+            self._arm_idle(self._config.daemon.exit_when_idle_s, self._idle)
 
     def _idle(self) -> None:
         if not self._reception.guests:
-            self._drain(f"no trainer for {self._settings.exit_when_idle_s:g} s")
+            self._drain(f"no trainer for {self._config.daemon.exit_when_idle_s:g} s")
 
     def _leave_when_alone(self, delay_s: float) -> None:
         self._arm_idle(delay_s, self._alone)
@@ -386,14 +405,14 @@ class Daemon:
 
     def picture(self) -> dict[str, Any]:
         """The state as plain data, for `status`."""
-        s, segments = self._settings, self._segments
+        s, segments = self._config.daemon, self._segments
         return {
             "state": self._state,
             "doing": self._reception.progress() if self._state == STARTING or self._opening else "",
             "failed": self._reception.all_broken,
             **report.installed(),
             "socket": s.socket,
-            "config": s.config_path,
+            "config": self._config.path,
             "turns": self._loop.turns,
             "lost_s": round(self._loop.lost_s, 3),
             "cpu_s": round(time.process_time(), 3),  # between two pictures: what scheduling and announcing the batches in between cost
@@ -435,7 +454,7 @@ class Daemon:
         systemd.notify("STOPPING=1", self._env)
         self._control.stop_listening()
         # What is still made for nobody is not waited for long: it may be what hangs.
-        patience_s = self._settings.drain_s if self._reception.guests else min(self._settings.drain_s, ALONE_S)
+        patience_s = self._config.daemon.drain_s if self._reception.guests else min(self._config.daemon.drain_s, ALONE_S)
         self._reception.close("drained")
         if started == STARTING:
             self._loop.stop()
@@ -459,6 +478,6 @@ class Daemon:
 
     def _remove_files(self) -> None:
         """An embedded daemon leaves its log where something went wrong, and else nothing but what the config gives a name."""
-        for path in paths.embedded_files(self._settings.socket, self._settings.quarantine) if self._code == EXIT_DRAINED else ():
+        for path in paths.embedded_files(self._config.daemon.socket, self._config.daemon.quarantine) if self._code == EXIT_DRAINED else ():
             with suppress(FileNotFoundError):
                 os.unlink(path)

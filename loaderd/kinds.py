@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import date, time
 from typing import Any, Protocol
 
@@ -47,6 +47,17 @@ class Key:
 
 
 LATER = Key(None)
+
+
+def key(kind: Kind, text: str, default: Any = MISSING) -> Any:
+    """A field of a dataclass that is a table of the config: the one place where the key is written. Without a default the config makes one."""
+    known = {} if default is MISSING else {"default": default}
+    return field(metadata={"key": Key(kind, text, known.get("default"))}, **known)
+
+
+def keys_of(table: type) -> dict[str, Key]:
+    """The keys of a dataclass whose fields were made by `key`, by name."""
+    return {each.name: each.metadata["key"] for each in fields(table)}
 
 
 def show(value: Any) -> str:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from loaderd.admission import Admitted, Stream, admit, check_known, sized
 from loaderd.core.actions import Drop, Grow, StreamBroken
@@ -19,9 +19,9 @@ from loaderd.drivers.loop import Loop, Timer
 from loaderd.drivers.memfd import Segments
 from loaderd.drivers.rarely import Rarely
 from loaderd.drivers.sockets import Messages
+from loaderd.engines.base import Engine
 from loaderd_wire.errors import ConfigError, LoaderdError, Refused, StreamChanged, from_name
 from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
-from loaderd_wire.slots import FieldSpec
 
 MAX_NAMED = 32  # different refusals that the log tells within a minute
 SHOWN = 5  # files in one line
@@ -29,17 +29,7 @@ MAX_REFUSAL = 4000  # characters: it may quote what the client said
 STARTING_S = 1.0  # between two Starting messages
 LONG_RESERVATION = 256 << 20  # bytes; a client that waits for more is told what for
 
-Log = Callable[..., object]
-
-
-class Mapper(Protocol):
-    """What is needed of the pool."""
-
-    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None: ...
-
-    def drop_segment(self, segment: int, done: Callable[[], object]) -> None: ...
-
-    def edited(self) -> list[str]: ...
+Log = Callable[[str, str], object]
 
 
 @dataclass(slots=True)
@@ -111,7 +101,7 @@ class Reception:
         self._last_segment = 0
         self.control: Control
         self.messages: Messages
-        self.pool: Mapper
+        self.pool: Engine
 
     def open(self, streams: Mapping[str, Stream]) -> None:
         """From now on clients are admitted, first of all those that have waited. streams: that have been opened; it grows."""

@@ -30,6 +30,8 @@ from loaderd.kinds import (
     Whole,
     entry,
     join,
+    key,
+    keys_of,
     near,
     script,
     show,
@@ -65,49 +67,49 @@ def _elsewhere(word: str) -> str:
     return strangers.SETTINGS.get(word, "")
 
 
-DAEMON = Table(
-    {
-        "socket": Key(Path(), "Where trainers attach; everything else of the daemon lies beside it. Default: made from the config's path."),
-        "memory": Key(Size(), "Ceiling for all shared memory together. Default: half of what the cgroup or the machine has free."),
-        "metrics": Key(
-            Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port), "Where Prometheus may ask. Default: off."
-        ),
-        "allow_uids": Key(
-            Many(Either((Whole(0, (1 << 32) - 2), Choice(("unmapped",))), 'a uid, or "unmapped"')),
-            'Other users that may attach; "unmapped" are uids that a user namespace doesn\'t map.',
-            (),
-        ),
-        "drain_s": Key(Seconds(), "How long a drain may take.", 10.0),
-        "exit_when_idle_s": Key(Seconds(), "Leave once the last trainer has been gone for so long; 0: never.", 0.0),
-        "quarantine": Key(
-            Path(),
-            "Where bad samples are written down. Default: the socket's path with .bad.jsonl, which an embedded daemon removes when it leaves.",
-        ),
-        "engine": LATER,
-        "cache": LATER,
-        "nodes": LATER,
-    },
-    elsewhere=_elsewhere,
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonConfig:
+    """The table [daemon]. Paths are absolute, sizes are in bytes."""
 
-WORKERS = Table(
-    {
-        "num_workers": Key(
-            Either((Choice(("auto",)), Whole(1, 1024)), '"auto" or a whole number from 1 to 1024'), "Worker processes.", "auto"
-        ),
-        "sample_timeout_s": Key(
-            Seconds(zero=False),
-            "A sample that takes longer is bad, and its worker is killed. What it imports meanwhile does not count, up to 120 s (or this, if that is longer).",
-            30.0,
-        ),
-        "worker_memory": Key(Size(), "A worker whose own (anonymous) memory grows beyond this is replaced. Default: no limit."),
-        "start_method": Key(Choice(("forkserver", "spawn")), "Forked from a clean template of ours, or each started afresh.", "forkserver"),
-        "init": Key(entry("a function"), "Called with worker_id in each worker before any data."),
-        "engine": LATER,
-        "address": LATER,
-    },
-    elsewhere=_elsewhere,
-)
+    socket: str = key(Path(), "Where trainers attach; everything else of the daemon lies beside it. Default: made from the config's path.")
+    memory: int | None = key(
+        Size(), "Ceiling for all shared memory together. Default: half of what the cgroup or the machine has free.", None
+    )
+    metrics: str | None = key(
+        Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port), "Where Prometheus may ask. Default: off.", None
+    )
+    allow_uids: tuple[int | str, ...] = key(
+        Many(Either((Whole(0, (1 << 32) - 2), Choice(("unmapped",))), 'a uid, or "unmapped"')),
+        'Other users that may attach; "unmapped" are uids that a user namespace doesn\'t map.',
+        (),
+    )
+    drain_s: float = key(Seconds(), "How long a drain may take.", 10.0)
+    exit_when_idle_s: float = key(Seconds(), "Leave once the last trainer has been gone for so long; 0: never.", 0.0)
+    quarantine: str = key(
+        Path(),
+        "Where bad samples are written down. Default: the socket's path with .bad.jsonl, which an embedded daemon removes when it leaves.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersConfig:
+    """The table [workers]. Sizes are in bytes."""
+
+    num_workers: int | str = key(
+        Either((Choice(("auto",)), Whole(1, 1024)), '"auto" or a whole number from 1 to 1024'), "Worker processes.", "auto"
+    )
+    sample_timeout_s: float = key(
+        Seconds(zero=False),
+        "A sample that takes longer is bad, and its worker is killed. What it imports meanwhile does not count, up to 120 s (or this, if that is longer).",
+        30.0,
+    )
+    worker_memory: int | None = key(Size(), "A worker whose own (anonymous) memory grows beyond this is replaced. Default: no limit.", None)
+    start_method: str = key(Choice(("forkserver", "spawn")), "Forked from a clean template of ours, or each started afresh.", "forkserver")
+    init: str | None = key(entry("a function"), "Called with worker_id in each worker before any data.", None)
+
+
+DAEMON = Table(keys_of(DaemonConfig) | {"engine": LATER, "cache": LATER, "nodes": LATER}, elsewhere=_elsewhere)
+WORKERS = Table(keys_of(WorkersConfig) | {"engine": LATER, "address": LATER}, elsewhere=_elsewhere)
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,9 @@ def _one_draw_a_sample(transforms: Any, say: Say) -> None:
         if not isinstance(step, dict) or step.get("op") not in ops_table.RANDOM:
             continue
         op, word = step["op"], "fields" if "fields" in step else "field"
-        names = step.get("fields") if word == "fields" else [step.get("field", "image")]
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        given: Any = step["fields"] if word == "fields" else [step.get("field", "image")]
+        names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
+        if names != given:
             continue  # told elsewhere
         earlier = seen.setdefault(op, [])
         other = next((other for how, other in earlier if other != names and "field" in (word, how)), None)

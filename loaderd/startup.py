@@ -14,7 +14,7 @@ SHOWN = 4  # of those that are not ready
 class Startup:
     """From now until `end`. what: is being done. doing(): a line for each of those that are not ready."""
 
-    def __init__(self, loop: Loop, doing: Callable[[], list[str]], log: Callable[..., object]) -> None:
+    def __init__(self, loop: Loop, doing: Callable[[], list[str]], log: Callable[[str, str], object]) -> None:
         self._loop = loop
         self._doing = doing
         self._log = log

@@ -1,4 +1,4 @@
-"""`loaderd serve`: the config becomes plain settings, and the daemon runs with them until it drains."""
+"""`loaderd serve`: the daemon runs with a config until it drains."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from loaderd_wire.errors import ConfigError
 
 if TYPE_CHECKING:
     from loaderd.config import Config
-    from loaderd.data.plan import StreamPlan
     from loaderd.engines.launch import Launched
-    from loaderd.settings import DaemonSettings
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(short, NO_START)
         from loaderd import config
 
-        settings, plans = prepared(config.load(args.config, os.environ, os.getuid()), args)
+        served = prepared(config.load(args.config, os.environ, os.getuid()), args)
     except (ConfigError, CommandError, ModuleNotFoundError) as error:
         _tell(args.ready_fd, f"ConfigError: {error}")
         raise
@@ -37,56 +35,35 @@ def run(args: argparse.Namespace) -> int:
         from loaderd.drivers.processes import keep_niceness
 
         keep_niceness(os.getpid())  # the trainer's, which gave it a session of its own
-        return _serve(settings, plans, None)  # of eight ranks that start one at once seven find the lock taken: no template for those
+        return _serve(served, args, None)  # of eight ranks that start one at once seven find the lock taken: no template for those
     from loaderd.engines.launch import launch
 
-    spawn = settings.start_method == "spawn"
-    with launch(plans, settings.init or "", settings.folder, preload="none" if spawn else "user", spawn=spawn) as ahead:
-        return _serve(settings, plans, ahead)
+    workers = served.workers
+    spawn = workers.start_method == "spawn"
+    with launch(served.streams, workers.init or "", served.folder, preload="none" if spawn else "user", spawn=spawn) as ahead:
+        return _serve(served, args, ahead)
 
 
-def _serve(settings: DaemonSettings, plans: tuple[StreamPlan, ...], ahead: Launched | None) -> int:
-    from loaderd.daemon import Daemon  # what this brings is imported while the template is on its own way
+def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> int:
+    from loaderd.daemon import Daemon, StartOptions  # what this brings is imported while the template is on its own way
     from loaderd.engines.local import LocalPool
 
-    return Daemon(settings, plans, make_pool=partial(LocalPool, ahead=ahead)).run()
+    options = StartOptions(args.stream, args.embedded, args.ready_fd, args.log_format, args.log_level)
+    return Daemon(config, options, make_engine=partial(LocalPool, ahead=ahead)).run()
 
 
-def prepared(config: Config, args: argparse.Namespace) -> tuple[DaemonSettings, tuple[StreamPlan, ...]]:
-    """What the daemon is told, from the config and the command line."""
+def prepared(config: Config, args: argparse.Namespace) -> Config:
+    """What is served: the config, with what the command line says otherwise."""
     from loaderd.admission import no_stream
-    from loaderd.settings import DaemonSettings
 
-    daemon, workers = config.daemon, config.workers
     names = [plan.name for plan in config.streams]
     if args.stream and args.stream not in names:
         raise no_stream(args.stream, names)
-    if args.socket:
-        daemon = replace(daemon, socket=args.socket, quarantine=f"{args.socket}.bad.jsonl", metrics=None, exit_when_idle_s=0.0)
-    settings = DaemonSettings(
-        socket=daemon.socket,
-        quarantine=daemon.quarantine,
-        config_path=config.path,
-        folder=config.folder,
-        default_socket=config.default_socket and not args.socket,
-        memory=daemon.memory,
-        metrics=daemon.metrics,
-        allow_uids=daemon.allow_uids,
-        allow_unmapped=daemon.allow_unmapped,
-        drain_s=daemon.drain_s,
-        exit_when_idle_s=daemon.exit_when_idle_s,
-        num_workers=workers.num_workers,
-        sample_timeout_s=workers.sample_timeout_s,
-        worker_memory=workers.worker_memory,
-        start_method=workers.start_method,
-        init=workers.init,
-        first_stream=args.stream,
-        embedded=args.embedded,
-        ready_fd=args.ready_fd,
-        log_format=args.log_format,
-        log_level=args.log_level,
-    )
-    return settings, config.streams
+    if not args.socket:
+        return config
+    quarantine = f"{args.socket}.bad.jsonl"
+    daemon = replace(config.daemon, socket=args.socket, quarantine=quarantine, metrics=None, exit_when_idle_s=0.0)
+    return replace(config, daemon=daemon, default_socket=False)
 
 
 def _tell(ready_fd: int | None, text: str) -> None:

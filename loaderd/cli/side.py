@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,13 +95,11 @@ class Side:
         self._pool = LocalPool(
             self._loop,
             (self.plan,),
+            w,
             num_workers=self._workers,
-            start_method=w.start_method,
-            init=w.init or "",
             folder=self._config.folder,
             emit=self._step,
             log=self._say,
-            sample_timeout_s=w.sample_timeout_s,
             oom_kills=budget.oom_kills,
         )
         scheduler = Scheduler(
@@ -126,7 +123,7 @@ class Side:
         self._pool.open(self.plan.name, self._on_open)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.close()
         for _, view, _ in self._known.values():
             with suppress(BufferError):  # an error on its way out may still hold a view; it ends with the process
@@ -269,7 +266,8 @@ def _progress(seq: int, start: int, taken: int, released: tuple[Released, ...]) 
 
 def all_workers(config: Config) -> int:
     """As many as the daemon would have."""
-    return max(1, config.workers.num_workers or budget.own_cpu_count() or os.cpu_count() or 1)
+    number = config.workers.num_workers
+    return number if isinstance(number, int) else budget.own_cpu_count()
 
 
 def half_of_the_workers(config: Config) -> int:

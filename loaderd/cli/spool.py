@@ -126,12 +126,12 @@ class Spool:
         ordered.sort()
         copies, values = 0, np.zeros(0, np.uint64)
         for at in range(0, len(ordered) - 1, CHUNK):
-            part = ordered[at : at + CHUNK + 1]
+            part = np.array(ordered[at : at + CHUNK + 1])
             same = part[1:][(part[1:] == part[:-1]) & (part[1:] != 0)]
             copies += len(same)
             if len(values) < groups:
                 values = np.unique(np.concatenate([values, same]))[:groups]
-        del ordered, part
+        del ordered
         os.remove(path)
         return copies, self._positions(values, each)
 

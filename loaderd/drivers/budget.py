@@ -116,9 +116,9 @@ def own_cpu_count() -> int:
     return cpu_count(affinity=len(os.sched_getaffinity(0)), cpus=os.cpu_count() or 1)
 
 
-def too_many(workers: int | None, cpus: int) -> list[str]:
-    """A line about more workers than CPUs, where somebody asked for them by number."""
-    if workers is None or workers <= cpus:
+def too_many(workers: int | str, cpus: int) -> list[str]:
+    """A line about more workers than CPUs, where somebody asked for them by number and not by "auto"."""
+    if isinstance(workers, str) or workers <= cpus:
         return []
     quota = f"{cpus} CPU{'' if cpus == 1 else 's'}"
     return [

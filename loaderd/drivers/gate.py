@@ -50,14 +50,15 @@ class Gate:
     all_mapped: bool = True
 
     @classmethod
-    def here(cls, allow_uids: tuple[int, ...], allow_unmapped: bool) -> Gate:
-        """The gate of this process."""
+    def here(cls, allow_uids: tuple[int | str, ...]) -> Gate:
+        """The gate of this process. allow_uids: as in the config, uids and "unmapped"."""
         try:
             with open("/proc/self/uid_map") as file:
                 mapped = maps_everybody(file.read())
         except OSError:
             mapped = True  # a kernel without user namespaces
-        return cls(os.geteuid(), allow_uids, allow_unmapped, mapped)
+        uids = tuple(uid for uid in allow_uids if isinstance(uid, int))
+        return cls(os.geteuid(), uids, "unmapped" in allow_uids, mapped)
 
     @property
     def open(self) -> bool:

@@ -70,17 +70,18 @@ class Messages:
         self._socket = self._context.socket(zmq.ROUTER)
         try:
             self._open(mode, uids)
-        except BaseException as error:
+        except zmq.ZMQError as error:
             self._context.destroy(linger=0)
-            if isinstance(error, zmq.ZMQError):
-                raise OSError(error.errno, f"ZeroMQ: {error.strerror}", path) from None
+            raise OSError(error.errno, f"ZeroMQ: {error.strerror}", path) from None
+        except BaseException:
+            self._context.destroy(linger=0)
             raise
-        self._fd: int = self._socket.getsockopt(zmq.FD)
+        self._fd = int(self._socket.getsockopt(zmq.FD))
         self._asked = [(self._socket, POLLIN)]
         # The descriptor is edge-triggered: it only wakes the loop, `_pump` then asks before each sleep what there is.
         loop.watch(self._fd, _nothing)
         loop.before_sleep(self._pump)
-        self._zap_fd: int = self._zap.getsockopt(zmq.FD)
+        self._zap_fd = int(self._zap.getsockopt(zmq.FD))
         loop.watch(self._zap_fd, self._authenticate)
 
     def _open(self, mode: int, uids: tuple[int, ...]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from loaderd.core.events import Look
+from loaderd.core.events import Event, Look
 from loaderd.core.jobs import Job
+from loaderd.data.plan import StreamPlan
+from loaderd.drivers.loop import Loop
 from loaderd.drivers.orders import OpenFault, StreamFacts
+from loaderd.schema import WorkersConfig
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
 
@@ -69,7 +72,7 @@ class Engine(Protocol):
         """
         ...
 
-    def drop_segment(self, segment: int, done: Callable[[], None], /) -> None:
+    def drop_segment(self, segment: int, done: Callable[[], object], /) -> None:
         """From now on no job names it. done(): called once, perhaps at once, when no worker has it mapped any longer."""
         ...
 
@@ -85,4 +88,34 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End every process, now. Afterwards nothing is emitted and no method has an effect. Idempotent."""
+        ...
+
+
+class MakeEngine(Protocol):
+    """What makes an engine."""
+
+    def __call__(
+        self,
+        loop: Loop,
+        streams: Sequence[StreamPlan],
+        config: WorkersConfig,
+        *,
+        late: Sequence[StreamPlan],
+        num_workers: int,
+        folder: str,
+        emit: Callable[[Event], object],
+        log: Callable[[str, str], object],
+        oom_kills: Callable[[], int],
+    ) -> Engine:
+        """Starts no process yet.
+
+        Args:
+            streams: Those whose user code workers import before they are ready.
+            late: The others, each of which becomes one of those when it has been opened.
+            num_workers: Workers at a time; what `config` says of that may be "auto".
+            folder: First on the workers' sys.path; "" for none.
+            emit: Takes the events.
+            log: (level, text).
+            oom_kills: The cgroup's count of processes that were killed for memory.
+        """
         ...

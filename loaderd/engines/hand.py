@@ -174,7 +174,7 @@ class Hand:
         if self._channel.unsent:
             self._loop.watch(self._channel.fileno(), self._readable, write=True)
 
-    def dump(self, then: Callable[[str], None] | None = None) -> None:
+    def dump(self, then: Callable[[str], object] | None = None) -> None:
         """Have it write its stacks; they come with its death. then(text): called once with them, "" where it cannot do that (yet)."""
         if self._pidfd < 0 or self.state not in (State.BOOTING, State.READY) or not processes.catches(self.pid, processes.DUMP_SIGNAL):
             if then is not None:
@@ -246,7 +246,7 @@ class Hand:
 
     # -- inside
 
-    def _look_for_dump(self, then: Callable[[str], None], pauses_s: tuple[float, ...], last: str) -> None:
+    def _look_for_dump(self, then: Callable[[str], object], pauses_s: tuple[float, ...], last: str) -> None:
         def look() -> None:
             stack = self._stack()
             if pauses_s[1:] and (not stack or stack != last):

@@ -21,6 +21,7 @@ from loaderd.engines.output import Log
 from loaderd.engines.probes import Prober
 from loaderd.engines.segments import SegmentTable
 from loaderd.engines.template import Template
+from loaderd.schema import WorkersConfig
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Segment
 from loaderd_wire.records import quick
@@ -42,27 +43,22 @@ _worker_done = quick(WorkerDone)
 
 
 class LocalPool:
-    """Does the scheduler's actions and answers with events through `emit`, never from inside a call.
+    """The engine of one host, as `MakeEngine` says.
 
-    plans: streams whose user code workers import before they are ready. late: the others, each of which becomes one of those when it has
-    been opened. start_method: "forkserver" or "spawn". init: "pkg.module:function" or "". folder: first on the workers'
-    sys.path, "" for none. log(level, text). oom_kills(): the cgroup's oom_kill count. boot_s: for a
-    worker or template to get ready. ahead: a template for these plans that has been started already. `close` it; after that it does nothing, and nobody has a segment mapped.
+    boot_s: for a worker or template to get ready. ahead: a template for these streams that has been started already.
     """
 
     def __init__(
         self,
         loop: Loop,
-        plans: Sequence[StreamPlan],
+        streams: Sequence[StreamPlan],
+        config: WorkersConfig,
         *,
         late: Sequence[StreamPlan] = (),
         num_workers: int,
-        start_method: str = "forkserver",
-        init: str = "",
         folder: str = "",
-        emit: Callable[[Event], None],
+        emit: Callable[[Event], object],
         log: Log,
-        sample_timeout_s: float = 30.0,
         oom_kills: Callable[[], int] = lambda: 0,
         boot_s: float = BOOT_S,
         ahead: Launched | None = None,
@@ -70,16 +66,16 @@ class LocalPool:
         self._loop = loop
         self._emit = emit
         self._log = log
-        self._sample_timeout_s = sample_timeout_s
+        self._sample_timeout_s = config.sample_timeout_s
         self._boot_s = boot_s
         self._num_workers = num_workers
-        self._plans = {plan.name: plan.to_json() for plan in (*plans, *late)}
-        self._ahead = [plan.name for plan in plans]
-        self._setup = Setup((), folder, init or "", num_workers, 0, "none")
+        self._plans = {plan.name: plan.to_json() for plan in (*streams, *late)}
+        self._ahead = [plan.name for plan in streams]
+        self._setup = Setup((), folder, config.init or "", num_workers, 0, "none")
         self._served = False  # a worker has been ready
         self._worker_places = 2 * num_workers + SPARE_PLACES
         self._board = Scoreboard(self._worker_places + len(self._plans) + SPARE_PLACES)
-        self._template = Template(loop, (*plans, *late), self._ahead_of_all(), start_method, self, log, boot_s=boot_s, ahead=ahead)
+        self._template = Template(loop, (*streams, *late), self._ahead_of_all(), config.start_method, self, log, boot_s=boot_s, ahead=ahead)
         self._segments = SegmentTable()
         self._facts: dict[str, StreamFacts] = {}
         self._hands: dict[int, Hand] = {}  # scheduler's workers and probes, until they are gone
@@ -184,7 +180,7 @@ class LocalPool:
         kept open until `drop_segment` is done."""
         self._segments.add(Map(segment, fields, rows, self._facts[stream].collated), fd)
 
-    def drop_segment(self, segment: int, done: Callable[[], None]) -> None:
+    def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
         """No job names it from now on; done() when the last worker has unmapped it, perhaps at once."""
         if self._closed:
             done()

@@ -14,7 +14,7 @@ WINDOW_S = 1.0
 WINDOW_LINES = 50  # lines logged in a window; the others are read all the same, so that user code never waits for us, and counted
 LAST_BYTES = 1 << 20  # read of what a dead process left in its pipe
 
-Log = Callable[[str, str], None]
+Log = Callable[[str, str], object]
 
 
 class Output:

@@ -14,7 +14,7 @@ class _Entry:
     order: Map
     fd: int
     holders: set[Hand] = field(default_factory=set[Hand])
-    done: Callable[[], None] | None = None
+    done: Callable[[], object] | None = None
 
 
 class SegmentTable:
@@ -36,7 +36,7 @@ class SegmentTable:
             entry.holders.add(hand)
             hand.send(entry.order, (entry.fd,))
 
-    def drop(self, segment: int, done: Callable[[], None]) -> None:
+    def drop(self, segment: int, done: Callable[[], object]) -> None:
         """No job for it will come; done() when no worker has it mapped any longer, perhaps at once."""
         entry = self._entries[segment]
         entry.done = done

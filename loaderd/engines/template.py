@@ -119,7 +119,7 @@ class Template:
         """Ask for a worker; only while `ready`. fds: its socket, the scoreboard, its output, its stack dump; they stay the caller's."""
         self._send(Fork(worker, line), fds)
 
-    def dump(self, then: Callable[[str], None]) -> Timer:
+    def dump(self, then: Callable[[str], object]) -> Timer:
         """then(text): called later with the stacks of one that is not ready yet, "" where there are none."""
         now_s = self._loop.now_s()
         asked = now_s - self._dumped_s < DUMP_S  # for another worker that waits: these signals queue, and each would write

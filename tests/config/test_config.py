@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from loaderd.config import Config, load, parse
 from loaderd.data.plan import StreamPlan
+from loaderd.drivers.gate import Gate
 from loaderd_wire.errors import ConfigError
 
 ENV = {"HOME": "/home/ada", "DATA": "/data", "XDG_RUNTIME_DIR": "/run/user/7"}
@@ -41,7 +42,7 @@ def test_the_least_config_has_every_default() -> None:
     assert (train.batch_size, train.shuffle, train.seed, train.drop_last) == (1, 0, 0, False)
     assert (train.on_error, train.max_errors, train.nonfinite, train.collate) == ("raise", 0.0, "allow", "stack")
     assert (train.layout, train.split, train.split_by, train.transforms) == ("auto", "0%:100%", "random", ())
-    assert config.workers.num_workers is None
+    assert config.workers.num_workers == "auto"
     assert config.workers.sample_timeout_s == 30.0
     assert config.workers.start_method == "forkserver"
     assert config.daemon.memory is None
@@ -57,8 +58,8 @@ def test_the_least_config_has_every_default() -> None:
     [("[]", (), False), ("[1000]", (1000,), False), ('["unmapped"]', (), True), ('["unmapped", 7, 8]', (7, 8), True)],
 )
 def test_who_else_may_attach_is_just_who_is_named(given: str, uids: tuple[int, ...], unmapped: bool) -> None:
-    daemon = read(f"[daemon]\nallow_uids = {given}\n{STREAM}").daemon
-    assert (daemon.allow_uids, daemon.allow_unmapped) == (uids, unmapped)
+    gate = Gate.here(read(f"[daemon]\nallow_uids = {given}\n{STREAM}").daemon.allow_uids)
+    assert (gate.allow_uids, gate.allow_unmapped) == (uids, unmapped)
 
 
 def test_every_word_of_the_surface_is_read() -> None:
@@ -106,8 +107,7 @@ def test_every_word_of_the_surface_is_read() -> None:
         """
     )
     assert config.daemon.memory == 4 << 30
-    assert config.daemon.allow_uids == (1000,)
-    assert config.daemon.allow_unmapped
+    assert config.daemon.allow_uids == (1000, "unmapped")
     assert config.daemon.quarantine == "/etc/loaderd/bad.jsonl"
     assert not config.default_socket
     assert config.workers.num_workers == 3

@@ -44,7 +44,7 @@ def copy(tmp_path: Path) -> Path:
         ("client/loaderd_wire/slots.py", "import os", PURE),
         ("client/loaderd_client/session.py", "import threading", PURE),
         ("loaderd/core/ring.py", "import loaderd.data.plan", FLOORS),
-        ("loaderd/drivers/loop.py", "import loaderd.settings", FLOORS),
+        ("loaderd/drivers/loop.py", "import loaderd.admission", FLOORS),
         ("loaderd/config.py", "import loaderd.daemon", FLOORS),
         ("loaderd/admission.py", "import loaderd_client.session", APART),
         ("client/loaderd_client/loader.py", "import loaderd.core.order", APART),

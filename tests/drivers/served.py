@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
+from loaderd.config import Config
 from loaderd.core.events import Event, Look, WorkerDied, WorkerDone, WorkerReady
 from loaderd.core.events import Seen as SeenWorker
 from loaderd.core.jobs import Done, Job
-from loaderd.daemon import Daemon
+from loaderd.daemon import Daemon, StartOptions
 from loaderd.data.plan import StreamPlan
 from loaderd.drivers.loop import Loop
 from loaderd.drivers.orders import OpenFault, StreamFacts
-from loaderd.settings import DaemonSettings
+from loaderd.schema import DaemonConfig, WorkersConfig
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
 
@@ -27,9 +29,11 @@ SAMPLES = 100
 
 
 class FakePool:
-    def __init__(self, loop: Loop, plans: tuple[StreamPlan, ...], *, emit: Callable[[Event], None], **_: Any) -> None:
+    def __init__(
+        self, loop: Loop, streams: Sequence[StreamPlan], config: WorkersConfig, *, emit: Callable[[Event], object], **_: Any
+    ) -> None:
         self.loop, self.emit = loop, emit
-        self.unready = any(plan.name == "unready" for plan in plans)
+        self.unready = any(plan.name == "unready" for plan in streams)
         self.segments: dict[int, Segment] = {}
         self.jobs: dict[int, Job] = {}
         self.late: list[Callable[[], object]] = []
@@ -119,7 +123,10 @@ def main() -> int:
     names = given.pop("streams")
     given["allow_uids"] = tuple(given.get("allow_uids", ()))
     plans = tuple(StreamPlan(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in names)
-    return Daemon(DaemonSettings(**given), plans, make_pool=FakePool).run()
+    default_socket = given.pop("default_socket", False)
+    parts = [{each.name: given.pop(each.name) for each in fields(of) if each.name in given} for of in (DaemonConfig, WorkersConfig)]
+    config = Config("", "", default_socket, DaemonConfig(**parts[0]), WorkersConfig(**parts[1]), plans)
+    return Daemon(config, StartOptions(**given), make_engine=FakePool).run()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from loaderd.data.plan import Step, StreamPlan
 from loaderd.drivers.loop import Loop
 from loaderd.drivers.orders import OpenFault, StreamFacts
 from loaderd.engines.local import LocalPool
+from loaderd.schema import WorkersConfig
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
 
@@ -336,8 +338,18 @@ class Workshop:
         self._jobs = 0
         self._facts: dict[str, StreamFacts] = {}
         self._segments = 0
-        options = {"num_workers": 2, "sample_timeout_s": 30.0, "folder": str(folder), **options}
-        self.pool = LocalPool(self.loop, plans, emit=self.events.append, log=lambda level, text: self.lines.append(text), **options)
+        config = WorkersConfig(**{each.name: options.pop(each.name) for each in fields(WorkersConfig) if each.name in options})
+        number = config.num_workers if isinstance(config.num_workers, int) else 2
+        options = {"folder": str(folder), **options}
+        self.pool = LocalPool(
+            self.loop,
+            plans,
+            config,
+            num_workers=number,
+            emit=self.events.append,
+            log=lambda level, text: self.lines.append(text),
+            **options,
+        )
 
     def close(self) -> None:
         self.pool.close()
