@@ -123,9 +123,9 @@ def main() -> int:
     names = given.pop("streams")
     given["allow_uids"] = tuple(given.get("allow_uids", ()))
     plans = tuple(StreamPlan(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in names)
-    default_socket = given.pop("default_socket", False)
+    path, default_socket = given.pop("config_path", ""), given.pop("default_socket", False)
     parts = [{each.name: given.pop(each.name) for each in fields(of) if each.name in given} for of in (DaemonConfig, WorkersConfig)]
-    config = Config("", "", default_socket, DaemonConfig(**parts[0]), WorkersConfig(**parts[1]), plans)
+    config = Config(path, "", default_socket, DaemonConfig(**parts[0]), WorkersConfig(**parts[1]), plans)
     return Daemon(config, StartOptions(**given), make_engine=FakePool).run()
 
 
