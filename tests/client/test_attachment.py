@@ -12,6 +12,7 @@ import pytest
 from client.fake_daemon import SEALS, FakeDaemon, checked, epoch_indices, seen
 from loaderd_client import Loader, ProtocolError, StallError, views
 from loaderd_client.attachment import Attachment
+from loaderd_wire.slices import Cursor
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
@@ -67,6 +68,26 @@ def test_batches_are_asked_for_again_where_one_is_waited_for_and_never_else(fake
     seen(loader)
     assert daemon.rules.said
     assert [said for said in daemon.rules.said if said.again and not said.ping] == []
+
+
+def test_a_session_is_sound_after_whatever_it_has_done_to_its_end(fake: Fake, load: Load) -> None:
+    """Else the next exception that passes would cost a session, the end of an epoch too."""
+    fake()
+    loader = load()
+    next(iter(loader))
+    line = loader._line
+    assert line is not None
+    done: dict[str, Callable[[], object]] = {
+        "hear": line._listen,
+        "hear of segments": line._hear_control,
+        "tell": line.tell,
+        "tell if due": lambda: line.tell_if_due(waited=False),
+        "take": line.take,
+        "seek": lambda: line.seek(Cursor(2, 0, 0)),
+    }
+    for what, act in done.items():
+        act()
+        assert line.sound, what
 
 
 def test_leases_that_have_ended_are_not_remembered(fake: Fake, load: Load) -> None:
