@@ -16,12 +16,10 @@ from loaderd_client.log import warn
 from loaderd_client.ranks import Rank
 from loaderd_client.session import ClientSession
 from loaderd_client.views import Lent, Slots, lend, settled, tidy
-from loaderd_client.waiting import Limits, Wait
+from loaderd_client.waiting import BatchWait, Limits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, ProtocolError, StallError, from_name
 from loaderd_wire.slices import Cursor, Shape, steps_left
-
-SHORT_S = 0.02  # a wait of which the daemon is not told
 
 
 class Ended(Exception):
@@ -44,8 +42,7 @@ class Attachment:
         self._failure: m.Failure | None = None
         self._pulse: m.Pulse | None = None
         self._taken: m.Batch | None = None  # the batch that is being handed out
-        self._wait: Wait | None = None  # for the next batch, perhaps since a call that a signal's handler has cut short
-        self._told = False  # the daemon knows of that wait: a short one needs no message, what there is to say goes with the batch's own
+        self._wait: BatchWait | None = None  # for the next batch, perhaps since a call that a signal's handler has cut short
         self.sound = True
         try:
             self.shape = _shape(welcome, rank, arguments.stream)
@@ -135,7 +132,7 @@ class Attachment:
         then that whatever was announced may be announced again: a lost message costs a second, never a batch.
         """
         if self._wait is None:
-            self._wait, self._told = Wait(time.monotonic(), limits), False
+            self._wait = BatchWait(time.monotonic(), limits, told=self.session.told)
         wait = self._wait
         wait.resume(time.monotonic())
         while True:
@@ -148,15 +145,12 @@ class Attachment:
                 raise from_name(self._failure.error, self._failure.text)
             if self._ended:
                 raise Ended(self._ended)
-            if wait.ping_due():
-                self._told = True
-                self.tell(again=True, ping=True, waiting=True, stacks=wait.closing)
-            elif self.session.dirty if self._told else wait.waited_s >= SHORT_S:
-                self._told = True
-                self.tell(waiting=True)
+            asked = wait.message_due(self.session.dirty)
+            if asked is not None:
+                self.tell(again=asked.ping, ping=asked.ping, waiting=True, stacks=asked.stacks)
             self._complain(wait, limits, where)
             try:
-                if self.connection.control.unread or self.connection.wait(wait.pause_s(limits.timeout_s) if self._told else SHORT_S):
+                if self.connection.control.unread or self.connection.wait(wait.pause_s(limits.timeout_s)):
                     self._hear_control()
             finally:
                 wait.turn(time.monotonic())
@@ -208,7 +202,7 @@ class Attachment:
         self._newest = slots
         self._slots[segment.segment] = slots
 
-    def _complain(self, wait: Wait, limits: Limits, where: str) -> None:
+    def _complain(self, wait: BatchWait, limits: Limits, where: str) -> None:
         over = wait.over(limits.timeout_s)
         if not over and not wait.warning_due():
             return
@@ -220,7 +214,7 @@ class Attachment:
         detail = self._pulse.detail if self._pulse is not None and not wait.silent else ""
         raise StallError(text + (f"\n{detail}" if detail else ""))
 
-    def _story(self, wait: Wait) -> str:
+    def _story(self, wait: BatchWait) -> str:
         held, slots = self.held()
         if wait.silent:
             last = f"; before that: {self._pulse.story}" if self._pulse is not None and self._pulse.story else ""

@@ -96,6 +96,11 @@ class ClientSession:
         return self._cursor
 
     @property
+    def told(self) -> bool:
+        """The daemon has been told something, and so makes batches."""
+        return self._seq > 0
+
+    @property
     def missing_segment(self) -> int | None:
         """The segment that the next batch lies in and that has not come yet; None if it is not that which `take` waits for."""
         batch = self._items[0].batch

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 PING_S = 1.0
 SILENT_S = 2.5  # without any answer for so long, with pings each second, the daemon "does not answer"
 CLOSING_S = 3.0  # before the end of a wait: time to ask for stacks, to take them and to hear of them
+SHORT_S = 0.02  # a wait of which the daemon is not told: what there is to say goes with the batch's own message
 TURN_S = 2.0  # a longer turn means that this process itself did not run: that time counts towards nothing
 
 
@@ -77,3 +78,53 @@ class Wait:
         """How long to sleep at most before the next look."""
         due = min(self._pinged_s + self._ping_s, self._warn_at_s, limit_s)
         return min(max(due - self.waited_s, 0.001), PING_S)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFlags:
+    """What the daemon is asked for by a Progress that is sent during a wait.
+
+    Attributes:
+        ping: It shall answer, and announce again what it has announced.
+        stacks: The wait is about to end in an error: the workers' stacks are wanted.
+    """
+
+    ping: bool
+    stacks: bool
+
+
+class BatchWait(Wait):
+    """A wait for the next batch: when the daemon is told of it, and what it is asked for.
+
+    The simulation's clients wait by this class too.
+    """
+
+    def __init__(self, now_s: float, limits: Limits, *, told: bool) -> None:
+        """Begin to wait.
+
+        Args:
+            now_s: Time in seconds of a monotonic clock.
+            limits: When to warn and when to end.
+            told: The daemon has had a message of this session. If it has not, the first one is due at once.
+        """
+        super().__init__(now_s, limits)
+        self._told_after_s = SHORT_S if told else 0.0
+        self._told = False
+
+    def message_due(self, dirty: bool) -> WaitFlags | None:
+        """What a message that is due now asks for; None if none is due. It counts as sent.
+
+        Args:
+            dirty: The daemon does not know all that there is to say.
+        """
+        if self.ping_due():
+            self._told = True
+            return WaitFlags(True, self.closing)
+        if dirty if self._told else self.waited_s >= self._told_after_s:
+            self._told = True
+            return WaitFlags(False, False)
+        return None
+
+    def pause_s(self, limit_s: float) -> float:
+        """Seconds to sleep at most before the next look."""
+        return super().pause_s(limit_s) if self._told else SHORT_S

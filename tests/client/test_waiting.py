@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from loaderd_client.waiting import Limits, Wait
+from loaderd_client.waiting import BatchWait, Limits, Wait, WaitFlags
 
 LIMITS = Limits(timeout_s=300, reconnect_s=60, stall_warning_s=10)
 
@@ -75,3 +75,25 @@ def test_a_wait_is_closing_while_there_is_time_to_be_told_more() -> None:
             pings += wait.ping_due() and wait.closing
             wait.turn(wait.waited_s + wait.pause_s(timeout_s))
         assert pings >= 2  # one to ask, one to hear
+
+
+def test_a_session_that_has_said_nothing_asks_at_once_and_another_only_after_a_short_wait() -> None:
+    asked = WaitFlags(ping=False, stacks=False)
+    assert BatchWait(0.0, LIMITS, told=False).message_due(dirty=True) == asked
+    wait = BatchWait(0.0, LIMITS, told=True)
+    assert wait.message_due(dirty=True) is None
+    wait.turn(wait.pause_s(300))
+    assert wait.message_due(dirty=False) == asked
+    assert wait.message_due(dirty=False) is None
+    assert wait.message_due(dirty=True) == asked
+
+
+def test_what_is_due_to_be_said_is_said_by_the_ping_and_at_the_end_asks_for_stacks() -> None:
+    wait = BatchWait(0.0, LIMITS, told=True)
+    asked = []
+    while not wait.over(300):
+        wait.turn(wait.waited_s + wait.pause_s(300))
+        if (flags := wait.message_due(dirty=False)) is not None:
+            asked.append((round(wait.waited_s, 2), flags.ping, flags.stacks))
+    assert asked[:3] == [(0.02, False, False), (1.0, True, False), (2.0, True, False)]
+    assert [second for second, _, stacks in asked if stacks] == [297.0, 298.0, 299.0]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from loaderd.admission import SPARE_SLOTS, sized
 from loaderd_client.session import ClientSession
+from loaderd_client.waiting import BatchWait, Limits
 from loaderd_wire.messages import PROTOCOL, Batch, Bye, Failure, Hello, Progress, Pulse, Released, Segment, Starting, Welcome
-from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at
+from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at, steps_left
 from simulation.clockwork import Broken
 from simulation.memory import SCRIBBLE, Row, Slot
 from simulation.network import Control
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from simulation.daemon import Daemon
     from simulation.world import World
 
-PING_S = 1.0
-SHORT_S = 0.02  # a wait of which the daemon is not told
 RETRY_S = 0.5
+JUMP_S = 1.0  # what a pause of everybody adds to a trainer's clock
 
 
 @dataclass
@@ -69,9 +69,10 @@ class Trainer:
         self._inbox: deque[Batch | Pulse | Failure] = deque()
         self._control: deque[Segment | None] = deque()  # None: EOF
         self._order: dict[str, str] = {}  # the fingerprint that it began with
-        self._waiting = False
-        self._told = False  # of the present wait
-        self._wait = 0
+        self.limits = Limits(timeout_s=chance.choice([2.0, 30.0, 300.0]), reconnect_s=60.0, stall_warning_s=5.0)
+        self._wait: BatchWait | None = None  # while it is inside next()
+        self._skew_s = 0.0  # what its clock is before the world's
+        self._pause = 0  # number of the latest sleep inside next()
         world.after(chance.uniform(0, 0.5), self.connect)
 
     # the control socket
@@ -145,9 +146,11 @@ class Trainer:
         self._inbox.clear()
         self._control.clear()
         self.session = ClientSession(welcome.session, self.shape, self.prefetch, welcome.segment, self.cursor)
-        self.say(waiting=True)
-        self._waiting = False
-        self.turn()
+        if self._wait is None:
+            self.turn()
+        else:  # it lost the daemon inside next(), and goes on there
+            self._wait = None
+            self._await()
 
     def hung_up(self, peer: Peer) -> None:
         """EOF, which is noticed when it waits; what it holds stays valid. It says Hello to the successor."""
@@ -162,7 +165,6 @@ class Trainer:
     def _gone(self) -> None:
         self.world.write("trainer {} meets EOF at {}", self.number, self.cursor)
         self._daemon = self._peer = self.session = None
-        self._waiting = False
         self.connect()
 
     # messages
@@ -179,9 +181,10 @@ class Trainer:
             self._inbox.append(message)
             self._look()
 
-    def _listen(self) -> None:
-        """Takes in what has arrived."""
+    def _listen(self) -> bool:
+        """Takes in what has arrived; True if there was anything."""
         assert self.session is not None
+        arrived = bool(self._inbox)
         while self._inbox:
             message = self._inbox.popleft()
             if isinstance(message, Failure):
@@ -190,6 +193,7 @@ class Trainer:
                 self.failed = message.error
             elif isinstance(message, Batch):
                 self.session.receive(message)
+        return arrived
 
     def _tell_if_due(self, waited: bool) -> None:
         """A batch was taken."""
@@ -205,12 +209,14 @@ class Trainer:
 
     def turn(self) -> None:
         """One pass of the loop: give back, perhaps change its mind, ask for the next batch."""
-        if not self.alive or self.session is None or self.failed or self._waiting or self.content:
+        if not self.alive or self.session is None or self.failed or self._wait or self.content:
             return
         chance = self.world.chance
         self._give_back()
         if not self.world.calm and chance.random() < self.seeks:
             self._seek()
+        elif not self.session.told or not steps_left(self.shape, self.cursor.position):
+            self._begin(settle(self.shape, self.cursor))
         self._next()
 
     def _next(self) -> None:
@@ -221,36 +227,60 @@ class Trainer:
         batch = self.session.take()
         if batch is not None:
             self._took(batch, waited=False)
-            return
-        self._waiting, self._told = True, False
-        self._wait += 1
-        self.world.after(SHORT_S, self._impatient, self._wait)
-        self.world.after(PING_S, self._ping, self._wait)
+        else:
+            self._await()
+
+    def _await(self) -> None:
+        assert self.session is not None
+        self._wait = BatchWait(self._now_s, self.limits, told=self.session.told)
         self._look()
 
+    @property
+    def _now_s(self) -> float:
+        return self.world.now + self._skew_s
+
     def _look(self) -> None:
-        """Inside next(): is the batch here now? What comes on the control socket is heard when there is none."""
-        if not self._waiting or self.failed:
+        """The loop inside next(), until it sleeps: is the batch here now? What comes on the control socket is heard when it is not."""
+        wait = self._wait
+        if wait is None or self.session is None or self.failed:
             return
-        assert self.session is not None
+        wait.turn(self._now_s)
         while True:
-            self._listen()
+            if self._listen():
+                wait.heard()
             batch = self.session.take()
             if batch is not None:
                 self._took(batch, waited=True)
                 return
-            if self.failed or not self._control:
+            if self.failed:
+                return
+            asked = wait.message_due(self.session.dirty)
+            if asked is not None:
+                self.say(again=asked.ping, ping=asked.ping, waiting=True, stacks=asked.stacks)
+            if wait.over(self.limits.timeout_s):  # an error; its loop calls next() again
+                self._await()
+                return
+            if not self._control:
                 break
             segment = self._control.popleft()
             if segment is None:
                 self._gone()
                 return
             self.session.add_segment(segment)
-        if self._told and self.session.dirty:
-            self.say(waiting=True)
+        self._pause += 1
+        self.world.after(wait.pause_s(self.limits.timeout_s), self._awake, self._pause)
+
+    def _awake(self, pause: int) -> None:
+        if pause == self._pause:
+            self._look()
+
+    def prod(self) -> None:
+        """The clock has jumped while nobody ran."""
+        self._skew_s += JUMP_S
+        self._look()
 
     def _took(self, batch: Batch, waited: bool) -> None:
-        self._waiting = False
+        self._wait = None
         self._got(batch)
         self._tell_if_due(waited)
         chance = self.world.chance
@@ -263,26 +293,12 @@ class Trainer:
         if session is self.session:
             self.turn()
 
-    def _waits(self, wait: int) -> bool:
-        return self._waiting and wait == self._wait and self.session is not None and self.alive and not self.failed
-
-    def _impatient(self, wait: int) -> None:
-        """The daemon is told of a wait that is not a short one."""
-        if self._waits(wait) and not self._told:
-            self._told = True
-            self.say(waiting=True)
-
-    def _ping(self, wait: int) -> None:
-        """Every second."""
-        if self._waits(wait):
-            self._told = True
-            self.say(waiting=True, ping=True, again=True, stacks=self.world.chance.random() < 0.2)
-            self.world.after(PING_S, self._ping, wait)
-
-    def prod(self) -> None:
-        """The clock has jumped: a waiting client's second is over."""
-        if self._waiting:
-            self._ping(self._wait)
+    def _begin(self, at: Cursor) -> None:
+        """A pass over the data begins: the daemon is told at once."""
+        assert self.session is not None
+        self.cursor = at
+        self.session.seek(at)
+        self.say(waiting=True)
 
     def _seek(self) -> None:
         assert self.session is not None
@@ -304,9 +320,7 @@ class Trainer:
             back = chance.randint(1, 3)
             at = Cursor(at.epoch, max(0, at.position - back * block), max(0, at.step - back))
         self.world.write("trainer {} seeks from {} to {}", self.number, self.cursor, at)
-        self.cursor = at
-        self.session.seek(at)
-        self.say(waiting=True)
+        self._begin(at)
 
     def _got(self, batch: Batch) -> None:
         """Compare it with the undisturbed one, row by row."""

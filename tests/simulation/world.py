@@ -11,6 +11,7 @@ from loaderd.core.jobs import Stage
 from loaderd.core.pool import BACK_OFF_MAX_S
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.sessions import REMIND_S
+from loaderd_client.waiting import PING_S
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Progress
 from loaderd_wire.slices import Cursor, Shape, steps_left
@@ -19,7 +20,7 @@ from simulation.daemon import Daemon
 from simulation.memory import Memory
 from simulation.network import Network, Weather
 from simulation.samples import some_samples
-from simulation.trainers import PING_S, Madman, Trainer
+from simulation.trainers import Madman, Trainer
 from simulation.workers import Process
 
 MakeScheduler = Callable[..., Scheduler]
