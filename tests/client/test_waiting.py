@@ -96,4 +96,4 @@ def test_what_is_due_to_be_said_is_said_by_the_ping_and_at_the_end_asks_for_stac
         if (flags := wait.message_due(dirty=False)) is not None:
             asked.append((round(wait.waited_s, 2), flags.ping, flags.stacks))
     assert asked[:3] == [(0.02, False, False), (1.0, True, False), (2.0, True, False)]
-    assert [second for second, _, stacks in asked if stacks] == [297.0, 298.0, 299.0]
+    assert [round(second) for second, _, stacks in asked if stacks] == [297, 298, 299]
