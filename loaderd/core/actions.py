@@ -1,4 +1,4 @@
-"""What the scheduler wants done. The drivers do it, in order, and answer with events."""
+"""What the scheduler wants done. The daemon does it, in order, and answers with events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from loaderd_wire.messages import Batch, Failure, Pulse
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start worker `worker` not before now + delay_s. Answer: WorkerReady or WorkerDied."""
+    """Start a worker. Answered by WorkerReady or WorkerDied.
+
+    Attributes:
+        worker: Its number. No other worker ever has it.
+        delay_s: It must not start before this many seconds have passed.
+    """
 
     worker: int
     delay_s: float
@@ -19,7 +24,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Hand this job to this worker. Answer: WorkerDone or WorkerDied."""
+    """Give a job to a worker. Answered by WorkerDone or WorkerDied.
+
+    Attributes:
+        worker: Number of the worker.
+        job: The job.
+    """
 
     worker: int
     job: Job
@@ -27,27 +37,49 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Have this worker write its stacks. Answer: Dumped, unless it dies before; they come with its WorkerDied, too."""
+    """Have a worker write the stacks of its threads.
+
+    Answered by StackDumped, unless it dies before. A WorkerDied brings the stacks, too.
+
+    Attributes:
+        worker: Number of the worker.
+    """
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
+    """Kill a worker and its process group. Answered by WorkerDied.
+
+    Attributes:
+        worker: Number of the worker.
+        why: For the log.
+    """
+
     worker: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Ask an idle worker to end. Answer: WorkerDied."""
+    """Ask an idle worker to end. Answered by WorkerDied.
+
+    Attributes:
+        worker: Number of the worker.
+    """
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Put this in the session's outbox for ZeroMQ."""
+    """Send a message to a client.
+
+    Attributes:
+        session: Number of its session.
+        message: The message.
+    """
 
     session: int
     message: Batch | Pulse | Failure
@@ -55,7 +87,14 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Reserve a larger segment for the session (`slots` of them). Answer: Grown or NotGrown."""
+    """Reserve a larger segment for a session. Answered by SegmentGrown or GrowFailed.
+
+    Attributes:
+        session: Number of the session.
+        slots: How many slots it must have.
+        tail_row_bytes: Bytes of a slot's tail for each row.
+        body_bytes: Bytes of a slot's body, in a collated stream; else 0.
+    """
 
     session: int
     slots: int
@@ -65,7 +104,12 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """No slot of this segment is leased, announced or being written any longer: unmap and forget it."""
+    """Free a segment: none of its slots is leased, announced or being written any longer.
+
+    Attributes:
+        session: Number of the session.
+        segment: Number of the segment.
+    """
 
     session: int
     segment: int
@@ -73,7 +117,13 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A bad sample was met: one line for the quarantine log."""
+    """Write a bad sample to the quarantine log.
+
+    Attributes:
+        stream: Name of the stream.
+        epoch: The epoch in which it was met.
+        sample: The sample, and what is wrong with it.
+    """
 
     stream: str
     epoch: int
@@ -82,7 +132,13 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class StreamBroken:
-    """The stream serves nobody any longer; its sessions have been told. error: a class of errors, text: why."""
+    """A stream has ended on a fault. Its clients have been told.
+
+    Attributes:
+        stream: Name of the stream.
+        error: Name of a class in `loaderd_wire.errors`.
+        text: Why.
+    """
 
     stream: str
     error: str
@@ -91,14 +147,23 @@ class StreamBroken:
 
 @dataclass(frozen=True, slots=True)
 class CannotBoot:
-    """A worker could not start before any ever did: the daemon must not say "ready". text: why, with the traceback."""
+    """A worker could not start, and none ever did: the daemon must not become ready.
+
+    Attributes:
+        text: Why, with the traceback.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the log. level: "info", "warning" or "error"."""
+    """Write a line to the log.
+
+    Attributes:
+        level: "info", "warning" or "error".
+        text: The line.
+    """
 
     level: str
     text: str

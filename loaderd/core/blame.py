@@ -1,4 +1,4 @@
-"""Who is guilty of a worker's death: what is run again, in which pieces, and which row is convicted."""
+"""Counts deaths of workers by sample: which sample is the cause, and what is run again."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from loaderd.core.jobs import MAX_SUBSTITUTES, SINGLE, Kind, Stage
 from loaderd_wire.errors import BadSample
 
-OWN_DEATHS = 2  # of a row that ran alone, or of a batch in its collate
-OUTSIDE_DEATHS = 8  # in a row, on one row alone
-BATCH_DEATHS = 6  # of a collated batch, wherever: trials that convict nobody must come to an end; a hang counts as half of them
+OWN_DEATHS = 2  # workers that a row running alone, or a batch in its collate, may end before it is bad
+OUTSIDE_DEATHS = 8  # workers killed from outside at one row running alone before that row is bad
+BATCH_DEATHS = 6  # workers that a collated batch may end anywhere: trials that find nothing must end
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How the worker ended that held the job: its stamp in that job, and whether it was killed for not moving; then cause is the limit
-    that it had passed.
+    """How the worker ended that ran a job.
 
-    candidate: which sample the row was being made from, as in a job's `condemned`.
+    Attributes:
+        row: Row of the batch that its word on the status board named.
+        stage: What it was doing.
+        own: It died of its own doing; see `events.WorkerDied`.
+        hung: The daemon killed it because it did not move.
+        cause: Of a hung one the limit that it had passed, else the cause of its death.
+        candidate: Which sample the row was being made from, as in `jobs.Job`.
     """
 
     row: int
@@ -30,7 +35,13 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Candidate `candidate` of row `row` is convicted; None: nobody yet. `collate`: the batch as a whole is."""
+    """Which sample a death is attributed to.
+
+    Attributes:
+        row: Row of the batch; None: to no sample yet.
+        candidate: Which sample of the row: 0 for its own, n for its n-th substitute.
+        collate: To the batch as a whole, in its collate.
+    """
 
     row: int | None = None
     candidate: int = 0
@@ -38,17 +49,27 @@ class Verdict:
 
 
 class Blame:
-    """What is held against the samples of one batch. A row's own sample and each of its substitutes answer for themselves alone.
+    """What is known against the samples of one batch.
 
-    condemned: by row, the candidates that it must not be made from. convicted: by row, what is said of its own sample. lost: rows without
-    a candidate that is left.
+    A row's own sample and each of its substitutes are counted apart. A sample that is bad is excluded:
+    the row is not made from it again.
+
+    Attributes:
+        own: Deaths of workers' own doing, by (row, candidate), of rows that ran alone.
+        outside: Deaths from outside, likewise.
+        collate_deaths: Deaths in the batch's collate.
+        batch_deaths: Deaths anywhere in a collated batch since a sample was last excluded.
+        condemned: By row, the candidates that are excluded.
+        convicted: By row, what is wrong with its own sample.
+        lost: Rows all of whose candidates are excluded.
+        collate: What is wrong with the batch as a whole, if it cannot be collated.
     """
 
     __slots__ = ("_candidates", "batch_deaths", "collate", "collate_deaths", "condemned", "convicted", "lost", "outside", "own")
 
     def __init__(self, on_error: str) -> None:
         self._candidates = range(MAX_SUBSTITUTES + 1 if on_error == "replace" else 1)
-        self.own: dict[tuple[int, int], int] = {}  # by (row, candidate)
+        self.own: dict[tuple[int, int], int] = {}
         self.outside: dict[tuple[int, int], int] = {}
         self.collate_deaths = self.batch_deaths = 0
         self.condemned: dict[int, set[int]] = {}
@@ -58,11 +79,18 @@ class Blame:
 
     @property
     def guilty(self) -> bool:
-        """A sample, or the batch, has been convicted."""
+        """A sample, or the batch as a whole, is known to be bad."""
         return bool(self.condemned) or self.collate is not None
 
     def judge(self, kind: Kind, first: int, last: int, death: Death) -> Verdict:
-        """Count one death of the worker that ran rows [first, last); its stamp lies in that job."""
+        """Count one death, and say which sample it is attributed to by now.
+
+        Args:
+            kind: Kind of the job.
+            first: First row of the job.
+            last: The row behind its last one.
+            death: How the worker ended. Its row lies in the job.
+        """
         alone = last - first == 1
         if kind is Kind.COMPACT or death.stage in (Stage.IDLE, Stage.OPEN):
             return Verdict()
@@ -93,23 +121,44 @@ class Blame:
         return Verdict(collate=self.collate_deaths >= OWN_DEATHS or self.batch_deaths >= BATCH_DEATHS)
 
     def _against(self, row: int, death: Death) -> Verdict:
-        """The sample that the row was being made from; of a stamp that names none that may be made, the next one that may."""
+        """The sample that the row was being made from.
+
+        If the word on the status board names one that must not be made, it is the next one that may.
+        """
         left = [candidate for candidate in self._candidates if candidate not in self.condemned.get(row, ())]
         return Verdict(row, death.candidate if death.candidate in left or not left else left[0])
 
     def convict(self, row: int, candidate: int, sample: BadSample) -> None:
-        """The row is not made from this sample again; it is lost when it has none left."""
+        """Exclude a sample. The row is lost when it has no other.
+
+        Args:
+            row: Row of the batch.
+            candidate: Which sample of the row.
+            sample: What is wrong with it.
+        """
         condemned = self.condemned.setdefault(row, set())
         condemned.add(candidate)
         if candidate == 0:
             self.convicted[row] = sample
-        self.batch_deaths = self.collate_deaths = 0  # its trials did come to something, and the batch is another one from now on
+        self.batch_deaths = self.collate_deaths = 0  # without this sample it is another batch
         if len(condemned) == len(self._candidates):
             self.lost.add(row)
 
 
 def again(kind: Kind, first: int, last: int, death: Death) -> list[tuple[Kind, int, int]]:
-    """What is run after a death whose stamp lies in the job: (kind, first, last), in order; rows named alone come alone."""
+    """What is to be run after a death.
+
+    A row that is suspected runs alone, so that its next death is known to be its own.
+
+    Args:
+        kind: Kind of the job.
+        first: First row of the job.
+        last: The row behind its last one.
+        death: How the worker ended. Its row lies in the job.
+
+    Returns:
+        (kind, first, last) of each piece, in order.
+    """
     if kind is Kind.COMPACT or death.stage in (Stage.IDLE, Stage.OPEN):
         return [(kind, first, last)]
     inside = death.stage in SINGLE and first <= death.row < last

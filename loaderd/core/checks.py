@@ -1,4 +1,4 @@
-"""What must hold after every event, whatever happened: the invariants of scheduler, sessions, slots and workers together."""
+"""What must hold after every event: the invariants of all tables together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ GIVEN = (State.ANNOUNCED, State.LEASED)
 
 
 def check(state: SchedulerState) -> None:
-    """Raises AssertionError naming what is wrong."""
+    """Check the state.
+
+    Raises:
+        AssertionError: It contradicts itself. The text says where.
+    """
     state.pool.invariants()
     _jobs(state)
     for session in (*state.sessions.values(), *state.leaving.values()):
@@ -70,7 +74,7 @@ def _session(state: SchedulerState, s: Session) -> None:
 
 
 def _progress(state: SchedulerState, s: Session) -> None:
-    """A session that wants a batch has a job, work in the queue, or a reason with a name."""
+    """A session that wants a batch has a job, work in the queue, or a reason that can be named."""
     if not s.items or s.ended:
         return
     draft = s.items[0].draft

@@ -1,4 +1,4 @@
-"""Who has not moved for too long: from looks at the scoreboard to a dump, a kill, a quarantine."""
+"""Workers that do not move: their stacks are dumped, they are killed, they are replaced."""
 
 from __future__ import annotations
 
@@ -9,26 +9,41 @@ from loaderd.core.events import Seen
 from loaderd.core.jobs import Stage, importing, same
 from loaderd.core.pool import Life, Pool, Worker
 
-DUMP_S = 0.2  # between the dump of a worker's stacks and its kill
+DUMP_S = 0.2  # between asking for a worker's stacks and its kill
 LOOK_S, LOOK_MIN_S = 0.25, 0.02
-OPEN_FACTOR = 10  # building a dataset, or its index, takes longer than a sample
-IMPORT_S = 120.0  # for modules that user code imports in the middle of it: the first import of torch is no sample's fault
+OPEN_FACTOR = 10  # to open a dataset, or to build its index, takes longer than a sample
+IMPORT_S = 120.0  # for imports within a sample: the first import of torch is not the sample's fault
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a worker may take for one stage, and, on top of that, for modules that it imports meanwhile."""
+    """What a worker may take for one stage, and beside that for modules that it imports meanwhile.
+
+    Attributes:
+        sample_timeout_s: The setting of that name.
+    """
 
     sample_timeout_s: float
 
     def stage_s(self, stage: Stage) -> float:
+        """Seconds that a stage may take, imports not counted."""
         return self.sample_timeout_s * (OPEN_FACTOR if stage is Stage.OPEN else 1)
 
     def import_s(self, stage: Stage) -> float:
+        """Seconds that imports within a stage may take."""
         return max(IMPORT_S, self.stage_s(stage))
 
     def passed(self, stage: Stage, quiet_s: float, import_s: float) -> str:
-        """Which of them it has passed, in words, or "": quiet_s after the stage began, of which it imported for import_s."""
+        """Which limit has been passed.
+
+        Args:
+            stage: What the worker is doing.
+            quiet_s: Seconds since the stage began.
+            import_s: How many of these it imported modules.
+
+        Returns:
+            The limit in words, or "" if none was passed.
+        """
         if import_s > self.import_s(stage):
             return f"importing modules took longer than {self.import_s(stage):g} s"
         if quiet_s - import_s > self.stage_s(stage):
@@ -38,7 +53,15 @@ class Limits:
 
 
 class Deadlines:
-    """By the scheduler's own clock: time in which a worker was stopped, or the loop did not run, counts for nothing."""
+    """Watches workers by the scheduler's own clock.
+
+    Time in which a worker was stopped, or the daemon's loop did not run, does not count.
+
+    Attributes:
+        limits: What a worker may take for a stage.
+        kill_s: Seconds after which a killed worker that is not dead is given up.
+        every_s: Seconds between two looks.
+    """
 
     def __init__(self, sample_timeout_s: float, kill_s: float) -> None:
         if sample_timeout_s <= 0 or kill_s <= 0:
@@ -48,7 +71,16 @@ class Deadlines:
         self.every_s = max(LOOK_MIN_S, min(LOOK_S, sample_timeout_s / 8))
 
     def look(self, pool: Pool, seen: tuple[Seen, ...], now_s: float) -> tuple[list[Action], list[Worker]]:
-        """(dumps and kills, workers that outlived their kill and are now to be given up). A worker that is gone is passed over."""
+        """Take in one look at the workers.
+
+        Args:
+            pool: The workers. Their records are brought up to date.
+            seen: What the look has shown. A worker that is dead by now is passed over.
+            now_s: Time of the look.
+
+        Returns:
+            (dumps and kills to do, workers that are still not dead kill_s after their kill).
+        """
         actions: list[Action] = []
         stuck: list[Worker] = []
         for one in seen:
@@ -95,7 +127,14 @@ class Deadlines:
         return [self.kill(pool, w, now_s, f"row {row} in {stage.name.lower()}: {w.late}")]
 
     def kill(self, pool: Pool, w: Worker, now_s: float, why: str) -> Kill:
-        """It has to die; if it does not, it is given up in time."""
+        """Kill a worker. If it does not die, a later `look` reports it.
+
+        Args:
+            pool: The workers.
+            w: The worker.
+            now_s: Time of the event.
+            why: For the log.
+        """
         pool.killed(w.worker, now_s)
         w.quiet_s = 0.0
         return Kill(w.worker, why)

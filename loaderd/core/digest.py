@@ -1,7 +1,8 @@
-"""The one source of chance in loaderd: a counter-based 64-bit hash, the same in every version, process and library.
+"""The one source of chance in loaderd: a counter-based 64-bit hash.
 
-Whatever is random (orders, splits, substitutes, augmentation) is `digest(purpose, ...)` of whole numbers; the golden values in the
-tests freeze it. Nothing here has state.
+It is the same in every version, process and library. Orders, splits, substitutes and augmentation
+all draw `digest(purpose, ...)` of whole numbers. Golden values in the tests freeze it. It has no
+state.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the multipliers of Sta
 
 
 class Purpose(IntEnum):
-    """The first word of every digest, so that no two uses ever share a value."""
+    """The first word of every hash, so that no two uses ever share a value."""
 
     EPOCH = 1
     SHORT_BLOCK = 2
@@ -27,14 +28,26 @@ class Purpose(IntEnum):
 
 
 def mix(word: int) -> int:
-    """A bijection of [0, 2**64) in which every bit of the answer depends on every bit of `word`."""
+    """A bijection of [0, 2**64) in which every bit of the result depends on every bit of `word`.
+
+    Source: Stafford's thirteenth variant of the finalizer of MurmurHash3, as in SplitMix64.
+    """
     word = ((word ^ (word >> 30)) * FIRST) & MASK
     word = ((word ^ (word >> 27)) * SECOND) & MASK
     return word ^ (word >> 31)
 
 
 def absorb(state: int, *words: int) -> int:
-    """`state` with further words (each taken modulo 2**64) stirred in, in order: absorb(absorb(s, a), b) == absorb(s, a, b)."""
+    """Hash further words into a state.
+
+    Args:
+        state: A hash, in [0, 2**64).
+        words: Each is taken modulo 2**64.
+
+    Returns:
+        A hash that depends on the state and on each word in its place:
+        absorb(absorb(s, a), b) == absorb(s, a, b).
+    """
     for word in words:
         word = ((state ^ (word & MASK)) + STRIDE) & MASK  # `mix` of it, written out: every sample pays for this
         word = ((word ^ (word >> 30)) * FIRST) & MASK
@@ -49,5 +62,10 @@ def digest(purpose: Purpose, *words: int) -> int:
 
 
 def below(value: int, n: int) -> int:
-    """Map a digest to [0, n), n < 2**63: exact integer arithmetic, uneven by less than n / 2**64."""
+    """Map a hash to [0, n), in exact integer arithmetic.
+
+    Args:
+        value: In [0, 2**64).
+        n: Below 2**63. No value of [0, n) is preferred by more than n / 2**64.
+    """
     return (value * n) >> 64

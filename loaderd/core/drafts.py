@@ -1,4 +1,4 @@
-"""One batch from its claim to its descriptor: which rows are still to be made, by whom, and what came of them."""
+"""One batch from its slot to its descriptor: which rows are to be made, and which are made."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ from loaderd_wire.slots import Chunk
 TRACEBACKS = 16  # bad samples of one descriptor that keep their traceback
 TEXT_BYTES = 8 << 10  # of one traceback or message in a descriptor
 BAD_BYTES = 1 << 20  # of all bad samples in a descriptor, roughly; far below codec.MAX_MESSAGE
-BAD_SAMPLES = 1 << 14
+BAD_SAMPLES = 1 << 14  # in a descriptor
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A claimed slot."""
+    """A claimed slot.
+
+    Attributes:
+        segment: Number of the segment.
+        slot: Index of the slot.
+        generation: The slot's count of claims; it tells this use of the slot from others.
+    """
 
     segment: int
     slot: int
@@ -31,7 +37,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Work of one kind on rows [first, last). A piece of one row is run as it is: alone."""
+    """Work of one kind on rows [first, last). A piece of one row is run alone, as one job.
+
+    Attributes:
+        kind: Kind of the job.
+        first: First row.
+        last: The row behind the last one.
+    """
 
     kind: Kind
     first: int
@@ -39,13 +51,31 @@ class Piece:
 
 
 _piece, _job, _batch = quick(Piece), quick(Job), quick(Batch)
-FILL, BATCH, TRIAL, COMPACT = Kind  # to look a member up in its class takes ten times as long
+FILL, BATCH, TRIAL, COMPACT = Kind  # a lookup in the class costs ten times as much
 
 
 class Draft:
-    """A batch being made, or made. `place` is None while it has no slot.
+    """A batch that is being made, or is made.
 
-    `attempt` counts its starts: what a job of an earlier attempt brings is dropped. `blame` outlives a restart, all else doesn't.
+    Attributes:
+        stream: Name of the stream.
+        on_error: The stream's rule for bad samples.
+        collated: The batch is made as a whole.
+        seed: The session's seed.
+        slice: Which positions of which epoch its rows are.
+        blame: What is known against its samples. Only this outlives a new start.
+        attempt: Count of starts. What a job of an earlier start brings is dropped.
+        place: Its slot; None while it has none.
+        todo: Pieces that no worker has, in order.
+        running: Pieces that workers have, by job.
+        chunks: Parts of the slot's tail that were written.
+        found: Bad samples that workers have reported, by row.
+        replaced: Rows whose own sample is excluded: row -> index of the sample in its place.
+        needs_tail: Bytes of tail a row that it is known to need; 0 if unknown.
+        needs_body: Bytes of body, likewise.
+        compacted: Its rows have been moved up over the lost ones.
+        apart: Each row runs alone, because a worker that does not die hangs in one of them.
+        rescued: It was moved to another slot once, because its job stood behind a slow one.
     """
 
     __slots__ = (
@@ -82,14 +112,18 @@ class Draft:
         self.running: dict[int, Piece] = {}
         self.chunks: list[Chunk] = []
         self.found: dict[int, BadRow] = {}
-        self.replaced: dict[int, int] = {}  # row whose own sample is condemned -> index of the sample that it was made from
+        self.replaced: dict[int, int] = {}
         self.needs_tail = self.needs_body = 0
         self.compacted = False
-        self.apart = False  # a worker that cannot be killed hangs in many of its rows at once: which one it is shall be seen
-        self.rescued = False  # taken from behind another's slow job once
+        self.apart = False
+        self.rescued = False
 
     def begin(self, place: Place | None) -> None:
-        """Start over, in this slot; with None it waits for one."""
+        """Start over.
+
+        Args:
+            place: The slot to make it in; None: it waits for one.
+        """
         self.attempt += 1
         self.place = place
         self.running.clear()
@@ -101,7 +135,7 @@ class Draft:
         if place is None:
             return
         if len(self.blame.lost) < self.slice.rows:
-            if self.apart or self.blame.batch_deaths:  # of a batch that has killed, the trials may have been cut short
+            if self.apart or self.blame.batch_deaths:  # in the second case trials may have been cut short
                 kind = TRIAL if self.collated else FILL
                 self.todo.extend(Piece(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.blame.lost)
             if self.collated or not self.apart:
@@ -110,15 +144,24 @@ class Draft:
 
     @property
     def has_work(self) -> bool:
-        """A piece can be handed out now. A collated batch waits for the trials of its rows."""
+        """A piece can be given to a worker now.
+
+        A collated batch waits until the trials of its rows are done.
+        """
         return bool(self.todo) and not (self.todo[0].kind is BATCH and self.running)
 
     @property
     def whole(self) -> bool:
+        """All rows are in its slot, or are known to be lost."""
         return self.place is not None and not self.todo and not self.running
 
     def hand_out(self, job: int, parts: int) -> Job:
-        """The next job, a `parts`-th of the batch or what is left; the caller sends it. has_work must be true."""
+        """Take the next piece as a job. `has_work` must be true.
+
+        Args:
+            job: Number of the new job.
+            parts: Into how many jobs the whole batch is cut.
+        """
         assert self.place is not None, "a draft without a slot has no work"
         piece = self.todo.popleft()
         if piece.kind is FILL and piece.last - piece.first > 1:
@@ -150,12 +193,17 @@ class Draft:
         )
 
     def redo(self, pieces: Iterable[Piece]) -> None:
-        """These come before all that is left."""
+        """Put pieces before all others that no worker has."""
         self.todo.extendleft(reversed(list(pieces)))
         self._next_stage()
 
     def absorb(self, job: int, done: Done) -> None:
-        """What a job of the present attempt brought."""
+        """Take in what a job of the present start has brought.
+
+        Args:
+            job: Number of the job.
+            done: The worker's answer.
+        """
         piece = self.running.pop(job)
         if piece.kind in (FILL, BATCH):
             if done.size:
@@ -169,7 +217,7 @@ class Draft:
         self._next_stage()
 
     def _next_stage(self) -> None:
-        """When the last piece is in: `skip` moves the rows up that stand behind a lost one."""
+        """With "skip", move rows up over the lost ones once all pieces are done."""
         if self.on_error != "skip" or self.todo or self.running or self.place is None or self.collated or self.compacted:
             return
         lost = self.lost
@@ -183,14 +231,14 @@ class Draft:
 
     @property
     def bad(self) -> tuple[BadSample, ...]:
-        """Its bad samples by row; a conviction tells more than what the worker found later."""
+        """Its bad samples, by row. What a death has shown comes before what a worker has said."""
         convicted = {row: replace(sample, substitute=self.replaced.get(row)) for row, sample in self.blame.convicted.items()}
         samples = {row: bad.sample for row, bad in self.found.items()} | convicted
         return tuple(samples[row] for row in sorted(samples))
 
     @property
     def failed(self) -> bool:
-        """There is no batch in the slot, only reasons."""
+        """There is no batch in the slot, only the reasons why."""
         if self.blame.collate is not None or any(bad.sample.stage == "collate" for bad in self.found.values()):
             return True
         if self.on_error == "raise":
@@ -198,11 +246,19 @@ class Draft:
         return self.on_error == "replace" and len(self.lost) > 0
 
     def missing(self) -> list[tuple[int, int]]:
-        """Row ranges that are not in yet, in order."""
+        """Row ranges that are not in the slot yet, in order."""
         return sorted({(p.first, p.last) for p in (*self.todo, *self.running.values())})
 
     def descriptor(self, session: int, plan: int, k: int) -> Batch:
-        """The message that announces it. Chunks of a batch with lost rows count the rows that are left."""
+        """The message that announces it.
+
+        Chunks of a batch with lost rows count only the rows that are there.
+
+        Args:
+            session: Number of the session.
+            plan: The session's plan.
+            k: Number of the batch in the plan.
+        """
         assert self.place is not None, "a draft without a slot can't be announced"
         place, cut = self.place, self.slice
         failed, lost, bad = False, (), ()
@@ -235,7 +291,10 @@ def _renumber(chunk: Chunk, lost: tuple[int, ...]) -> Chunk:
 
 
 def cap(bad: Iterable[BadSample]) -> tuple[BadSample, ...]:
-    """As many as fit a message: the first ones with traceback, all texts cut."""
+    """As many bad samples as fit into a message.
+
+    The first TRACEBACKS keep their traceback; all texts are cut.
+    """
     kept: list[BadSample] = []
     room = BAD_BYTES
     for i, sample in enumerate(bad):

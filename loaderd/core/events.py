@@ -1,4 +1,8 @@
-"""What the scheduler is told. Every event comes with now_s, a monotonic clock that stands still while the loop does."""
+"""What the scheduler is told.
+
+Every event comes with `now_s`, the time in seconds of a monotonic clock that stands still while
+the daemon's loop does not run.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,29 @@ from loaderd_wire.slices import Shape
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A stream that nobody had asked for until now, or that has no session and has been opened anew, since its data changed: from here on sessions may attach to it."""
+    """A stream was opened: from now on sessions may attach to it.
+
+    It is new, or it has no session and was opened again because its data had changed.
+
+    Attributes:
+        rules: What the stream is.
+    """
 
     rules: StreamRules
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """A client is admitted and `segment` is reserved for it. It has no plan until its first Progress."""
+    """A client is admitted, and its segment is reserved. It has no plan until its first Progress.
+
+    Attributes:
+        session: Number of the session. No other session ever has it.
+        stream: Name of the stream.
+        shape: How the client cuts an epoch into batches.
+        seed: Seed of the order and of the samples' random values.
+        prefetch: Batches that are made ahead of the client, at least 1.
+        segment: The session's shared memory, with at least prefetch + 2 slots.
+    """
 
     session: int
     stream: str
@@ -31,14 +50,25 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """The client's control socket is at its end."""
+    """The client has closed its control socket.
+
+    Attributes:
+        session: Number of the session.
+    """
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A Progress of this session arrived on ZeroMQ. It may be a lie, late, repeated, or of a session that is gone."""
+    """A Progress of a session has arrived.
+
+    The scheduler does not rely on it: it may be late, repeated, false, or of a session that is gone.
+
+    Attributes:
+        session: Number of the session.
+        progress: The message.
+    """
 
     session: int
     progress: Progress
@@ -46,7 +76,12 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The larger segment that was asked for by Grow is reserved and on its way to the client."""
+    """The answer to a GrowSegment: the larger segment is reserved and on its way to the client.
+
+    Attributes:
+        session: Number of the session.
+        segment: The new segment. Its number is above that of the session's current one.
+    """
 
     session: int
     segment: Segment
@@ -54,7 +89,12 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class NotGrown:
-    """It cannot be had; `text` says why, with numbers."""
+    """The answer to a GrowSegment: there is no memory for the larger segment.
+
+    Attributes:
+        session: Number of the session.
+        text: Why, with numbers.
+    """
 
     session: int
     text: str
@@ -62,12 +102,23 @@ class NotGrown:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
+    """A worker has started and may get jobs.
+
+    Attributes:
+        worker: Number of the worker.
+    """
+
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Booting:
-    """What a worker, or the template that it waits for, does before it is ready: "importing mypkg.aug (call of stream 'train')"."""
+    """What a worker does before it is ready, or the process that it is to be forked from.
+
+    Attributes:
+        worker: Number of the worker.
+        doing: For example "importing mypkg.aug (call of stream 'train')".
+    """
 
     worker: int
     doing: str
@@ -75,7 +126,14 @@ class Booting:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDone:
-    """other_code: not empty if users' code made this, of which the worker has imported something else than others have: what that is."""
+    """A worker has answered a job.
+
+    Attributes:
+        worker: Number of the worker.
+        done: The answer.
+        other_code: Not empty if the rows come from user code of which this worker has imported
+            another version than other workers: which code that is.
+    """
 
     worker: int
     done: Done
@@ -84,10 +142,17 @@ class WorkerDone:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A worker as last looked at. word: its scoreboard stamp. key: the sample's name stamped with it, "" if unknown.
+    """What one look at a worker has shown.
 
-    paused: stopped by a signal or a debugger. anon_bytes: RssAnon + VmSwap; 0 not looked at. starved: the loop itself did not run
-    since the last look. Time in which a worker was paused or starved counts for nothing.
+    Time in which a worker was paused, or the loop was starved, counts towards no limit.
+
+    Attributes:
+        worker: Number of the worker.
+        word: Its word on the status board, as `jobs.stamp` makes it.
+        key: Name of the sample that it wrote with the word; "" if unknown.
+        paused: A signal or a debugger has stopped it.
+        anon_bytes: Anonymous memory, RssAnon + VmSwap, in bytes; 0 if it was not measured.
+        starved: The daemon's own loop did not run since the look before.
     """
 
     worker: int
@@ -100,14 +165,23 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The timer while jobs run: every running worker, read from the scoreboard."""
+    """The timer that runs while workers have jobs: all workers, as the status board shows them.
+
+    Attributes:
+        seen: One entry for each worker.
+    """
 
     seen: tuple[Seen, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Dumped:
-    """The answer to a Dump: the stacks of all threads; "" if there is nobody yet who could write them."""
+    """The answer to a DumpStack.
+
+    Attributes:
+        worker: Number of the worker.
+        stack: The stacks of all its threads; "" if it cannot write them yet.
+    """
 
     worker: int
     stack: str
@@ -115,11 +189,18 @@ class Dumped:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDied:
-    """Its pidfd is readable: it will never write again. Nothing else means dead.
+    """A worker's pidfd is readable: the process is dead and will never write again.
 
-    own: the process died of its own doing (SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, an exit, or SIGKILL while the cgroup's
-    oom_kill count rose). cause: "SIGSEGV", "exit code 3", "SIGKILL (out of memory)", ... seen: its last stamp. stack: its dump, if any.
-    boot: not empty if it could not start: the traceback.
+    Nothing else counts as dead.
+
+    Attributes:
+        worker: Number of the worker.
+        own: It died of its own doing: SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, an exit, or SIGKILL
+            while the oom_kill count of its cgroup rose.
+        cause: For example "SIGSEGV", "exit code 3" or "SIGKILL (out of memory)".
+        seen: The last look at it, taken after its death.
+        stack: Its last stacks, if it wrote any.
+        boot: Not empty if it could not start: the traceback.
     """
 
     worker: int
@@ -132,7 +213,7 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Finish: nothing new is made; what was announced stays valid."""
+    """Finish: nothing new is made, and what was announced stays valid."""
 
 
 Event = Opened | Attach | Detach | Told | Grown | NotGrown | Booting | WorkerReady | WorkerDone | Look | Dumped | WorkerDied | Drain

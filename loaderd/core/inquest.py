@@ -1,4 +1,4 @@
-"""A worker ended in the middle of a job: what of the job is run again, and which sample is named as the cause."""
+"""After a worker's end within a job: which sample is the cause, and what is run again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,32 @@ IndexOf = Callable[[str, int, int, int, int], int]
 
 
 class Inquest:
-    """index_of: as the Scheduler's."""
+    """Attributes deaths of workers to samples, by the policy of their stream."""
 
     def __init__(self, streams: Mapping[str, Stream], index_of: IndexOf) -> None:
+        """Keep what names a sample.
+
+        Args:
+            streams: All streams, by name.
+            index_of: The dataset index at a position, as for `Scheduler`.
+        """
         self._streams = streams
         self._index_of = index_of
 
     def hold(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
-        """The worker is dead: count it, convict by policy, and put what is left of the piece back into the draft."""
+        """A worker is dead: count that, and put what is left of its piece back into the batch.
+
+        Args:
+            draft: The batch.
+            job: The job that it ran.
+            piece: The rows of the job.
+            death: How it ended.
+            key: Name of the sample that it was at; "" if unknown.
+            stack: Its stacks; "" if it wrote none.
+
+        Returns:
+            Lines for the quarantine log: at most one.
+        """
         death = _within(piece, death)
         convicted = self.convict(draft, job, piece, death, key, stack)
         if draft.blame.collate is not None:
@@ -38,14 +56,27 @@ class Inquest:
         return convicted
 
     def convict(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
-        """Count the death; if that convicts a row, or the batch, policy is done to it. Returns the line for the quarantine log."""
+        """Count a worker's end, and exclude the sample, or the batch, that is now known to be bad.
+
+        Args:
+            draft: The batch.
+            job: The job that the worker ran.
+            piece: The rows of the job.
+            death: How it ended.
+            key: Name of the sample that it was at; "" if unknown.
+            stack: Its stacks; "" if it wrote none.
+
+        Returns:
+            Lines for the quarantine log: at most one.
+        """
         death = _within(piece, death)
         verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
         if verdict.collate:
             sample = self._sample(job, job.first, 0, Stage.COLLATE, death, "", stack)
             draft.blame.collate = sample
         elif verdict.row is not None:
-            named = (verdict.row, verdict.candidate) == (death.row, death.candidate)  # else the key is another sample's
+            # The key belongs to the sample that the status board named.
+            named = (verdict.row, verdict.candidate) == (death.row, death.candidate)
             sample = self._sample(job, verdict.row, verdict.candidate, death.stage, death, key if named else "", stack)
             draft.blame.convict(verdict.row, verdict.candidate, sample)
         else:
@@ -63,7 +94,10 @@ class Inquest:
 
 
 def _within(piece: Piece, death: Death) -> Death:
-    """A stamp that names a row outside of its job, as only scribbled memory can, names none."""
+    """The same death; if its row lies outside of the job, it names no row.
+
+    Only memory that was overwritten can say so.
+    """
     if death.stage in SINGLE and not piece.first <= death.row < piece.last:
         return replace(death, row=piece.first, stage=Stage.FETCH_MANY)
     return death

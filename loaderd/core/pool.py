@@ -1,4 +1,4 @@
-"""The workers: who lives, who is free for a job, who is to be started, how often they die."""
+"""The workers: which are alive, may get a job, or are to be started; how often they die."""
 
 from __future__ import annotations
 
@@ -8,27 +8,47 @@ from enum import Enum
 from loaderd.core.actions import Retire, Start
 from loaderd.core.jobs import Stage, unstamp
 
-QUEUE = 2  # jobs that a worker may have: one that runs, one that hides the hand-over
-SLOW_S = 1.0  # a job that has not moved for so long, or whose worker is stopped, has none put behind it
-BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
+QUEUE = 2  # jobs that a worker may have: one that runs, and one that it can begin without waiting
+SLOW_S = 1.0  # a worker that has not moved for so long gets no second job
+BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0  # before a worker is started again in one place of the pool
 
 
 class Life(Enum):
+    """What becomes of a worker."""
+
     STARTING = "starting"
     UP = "up"
-    RETIRING = "retiring"  # gets no more jobs; ends when it has none
+    RETIRING = "retiring"  # gets no more jobs, and ends when it has none
     KILLED = "killed"
-    STUCK = "stuck"  # not dead kill_s after its Kill: replaced, its slots in quarantine
+    STUCK = "stuck"  # not dead kill_s after its kill: replaced; its slots stay out of use
 
 
 @dataclass(slots=True)
 class Worker:
-    """A process that is not known to be dead. `jobs`: sent to it and not answered, the first one runs.
+    """A process that is not known to be dead.
 
-    word, key: its stamp as last seen. quiet_s: how long that has not changed while it had a job, or was to end, and was not stopped;
-    import_s: how much of that it imported modules. late: the limit that it has passed, when it is killed for that.
-    The marks `suspect`, `dumped_s`, `killed_s` are the steps towards its end. paused: stopped, since paused_s. doing, doing_s: before it
-    is ready, and since when. asked: the job for which its stacks were asked for last (0: its start); stack, stack_s: what came, and when.
+    Attributes:
+        worker: Its number.
+        seat: Its place in the pool; -1 once another has been started in its place.
+        life: What becomes of it.
+        jobs: Jobs that it was sent and has not answered; it runs the first one.
+        word: Its word on the status board when it was last looked at.
+        key: Name of the sample, likewise.
+        quiet_s: Seconds for which the word has been the same while it had a job, or was to end.
+            Time in which it was stopped does not count.
+        import_s: How many of these it imported modules.
+        looked_s: When it was last looked at.
+        paused: A signal or a debugger has stopped it.
+        paused_s: Since when.
+        doing: What it does before it is ready; "" afterwards.
+        doing_s: Since when.
+        asked: The job for which its stacks were last asked for; 0: for its start; None: for nothing.
+        stack: The stacks that came; "" before.
+        stack_s: When they came.
+        suspect: A limit has been passed; the next look decides, because what was seen may be old.
+        dumped_s: When its stacks were asked for because of that limit.
+        killed_s: When it was killed.
+        late: The limit that it has passed, in words.
     """
 
     worker: int
@@ -54,66 +74,101 @@ class Worker:
 
     @property
     def stamp(self) -> tuple[int, int, Stage]:
+        """(job, row, stage) of its word."""
         return unstamp(self.word)
 
     @property
     def job(self) -> int:
-        """The one that runs; 0 without any."""
+        """The job that it runs; 0 if it has none."""
         return self.jobs[0] if self.jobs else 0
 
     def moved(self) -> None:
-        """It has begun something new: all that was held against it is forgotten."""
+        """It has begun something new: no limit has been passed any longer."""
         self.quiet_s = self.import_s = 0.0
         self.suspect, self.dumped_s, self.late = False, None, ""
 
 
 class Pool:
-    """`seats` workers at a time. Numbers of workers count from 1 and never come again.
+    """A fixed number of workers. They are numbered from 1, and no number comes again.
 
-    A seat's first death is made good at once; while it goes on dying without a job done in between, it waits longer each time.
+    A worker that dies is replaced at once. If its place in the pool then sees another death before a
+    job was done, the next start waits, longer each time.
+
+    Attributes:
+        seats: How many workers there shall be.
+        workers: Those that are not known to be dead, by number.
+        ever_ready: A worker has been ready.
+        fallen: Workers that died before they were ready, since one last was.
+        last_fall: Cause of the last of these deaths.
     """
 
     def __init__(self, seats: int) -> None:
+        """Begin without workers; see `begin`.
+
+        Args:
+            seats: How many workers there shall be.
+
+        Raises:
+            ValueError: Fewer than one.
+        """
         if seats < 1:
             raise ValueError(f"a pool needs a worker, not {seats}")
         self.seats = seats
         self.workers: dict[int, Worker] = {}
         self.ever_ready = False
-        self.fallen = 0  # that died before they were ready, since one was
-        self.last_fall = ""  # of what the last of them died
+        self.fallen = 0
+        self.last_fall = ""
         self._deaths = [0] * seats
         self._count = 0
-        self._idle: dict[int, None] = {}  # UP without a job, in order of becoming so
-        self._single: dict[int, None] = {}  # UP with room for one more
+        self._idle: dict[int, None] = {}  # UP without a job, the longest first
+        self._single: dict[int, None] = {}  # UP with one job and room for another
         self._watched: set[int] = set()
 
     @property
     def room(self) -> bool:
-        """Somebody can get a job."""
+        """A worker can get a job."""
         return bool(self._idle or self._single)
 
     @property
     def idle(self) -> int:
+        """Number of workers that are ready and have no job."""
         return len(self._idle)
 
     @property
     def watched(self) -> bool:
-        """Somebody has a job, or was asked to end or killed and keeps its seat until it does. One that has been given up is not watched."""
+        """A worker has a job or is to end, so that the status board must be looked at.
+
+        A worker that was given up is not watched.
+        """
         return bool(self._watched)
 
     @property
     def up(self) -> int:
+        """Number of workers that are ready and are to stay."""
         return sum(w.life is Life.UP for w in self.workers.values())
 
     def begin(self) -> list[Start]:
+        """The first workers, to be started now."""
         return [self._start(seat, 0.0) for seat in range(self.seats)]
 
     def booting(self, worker: int, doing: str, now_s: float) -> None:
+        """Note what a worker does before it is ready.
+
+        Args:
+            worker: Number of the worker; one that is unknown or ready is passed over.
+            doing: For example "importing mypkg".
+            now_s: Time of the event.
+        """
         w = self.workers.get(worker)
         if w is not None and w.life is Life.STARTING:
             w.doing, w.doing_s = doing, now_s
 
     def ready(self, worker: int) -> None:
+        """A worker may get jobs from now on.
+
+        Raises:
+            ValueError: There is no such worker.
+        """
         w = self._known(worker, "WorkerReady")
         if w.life is Life.STARTING:
             w.life = Life.UP
@@ -122,12 +177,23 @@ class Pool:
             self.sort(w)
 
     def pick(self, *, second: bool) -> int | None:
-        """A worker for a job: an idle one, else, if a second place is good enough, one that has a single job."""
+        """A worker for a job; None if none has room.
+
+        Args:
+            second: A worker that has one job already will do, if none is idle.
+        """
         if self._idle:
             return next(iter(self._idle))
         return next(iter(self._single), None) if second else None
 
     def give(self, worker: int, job: int, now_s: float) -> None:
+        """A worker was sent a job.
+
+        Args:
+            worker: Number of the worker.
+            job: Number of the job.
+            now_s: Time of the event.
+        """
         w = self.workers[worker]
         if not w.jobs:
             w.moved()
@@ -136,7 +202,14 @@ class Pool:
         self.sort(w)
 
     def answered(self, worker: int, job: int) -> Retire | None:
-        """A job is done; a worker that is to leave goes when it has none."""
+        """A worker has answered a job.
+
+        Returns:
+            A worker that is to be replaced ends when it has no more jobs: the action for that, or None.
+
+        Raises:
+            ValueError: There is no such worker, or it does not have this job.
+        """
         w = self._known(worker, f"WorkerDone of job {job}")
         if job not in w.jobs:
             raise ValueError(f"worker {worker} ({w.life.value}) answers job {job}, it has {w.jobs}")
@@ -149,7 +222,7 @@ class Pool:
         return Retire(worker) if w.life is Life.RETIRING and not w.jobs else None
 
     def retire(self, worker: int) -> Retire | None:
-        """It shall be replaced: at once if it is idle."""
+        """A worker is to be replaced once it has no jobs. Returns the action if it has none now."""
         w = self.workers[worker]
         if w.life is not Life.UP:
             return None
@@ -158,19 +231,36 @@ class Pool:
         return None if w.jobs else Retire(worker)
 
     def killed(self, worker: int, now_s: float) -> None:
+        """A worker is being killed: it gets no more jobs.
+
+        Args:
+            worker: Number of the worker.
+            now_s: Time of the event.
+        """
         w = self.workers[worker]
         w.life, w.killed_s = Life.KILLED, now_s
         self.sort(w)
 
     def stuck(self, worker: int) -> Start:
-        """It does not die: another takes its seat."""
+        """A worker does not die. Returns the start of another one in its place."""
         w = self.workers[worker]
         w.life, seat, w.seat = Life.STUCK, w.seat, -1
         self.sort(w)
         return self._start(seat, 0.0)
 
     def died(self, worker: int, cause: str) -> tuple[Worker, Start | None]:
-        """It is no more; its successor, unless that is there already."""
+        """A worker is dead.
+
+        Args:
+            worker: Number of the worker.
+            cause: Cause of its death.
+
+        Returns:
+            (its record, the start of its successor; None if that was started before).
+
+        Raises:
+            ValueError: There is no such worker.
+        """
         w = self._known(worker, "WorkerDied")
         if w.life is Life.STARTING:
             self.fallen, self.last_fall = self.fallen + 1, cause
@@ -198,7 +288,7 @@ class Pool:
         return w
 
     def sort(self, w: Worker) -> None:
-        """After anything that changes whether it may get a job, or is to be watched."""
+        """To be called after a change of a worker: may it get a job, is it watched?"""
         worker, jobs = w.worker, len(w.jobs)
         self._idle.pop(worker, None)
         self._single.pop(worker, None)
@@ -213,6 +303,11 @@ class Pool:
             self._watched.discard(worker)
 
     def invariants(self) -> None:
+        """Check the tables.
+
+        Raises:
+            AssertionError: They contradict each other.
+        """
         seats = sorted(w.seat for w in self.workers.values() if w.seat >= 0)
         assert seats == list(range(self.seats)), f"seats {seats} of {self.seats}"
         for w in self.workers.values():

@@ -1,4 +1,4 @@
-"""Whose turn it is: sessions with work to hand out, the one with the fewest batches ahead of its trainer first."""
+"""Which session gets the next job: the one with the fewest batches ahead of its trainer."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ from loaderd.core.sessions import Item, Session
 
 
 class Queue:
-    """A heap whose entries grow stale when a session changes; a stale one is passed over. Each step is O(log n)."""
+    """A heap of the sessions with work. Each step costs O(log n) in their number.
+
+    An entry is out of date when its session has changed since; such an entry is passed over.
+    """
 
     def __init__(self) -> None:
-        # (batches ahead, turn, session, version, its first work); no two have the same version of a session
+        # (batches ahead, turn, session, version, first batch with work). A version occurs once a session.
         self._heap: list[tuple[int, int, int, int, Item]] = []
         self._sessions: dict[int, Session] = {}
         self._turns: dict[int, int] = {}
         self._count = 0
 
     def __len__(self) -> int:
+        """Number of entries, those that are out of date included."""
         return len(self._heap)
 
     def put(self, session: Session) -> None:
-        """To be called whenever a session's work, or what is ahead of it, may have changed."""
+        """Bring a session's entry up to date.
+
+        To be called whenever its work, or what is ahead of its trainer, may have changed.
+        """
         session.version += 1
         if session.gone:
             self._sessions.pop(session.session, None)
@@ -37,7 +44,7 @@ class Queue:
             heapq.heapify(self._heap)
 
     def peek(self) -> tuple[Session, Item] | None:
-        """The session to serve next, and the batch that it has work at; None if there is nothing to hand out."""
+        """The session to serve next and the batch it has work for; None if there is no work."""
         while self._heap:
             entry = self._heap[0]
             session = self._sessions.get(entry[2])
@@ -47,7 +54,7 @@ class Queue:
         return None
 
     def served(self, session: Session) -> None:
-        """It got a job: among equals it is the last now."""
+        """A session has got a job: among equals it is the last one now."""
         self._count += 1
         self._turns[session.session] = self._count
         self.put(session)

@@ -1,4 +1,4 @@
-"""Batches that a trainer waits for and that stand in the wrong queue, and workers that nobody waits for: what is better done by another."""
+"""Jobs that another worker should do, and stopped workers that no session waits for."""
 
 from __future__ import annotations
 
@@ -10,16 +10,32 @@ ABANDONED_S = 5.0  # how long a worker has been stopped before it is ended where
 
 
 def abandoned(state: SchedulerState, w: Worker, now_s: float) -> bool:
-    """Whether this worker is stopped and no session waits for any of its jobs: whoever was to let it go on has gone, and it would keep
-    its seat for ever. One that is waited for is left as it is, for whoever has stopped it."""
+    """Whether a worker is stopped and no session waits for any of its jobs.
+
+    Whoever was to let it go on may be gone, and it would keep its place in the pool for ever. A worker
+    that is waited for is left to whoever has stopped it.
+
+    Args:
+        state: The tables.
+        w: The worker.
+        now_s: Time of the event.
+    """
     if not w.paused or now_s - w.paused_s < ABANDONED_S or w.life not in (Life.UP, Life.RETIRING):
         return False
     return not any(state.jobs[job].wanted for job in w.jobs)
 
 
 def stranded(state: SchedulerState, w: Worker) -> RunningJob | None:
-    """The job of this worker to be made anew elsewhere: it has not begun, it stands behind a slow job or before a worker that is stopped,
-    its trainer waits for it, another worker is idle, and its batch was not rescued before. A batch that has begun stays where it is."""
+    """The job of a worker that is to be made again elsewhere, if there is one.
+
+    All of this must hold: it has not begun; it stands behind a slow job, or its worker is stopped;
+    its trainer waits for it; another worker is idle; its batch was not moved before. A batch of which
+    the worker has begun a job stays where it is.
+
+    Args:
+        state: The tables.
+        w: The worker.
+    """
     if not w.jobs or not state.pool.idle or not (w.paused or (len(w.jobs) > 1 and w.quiet_s > SLOW_S)):
         return None
     number, _, stage = w.stamp

@@ -8,19 +8,23 @@ from loaderd_wire.messages import Segment
 
 
 class State(str, Enum):
+    """What a slot is used for."""
+
     FREE = "free"
     FILLING = "filling"  # given to a batch; jobs may write it
-    READY = "ready"  # the batch is whole, the client does not know of it
+    READY = "ready"  # the batch is made, the client does not know of it
     ANNOUNCED = "announced"  # the client may read it
-    LEASED = "leased"  # the trainer has got it, and may write it
-    ENDING = "ending"  # nobody wants what is in it, but a job may still write it
+    LEASED = "leased"  # the trainer has it, and may write it
+    ENDING = "ending"  # the batch is not wanted, but a job may still write it
 
 
-# By these names in what runs for every batch: to look a member up in its class takes ten times as long.
+# Used by these names in what runs for every batch: a lookup in the class costs ten times as much.
 FREE, FILLING, READY, ANNOUNCED, LEASED, ENDING = State
 
 
-class Verb(str, Enum):  # str: its hash is quick, and the table is asked for each move
+class Verb(str, Enum):  # str: its hash is fast, and every move looks it up in the table
+    """What may happen to a slot."""
+
     CLAIM = "claim"
     FINISH = "finish"
     ANNOUNCE = "announce"
@@ -48,8 +52,14 @@ MOVES: dict[tuple[State, Verb], State] = {
 class Ring:
     """States, generations and writers of a segment's slots.
 
-    A slot's generation counts its claims from 1 and never falls. `writers[slot]` holds the jobs that write it, from Send until the
-    worker has answered or is dead. A slot with a writer is FILLING or ENDING, never anything else.
+    A slot with a writer is FILLING or ENDING.
+
+    Attributes:
+        segment: The segment.
+        state: State of each slot.
+        generation: How often each slot was claimed.
+        writers: For each slot the jobs that write it. A job is in there from the moment it is sent
+            until its worker has answered or is dead.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -61,19 +71,28 @@ class Ring:
 
     @property
     def free(self) -> int:
-        """Slots that may be claimed."""
+        """Number of slots that may be claimed."""
         return len(self._free)
 
     @property
     def idle(self) -> bool:
-        """No slot is claimed, announced, leased or being written: the segment may be dropped."""
+        """No slot is claimed, announced, leased or being written: the segment may be freed."""
         return len(self._free) == len(self.state)
 
     def count(self, state: State) -> int:
+        """Number of slots in a state."""
         return self.state.count(state)
 
     def move(self, slot: int, verb: Verb) -> None:
-        """Raises ValueError for a move that the table doesn't have, or for one under a job's hands."""
+        """Change a slot's state.
+
+        Args:
+            slot: Index of the slot.
+            verb: What happens to it.
+
+        Raises:
+            ValueError: The table has no such move, or a job writes the slot. The text names all three.
+        """
         before = self.state[slot]
         to = MOVES.get((before, verb))
         if to is None or (self.writers[slot] and to not in (FILLING, ENDING)):
@@ -85,7 +104,13 @@ class Ring:
             self._free.append(slot)
 
     def claim(self) -> tuple[int, int] | None:
-        """(slot, generation) of a slot that is FILLING from now on; None if none is FREE. The last one freed comes first: its pages are warm."""
+        """Take a FREE slot for a batch: it is FILLING now.
+
+        The slot that was freed last comes first, because its pages are still in the cache.
+
+        Returns:
+            (slot, generation), or None if no slot is FREE.
+        """
         if not self._free:
             return None
         slot = self._free.pop()
@@ -94,18 +119,31 @@ class Ring:
         return slot, self.generation[slot]
 
     def abandon(self, slot: int) -> None:
-        """Nobody wants a FILLING or READY slot any longer: FREE at once, or when its last job has ended."""
+        """A FILLING or READY slot is not wanted any longer.
+
+        It is FREE at once, or ENDING until its last job has ended.
+        """
         self.move(slot, ABANDON)
         if not self.writers[slot]:
             self.move(slot, SETTLE)
 
     def wrote(self, slot: int, job: int) -> None:
-        """The job has ended: it writes no more."""
+        """A job has ended and writes the slot no more.
+
+        Args:
+            slot: Index of the slot.
+            job: Number of the job.
+        """
         self.writers[slot].discard(job)
         if self.state[slot] is ENDING and not self.writers[slot]:
             self.move(slot, SETTLE)
 
     def invariants(self) -> None:
+        """Check the table.
+
+        Raises:
+            AssertionError: It contradicts itself.
+        """
         name = f"segment {self.segment.segment}"
         assert sorted(self._free) == [i for i, s in enumerate(self.state) if s is FREE], f"{name}: the free list is wrong"
         for slot, (state, jobs) in enumerate(zip(self.state, self.writers, strict=True)):

@@ -1,4 +1,4 @@
-"""One client's plan, window and slots: what it is to get next, what it holds, what it has told."""
+"""One client's plan, its window of batches, and its slots."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
 from loaderd_wire.records import quick
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left
 
-NOT_OUT = (FILLING, READY, ENDING)  # of such a slot's generation the client cannot know
+NOT_OUT = (FILLING, READY, ENDING)  # the client cannot know the generation of such a slot
 REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
-
 
 _place = quick(Place)
 
 
 @dataclass(slots=True)
 class Item:
-    """Batch k of the plan. `announced`: the client has been told of it once in this plan, be it made again since."""
+    """A batch of the window.
+
+    Attributes:
+        k: Its number in the plan.
+        cursor: Where it begins.
+        draft: The batch.
+        announced: The client was told of it in this plan, even if it has to be made again since.
+    """
 
     k: int
     cursor: Cursor
@@ -32,7 +38,13 @@ class Item:
 
 @dataclass(slots=True)
 class Given:
-    """A slot that the client was told of and has not given back."""
+    """A slot that the client was told of and has not given back.
+
+    Attributes:
+        draft: The batch in it.
+        message: The latest descriptor of it.
+        told_s: When that was sent.
+    """
 
     draft: Draft
     message: Batch
@@ -40,12 +52,50 @@ class Given:
 
 
 class Session:
-    """Pure bookkeeping; the scheduler drives it. `items` are batches [taken, taken + prefetch) of the plan, in order.
+    """What one client is to get next, what it holds, and what it has said. The scheduler drives it.
 
-    `given` has every ANNOUNCED and LEASED slot by (segment, slot). `current` is the segment that new claims go to.
+    The window are batches [taken, taken + prefetch) of the plan.
+
+    Attributes:
+        session: Number of the session.
+        stream: Name of the stream.
+        shape: How the client cuts an epoch into batches.
+        seed: Seed of the order and of the samples' random values.
+        prefetch: Length of the window.
+        on_error: The stream's rule for bad samples.
+        collated: A batch is made as a whole.
+        rings: The segments that are in use, by number.
+        current: Number of the segment in which slots are claimed.
+        growing: A larger segment has been asked for.
+        outgrown: A batch of the window may not fit into the current segment.
+        ended: Why nothing more is made for it; "" while something is.
+        failure: The fault it has ended on; it is sent again whenever the client asks.
+        gone: The client has left.
+        seq: Number of the client's latest message.
+        plan: Number of the client's plan; 0 before its first message.
+        taken: Batches of the plan that the trainer has got.
+        made: Batches that were finished, over all plans.
+        waiting: The trainer waits for a batch.
+        items: The window, in order.
+        given: Announced and leased slots, by (segment, slot).
+        unplaced: A batch of the window may have no slot.
+        unsaid: A batch may be ready to be announced.
+        version: Number of its latest entry in the queue.
+        note_s: When a false statement of the client was last logged; None: never.
+        notes_left_out: How many were not logged since.
     """
 
     def __init__(self, event: Attach, on_error: str, collated: bool) -> None:
+        """Begin without a plan.
+
+        Args:
+            event: The client and its segment.
+            on_error: The stream's rule for bad samples.
+            collated: A batch is made as a whole.
+
+        Raises:
+            ValueError: An epoch has no batch, or the segment has too few slots.
+        """
         if steps_left(event.shape, 0) < 1 or event.prefetch < 1 or event.segment.slots < event.prefetch + 2:
             raise ValueError(f"session {event.session} can't be served: {event}")
         self.session = event.session
@@ -58,27 +108,27 @@ class Session:
         self.rings = {event.segment.segment: Ring(event.segment)}
         self.current = event.segment.segment
         self.growing = self.outgrown = False
-        self.ended = ""  # why nothing more is made for it
-        self.failure: Failure | None = None  # told again whenever the client asks
+        self.ended = ""
+        self.failure: Failure | None = None
         self.gone = False
         self.seq = self.plan = self.taken = self.made = 0
         self.waiting = False
         self.items: deque[Item] = deque()
         self.given: dict[tuple[int, int], Given] = {}
         self._steps: Iterator[tuple[Cursor, Slice]] | None = None
-        # What has happened since it was last looked into; most events leave most of a window as it is.
-        self._heard: dict[int, Released] = {}  # by segment, as it was last accepted
-        self._unsettled = False  # a slot of a batch that may be in the window has been given back or lent
-        self.unplaced = False  # a batch of the window may have no slot
-        self.unsaid = False  # there may be something to announce
-        self.version = 0  # of its entry in the scheduler's queue
+        # These say what has to be looked at: most events change little of a window.
+        self._heard: dict[int, Released] = {}  # the client's latest statement on each segment
+        self._unsettled = False  # a slot in the window may have been given back, or leased
+        self.unplaced = False
+        self.unsaid = False
+        self.version = 0
         self.note_s: float | None = None
         self.notes_left_out = 0
 
-    # what the client tells
+    # what the client says
 
     def fault_in(self, p: Progress) -> str:
-        """What this Progress asks for that cannot be, or "". No client of ours sends such a one."""
+        """What a Progress asks for that cannot be; "" if all can. Our own client sends none."""
         if p.plan < 1:
             return f"plan {p.plan}, plans count from 1"
         if p.position > self.shape.samples:
@@ -100,14 +150,21 @@ class Session:
         return count
 
     def give_back(self, told: Released) -> str:
-        """Take note of what the client has given back or handed out. Returns what is wrong with it, or ""; then nothing was changed."""
+        """Take in which slots of a segment the client has given back or handed to its trainer.
+
+        Args:
+            told: What the client says of one segment.
+
+        Returns:
+            What is wrong with it, or "". If something is, nothing was changed.
+        """
         ring = self.rings.get(told.segment)
         if ring is None:
             return "" if told.segment <= self.current else f"segment {told.segment}, which it hasn't got"
         if not len(told.generations) == len(told.taken) == len(ring.state):
             return f"{len(told.generations)} slots of segment {told.segment}, which has {len(ring.state)}"
         heard = self._heard.get(told.segment)
-        news = [  # what was accepted once changes nothing a second time: generations never fall
+        news = [  # generations never fall, so what was accepted once changes nothing
             (slot, back, out)
             for slot, (back, out) in enumerate(zip(told.generations, told.taken, strict=True))
             if heard is None or back != heard.generations[slot] or out != heard.taken[slot]
@@ -131,9 +188,14 @@ class Session:
         return ""
 
     def seek(self, p: Progress) -> None:
-        """A new plan; batches made, announced or being made whose slice is one of its first `prefetch` are kept under new numbers.
+        """Begin a new plan.
 
-        The client keeps descriptors by the same rule. Of two with one slice that which the client may know goes first.
+        A batch that is made, announced or in the making is kept under its new number if its slice is one
+        of the first `prefetch` of the new plan. The client keeps descriptors by the same rule. Of two
+        batches with one slice, the one that the client may know is preferred.
+
+        Args:
+            p: The Progress that begins it.
         """
         stock = {given.draft.slice: given.draft for key, given in self.given.items() if self._state(key) is ANNOUNCED}
         for item in self.items:
@@ -162,9 +224,14 @@ class Session:
                 self._forsake(draft)
 
     def advance(self, taken: int) -> str:
-        """The trainer has got the batches before `taken`; the window moves on. Returns what is wrong with that, or ""."""
+        """The trainer has got the batches before `taken`: move the window on.
+
+        Returns:
+            What is wrong with that, or "". If something is, nothing was changed.
+        """
         ahead = taken - self.taken
-        if ahead > 0 and (ahead > len(self.items) or not self.items[ahead - 1].announced):  # none was announced before an earlier one
+        # Batches are announced in order: if the last of them was, all were.
+        if ahead > 0 and (ahead > len(self.items) or not self.items[ahead - 1].announced):
             return f"{taken} batches taken of plan {self.plan}, of which {self.announced} were announced"
         if ahead < 0:
             return f"{taken} batches taken of plan {self.plan} after {self.taken}"
@@ -173,13 +240,13 @@ class Session:
             if self._is_given(draft):
                 self._lease(draft)
             else:
-                self._forsake(draft)  # it was made again, but the client had it after all
+                self._forsake(draft)  # it is being made again, but the client had it after all
             self.taken += 1
             self.unplaced = True
         return ""
 
     def settle(self) -> None:
-        """Items whose slot was given back, or lent to the trainer under another number, are to be made again."""
+        """Batches whose slot was given back, or leased under another number, are made again."""
         if not self._unsettled:
             return
         self._unsettled, self.unplaced = False, True
@@ -221,14 +288,18 @@ class Session:
                 self.finish(draft)
 
     def finish(self, draft: Draft) -> None:
-        """All its rows are in: READY."""
+        """If all rows of a batch are in its slot, the slot is READY."""
         if draft.whole and draft.place and self.rings_state(draft.place) is FILLING:
             self.rings[draft.place.segment].move(draft.place.slot, FINISH)
             self.made += 1
             self.unsaid = True
 
     def announce(self, now_s: float) -> list[Batch]:
-        """Descriptors of the batches that are READY, in order."""
+        """The descriptors of batches that are READY and whose turn it is, in order.
+
+        Args:
+            now_s: Time of the event.
+        """
         messages: list[Batch] = []
         self.unsaid = False
         for item in self.items:
@@ -242,7 +313,7 @@ class Session:
                     message = draft.descriptor(self.session, self.plan, item.k)
                     self.given[place.segment, place.slot] = Given(draft, message, now_s)
                     messages.append(message)
-                elif state is ANNOUNCED and not item.announced:  # kept over a seek: known by its old number
+                elif state is ANNOUNCED and not item.announced:  # kept at a seek: the client knows its old number
                     given = self.given[place.segment, place.slot]
                     given.message, given.told_s = draft.descriptor(self.session, self.plan, item.k), now_s
                     messages.append(given.message)
@@ -252,7 +323,15 @@ class Session:
         return messages
 
     def anew(self, have: int, now_s: float) -> list[Batch]:
-        """Descriptors from `have` on, again; and those of former plans that wait for their release."""
+        """Descriptors to be sent again.
+
+        Args:
+            have: The client has the batches of the plan before this one.
+            now_s: Time of the event.
+
+        Returns:
+            Those from `have` on, and those of former plans whose slot was not given back.
+        """
         again: list[Batch] = []
         for given in self.given.values():
             place = given.draft.place
@@ -264,8 +343,15 @@ class Session:
         return sorted(again, key=lambda m: (m.plan, m.k))
 
     def reminders(self, mentioned: set[int], now_s: float) -> list[Batch]:
-        """Descriptors of slots that only the client can free and perhaps does not know to hold: of a former plan, or in a segment that
-        it no longer mentions. A message about them was lost."""
+        """Descriptors of slots that only the client can free and that it seems not to know of.
+
+        A message about them was lost. They are of a former plan, or in a segment that the client does not
+        mention any longer.
+
+        Args:
+            mentioned: Segments that the client's message has mentioned.
+            now_s: Time of the event.
+        """
         again: list[Batch] = []
         for (segment, _), given in self.given.items():
             place = given.draft.place
@@ -278,23 +364,28 @@ class Session:
         return again
 
     def restart(self, draft: Draft) -> None:
-        """Make it anew in another slot; the old one becomes FREE when its last job has ended."""
+        """Make a batch again in another slot. The old one is FREE when its last job has ended."""
         place = draft.place
         self.wait(draft)
         if place is not None:
             self.rings[place.segment].abandon(place.slot)
 
     def wait(self, draft: Draft) -> None:
-        """It has no slot any longer."""
+        """A batch has no slot any longer, and waits for one."""
         draft.begin(None)
         self.unplaced = True
 
     def needs(self) -> tuple[int, int]:
-        """(bytes of tail a row, bytes of body) that the batches of the window are known to need."""
+        """(bytes of tail a row, bytes of body) that batches of the window are known to need."""
         drafts = [item.draft for item in self.items]
         return max((d.needs_tail for d in drafts), default=0), max((d.needs_body for d in drafts), default=0)
 
     def grown(self, segment: Segment) -> None:
+        """A larger segment has been reserved; slots are claimed in it from now on.
+
+        Raises:
+            ValueError: It is not newer than the current one, or has too few slots.
+        """
         if segment.segment <= self.current or segment.slots < self.prefetch + 2:
             raise ValueError(f"session {self.session} has segment {self.current}: can't go on in {segment}")
         self.rings[segment.segment] = Ring(segment)
@@ -302,14 +393,18 @@ class Session:
         self.growing = False
 
     def end(self, why: str) -> None:
-        """Nothing more is made; what was announced stays valid."""
+        """Make nothing more. What was announced stays valid.
+
+        Args:
+            why: For the client's log.
+        """
         self.ended = self.ended or why
         for item in self.items:
             if not self._is_given(item.draft):
                 self._forsake(item.draft)
 
     def leave(self) -> None:
-        """The client is gone: every slot goes back, those with a job on them when it has ended."""
+        """The client is gone: all slots go back, those with a job when it has ended."""
         self.gone = True
         self.end("gone")
         self.items.clear()
@@ -318,7 +413,7 @@ class Session:
         self.given.clear()
 
     def spent(self) -> list[int]:
-        """Segments that nothing uses any longer; they are forgotten."""
+        """Segments that nothing uses any longer. They are forgotten here."""
         done = [number for number, ring in self.rings.items() if ring.idle and (self.gone or number != self.current)]
         for number in done:
             del self.rings[number]
@@ -326,18 +421,22 @@ class Session:
         return done
 
     def first_work(self) -> Item | None:
-        """The first batch of the window that has a piece to hand out."""
+        """The first batch of the window that has a piece for a worker."""
         for item in self.items:
             if item.draft.todo and item.draft.has_work:
                 return item
         return None
 
     def rings_state(self, place: Place) -> State | None:
-        """The state of a slot while this place still is its use; None once the slot serves another batch, or its segment is dropped."""
+        """State of a slot.
+
+        Returns:
+            None once the slot serves another batch, or its segment has been freed.
+        """
         ring = self.rings.get(place.segment)
         return ring.state[place.slot] if ring and ring.generation[place.slot] == place.generation else None
 
-    # how
+    # parts of the above
 
     def _draft(self, cut: Slice) -> Draft:
         return Draft(self.stream, self.on_error, self.collated, self.seed, cut)
@@ -359,7 +458,7 @@ class Session:
             self.rings[place.segment].move(place.slot, LEASE)
 
     def _forsake(self, draft: Draft) -> None:
-        """No item wants it. What the client knows of stays as it is until it gives it back."""
+        """No batch of the window is this one any longer. A slot that the client knows stays."""
         if draft.place and not self._is_given(draft):
             if self.rings_state(draft.place) in (FILLING, READY):
                 self.restart(draft)
@@ -367,7 +466,7 @@ class Session:
                 self.wait(draft)
 
     def _take_back(self, k: int) -> None:
-        """The batch k has no slot: a later one that is not announced gives up its own, the last one first."""
+        """Free a slot for batch k: the last batch after it that is not announced loses its own."""
         for item in reversed(self.items):
             place = item.draft.place
             if item.k <= k:

@@ -1,4 +1,4 @@
-"""Workers' stacks for a trainer that is about to give up: of whom they are taken, and what is kept of them."""
+"""The stacks of workers that a trainer waits for: whose are taken, and how much of them is kept."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ ASKED_OF = (Life.STARTING, Life.UP, Life.RETIRING)  # the others are being kille
 
 
 def ask(workers: Iterable[Worker]) -> list[Dump]:
-    """Have these write their stacks; those that have not moved for the longest time where they are too many.
+    """Have workers write their stacks.
 
-    Once for each job, for the signal can cut short a sleep of C code. A stopped worker cannot answer and is asked when it goes on.
+    Once for each job, because the signal can cut short a sleep of C code. A stopped worker cannot
+    answer, and is asked when it goes on.
+
+    Args:
+        workers: Which ones. Of more than MOST those that have not moved for the longest time.
     """
     actions: list[Dump] = []
     for w in sorted(workers, key=lambda w: -w.quiet_s)[:MOST]:
@@ -26,7 +30,13 @@ def ask(workers: Iterable[Worker]) -> list[Dump]:
 
 
 def take(w: Worker | None, text: str, now_s: float) -> None:
-    """A worker's stacks have come; "" if it has no ears yet: it may be asked again. Those of a job that is done say nothing any longer."""
+    """Keep the stacks that a worker has written.
+
+    Args:
+        w: The worker; None if it is dead by now.
+        text: The stacks. "": its signal handler is not installed yet, so it may be asked again.
+        now_s: Time of the event.
+    """
     if w is None or w.asked != w.job:
         return
     if text:
@@ -36,11 +46,11 @@ def take(w: Worker | None, text: str, now_s: float) -> None:
 
 
 def of(w: Worker) -> str:
-    """What is known of the job that it has now, or ""."""
+    """The stacks of a worker, if they are of the job that it has now; else ""."""
     return w.stack if w.asked == w.job else ""
 
 
 def cut(text: str) -> str:
-    """At most CHARS of it: the ends of both threads and calls that matter stand first."""
+    """At most CHARS characters. The calls that matter stand first and are kept."""
     text = text.rstrip("\n")
     return text if len(text) <= CHARS else f"{text[: CHARS - 40]}\n  ... ({len(text) - CHARS + 40} characters more)"

@@ -1,4 +1,4 @@
-"""What a waiting trainer waits for, in one line; and the whole state as plain data."""
+"""What a waiting trainer waits for, in words; and the whole state as plain data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ DOING = {
 
 
 def story(state: SchedulerState, session: Session, now_s: float) -> tuple[str, str]:
-    """(one line, the same with all that is known of the workers): what the next batch waits for; ("", "") if it waits for nothing."""
+    """What a session's next batch waits for.
+
+    Args:
+        state: The tables.
+        session: The session.
+        now_s: Time of the event.
+
+    Returns:
+        (one line, the same with all that is known of the workers), or ("", "") if it waits for nothing.
+    """
     line = _line(state, session, now_s)
     if not line:
         return "", ""
@@ -45,7 +54,11 @@ def story(state: SchedulerState, session: Session, now_s: float) -> tuple[str, s
 
 
 def concerned(state: SchedulerState, session: Session) -> list[Worker]:
-    """Whom the next batch waits for: those that make it; else those that keep its slots, or itself, waiting."""
+    """The workers that a session's next batch waits for.
+
+    Those that make it; if it has no slot, those that keep the session's slots in use; if nobody makes
+    it, all that are busy, or else starting.
+    """
     if session.ended or not session.items or session.items[0].draft.whole:
         return []
     draft = session.items[0].draft
@@ -86,7 +99,7 @@ def _line(state: SchedulerState, session: Session, now_s: float) -> str:
 
 
 def no_slot(session: Session) -> str:
-    """Why a batch of this session has no slot yet."""
+    """Why the next batch of a session has no slot."""
     if session.growing:
         return "waiting for a larger segment"
     ring = session.rings[session.current]
@@ -148,7 +161,12 @@ def _ranges(rows: list[tuple[int, int]]) -> str:
 
 
 def picture(state: SchedulerState, now_s: float) -> dict[str, Any]:
-    """Streams, sessions, workers: JSON-able."""
+    """Streams, sessions and workers as plain data, for JSON.
+
+    Args:
+        state: The tables.
+        now_s: Time of the event.
+    """
     return {
         "draining": state.draining,
         "turns": state.turns,
@@ -215,7 +233,7 @@ def _worker(state: SchedulerState, w: Worker, now_s: float) -> dict[str, Any]:
 
 
 def _seconds(w: Worker, now_s: float) -> float:
-    """For how long it has been doing what it does."""
+    """For how many seconds a worker has been doing what it does."""
     if w.life is Life.STARTING:
         return now_s - w.doing_s if w.doing else 0.0
     if w.paused:

@@ -1,4 +1,4 @@
-"""What the scheduler knows of a stream: its rules, its pace, how often it killed a worker."""
+"""What the scheduler knows of a stream: its rules, its pace, the deaths of workers at it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ from dataclasses import dataclass, field
 
 from loaderd.core.jobs import Done, Job, Kind
 
-JOB_S = 0.02  # no job shorter than this, except for the batch that a trainer waits for
-LONG_JOB_S = 0.25  # a longer one is cut in any case: who changes its mind waits for what runs
-PIECES = 2  # for each worker, in all batches that a session has in the making: more would only cost the daemon
-URGENT_JOB_S = 0.0015  # and for that one: less work does not pay for a second worker's trouble and the daemon's
-PACE_WEIGHT = 0.2  # of the newest job in the moving average
-FROM_OUTSIDE = 1 / 8  # what a worker killed by somebody else counts for at the breaker
+JOB_S = 0.02  # least work of a job, unless a trainer waits for its batch
+URGENT_JOB_S = 0.0015  # least work of a job if one does: below it, a second worker costs more than it saves
+LONG_JOB_S = 0.25  # a longer job is cut in any case, because a seek has to wait for it
+PIECES = 2  # jobs a worker, over all batches that a session has in the making
+PACE_WEIGHT = 0.2  # weight of the newest job in the moving average
+FROM_OUTSIDE = 1 / 8  # for how many deaths of its own doing a death from outside counts
 FILL, COMPACT = Kind.FILL, Kind.COMPACT  # a lookup in the class costs ten times as much
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRules:
-    """on_error: "raise", "skip" or "replace". collated: a batch is one job. samples: of an epoch."""
+    """What a stream is, as far as the scheduler is concerned.
+
+    Attributes:
+        name: Name of the stream.
+        on_error: What becomes of a bad sample: "raise", "skip" or "replace".
+        collated: A batch can only be made as a whole, by one job.
+        samples: Length of an epoch, at least 1.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
 
     name: str
     on_error: str
@@ -32,24 +42,41 @@ class StreamRules:
 
 @dataclass(slots=True)
 class Stream:
-    """row_s: seconds of one row, a moving average; None until measured. stage_s: of all workers' time, by stage: read (user datasets
-    work in there), decode, transform (and collate), write. deaths: of workers at it since a row was last finished.
+    """A stream that is served.
 
-    broken: why it serves nobody any longer, (class of errors, text). last_death: cause and sample of the last one; last_stack with it.
+    Attributes:
+        rules: What it is.
+        sessions: Numbers of its sessions.
+        row_s: Seconds that a worker takes for a row, a moving average; None until it was measured.
+        stage_s: Seconds of all workers so far, by stage: read, decode, transform with collate, write.
+            A dataset of the user's own does all its work in "read".
+        deaths: Deaths of workers at this stream since a row of it was last finished. One that was
+            killed from outside counts for FROM_OUTSIDE.
+        died: The same, each counted for 1.
+        last_death: Cause and sample of the last of them; "" if there was none.
+        last_stack: The stacks that the last one wrote, if any.
+        broken: (name of a class in `loaderd_wire.errors`, why) once the stream has ended on a fault.
     """
 
     rules: StreamRules
     sessions: set[int] = field(default_factory=set[int])
     row_s: float | None = None
     stage_s: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
-    deaths: float = 0.0  # since a row was last finished, those from outside counted for little
-    died: int = 0  # all of them
+    deaths: float = 0.0
+    died: int = 0
     last_death: str = ""
     last_stack: str = ""
     broken: tuple[str, str] | None = None
 
     def parts(self, rows: int, workers: int, window: int, urgent: bool) -> int:
-        """Into how many jobs a batch of so many rows is cut, of `window` that may be made at once. urgent: a trainer waits for this one."""
+        """Into how many jobs a batch is cut.
+
+        Args:
+            rows: Rows of the batch.
+            workers: Workers in the pool.
+            window: Batches of the session that may be in the making at once.
+            urgent: A trainer waits for this batch.
+        """
         if self.rules.collated:
             return 1
         if self.row_s is None:
@@ -61,17 +88,29 @@ class Stream:
         return max(1, parts)
 
     def lost(self, own: bool, cause: str, stack: str) -> None:
-        """A worker died at this stream's work; one that somebody else killed tells little about it."""
+        """Count a worker that died at this stream's work.
+
+        Args:
+            own: It died of its own doing. One that somebody else killed says little about the stream.
+            cause: Cause of the death, with the sample.
+            stack: Its stacks, or "".
+        """
         self.deaths += 1 if own else FROM_OUTSIDE
         self.died += 1
         self.last_death, self.last_stack = cause, stack
 
     def obituary(self) -> str:
+        """Why the stream ends, once its workers have died too often."""
         text = f"{self.died} workers died and no sample of stream {self.rules.name!r} was finished in between; the last: {self.last_death}"
         return text + (f"\n{self.last_stack}" if self.last_stack else "")
 
     def answered(self, job: Job, done: Done) -> None:
-        """A worker has done this job: it is alive, and that is how long it took."""
+        """Take the measures of a finished job. Rows were finished, so deaths count from 0 again.
+
+        Args:
+            job: The job.
+            done: The worker's answer.
+        """
         stage_s = self.stage_s
         stage_s[0] += done.read_s
         stage_s[1] += done.decode_s
