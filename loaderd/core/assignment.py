@@ -1,4 +1,4 @@
-"""Which worker gets which rows next, and what a session needs after something of its has changed."""
+"""Which worker gets which rows next, and what follows from a change of a session."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 MASK = (1 << 64) - 1
 STRIDE = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio, odd: keeps the places of the words apart
-FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # the multipliers of Stafford's thirteenth mix, public domain
+FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # multipliers of `mix`, public domain
 
 
 class Purpose(IntEnum):
@@ -49,7 +49,8 @@ def absorb(state: int, *words: int) -> int:
         absorb(absorb(s, a), b) == absorb(s, a, b).
     """
     for word in words:
-        word = ((state ^ (word & MASK)) + STRIDE) & MASK  # `mix` of it, written out: every sample pays for this
+        # `mix`, written out here, because this runs for every sample.
+        word = ((state ^ (word & MASK)) + STRIDE) & MASK
         word = ((word ^ (word >> 30)) * FIRST) & MASK
         word = ((word ^ (word >> 27)) * SECOND) & MASK
         state = word ^ (word >> 31)

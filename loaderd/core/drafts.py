@@ -135,7 +135,7 @@ class Draft:
         if place is None:
             return
         if len(self.blame.lost) < self.slice.rows:
-            if self.apart or self.blame.batch_deaths:  # in the second case trials may have been cut short
+            if self.apart or self.blame.batch_deaths:  # then trials may have been cut short
                 kind = TRIAL if self.collated else FILL
                 self.todo.extend(Piece(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.blame.lost)
             if self.collated or not self.apart:

@@ -1,4 +1,7 @@
-"""The order of an epoch: a pure function from positions to dataset indices, in memory that does not grow with the dataset."""
+"""The order of an epoch: a pure function from positions to dataset indices.
+
+Its memory does not grow with the dataset.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,19 @@ from loaderd.core.jobs import MAX_SUBSTITUTES
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-SORTED = 256  # up to so many elements a permutation is a table, sorted by hash; above, it is computed
+SORTED = 256  # a permutation of up to so many elements is a table; above, it is computed
 ROUNDS = 6
 TABLE_BLOCKS = 1024  # blocks whose tables are made at once
-REMEMBERED = 8  # permutations whose keys are kept, a process: a few sessions, each at the end of an epoch
+REMEMBERED = 8  # permutations whose keys are kept: some sessions, each at the end of an epoch
 
 _END = re.compile(r"\s*(?:(\d+(?:\.\d*)?|\.\d+)\s*%|(\d+))?\s*")
 
 
 def _word(n: int) -> Words:
-    """A constant for array arithmetic. An array without dimensions costs a third less a numpy call than a scalar."""
+    """A constant for array arithmetic.
+
+    With an array without dimensions a numpy call costs a third less than with a scalar.
+    """
     return np.array(n, np.uint64)
 
 
@@ -35,9 +41,15 @@ _FIRST, _SECOND, _STRIDE = map(_word, (FIRST, SECOND, STRIDE))
 
 
 def split_bounds(text: str, total: int) -> tuple[int, int]:
-    """The half-open range that "LOW:HIGH" means of `total` samples; an end is "12.5%" (floors, exact), "1000", or left out.
+    """The half-open range of samples that a split stands for.
 
-    Raises ValueError that names the text: not of that form, beyond the end, or empty.
+    Args:
+        text: "LOW:HIGH". An end is a percentage ("12.5%", rounded down exactly), a count ("1000"), or
+            left out.
+        total: Samples that are split.
+
+    Raises:
+        ValueError: The text is not of that form, or its range is empty or beyond the end.
     """
     parts = text.split(":")
     if len(parts) != 2:
@@ -64,12 +76,24 @@ def _split_end(part: str, default: int, text: str, total: int) -> int:
 class Order:
     """The order of a stream: position -> dataset index, for every (seed, epoch).
 
-    total: samples in the dataset. split, split_by: which of them ("random": a slice of one fixed pseudo-random order of all samples;
-    "stored": of the stored order; all of them are always the stored order). shuffle: 0 none, 1 full permutation, N >= 2: blocks of
-    N are permuted, and the samples inside each; the short last block moves as one. Raises ValueError for what makes no sense.
+    Attributes:
+        samples: Length of an epoch.
     """
 
     def __init__(self, total: int, split: str = "0%:100%", split_by: str = "random", shuffle: int = 0) -> None:
+        """Describe an order.
+
+        Args:
+            total: Samples of the dataset.
+            split: Which of them, as for `split_bounds`.
+            split_by: Of what the split is a slice. "random": of one fixed pseudo-random order of all
+                samples. "stored": of the stored order. A split of all samples is in the stored order.
+            shuffle: 0: none. 1: a permutation of all samples. N >= 2: blocks of N samples are permuted,
+                and the samples inside each block; the short last block moves as one.
+
+        Raises:
+            ValueError: A value makes no sense.
+        """
         if total < 1:
             raise ValueError(f"a dataset of {total} samples has no order")
         if split_by not in ("random", "stored"):
@@ -83,7 +107,16 @@ class Order:
         self._shuffle = shuffle
 
     def indices(self, seed: int, epoch: int, positions: Ints) -> Ints:
-        """Dataset indices of these positions (any int64, taken modulo `samples`) of the epoch; a new array of the same length."""
+        """Dataset indices at positions of an epoch.
+
+        Args:
+            seed: The session's seed.
+            epoch: Number of the epoch, from 0.
+            positions: int64[n], each taken modulo `samples`.
+
+        Returns:
+            A new array, int64[n].
+        """
         places = np.remainder(positions, self.samples).astype(np.uint64)
         if self._shuffle == 1:
             places = _permutation(digest(Purpose.EPOCH, seed, epoch), self.samples)(places)
@@ -92,11 +125,20 @@ class Order:
         return self._of_split(places)
 
     def index(self, seed: int, epoch: int, position: int) -> int:
-        """The dataset index of one position, any int."""
+        """The dataset index at one position, which may be any int."""
         return int(self.indices(seed, epoch, np.array([position % self.samples], np.int64))[0])
 
     def substitute(self, seed: int, epoch: int, position: int, tries: int) -> int:
-        """on_error = "replace": the dataset index for try 1, 2, ... 16 at `position`; never the position's own, where there is another."""
+        """The dataset index to try in place of a bad sample, with on_error = "replace".
+
+        It is never the position's own, if the epoch has more than one sample.
+
+        Args:
+            seed: The session's seed.
+            epoch: Number of the epoch.
+            position: Any int.
+            tries: Number of the try, from 1 to MAX_SUBSTITUTES.
+        """
         if not 1 <= tries <= MAX_SUBSTITUTES:
             raise ValueError(f"there are substitutes 1 to {MAX_SUBSTITUTES}, not {tries}")
         position %= self.samples
@@ -104,7 +146,14 @@ class Order:
         return self.index(seed, epoch, position + ahead)
 
     def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
-        """The dataset index that a row may be made from: the position's own for 0, its n-th substitute for n."""
+        """The dataset index that a row may be made from.
+
+        Args:
+            seed: The session's seed.
+            epoch: Number of the epoch.
+            position: Any int.
+            candidate: 0 for the position's own sample, n for its n-th substitute.
+        """
         return self.substitute(seed, epoch, position, candidate) if candidate else self.index(seed, epoch, position)
 
     def _of_split(self, places: Words) -> Ints:
@@ -114,7 +163,7 @@ class Order:
         return places.astype(np.int64)
 
     def _in_blocks(self, key: int, places: Words) -> Words:
-        """Full blocks are permuted among themselves; the short one, if any, stands before the block at a drawn place."""
+        """Permute the full blocks among themselves. The short one, if any, is put before a drawn block."""
         size = self._shuffle
         full, short = divmod(self.samples, size)
         short_at = below(digest(Purpose.SHORT_BLOCK, key), full + 1) * size  # where the short block begins
@@ -152,21 +201,27 @@ def _inside(key: int, blocks: Words, offsets: Words, size: int) -> Words:
 
 
 def _mix(words: Words) -> Words:
-    """`digest.mix` of an array."""
+    """`mix` of each word of an array."""
     words = (words ^ (words >> _30)) * _FIRST
     words = (words ^ (words >> _27)) * _SECOND
     return words ^ (words >> _31)
 
 
 def _tables(keys: Words, n: int) -> Words:
-    """One permutation of [0, n) a key, as uint64[len(keys), n]: the numbers sorted by their hash. Equal hashes keep their order."""
+    """A permutation of [0, n) for each key: the numbers sorted by their hash.
+
+    Equal hashes keep their order.
+
+    Returns:
+        uint64[len(keys), n].
+    """
     hashes = _mix((keys[:, None] ^ np.arange(n, dtype=np.uint64)) + _STRIDE)
     return np.argsort(hashes, axis=1, kind="stable").astype(np.uint64)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _permutation(key: int, n: int) -> Callable[[Words], Words]:
-    """The keyed bijection of [0, n): a function from uint64 arrays to new uint64 arrays, elementwise."""
+    """The keyed bijection of [0, n): a function from uint64 arrays to new uint64 arrays."""
     if n <= SORTED:
         table = _tables(np.array([key], np.uint64), n)[0]
         return lambda words: table[words.astype(np.int64)]
@@ -174,10 +229,14 @@ def _permutation(key: int, n: int) -> Callable[[Words], Words]:
 
 
 class _Walk:
-    """A bijection of [0, n) that needs no table: a Feistel network on [0, a) x [0, b), a * b just over n, walked until below n.
+    """A bijection of [0, n) without a table, for n < 2**62.
 
-    A word is x * b + y; the rounds add to x a hash of y (modulo a) and to y a hash of x (modulo b) in turn. a and b are near the
-    square root of n, so a * b exceeds n by less than a and one element in sqrt(n) at most has to walk on. n < 2**62.
+    It is a Feistel network on [0, a) x [0, b), where a * b is just above n. A result that is not below
+    n goes through the network again until it is ("cycle walking").
+
+    A word is x * b + y. The rounds add in turn to x a hash of y, modulo a, and to y a hash of x,
+    modulo b. a and b are near the square root of n, so a * b exceeds n by less than a, and at most one
+    element in sqrt(n) has to go through the network again.
     """
 
     def __init__(self, key: int, n: int) -> None:
@@ -206,6 +265,8 @@ class _Walk:
             h *= left
             h >>= _32
             x += h
-            x, y = y, np.minimum(x, x - left)  # modulo `left`: x < 2 * left, and below it the difference wraps to something huge
+            # x modulo `left`: x is below 2 * left, and where it is below `left` the difference
+            # wraps around to a number far above it.
+            x, y = y, np.minimum(x, x - left)
             left, right = right, left
         return x * self._b + y  # an even number of rounds: x and y are back in their places

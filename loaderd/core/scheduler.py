@@ -129,7 +129,11 @@ class Scheduler:
         return state.actions
 
     def next_look_s(self, now_s: float) -> float | None:
-        """When the next Look is due, by the clock of `begin`; None while no worker has a job or is to end."""
+        """When the workers are to be looked at next, by the clock of `begin`.
+
+        Returns:
+            None while no worker has a job or is to end.
+        """
         if not self.state.pool.watched:
             self._looked_s = None
             return None

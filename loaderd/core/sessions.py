@@ -313,7 +313,7 @@ class Session:
                     message = draft.descriptor(self.session, self.plan, item.k)
                     self.given[place.segment, place.slot] = Given(draft, message, now_s)
                     messages.append(message)
-                elif state is ANNOUNCED and not item.announced:  # kept at a seek: the client knows its old number
+                elif state is ANNOUNCED and not item.announced:  # kept at a seek, under a new number
                     given = self.given[place.segment, place.slot]
                     given.message, given.told_s = draft.descriptor(self.session, self.plan, item.k), now_s
                     messages.append(given.message)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from loaderd.core.actions import Dump
 from loaderd.core.pool import Life, Worker
 
-MOST = 8  # workers at a time
-CHARS = 12_000  # of one worker's
-ASKED_OF = (Life.STARTING, Life.UP, Life.RETIRING)  # the others are being killed, and were asked before
+MOST = 8  # workers whose stacks are taken at a time
+CHARS = 12_000  # of one worker's stacks that are kept
+ASKED_OF = (Life.STARTING, Life.UP, Life.RETIRING)  # others are being killed, and were asked before
 
 
 def ask(workers: Iterable[Worker]) -> list[Dump]:

@@ -49,7 +49,8 @@ class WorkerSupervisor:
         stream = state.streams[running.job.stream]
         changed = f"{e.other_code}; {CODE_WAY_ON}" if e.other_code else f"{done.changed}; {WAY_ON}" if done.changed else ""
         if changed:
-            if not running.session.gone:  # else the job may be older than the stream, which was opened anew
+            # A job of a session that has left may be older than the stream, which was opened again.
+            if not running.session.gone:
                 self._assigner.break_stream(stream, "StreamChanged", changed)
         elif done.needs_tail or done.needs_body:
             if running.wanted:
@@ -58,13 +59,14 @@ class WorkerSupervisor:
             stream.answered(running.job, done)
             if running.wanted:
                 self._finished(running, done)
-        if not (running.wanted and running.draft.running):  # else the batch waits for its other jobs: nothing has changed
+        # While the batch waits for its other jobs, nothing has changed for the session.
+        if not (running.wanted and running.draft.running):
             self._assigner.refresh(running.session)
         if retire:
             state.actions.append(retire)
 
     def look(self, e: Look) -> None:
-        """The workers have been looked at: deadlines, memory, and jobs that are better run elsewhere."""
+        """The workers have been looked at: check deadlines, memory, and jobs that wait in vain."""
         state = self._state
         actions, stuck = self.deadlines.look(state.pool, e.seen, state.now_s)
         state.actions += actions
@@ -159,7 +161,8 @@ class WorkerSupervisor:
             death = Death(row, stage, e.own and not killed, hung, w.late if hung else e.cause, candidate_of(e.seen.word))
             convicted = self._inquest.hold(draft, job, piece, death, e.seen.key, e.stack)
             self._state.actions += convicted
-            self._state.streams[job.stream].deaths -= 0 if hung else len(convicted)  # the two deaths that name a sample count as one
+            # The two deaths that show that a sample is bad count as one.
+            self._state.streams[job.stream].deaths -= 0 if hung else len(convicted)
         else:
             draft.redo([piece])
         running.session.finish(draft)
@@ -173,7 +176,8 @@ class WorkerSupervisor:
         hit = [streams[at.job.stream]] if at else [s for s in streams.values() if s.sessions] if e.boot else []
         for stream in hit:
             stream.lost(e.own or late or bool(e.boot), e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""), e.boot or e.stack)
-            if stream.deaths >= self.breaker * max(1, len(stream.sessions)):  # each may have met the same sample at the same time
+            # All sessions may have met the same sample at the same time.
+            if stream.deaths >= self.breaker * max(1, len(stream.sessions)):
                 self._assigner.break_stream(stream, "StreamFailed", stream.obituary())
 
 
