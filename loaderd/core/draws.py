@@ -1,4 +1,8 @@
-"""A sample's own randomness: what an op draws depends on (seed, epoch, index), the op and the draw's number, and on nothing else."""
+"""A sample's own random values.
+
+What an op draws depends on (seed, epoch, index), on the op and on the number of the draw, and on
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,18 @@ TWISTER_WORDS = 312  # uint64: the 624 words of 32 bits that a Mersenne Twister 
 
 
 class Draws:
-    """The draws of one sample. Any order of asking gives the same values; there is no state to share or to save.
-
-    seed: the session's; epoch and index (the sample's place in the dataset): whole numbers from 0.
-    """
+    """The random values of one sample. They may be asked for in any order; there is no state."""
 
     __slots__ = ("_seed", "_words")
 
     def __init__(self, seed: int, epoch: int, index: int) -> None:
+        """Name the sample.
+
+        Args:
+            seed: The session's seed.
+            epoch: Number of the epoch, from 0.
+            index: The sample's place in the dataset.
+        """
         self._words = (seed, epoch, index)
         self._seed: int | None = None  # a sample without chance has no use for it
 
@@ -31,17 +39,31 @@ class Draws:
         return absorb(self._seed, op, k)
 
     def uniform(self, op: int, k: int) -> float:
-        """Draw k of op `op` (its place among the stream's transforms): a multiple of 2**-53 in [0, 1)."""
+        """A multiple of 2**-53 in [0, 1).
+
+        Args:
+            op: The op's place among the stream's transforms.
+            k: Number of the draw within the op.
+        """
         return (self._draw(op, k) >> 11) * 2.0**-53
 
     def integer(self, op: int, k: int, n: int) -> int:
-        """Draw k of op `op` as a whole number in [0, n). Raises ValueError unless 1 <= n < 2**63."""
+        """A whole number in [0, n).
+
+        Args:
+            op: The op's place among the stream's transforms.
+            k: Number of the draw within the op.
+            n: The range.
+
+        Raises:
+            ValueError: n is not in [1, 2**63).
+        """
         if not 1 <= n < 1 << 63:
             raise ValueError(f"cannot draw a whole number below {n}")
         return below(self._draw(op, k), n)
 
     def key(self) -> int:
-        """128 bits for `numpy.random.Generator(numpy.random.PCG64(key))`, the generator that user code gets."""
+        """128 bits for `numpy.random.Generator(numpy.random.PCG64(key))`, which user code gets."""
         seed, epoch, index = self._words
         high = absorb(_begun(Purpose.KEY, seed, epoch), index)
         return (high << 64) | absorb(high, 1)
@@ -49,12 +71,21 @@ class Draws:
 
 @lru_cache(maxsize=64)
 def _begun(purpose: Purpose, seed: int, epoch: int) -> int:
-    """What the digests of all samples of an epoch begin with."""
+    """What the hashes of all samples of an epoch begin with."""
     return digest(purpose, seed, epoch)
 
 
 def keys(seed: int, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """uint64[n, 2]: the upper and the lower half of the key of each sample's Draws."""
+    """The keys of many samples.
+
+    Args:
+        seed: The session's seed.
+        epoch: Number of the epoch.
+        indices: int64[n], places in the dataset.
+
+    Returns:
+        uint64[n, 2]: upper and lower half of `Draws.key` of each.
+    """
     begun = np.uint64(_begun(Purpose.KEY, seed, epoch))
     halves = np.empty((len(indices), 2), np.uint64)
     halves[:, 0] = _mixed((indices.astype(np.uint64) ^ begun) + np.uint64(STRIDE))
