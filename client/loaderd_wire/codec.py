@@ -1,7 +1,8 @@
-"""Messages to bytes and back. msgpack only; a message is an array [code, field, field, ...] in the order of its dataclass.
+"""Messages to bytes and back.
 
-Whatever arrives is checked against the dataclass's own annotations before anybody sees it: types, ranges, sizes. Anything else
-is a ProtocolError, and nothing but a ProtocolError.
+A message is a msgpack array [code, field, field, ...], in the order of its dataclass. What arrives
+is checked against the annotations of the dataclass (types, ranges, sizes) before anybody sees it.
+Anything that does not fit is a ProtocolError, and no other error is raised.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ MAX_ITEMS = 1 << 17  # entries of one array or map
 MAX_INT = 1 << 62
 ONLY_INT = {int}
 LENGTH = struct.Struct("<I")
-PLAIN: dict[Any, type[Any]] = {int: int, float: float, str: str, bytes: bytes, bool: bool}  # whatever else is declared is checked by itself
+# Values of these types are checked together; any other declared type has a check of its own.
+PLAIN: dict[Any, type[Any]] = {int: int, float: float, str: str, bytes: bytes, bool: bool}
 
 Check = Callable[[Any], Any]
 
@@ -98,36 +100,56 @@ class _Lazily(dict[type[Any], Callable[[Any], Any]]):
 
 
 class Codec:
-    """Bytes for a closed set of dataclasses: `kinds` may be sent by themselves, `parts` occur only inside those."""
+    """Bytes for a closed set of dataclasses."""
 
     def __init__(self, kinds: Mapping[int, type[Any]], parts: tuple[type[Any], ...]) -> None:
+        """Name the classes.
+
+        Args:
+            kinds: Messages, by code.
+            parts: Classes that occur only inside messages.
+        """
         self._code_of = {cls: code for code, cls in kinds.items()}
         self._classes = {*kinds.values(), *parts}
-        # Made when they are first needed: all together take longer than all else that a process needs to start.
+        # Made when first needed: to make all of them would be most of a process's start.
         self._values = _Lazily(self._spread)
         self._checks = _Lazily(self._record)
-        # One for all messages: to make it costs as much as to pack one. Nothing of Python runs while it packs, so nobody comes between.
+        # One packer for all messages, because to make one costs as much as to pack a message.
+        # No Python code runs while it packs, so no other thread uses it meanwhile.
         self._pack: Callable[[Any], bytes] = _Packer(default=_unsendable, unicode_errors="backslashreplace").pack
         self._class_of = dict(kinds)
 
     def prepare(self, received: tuple[type[Any], ...], sent: tuple[type[Any], ...]) -> None:
-        """Make now what these messages need: a process that is forked from this one has it."""
+        """Make now what these messages need, so that a process that is forked from this one has it.
+
+        Args:
+            received: Classes that will be decoded.
+            sent: Classes that will be encoded.
+        """
         for cls in received:
             self._checks[cls]
         for cls in sent:
             self._values[cls]
 
     def encode(self, message: Any) -> bytes:
-        """The bytes of a message. Raises ProtocolError when it would be larger than MAX_MESSAGE."""
+        """The bytes of a message.
+
+        Raises:
+            ProtocolError: There would be more than MAX_MESSAGE of them.
+        """
         cls = typing.cast("type[Any]", type(message))
-        # A path or a user's message may hold lone surrogates (surrogateescape); they arrive spelled out, never as an error.
+        # A path or a user's text may hold lone surrogates (surrogateescape). They are escaped.
         data = self._pack((self._code_of[cls], *self._plain(message)))
         if len(data) > MAX_MESSAGE:
             raise ProtocolError(f"{type(message).__name__} of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
         return data
 
     def decode(self, data: bytes | memoryview) -> Any:
-        """The message in `data`. Raises ProtocolError for anything that is not exactly one well-formed message."""
+        """The message in `data`.
+
+        Raises:
+            ProtocolError: `data` is anything but one well-formed message.
+        """
         if len(data) > MAX_MESSAGE:
             raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
         try:
@@ -151,7 +173,10 @@ class Codec:
         return self._checks[cls](body)
 
     def _spread(self, cls: type[Any]) -> Callable[[Any], Sequence[Any]]:
-        """What takes a record of this class apart: its values in order, those that are records taken apart too."""
+        """A function that takes a record of this class apart.
+
+        It returns the values in order; values that are records are taken apart as well.
+        """
         hints = typing.get_type_hints(cls)
         names = tuple(f.name for f in fields(cls))
         values = _getter(names)
@@ -168,14 +193,17 @@ class Codec:
         return spread
 
     def _plain(self, value: Any) -> Any:
-        """A record, or some, or None, as msgpack knows it."""
+        """A record, a tuple of records, or None, as msgpack can pack it."""
         if type(value) is tuple:
             return [self._plain(one) for one in typing.cast("tuple[Any, ...]", value)]
         return None if value is None else self._values[type(value)](value)
 
     def _record(self, cls: type[Any]) -> Check:
-        """The check of one class. What nearly all messages are, values of just the declared types, is found out at once for all of their
-        fields; what is not is looked at field by field, which finds what is wrong, or that it may pass (None, a whole number as a float).
+        """A function that checks and makes a record of this class.
+
+        Nearly all messages have values of exactly the declared types: that is found out for all fields at
+        once. Else each field is checked by itself, which finds the fault, or accepts a value that is
+        allowed though its type differs (None, or a whole number for a float).
         """
         hints = typing.get_type_hints(cls)
         checks = [self._check_for(hints[f.name]) for f in fields(cls)]
@@ -224,21 +252,25 @@ def _unsendable(value: Any) -> Any:
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """All of these attributes at once."""
+    """A function that returns all of these attributes."""
     if len(names) < 2:
         return lambda record: tuple(getattr(record, name) for name in names)
     return operator.attrgetter(*names)
 
 
 def _picker(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
-    """The items at these places at once."""
+    """A function that returns the items at these places."""
     if len(places) < 2:
         return lambda values: tuple(values[i] for i in places)
     return operator.itemgetter(*places)
 
 
 def _show(value: Any) -> str:
-    """What arrived, in few characters and little time, whatever it is: the repr of a thousand nested arrays would overflow the stack."""
+    """What has arrived, in a few characters.
+
+    It takes little time whatever the value is: the repr of a thousand nested arrays would overflow the
+    stack.
+    """
     kind = type(value).__name__
     if kind in ("str", "bytes"):
         return f"{kind} {value[:40]!r}"
@@ -265,13 +297,24 @@ WIRE = Codec(
 
 
 def frame(message: m.Message) -> bytes:
-    """A message for the control socket: its length as little-endian uint32, then its bytes."""
+    """A message for the control socket: its length as little-endian uint32, then its bytes.
+
+    Raises:
+        ProtocolError: It is larger than MAX_MESSAGE.
+    """
     data = WIRE.encode(message)
     return LENGTH.pack(len(data)) + data
 
 
 def unframe(buffer: bytearray) -> Any | None:
-    """Take the first whole message off a control socket's buffer; None while it is not complete. Raises ProtocolError."""
+    """Take the first whole message off a control socket's buffer.
+
+    Returns:
+        The message; None while it is not complete.
+
+    Raises:
+        ProtocolError: The bytes are no message, or the message is larger than MAX_MESSAGE.
+    """
     if len(buffer) < LENGTH.size:
         return None
     (size,) = LENGTH.unpack_from(buffer)

@@ -1,4 +1,7 @@
-"""What a user may have to catch. Both sides raise these; the wire carries them as (class name, text, bad samples)."""
+"""The errors that users may have to catch, and the record of a bad sample.
+
+Both sides raise these. A message carries an error as (class name, text).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """One sample that could not be made.
+    """A sample that could not be made.
 
-    index: its place in the dataset. key: its name (source name, LMDB key or index). position: its place in the epoch's order.
-    stage: "read", "decode", "transform", "write", "collate" or "check". traceback: the worker's, as text, may be empty.
-    substitute: with on_error = "replace" the index that took its place, else None.
+    Attributes:
+        index: Its place in the dataset.
+        key: Its name: source name, LMDB key or index.
+        position: Its place in the order of the epoch.
+        stage: "read", "decode", "transform", "write", "collate" or "check".
+        error: Name of the exception's class.
+        message: Text of the exception.
+        traceback: The worker's traceback as text; may be empty.
+        substitute: With on_error = "replace" the index of the sample in its place, else None.
     """
 
     index: int
@@ -24,6 +33,7 @@ class BadSample:
     substitute: int | None = None
 
     def line(self) -> str:
+        """The sample and what is wrong with it, in one line."""
         return f"sample {self.key!r} (index {self.index}) failed in {self.stage}: {self.error}: {self.message}"
 
 
@@ -32,23 +42,23 @@ class LoaderdError(RuntimeError):
 
 
 class ConfigError(LoaderdError, ValueError):
-    """An argument, a config value or a state that does not fit."""
+    """An argument, a config value or a loaded state does not fit."""
 
 
 class Refused(LoaderdError):
-    """The daemon will not admit this client: memory, user, protocol version."""
+    """The daemon does not admit this client: memory, user, or protocol version."""
 
 
 class StreamFailed(LoaderdError):
-    """The stream has ended on a fault: max_errors, a crash loop, user code that cannot boot."""
+    """The stream has ended on a fault: max_errors, workers that die, user code that cannot start."""
 
 
 class StallError(LoaderdError):
-    """No batch within timeout_s; the text tells what it waited for. The iterator may go on."""
+    """No batch came within timeout_s. The text says what it waited for. The iterator may go on."""
 
 
 class DaemonGone(LoaderdError):
-    """The daemon left and none came back within reconnect_s."""
+    """The daemon left, and none came back within reconnect_s."""
 
 
 class StreamChanged(LoaderdError):
@@ -56,13 +66,18 @@ class StreamChanged(LoaderdError):
 
 
 class ProtocolError(LoaderdError):
-    """A peer said something that the protocol does not know."""
+    """A peer sent something that the protocol does not allow."""
 
 
 class SampleError(LoaderdError):
-    """A batch that holds bad samples under on_error = "raise". The iterator may go on with the next batch.
+    """A batch holds bad samples, with on_error = "raise". The iterator may go on behind it.
 
-    `index`, `key`, `stage` and `remote_traceback` are those of the first bad sample; `errors` has all of them.
+    Attributes:
+        errors: All bad samples of the batch.
+        index: `index` of the first one.
+        key: `key` of the first one.
+        stage: `stage` of the first one.
+        remote_traceback: `traceback` of the first one.
     """
 
     def __init__(self, text: str, errors: tuple[BadSample, ...] = ()) -> None:
@@ -84,8 +99,14 @@ CLASSES: dict[str, type[LoaderdError]] = {
 
 
 def by_handler(error: BaseException, package: str = "") -> bool:
-    """Whether an error that was just caught was raised by a signal's handler that ran inside the `try`, and not by what was called there: C code,
-    or code of `package`. Whoever turns errors into others must let those of a handler pass.
+    """Whether an exception was raised by a signal handler that ran within the `try`.
+
+    Code that turns errors into others must let such an exception pass.
+
+    Args:
+        error: The exception, just caught.
+        package: The package that was called in the `try`; "" if that was C code. An exception that
+            its code has raised is not a handler's.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -97,6 +118,11 @@ def by_handler(error: BaseException, package: str = "") -> bool:
 
 
 def from_name(name: str, text: str) -> LoaderdError:
-    """The error that a peer named; an unknown name becomes a ProtocolError that quotes it."""
+    """The error that a peer has named.
+
+    Args:
+        name: Name of a class of this module. An unknown one becomes a ProtocolError that quotes it.
+        text: Its text.
+    """
     cls = CLASSES.get(name)
     return cls(text) if cls else ProtocolError(f"the daemon reported an unknown error {name!r}: {text}")

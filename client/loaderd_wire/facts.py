@@ -1,4 +1,4 @@
-"""The fingerprints of a stream, as text for people: values as a config has them. Pure."""
+"""What a stream is made of, as named facts, and how they are shown to users."""
 
 from __future__ import annotations
 
@@ -6,20 +6,33 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-CODE = "code:"  # how facts about files of the user's code begin; the file's path, below the config's folder, follows
-MOST = 200  # characters of a value
-NAMES = {"decode": "mode"}  # how a config calls what a fingerprint has under another name
+CODE = "code:"  # a fact about a file of user code is called this and its path in the config's folder
+MOST = 200  # characters of a value that are shown
+NAMES = {"decode": "mode"}  # facts that have another name in a config
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """What differs between two fingerprints: "seed was 0, is 1; split was ..."; "" if nothing does."""
+    """What differs between two sets of facts.
+
+    Args:
+        old: Fact by name.
+        new: Likewise.
+
+    Returns:
+        For example "seed was 0, is 1; split was 0%:90%, is 0%:95%"; "" if nothing differs.
+    """
     names = [*old, *(n for n in new if n not in old)]
     told = (f"{NAMES.get(n, n):.{MOST}} was {shown(n, old.get(n))}, is {shown(n, new.get(n))}" for n in names if old.get(n) != new.get(n))
     return "; ".join(told)
 
 
 def shown(name: str, value: str | None) -> str:
-    """The value of a fact as a config has it; one that cannot be read so as it is."""
+    """A fact's value as a config has it.
+
+    Args:
+        name: Name of the fact.
+        value: Its value; None: "not set". One that cannot be read is shown as it is.
+    """
     if value is None:
         return "not set"
     try:
@@ -61,5 +74,9 @@ def without_code(facts: Mapping[str, str]) -> dict[str, str]:
 
 
 def edited_code(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """The files of code that both fingerprints know and that differ: "mine.py, sub/augment.py"; "" if none does."""
+    """The files of code that both sets of facts know and that differ.
+
+    Returns:
+        For example "mine.py, sub/augment.py"; "" if none differs.
+    """
     return ", ".join(name.removeprefix(CODE) for name in old if name.startswith(CODE) and new.get(name, old[name]) != old[name])

@@ -1,7 +1,10 @@
-"""Every message between a client and a daemon, as frozen dataclasses; `client/PROTOCOL.md` tells who sends what and when.
+"""Every message between a client and a daemon. `client/PROTOCOL.md` says who sends what and when.
 
-On the control socket (unix stream) a message is framed by its length; on ZeroMQ it is one frame. `codec.py` turns both into bytes.
-Counters: `plan` numbers a session's seeks from 1; `k` counts batches of a plan from 0; `generation` counts a slot's uses from 1.
+On the control socket (a unix stream) a message is framed by its length; on ZeroMQ it is one frame.
+`codec.py` turns messages into bytes and back.
+
+Three numbers occur in many messages. `plan` counts a session's seeks, from 1. `k` counts the
+batches of a plan, from 0. `generation` counts the uses of a slot, from 1.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ PROTOCOL = 2
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A session's shared memory; its memfd travels beside this message. `tail_row_bytes` and `body_bytes` as in `slot_layout`."""
+    """Daemon to client, on the control socket, with a memfd: memory of the session.
+
+    Attributes:
+        segment: Number of the segment. A later one has a greater number.
+        slots: Number of its slots.
+        slot_bytes: Bytes of a slot.
+        tail_row_bytes: Bytes of a slot's tail for each row; see `slots.slot_layout`.
+        body_bytes: Bytes of a slot's body in a collated stream, else 0.
+    """
 
     segment: int
     slots: int
@@ -27,10 +38,23 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """client -> control, first. None means the stream's own setting.
+    """Client to daemon, the first message on the control socket.
 
-    held_bytes: shared memory of a dead daemon that the client's tensors still pin. order, content: the fingerprints this client
-    began with, so that a successor with another config refuses; empty at first. config: absolute path behind Loader(CONFIG), or "".
+    Attributes:
+        protocol: PROTOCOL of the client.
+        stream: Name of the stream.
+        batch_size: Rows of a batch; None: the stream's setting.
+        seed: Seed of the order; None: the stream's setting.
+        drop_last: Leave out the rows behind the last whole step; None: the stream's setting.
+        rank: Rank of the client, from 0.
+        world_size: Number of ranks.
+        prefetch: Batches to be made ahead, at least 1.
+        fields: Names of the fields that are wanted; None: all.
+        held_bytes: Shared memory of a dead daemon that the client's tensors still use.
+        order: Facts about the order that the client began with; empty at first. A daemon with others
+            refuses.
+        content: Likewise, facts about the samples.
+        config: Absolute path of the config that the client was given, or "".
     """
 
     protocol: int
@@ -50,14 +74,23 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """control -> client, repeatedly: not ready yet, and what it is doing."""
+    """Daemon to client, on the control socket, as often as it changes: it is not ready yet.
+
+    Attributes:
+        text: What it is doing.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """control -> client, then EOF. error: the name of a class in `errors`."""
+    """Daemon to client, on the control socket, then end of file: the client is not admitted.
+
+    Attributes:
+        error: Name of a class in `errors`.
+        text: Why.
+    """
 
     error: str
     text: str
@@ -65,13 +98,29 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """control -> client, with the memfd of `segment`: the session is admitted.
+    """Daemon to client, on the control socket, with the memfd of `segment`: the client is admitted.
 
-    token: what its ZeroMQ socket must show to be let in. samples: length of an epoch (the split's). form: "dict" or "tuple".
-    collated: the batch's arrays are described in the tail, `specs` only tells their names. keys: "index" or "stored".
-    order, content: fingerprints as named facts; where those about code (`facts.py`) differ the client is warned and goes on. warnings: lines for its
-    user. max_errors: 0 none, >= 1 a count, in (0, 1) a fraction of rows taken.
-    empty: what becomes of a batch that has lost all its rows: "skip", or "deliver" it without rows.
+    Attributes:
+        session: Number of the session.
+        token: 16 bytes: the password of its ZeroMQ socket.
+        daemon: Names this daemon's life; no other has the same.
+        samples: Length of an epoch, after the split.
+        batch_size: Rows of a batch.
+        seed: Seed of the order.
+        drop_last: The rows behind the last whole step are left out.
+        specs: The fields. In a collated stream only their names count.
+        form: What a batch is by itself: "dict" or "tuple".
+        collated: The arrays of a batch are described in its tail.
+        keys: "index": a sample's key is its index. "stored": keys are in the tail.
+        segment: The session's memory.
+        order: Facts about the order.
+        content: Facts about the samples. If those about code differ from the client's, it is warned
+            and goes on; see `facts.py`.
+        classes: Names of the classes, by label.
+        on_error: What becomes of a bad sample: "raise", "skip" or "replace".
+        max_errors: 0: no limit. 1 or more: a count of bad samples. In (0, 1): a share of rows.
+        empty: What becomes of a batch that has lost all its rows: "skip" or "deliver".
+        warnings: Lines for the user.
     """
 
     session: int
@@ -97,14 +146,25 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """control -> client: the daemon drains; what is leased stays valid, nothing more is made."""
+    """Daemon to client, on the control socket: it drains.
+
+    Leased batches stay valid; no more are made.
+
+    Attributes:
+        reason: Why.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """anybody -> control, instead of Hello. what: "status", "drain"."""
+    """Anybody to daemon, on the control socket, in place of Hello.
+
+    Attributes:
+        protocol: PROTOCOL of who asks.
+        what: "status" or "drain".
+    """
 
     protocol: int
     what: str
@@ -112,16 +172,26 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """control -> asker, then (after "drain", when it is gone) EOF. body: JSON."""
+    """The answer to Ask. End of file follows; after "drain" once the daemon has left.
+
+    Attributes:
+        body: JSON.
+    """
 
     body: str
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Slot i of `segment` has been given back up to and including generation generations[i], and handed to the trainer up to taken[i].
+    """What a client has done with the slots of one segment; a part of Progress.
 
-    taken[i] >= generations[i]. It is what keeps a batch that the trainer may have written into from being served again after a seek.
+    It keeps a batch that the trainer may have written into from being delivered again after a seek.
+
+    Attributes:
+        segment: Number of the segment.
+        generations: For each slot the latest generation that was given back.
+        taken: For each slot the latest generation that was handed to the trainer or given back.
+            It is never below that of `generations`.
     """
 
     segment: int
@@ -131,11 +201,25 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """client -> ZeroMQ: all that the daemon must know, absolute, so that any later one makes up for a lost one.
+    """Client to daemon, on ZeroMQ: all that the daemon must know.
 
-    plan begins at (epoch, position, step); taken: batches of it that the trainer has got; have: batches of it received without a gap.
-    again: announce anew what was announced from `have` on. seq counts this session's messages from 1; ping asks for a Pulse.
-    stacks: the trainer is about to give up, so the stacks of the workers that it waits for are wanted in the next Pulses.
+    It is absolute, so that any later one makes up for a lost one.
+
+    Attributes:
+        session: Number of the session.
+        seq: Number of this message, from 1.
+        plan: Number of the client's plan.
+        epoch: Epoch in which the plan begins.
+        position: Position at which it begins.
+        step: Number of its first step.
+        taken: Batches of the plan that the trainer has got.
+        have: Batches of the plan that have been received, without a gap.
+        again: Announce once more what was announced from `have` on.
+        ping: Answer with a Pulse.
+        waiting: The trainer waits for a batch.
+        released: One entry for each segment in use.
+        stacks: The trainer is about to give up: the next Pulses shall have the stacks of the workers
+            that it waits for.
     """
 
     session: int
@@ -155,10 +239,22 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """ZeroMQ -> client: batch k of the plan is in this slot (the descriptor).
+    """Daemon to client, on ZeroMQ, the descriptor: a batch is ready in a slot.
 
-    epoch, start, rows: its slice as asked. filled: rows that are there (fewer under "skip"; 0 when `failed`). failed: no data,
-    `bad` says why (a SampleError). bad: its bad samples, at most MAX_BAD of them with traceback.
+    Attributes:
+        session: Number of the session.
+        plan: Number of the plan.
+        k: Number of the batch in the plan.
+        epoch: The epoch of its rows.
+        start: Position of its first row.
+        rows: Rows that were asked for.
+        segment: Number of the segment.
+        slot: Index of the slot.
+        generation: The slot's count of uses.
+        filled: Rows that are in the slot: fewer than `rows` after "skip", 0 if `failed`.
+        failed: There is no data; `bad` says why.
+        chunks: Parts of the slot's tail, in the order of their rows.
+        bad: Its bad samples; if there are many, not all of them and not all with traceback.
     """
 
     session: int
@@ -178,10 +274,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """ZeroMQ -> client, the answer to a ping, made by the daemon's loop itself.
+    """Daemon to client, on ZeroMQ, the answer to a ping. It proves that the daemon's loop runs.
 
-    turns: the loop's counter. made: batches finished for this session. story: what the next batch waits for, one line; "" if it
-    waits for nothing. detail: the same with worker stacks, when there are any.
+    Attributes:
+        session: Number of the session.
+        seq: `seq` of the ping.
+        turns: Events that the scheduler has handled.
+        made: Batches that were finished for this session.
+        story: What the next batch waits for, in one line; "" if it waits for nothing.
+        detail: The same in full, with the stacks of workers that are known.
     """
 
     session: int
@@ -194,7 +295,13 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """ZeroMQ -> client: the session's stream has ended on a fault. error: the name of a class in `errors`."""
+    """Daemon to client, on ZeroMQ: the session has ended on a fault and serves no more batches.
+
+    Attributes:
+        session: Number of the session.
+        error: Name of a class in `errors`.
+        text: Why.
+    """
 
     session: int
     error: str

@@ -1,4 +1,4 @@
-"""Names of the socket and what lies beside it: pure functions of an environment, a uid and a config path."""
+"""Paths of the socket and of the files beside it: functions of environment, uid and config."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 MAX_SOCKET_BYTES = 107  # sun_path less its NUL; zmq.IPC_PATH_MAX_LEN says the same
 MESSAGES, LOCK, LOG, BAD = ".zmq", ".lock", ".log", ".bad.jsonl"
-OLDER = ".1"  # behind the name of a log or quarantine file: what was in it before it was full
-LOG_BEGINS = "the embedded daemon starts"  # in the first line of each in the log, which outlives those that do not drain
+OLDER = ".1"  # ends the name of the file with what a full log or quarantine file held
+LOG_BEGINS = "the embedded daemon starts"  # in the first line that each daemon writes to the log
 
 
 def run_folder(env: Mapping[str, str], uid: int) -> str:
@@ -20,7 +20,16 @@ def run_folder(env: Mapping[str, str], uid: int) -> str:
 
 
 def default_socket(config: str, env: Mapping[str, str], uid: int) -> str:
-    """The socket of a config without [daemon] socket. `config` is an absolute path, symlinks resolved by the caller."""
+    """The socket of a config without [daemon] socket.
+
+    Args:
+        config: Absolute path of the config, with symlinks resolved.
+        env: The environment.
+        uid: Number of the user.
+
+    Raises:
+        ValueError: The path is not absolute.
+    """
     if not config.startswith("/"):
         raise ValueError(f"{config!r} is not an absolute path")
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.splitext(posixpath.basename(config))[0])[:32] or "config"
@@ -29,7 +38,7 @@ def default_socket(config: str, env: Mapping[str, str], uid: int) -> str:
 
 
 def too_long(socket: str) -> str | None:
-    """Why this path cannot be a unix socket, or None. The messages socket beside it must fit too."""
+    """Why a path cannot be a unix socket, or None. The messages socket beside it must fit, too."""
     size = len((socket + MESSAGES).encode())
     if size <= MAX_SOCKET_BYTES:
         return None
@@ -40,15 +49,28 @@ def too_long(socket: str) -> str | None:
 
 
 def embedded_files(socket: str, quarantine: str) -> list[str]:
-    """What an embedded daemon writes beside its socket and needs no longer. A quarantine file that the config names is the user's."""
+    """What an embedded daemon writes beside its socket and needs no longer once it has left.
+
+    Args:
+        socket: Path of the socket.
+        quarantine: Path of the quarantine file. One that the config names is the user's.
+    """
     written = [socket + LOG, quarantine] if quarantine == socket + BAD else [socket + LOG]
     return [path + end for path in written for end in ("", OLDER)]
 
 
 def expand(text: str, folder: str, env: Mapping[str, str]) -> str:
-    """A path as a config means it: ${NAME} and a leading ~ put in, relative to `folder` (absolute, the config's own), made absolute.
+    """A path as a config means it.
 
-    Raises ValueError for an unset name, ~user, an empty path, and what no file can be called.
+    ${NAME} and a leading ~ are replaced, and the path is made absolute.
+
+    Args:
+        text: The path in the config.
+        folder: The config's own folder, absolute.
+        env: The environment.
+
+    Raises:
+        ValueError: A name is not set, or the path is empty, or no file can be called so.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -71,7 +93,17 @@ def expand(text: str, folder: str, env: Mapping[str, str]) -> str:
 
 
 def config_socket(given: str | None, config: str, env: Mapping[str, str], uid: int) -> str:
-    """The socket of a config: its [daemon] socket (`given`) or the default. `config`: absolute, symlinks resolved. Raises ValueError."""
+    """The socket of a config.
+
+    Args:
+        given: Its [daemon] socket; None: the default.
+        config: Absolute path of the config, with symlinks resolved.
+        env: The environment.
+        uid: Number of the user.
+
+    Raises:
+        ValueError: The path is no valid socket path.
+    """
     path = default_socket(config, env, uid) if given is None else expand(given, posixpath.dirname(config), env)
     try:
         problem = too_long(path)

@@ -1,4 +1,4 @@
-"""Frozen dataclasses, made at the price of those that are not."""
+"""Frozen dataclasses that are made as fast as those that are not frozen."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 def quick(cls: Callable[P, T]) -> Callable[P, T]:
-    """What makes the same records of this frozen dataclass with slots as calling it, in an eighth of the time, for where they are made
-    for every batch.
+    """A faster way to make instances of a frozen dataclass with slots, for the busiest places.
 
-    A frozen dataclass sets each of its fields by way of object.__setattr__; so a twin that is not frozen is filled, and then becomes
-    what it is to be. A class with a __post_init__ is called as it is.
+    The instances are the same as those of a call of the class. A frozen dataclass sets each field through
+    object.__setattr__, which takes eight times as long. Here a twin that is not frozen is filled, and
+    then gets the frozen class as its class. A class with a __post_init__ is returned as it is.
     """
     kind = cast("type[Any]", cls)
     twin = make_dataclass(kind.__name__, [_like(f) for f in fields(kind)], slots=True, repr=False, eq=False)

@@ -1,8 +1,9 @@
-"""Which positions of an epoch make up step s of rank r: the arithmetic that daemon and client share.
+"""Which positions of an epoch make up step s of rank r: arithmetic that daemon and client share.
 
-Whole steps are blocks: step s of rank r starts at origin + (s * world_size + r) * batch_size. With drop_last = False the t rows
-that are left (0 < t < world_size * batch_size) are one more step, split as evenly as integers allow; if t < world_size the ranks
-beyond t get the epoch's first positions again, so that no rank is ever without a batch.
+Step s of rank r starts at origin + (s * world_size + r) * batch_size. With drop_last = False the t
+rows that are left (0 < t < world_size * batch_size) are one more step, split as evenly as whole
+numbers allow. If t < world_size, the ranks from t on get the first positions of the epoch again, so
+that every rank has a batch in every step.
 """
 
 from __future__ import annotations
@@ -12,13 +13,24 @@ from dataclasses import dataclass
 
 from loaderd_wire.records import quick
 
-MAX_EPOCH = 1 << 60  # that may be asked for: epochs count on from it, and must stay within what a message can hold
-LAST_EPOCH = 3 << 60  # that a daemon serves
+MAX_EPOCH = 1 << 60  # the greatest epoch that a user may ask for
+LAST_EPOCH = 3 << 60  # the greatest epoch that a daemon serves; a message has room for those after it
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How an epoch is cut: `samples` positions, for `world_size` ranks of `batch_size` rows each."""
+    """How an epoch is cut into batches.
+
+    Attributes:
+        samples: Positions of an epoch, at least 1.
+        batch_size: Rows of a batch, at least 1.
+        rank: Whose batches, in [0, world_size).
+        world_size: Number of ranks.
+        drop_last: Rows behind the last whole step are left out.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
 
     samples: int
     batch_size: int
@@ -33,7 +45,15 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows [start, start + rows) of an epoch's order, modulo its length (only a tail of fewer rows than ranks wraps)."""
+    """Rows [start, start + rows) of the order of an epoch, modulo its length.
+
+    Only a last step of fewer rows than ranks goes beyond the length.
+
+    Attributes:
+        epoch: Number of the epoch, from 0.
+        start: Position of the first row.
+        rows: Number of rows.
+    """
 
     epoch: int
     start: int
@@ -42,7 +62,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The next batch to deliver: it begins at `position` of `epoch` (the same on every rank) and is called `step`."""
+    """Where the next batch begins. It is the same on every rank.
+
+    Attributes:
+        epoch: Number of the epoch, from 0.
+        position: Position in the epoch's order, over all ranks, in [0, samples].
+        step: Number of the step in the epoch, for messages to users.
+    """
 
     epoch: int
     position: int
@@ -53,13 +79,17 @@ _cursor, _slice = quick(Cursor), quick(Slice)
 
 
 def steps_left(shape: Shape, origin: int) -> int:
-    """Steps from `origin` to the end of the epoch; 0 if nothing (or, with drop_last, no whole step) is left."""
+    """Steps from position `origin` to the end of the epoch."""
     whole, tail = divmod(shape.samples - origin, shape.world_size * shape.batch_size)
     return whole + (0 if shape.drop_last or tail == 0 else 1)
 
 
 def slice_at(shape: Shape, cursor: Cursor) -> Slice:
-    """The rows of this rank in the step that begins at the cursor. Raises ValueError where no step is left."""
+    """The rows of this rank in the step that begins at the cursor.
+
+    Raises:
+        ValueError: No step is left there.
+    """
     left = shape.samples - cursor.position
     block = shape.world_size * shape.batch_size
     if left >= block:
@@ -75,14 +105,14 @@ def slice_at(shape: Shape, cursor: Cursor) -> Slice:
 
 
 def after(shape: Shape, cursor: Cursor) -> Cursor:
-    """The cursor behind the step at `cursor`; behind an epoch's last step the position is `samples`."""
+    """The cursor behind the step at `cursor`. Behind the last step its position is `samples`."""
     position = cursor.position + shape.world_size * shape.batch_size
     done = steps_left(shape, min(position, shape.samples)) == 0
     return _cursor(cursor.epoch, shape.samples if done else position, cursor.step + 1)
 
 
 def settle(shape: Shape, cursor: Cursor) -> Cursor:
-    """The cursor itself, or, where its epoch has no step left, the start of the next epoch.
+    """The cursor itself, or the start of the next epoch if no step is left in its own.
 
     Raises:
         ValueError: The position lies outside of the epoch.
@@ -93,12 +123,20 @@ def settle(shape: Shape, cursor: Cursor) -> Cursor:
 
 
 def steps(shape: Shape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
-    """The batches of a plan from `cursor` on, for ever, over the ends of epochs. Raises ValueError where an epoch has no step."""
+    """The batches from a cursor on, for ever, over the ends of epochs.
+
+    Yields:
+        (where the batch begins, its rows).
+
+    Raises:
+        ValueError: An epoch has no step, or the cursor lies outside of its epoch.
+    """
     block, mine, rows = shape.world_size * shape.batch_size, shape.rank * shape.batch_size, shape.batch_size
     while True:
         cursor = settle(shape, cursor)
         epoch, position, step = cursor.epoch, cursor.position, cursor.step
-        while shape.samples - position >= 2 * block:  # whole steps, each with another whole one behind it
+        # Whole steps with another whole step behind them need no arithmetic of epochs.
+        while shape.samples - position >= 2 * block:
             yield _cursor(epoch, position, step), _slice(epoch, position + mine, rows)
             position, step = position + block, step + 1
         cursor = Cursor(epoch, position, step)

@@ -1,4 +1,7 @@
-"""How the bytes of a slot are read: numpy views of its arrays, its texts and keys. Client, worker and check read slots with this alone."""
+"""Reads the bytes of a slot: numpy views of its arrays, its texts and its keys.
+
+Client, worker and `check` read slots with this alone.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,13 @@ from loaderd_wire.errors import ProtocolError, by_handler
 from loaderd_wire.slots import SlotLayout, itemsize
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Cut: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int, int]  # a field's rows: shape, dtype, offset in the slot, bytes
+# Rows of a field: shape, dtype, offset in the slot, bytes.
+Cut: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int, int]
 ChunkMap: TypeAlias = dict[str, Any]
 
 INDEX_DTYPE = np.dtype("<i8")
 INDEX_BYTES = INDEX_DTYPE.itemsize
-MAX_CUTS = 64  # numbers of rows whose cuts are remembered; nearly all batches have the same
+MAX_CUTS = 64  # numbers of rows whose cuts are kept; nearly all batches have the same number
 
 _unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
 
@@ -26,9 +30,12 @@ _unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
 class SlotReader:
     """Reads the slots of one layout.
 
-    Every method takes `memory`, which exports the bytes, and `begin`, the byte of it at which the slot begins. While a view lives, the bytes
-    stay exported: an mmap cannot be closed. A view may be written to if `memory` may. What lies outside of its part of the layout is a
-    ProtocolError.
+    Every method takes `memory`, an object that exports the bytes, and `begin`, the byte of it at which
+    the slot begins. While a view lives the bytes stay exported, so that an mmap cannot be closed. A view
+    can be written to if `memory` can.
+
+    Attributes:
+        layout: The layout.
     """
 
     def __init__(self, layout: SlotLayout) -> None:
@@ -41,7 +48,10 @@ class SlotReader:
         self._cuts: dict[int, tuple[Cut, ...]] = {}
 
     def cuts(self, rows: int) -> tuple[Cut, ...]:
-        """Where the first `rows` rows of each field of kind "array" lie, in the order of the layout: the same for every slot."""
+        """Where the first `rows` rows of each array field lie, in the order of the layout.
+
+        It is the same for every slot.
+        """
         cuts = self._cuts.get(rows)
         if cuts is None:
             if len(self._cuts) >= MAX_CUTS:
@@ -52,7 +62,11 @@ class SlotReader:
         return cuts
 
     def arrays(self, memory: Any, rows: int, begin: int = 0) -> dict[str, Array]:
-        """Views of the first `rows` rows of each field of kind "array": name -> [rows, *shape] of the field's dtype."""
+        """Views of the first `rows` rows of each array field.
+
+        Returns:
+            name -> array [rows, *shape] of the field's dtype.
+        """
         return {
             name: _view(memory, dtype, shape, begin + offset)
             for (name, *_), (shape, dtype, offset, _) in zip(self._fields, self.cuts(rows), strict=True)
@@ -63,13 +77,28 @@ class SlotReader:
         return _view(memory, INDEX_DTYPE, (rows,), begin)
 
     def tail(self, memory: Any, offset: int, size: int, begin: int = 0) -> bytes:
-        """A copy of the bytes [offset, offset + size) of the slot, which must lie in its tail."""
+        """A copy of bytes [offset, offset + size) of the slot.
+
+        Raises:
+            ProtocolError: They do not lie in the tail.
+        """
         if offset < self.layout.tail_offset or offset + size > self.layout.slot_bytes:
             raise ProtocolError(f"bytes [{offset}, {offset + size}) are not in the tail, which begins at {self.layout.tail_offset}")
         return bytes(memoryview(memory)[begin + offset : begin + offset + size])
 
     def described(self, memory: Any, dtype: str, shape: Sequence[int], offset: int, begin: int = 0) -> Array:
-        """A view of an array of a collated batch, as its description in the tail says. It must lie in the slot's body."""
+        """A view of an array of a collated batch.
+
+        Args:
+            memory: Exports the bytes.
+            dtype: Of the array, from its description in the tail.
+            shape: Likewise.
+            offset: Likewise: its first byte in the slot.
+            begin: The byte of `memory` at which the slot begins.
+
+        Raises:
+            ProtocolError: It is no array of plain numbers, or does not lie in the slot's body.
+        """
         try:
             size = itemsize(dtype)
         except ValueError as error:
@@ -88,11 +117,15 @@ def _view(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int
     return flat.reshape(shape)
 
 
-# -- chunks, the variable parts of a batch: msgpack maps in the slot's tail, one a job, each for a range of rows
+# Chunks: the variable parts of a batch, as msgpack maps in the slot's tail. Each is of some rows.
 
 
 def unpack_chunks(parts: Sequence[bytes]) -> list[ChunkMap]:
-    """The chunks' maps, in the order of their rows. Raises ProtocolError, whatever the bytes are."""
+    """The maps of all chunks, in the order of their rows.
+
+    Raises:
+        ProtocolError: A part is not a msgpack map.
+    """
     maps: list[ChunkMap] = []
     for part in parts:
         try:
@@ -108,7 +141,12 @@ def unpack_chunks(parts: Sequence[bytes]) -> list[ChunkMap]:
 
 
 def field_names(maps: Sequence[ChunkMap], part: str) -> list[str]:
-    """The fields that the chunks describe under "text" or "arrays", in order."""
+    """The fields that the chunks describe, in order.
+
+    Args:
+        maps: The chunks' maps.
+        part: "text" or "arrays".
+    """
     names: dict[str, None] = {}
     for chunk in maps:
         entry: Any = chunk.get(part)
@@ -118,7 +156,16 @@ def field_names(maps: Sequence[ChunkMap], part: str) -> list[str]:
 
 
 def text_values(maps: Sequence[ChunkMap], field: str, rows: int | None) -> list[str | bytes]:
-    """A text or bytes field of all rows. `rows`: how many there must be, None where a collated batch may have any number."""
+    """The values of a text or bytes field in all rows.
+
+    Args:
+        maps: The chunks' maps.
+        field: Name of the field.
+        rows: How many there must be; None: any number, in a collated batch.
+
+    Raises:
+        ProtocolError: There is another number of them, or one is no text.
+    """
     values = _joined(maps, "text", field)
     if (rows is not None and len(values) != rows) or not all(isinstance(v, (str, bytes)) for v in values):
         raise ProtocolError(f"field {field!r} has {len(values)} texts for {rows} rows")
@@ -126,7 +173,11 @@ def text_values(maps: Sequence[ChunkMap], field: str, rows: int | None) -> list[
 
 
 def stored_keys(maps: Sequence[ChunkMap], rows: int) -> list[str]:
-    """The stored names of all rows."""
+    """The stored keys of all rows.
+
+    Raises:
+        ProtocolError: There is another number of them, or one is no text.
+    """
     values = _joined(maps, "keys")
     if len(values) != rows or not all(isinstance(v, str) for v in values):
         raise ProtocolError(f"{len(values)} keys for {rows} rows")
@@ -134,7 +185,14 @@ def stored_keys(maps: Sequence[ChunkMap], rows: int) -> list[str]:
 
 
 def array_description(maps: Sequence[ChunkMap], field: str) -> tuple[str, list[int], int] | None:
-    """(dtype, shape, offset) of an array of a collated batch; None if this batch has no such array."""
+    """(dtype, shape, offset) of an array of a collated batch.
+
+    Returns:
+        None if this batch has no such array.
+
+    Raises:
+        ProtocolError: The description is malformed.
+    """
     for part in maps:
         try:
             entry: Any = part["arrays"][field]
@@ -152,7 +210,7 @@ def array_description(maps: Sequence[ChunkMap], field: str) -> tuple[str, list[i
 
 
 def _joined(maps: Sequence[ChunkMap], name: str, field: str = "") -> list[Any]:
-    """The entries of all chunks, one list: `name` of each map, or with a field, `map[name][field]`."""
+    """The entries of all chunks in one list: map[name], or map[name][field]."""
     whole: list[Any] = []
     for part in maps:
         entry = part.get(name)

@@ -1,13 +1,14 @@
-"""Where things lie in a segment. A byte layout is declared here once; both sides derive every offset from it.
+"""Where things lie in a segment. Both sides take every offset from here.
 
-segment:  slot 0 | slot 1 | ...            each slot_bytes long, a multiple of PAGE
-slot:     indices int64[rows] | field 0 [rows, *shape] | field 1 ... | tail       each part aligned to ALIGN
-tail:     `tail_row_bytes` for every row; what is written there is described by the batch's `Chunk`s.
+segment: slot 0 | slot 1 | ...      each `slot_bytes` long, a multiple of PAGE
+slot:    indices int64[rows] | field 0 [rows, *shape] | field 1 ... | tail      each aligned to ALIGN
+tail:    `tail_row_bytes` for each row; the `Chunk`s of the batch say what lies there
 
-A chunk covers rows [first, last) of the batch and is one msgpack map written by one job:
-    {"keys": [str, ...]}                                     only where keys are stored names (Welcome.keys == "stored")
-    {"text": {field: [str | bytes, ...]}}                    only where the stream has text or bytes fields
-    {"arrays": {field: [dtype, [shape...], offset]}}         only in a collated stream; offset in bytes from the slot's begin
+A chunk covers rows [first, last) of the batch. It is one msgpack map, written by one job:
+    {"keys": [str, ...]}                               only if keys are stored (Welcome.keys)
+    {"text": {field: [str | bytes, ...]}}              only for text and bytes fields
+    {"arrays": {field: [dtype, [shape...], offset]}}   only in a collated stream; the offset is in
+                                                       bytes from the begin of the slot
 """
 
 from __future__ import annotations
@@ -24,9 +25,15 @@ MAX_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One field of a sample. `shape` is one row's. kind: "array" (dtype is numpy's str, as "|u1"), "text" or "bytes".
+    """One field of a sample.
 
-    `image`: an HWC picture (uint8 or float32), whose torch batch is shown as its NCHW view (channels_last).
+    Attributes:
+        name: Name of the field.
+        dtype: The dtype as numpy writes it, such as "|u1".
+        shape: Shape of one row.
+        kind: "array", "text" or "bytes".
+        image: It is an image, height x width x channels, uint8 or float32. As a torch tensor it is
+            shown as batch x channels x height x width ("channels_last").
     """
 
     name: str
@@ -37,12 +44,20 @@ class FieldSpec:
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of one row; 0 unless it is an array."""
         return math.prod(self.shape) * itemsize(self.dtype) if self.kind == "array" else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows [first, last) of a batch have their variable parts at [offset, offset + size) of the slot."""
+    """The variable parts of some rows of a batch.
+
+    Attributes:
+        first: First row.
+        last: The row behind the last one.
+        offset: Byte of the slot at which they begin.
+        size: Their bytes.
+    """
 
     first: int
     last: int
@@ -52,9 +67,17 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """Offsets in bytes from the slot's begin. `offsets` has one entry a field, in the order of `fields`; text and bytes take no room there.
+    """The layout of a slot. Offsets are in bytes from the begin of the slot.
 
-    In a collated stream `fields` is empty and `body_bytes` is what a batch's arrays may take together.
+    Attributes:
+        rows: Rows that fit into it.
+        fields: The fields; none in a collated stream.
+        offsets: Where each field begins. A field that is no array takes no bytes.
+        body_offset: Where the first field, or the body of a collated batch, begins.
+        body_bytes: In a collated stream the bytes that the arrays of a batch may take together.
+        tail_offset: Where the tail begins.
+        tail_bytes: Bytes of the tail.
+        slot_bytes: Bytes of the slot.
     """
 
     rows: int
@@ -67,13 +90,17 @@ class SlotLayout:
     slot_bytes: int
 
     def tail_of(self, first: int, last: int) -> tuple[int, int]:
-        """(offset, capacity in bytes) of the tail that belongs to rows [first, last)."""
+        """(offset, bytes) of the part of the tail that belongs to rows [first, last)."""
         each = self.tail_bytes // self.rows
         return self.tail_offset + first * each, (last - first) * each
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one element of a numpy dtype string such as "<f4" or "|u1". Raises ValueError for anything but plain numbers."""
+    """Bytes of one element of a dtype such as "<f4" or "|u1".
+
+    Raises:
+        ValueError: It is anything but plain little-endian numbers.
+    """
     if len(dtype) < 3 or dtype[0] not in "<|" or dtype[1] not in "biufc" or not (dtype.isascii() and dtype[2:].isdigit()):
         raise ValueError(f"dtype {dtype!r} is not a plain little-endian number")
     size = int(dtype[2:])
@@ -83,11 +110,22 @@ def itemsize(dtype: str) -> int:
 
 
 def align(n: int, to: int = ALIGN) -> int:
+    """The least multiple of `to` that is not below n."""
     return -(-n // to) * to
 
 
 def slot_layout(fields: Iterable[FieldSpec], rows: int, *, tail_row_bytes: int = TAIL_ROW_BYTES, body_bytes: int = 0) -> SlotLayout:
-    """The layout of one slot for `rows` rows; `body_bytes` only for a collated stream (then `fields` is empty)."""
+    """Lay out a slot.
+
+    Args:
+        fields: The fields; none for a collated stream.
+        rows: Rows that must fit into it, in [1, MAX_ROWS].
+        tail_row_bytes: Bytes of tail for each row, rounded up to a multiple of 8.
+        body_bytes: Only for a collated stream: what the arrays of a batch may take together.
+
+    Raises:
+        ValueError: `rows` is out of range.
+    """
     if not 1 <= rows <= MAX_ROWS:
         raise ValueError(f"rows must be in [1, {MAX_ROWS}], not {rows}")
     chosen = tuple(fields)

@@ -1,4 +1,4 @@
-"""Lists in messages for people. Pure."""
+"""Lists in messages to users."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ MOST = 8
 
 
 def few(words: Collection[str], most: int = MOST) -> str:
-    """ "a, b, c", or of a long list the first ones and how many more there are."""
+    """The words with commas between them.
+
+    Args:
+        words: The words.
+        most: Of a longer list only so many are shown, with the number of those that are not.
+    """
     shown = list(words)[:most]
     more = len(words) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
