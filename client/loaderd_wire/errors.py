@@ -50,7 +50,7 @@ class Refused(LoaderdError):
 
 
 class StreamFailed(LoaderdError):
-    """The stream has ended on a fault: max_errors, workers that die, user code that cannot start."""
+    """The stream has ended on a fault: max_errors, dying workers, user code that cannot start."""
 
 
 class StallError(LoaderdError):

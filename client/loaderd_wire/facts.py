@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-CODE = "code:"  # a fact about a file of user code is called this and its path in the config's folder
+CODE = "code:"  # then the file's path in the config's folder: a fact about user code
 MOST = 200  # characters of a value that are shown
 NAMES = {"decode": "mode"}  # facts that have another name in a config
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from loaderd_wire.records import quick
 
 MAX_EPOCH = 1 << 60  # the greatest epoch that a user may ask for
-LAST_EPOCH = 3 << 60  # the greatest epoch that a daemon serves; a message has room for those after it
+LAST_EPOCH = 3 << 60  # the greatest epoch that a daemon serves; messages have room for more
 
 
 @dataclass(frozen=True, slots=True)
