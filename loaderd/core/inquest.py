@@ -42,7 +42,7 @@ class Inquest:
         Returns:
             Lines for the quarantine log: at most one.
         """
-        death = _within(piece, death)
+        death, key = _within(piece, death, key)
         convicted = self.convict(draft, job, piece, death, key, stack)
         if draft.blame.collate is not None:
             draft.todo.clear()
@@ -69,7 +69,7 @@ class Inquest:
         Returns:
             Lines for the quarantine log: at most one.
         """
-        death = _within(piece, death)
+        death, key = _within(piece, death, key)
         verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
         if verdict.collate:
             sample = self._sample(job, job.first, 0, Stage.COLLATE, death, "", stack)
@@ -93,11 +93,11 @@ class Inquest:
         return BadSample(index, key or str(index), position, name, error, text, stack)
 
 
-def _within(piece: Piece, death: Death) -> Death:
-    """The same death; if its row lies outside of the job, it names no row.
+def _within(piece: Piece, death: Death, key: str) -> tuple[Death, str]:
+    """The same death and key; if its row lies outside of the job, it names no row and no sample.
 
     Only memory that was overwritten can say so.
     """
     if death.stage in SINGLE and not piece.first <= death.row < piece.last:
-        return replace(death, row=piece.first, stage=Stage.FETCH_MANY)
-    return death
+        return replace(death, row=piece.first, stage=Stage.FETCH_MANY), ""
+    return death, key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from loaderd.core.actions import Action, Drop, Grow, Retire, Send, Start, Tell
+from loaderd.core.actions import Action, Drop, Grow, Kill, Retire, Send, Start, Tell
 from loaderd.core.events import Attach, Detach, Event, Grown, Look, Seen, Told, WorkerDied, WorkerDone, WorkerReady
 from loaderd.core.jobs import BadRow, Done, Job, Kind, Stage, stamp
 from loaderd.core.scheduler import Scheduler, StreamRules
@@ -227,3 +227,19 @@ def done(
     changed: str = "",
 ) -> Done:
     return Done(job.job, bad, (), 4096 + job.first, size, seconds, 0.0, 0.0, 0.0, needs_tail, needs_body, changed)
+
+
+def one_session(*, workers: int = 1, prefetch: int = 1, **more: object) -> House:
+    """A house with one session, whose first batch is being made. more: keywords of House."""
+    house = House(workers=workers, **more)  # type: ignore[arg-type] - House's own keywords
+    house.attach(prefetch=prefetch)
+    return house
+
+
+def hang(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> float:
+    """Look until the worker is killed; returns the seconds it took."""
+    begun = house.now_s
+    for _ in range(1000):
+        if any(isinstance(a, Kill) for a in house.look(house.seen(worker, row, stage, key=key))):
+            return house.now_s - begun
+    raise AssertionError("it is never killed")

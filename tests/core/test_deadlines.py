@@ -1,29 +1,13 @@
-"""Workers that do not move: looked at, dumped, killed, and given up where they do not die."""
+"""Workers that do not move: looked at, dumped and killed."""
 
 from __future__ import annotations
 
 import pytest
 
-from core.house import House
-from loaderd.core.actions import Dump, Kill, Note, Retire, Send, Start, StreamBroken
-from loaderd.core.events import Look, Seen, WorkerDied, WorkerReady
+from core.house import House, hang, one_session
+from loaderd.core.actions import Dump, Kill, Retire, Send, Start, StreamBroken
+from loaderd.core.events import Seen, WorkerDied, WorkerReady
 from loaderd.core.jobs import IMPORTING, Kind, Stage
-from loaderd_wire.messages import Batch
-
-
-def stuck_house(*, workers: int = 1, prefetch: int = 1, timeout_s: float = 10.0, **more: object) -> House:
-    house = House(workers=workers, sample_timeout_s=timeout_s, **more)  # type: ignore[arg-type] - House's own keywords
-    house.attach(prefetch=prefetch)
-    return house
-
-
-def hang(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> float:
-    """Look until the worker is killed; returns the seconds it took."""
-    begun = house.now_s
-    for _ in range(1000):
-        if any(isinstance(a, Kill) for a in house.look(house.seen(worker, row, stage, key=key))):
-            return house.now_s - begun
-    raise AssertionError("it is never killed")
 
 
 def killed(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> None:
@@ -31,7 +15,7 @@ def killed(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, 
 
 
 def test_a_sample_that_hangs_is_dumped_and_killed_after_its_time_and_named_as_a_timeout() -> None:
-    house = stuck_house(on_error="skip")
+    house = one_session(on_error="skip")
     assert 10.0 < hang(house, 1, 2) < 12.0
     dump = next(i for i, a in enumerate(house.log) if isinstance(a, Dump))
     assert dump < next(i for i, a in enumerate(house.log) if isinstance(a, Kill))
@@ -45,7 +29,7 @@ def test_a_sample_that_hangs_is_dumped_and_killed_after_its_time_and_named_as_a_
 
 
 def test_a_stream_in_which_every_sample_hangs_ends_before_it_has_tried_all_substitutes() -> None:
-    house = stuck_house(on_error="replace")
+    house = one_session(on_error="replace")
     for worker in range(1, 20):
         if house.of(StreamBroken):
             break
@@ -59,7 +43,7 @@ def test_a_stream_in_which_every_sample_hangs_ends_before_it_has_tried_all_subst
 
 
 def test_a_hang_that_names_no_row_is_tried_row_by_row() -> None:
-    house = stuck_house()
+    house = one_session()
     hang(house, 1, 0, Stage.FETCH_MANY)
     killed(house, 1, 0, Stage.FETCH_MANY)
     house.finish()
@@ -68,7 +52,7 @@ def test_a_hang_that_names_no_row_is_tried_row_by_row() -> None:
 
 
 def test_a_single_row_that_hangs_is_guilty_wherever_it_hangs() -> None:
-    house = stuck_house()
+    house = one_session()
     hang(house, 1, 0, Stage.FETCH_MANY)
     killed(house, 1, 0, Stage.FETCH_MANY)
     hang(house, 2, 0, Stage.FETCH_MANY)
@@ -78,7 +62,7 @@ def test_a_single_row_that_hangs_is_guilty_wherever_it_hangs() -> None:
 
 
 def test_a_collate_that_hangs_fails_its_batch() -> None:
-    house = stuck_house(collated=True)
+    house = one_session(collated=True)
     hang(house, 1, 0, Stage.COLLATE)
     killed(house, 1, 0, Stage.COLLATE)
     house.finish()
@@ -86,7 +70,7 @@ def test_a_collate_that_hangs_fails_its_batch() -> None:
 
 
 def test_a_row_that_hangs_a_collated_batch_is_left_out() -> None:
-    house = stuck_house(collated=True, on_error="skip")
+    house = one_session(collated=True, on_error="skip")
     hang(house, 1, 4)
     killed(house, 1, 4)
     assert [(j.kind, j.lost) for j in house.jobs()] == [(Kind.BATCH, (4,))]
@@ -94,20 +78,20 @@ def test_a_row_that_hangs_a_collated_batch_is_left_out() -> None:
 
 
 def test_a_dataset_that_is_being_built_may_take_as_long_in_a_job_as_it_may_where_it_is_first_opened() -> None:
-    house = stuck_house()
+    house = one_session()
     assert 100.0 < hang(house, 1, 0, Stage.OPEN) < 102.0
     assert "row 0 in open: it took longer than 10 * sample_timeout_s = 100 s" in house.of(Kill)[-1].why
 
 
 def test_a_worker_that_moves_is_left_alone_however_slow() -> None:
-    house = stuck_house()
+    house = one_session()
     for row in range(8):
         for _ in range(36):
             assert house.look(house.seen(1, row)) == []
 
 
 def test_a_stopped_worker_runs_out_of_no_time() -> None:
-    house = stuck_house()
+    house = one_session()
     for _ in range(100):
         assert house.look(house.seen(1, 2, Stage.DECODE, paused=True), after_s=1.0) == []
     house.tell(ping=True)
@@ -116,7 +100,7 @@ def test_a_stopped_worker_runs_out_of_no_time() -> None:
 
 
 def test_what_was_over_its_time_when_last_seen_is_looked_at_once_more_before_it_is_dumped() -> None:
-    house = stuck_house(timeout_s=1.0)
+    house = one_session(sample_timeout_s=1.0)
     house.look(house.seen(1, 2))
     assert house.look(house.seen(1, 2), after_s=5.0) == []  # that was one look, and perhaps an old one
     assert house.look(house.seen(1, 2)) == [Dump(1)]
@@ -128,7 +112,7 @@ def importing(house: House, worker: int, row: int, stage: Stage = Stage.DECODE) 
 
 
 def test_an_import_in_a_sample_has_its_own_time_and_leaves_the_samples_alone() -> None:
-    house = stuck_house(timeout_s=10.0)
+    house = one_session(sample_timeout_s=10.0)
     for _ in range(110):
         assert house.look(importing(house, 1, 2), after_s=1.0) == []
     assert 9.0 < hang(house, 1, 2) < 12.0
@@ -136,7 +120,7 @@ def test_an_import_in_a_sample_has_its_own_time_and_leaves_the_samples_alone() -
 
 
 def test_an_import_that_never_ends_is_killed_and_named_as_that() -> None:
-    house = stuck_house(on_error="skip")
+    house = one_session(on_error="skip")
     begun = house.now_s
     while not house.of(Kill):
         assert house.now_s < begun + 130.0
@@ -152,13 +136,13 @@ def test_an_import_that_never_ends_is_killed_and_named_as_that() -> None:
 
 
 def test_a_longer_sample_timeout_holds_for_imports_as_well() -> None:
-    house = stuck_house(timeout_s=300.0)
+    house = one_session(sample_timeout_s=300.0)
     for _ in range(290):
         assert house.look(importing(house, 1, 2), after_s=1.0) == []
 
 
 def test_imports_that_fail_for_ever_do_not_keep_a_sample_from_its_end() -> None:
-    house = stuck_house(on_error="skip")
+    house = one_session(on_error="skip")
     begun = house.now_s
     while not house.of(Kill):
         assert house.now_s < begun + 150.0
@@ -174,14 +158,14 @@ def test_imports_that_fail_for_ever_do_not_keep_a_sample_from_its_end() -> None:
 
 
 def test_the_next_row_has_all_its_time_for_imports_again() -> None:
-    house = stuck_house()
+    house = one_session()
     for row in range(3):
         for _ in range(100):
             assert house.look(importing(house, 1, row), after_s=1.0) == []
 
 
 def test_a_worker_that_went_on_just_before_its_death_is_not_held_to_hang() -> None:
-    house = stuck_house()
+    house = one_session()
     hang(house, 1, 2)
     killed(house, 1, 3)
     house.finish()
@@ -189,7 +173,7 @@ def test_a_worker_that_went_on_just_before_its_death_is_not_held_to_hang() -> No
 
 
 def test_a_word_that_changes_after_the_dump_saves_the_worker() -> None:
-    house = stuck_house()
+    house = one_session()
     for _ in range(100):
         if any(isinstance(a, Dump) for a in house.look(house.seen(1, 2))):
             break
@@ -199,7 +183,7 @@ def test_a_word_that_changes_after_the_dump_saves_the_worker() -> None:
 
 
 def test_an_idle_worker_is_never_late() -> None:
-    house = stuck_house()
+    house = one_session()
     house.finish()
     for _ in range(100):
         assert house.look(Seen(1, 0, "", False, 0), after_s=1.0) == []
@@ -208,80 +192,10 @@ def test_an_idle_worker_is_never_late() -> None:
 
 @pytest.mark.parametrize(("timeout_s", "every_s"), [(30.0, 0.25), (0.8, 0.1), (0.01, 0.02)])
 def test_looks_are_as_frequent_as_the_time_allowed_asks_for(timeout_s: float, every_s: float) -> None:
-    house = stuck_house(timeout_s=timeout_s)
+    house = one_session(sample_timeout_s=timeout_s)
     assert house.core.next_look_s(house.now_s) == pytest.approx(house.now_s + every_s)
     house.look(house.seen(1, 0), after_s=3.0)
     assert house.core.next_look_s(house.now_s) == pytest.approx(house.now_s + every_s)
-
-
-def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_another() -> None:
-    house = stuck_house(on_error="skip")
-    job = house.sent[1][0]
-    hang(house, 1, 2)
-    seen = house.seen(1, 2, Stage.DECODE)
-    ring = house.core.state.sessions[1].rings[1]
-    for _ in range(30):
-        house.look(seen)
-    assert any(isinstance(a, Note) and "worker 1 does not die" in a.text for a in house.log)
-    assert Start(2, 0.0) in house.log
-    assert ring.state[job.slot].value == "ending"
-    stuck = house.sent.pop(1)
-    house.sent.pop(2)
-    house.sent[2] = type(stuck)()
-    house.step(WorkerReady(2))
-    for k in range(10):
-        batch = house.take()
-        assert batch.k == k
-        assert (batch.segment, batch.slot) != (job.segment, job.slot)
-        assert batch.filled == (7 if k == 0 else 8)
-    assert ring.state[job.slot].value == "ending"
-    house.finish()
-    assert house.core.next_look_s(house.now_s) is None
-    house.step(WorkerDied(1, False, "SIGKILL", seen, "", ""))
-    assert ring.state[job.slot].value == "free"
-
-
-def test_a_trainers_batch_behind_anothers_hanging_job_is_made_elsewhere() -> None:
-    house = House(workers=2, sample_timeout_s=30.0, ready=False)
-    house.attach(1, prefetch=2)
-    house.attach(2, prefetch=2)
-    house.step(WorkerReady(1))
-    while [house.core.state.jobs[job.job].session.session for job in house.sent[1]] != [1, 2]:
-        house.work(1)
-    behind = house.sent[1][1]
-    assert house.take(2).k == 0  # so batch 1 is what trainer 2 waits for
-    assert behind.start == 8
-    house.step(WorkerReady(2))
-    seen = house.seen(1, 0)
-    for _ in range(8):
-        while house.sent[2]:
-            house.work(2)
-        house.look(seen)
-    house.hear(2)
-    batch = house.clients[2].take()
-    assert batch is not None
-    assert (batch.k, batch.slot == behind.slot) == (1, False)
-    house.work(1)
-    house.work(1)
-    assert house.core.state.sessions[2].rings[1].state[behind.slot].value != "ending"
-
-
-def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:
-    house = House(workers=1, worker_memory=1000)
-    house.attach(prefetch=2)
-    seen = house.seen(1, 0)
-    house.look(Seen(1, seen.word, "", False, 1001))
-    assert not house.of(Retire)
-    house.work(1)
-    house.work(1)
-    assert house.of(Retire) == [Retire(1)]
-    assert house.die(1, stage=Stage.IDLE, own=False)[0] == Start(2, 0.0)
-    assert isinstance(house.take(), Batch)
-
-
-def test_looks_at_the_dead_and_the_unborn_change_nothing() -> None:
-    house = House(workers=1, ready=False)
-    assert house.step(Look((Seen(1, 5, "", False, 0), Seen(77, 5, "", False, 0)))) == []
 
 
 def test_a_worker_that_was_asked_to_end_and_does_not_is_killed() -> None:
@@ -297,71 +211,13 @@ def test_a_worker_that_was_asked_to_end_and_does_not_is_killed() -> None:
     assert "asked to end" in str(kill)
 
 
-def test_a_killed_worker_that_answers_and_lives_on_is_replaced_all_the_same() -> None:
-    house = stuck_house()
-    hang(house, 1, 2)
-    house.work(1)
-    assert house.jobs() == []
-    for _ in range(40):
-        assert house.core.next_look_s(house.now_s) is not None or Start(2, 0.0) in house.log
-        house.look(Seen(1, 0, "", False, 0))
-    assert Start(2, 0.0) in house.log
-
-
 def test_a_worker_stopped_after_its_time_was_up_is_not_killed_while_it_is_stopped() -> None:
-    house = stuck_house(timeout_s=1.0)
+    house = one_session(sample_timeout_s=1.0)
     for _ in range(5):
         house.look(house.seen(1, 2))
     for _ in range(50):
         house.look(house.seen(1, 2, paused=True))
     assert not house.of(Kill)
-
-
-def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:
-    house = House(workers=2, ready=False)
-    house.attach(prefetch=1)
-    house.step(WorkerReady(1))
-    house.step(WorkerReady(2))
-    while house.sent[2]:
-        house.work(2)
-    (job,) = house.sent[1]
-    word = Seen(1, 0, "", True, 0)
-    house.look(word)
-    assert [(j.start, j.slot == job.slot) for j in house.sent[2]] == [(job.start, False)]
-    house.work(2)
-    assert house.take().k == 0
-    ring = house.core.state.sessions[1].rings[1]
-    assert ring.state[job.slot].value == "ending"
-    house.work(1)  # it goes on, and what it writes is nobody's
-    assert ring.state[job.slot].value != "ending"
-
-
-def test_a_batch_is_made_elsewhere_once_and_not_again() -> None:
-    house = House(workers=3, ready=False)
-    house.attach(prefetch=1)
-    for worker in (1, 2, 3):
-        house.step(WorkerReady(worker))
-    while house.sent[2] or house.sent[3]:
-        house.work(2)
-        house.work(3)
-    (job,) = house.sent[1]
-    house.look(Seen(1, 0, "", True, 0))
-    taker = next(w for w in (2, 3) if house.sent[w])
-    assert house.sent[taker][0].start == job.start
-    house.look(*(Seen(w, 0, "", True, 0) for w in (1, taker)))
-    assert not house.sent[5 - taker]
-
-
-def test_a_job_of_a_stopped_worker_stays_with_it_where_there_is_no_other_slot() -> None:
-    house = House(workers=2)
-    house.attach(prefetch=1)
-    for _ in range(2):
-        house.take(keep=True)
-    (job,) = house.jobs()
-    assert house.core.state.sessions[1].rings[1].free == 0
-    house.look(Seen(house.holder(job), 0, "", True, 0))
-    assert house.jobs() == [job]
-    assert house.core.state.jobs[job.job].wanted
 
 
 def test_a_batch_without_a_slot_takes_none_from_a_later_one_that_is_being_written() -> None:
@@ -378,55 +234,6 @@ def test_a_batch_without_a_slot_takes_none_from_a_later_one_that_is_being_writte
     assert second.running
 
 
-def test_a_job_that_a_stopped_worker_is_at_stays_with_it() -> None:
-    house = House(workers=2)
-    house.attach(prefetch=1)
-    house.work(2)
-    for _ in range(200):
-        house.look(house.seen(1, 0, paused=True), after_s=1.0)
-    assert not house.sent[2]
-    assert not house.of(Kill)
-
-
-def test_a_stopped_worker_that_nobody_waits_for_any_longer_is_ended_and_is_no_fault_of_the_stream() -> None:
-    house = House(workers=2)
-    house.attach(1, prefetch=1)
-    house.work(2)
-    house.look(house.seen(1, 0, paused=True))
-    house.look(house.seen(1, 0, paused=True), after_s=100.0)
-    assert not house.of(Kill)  # its batch is waited for
-    house.detach(1)
-    house.attach(2, prefetch=1)
-    (kill,) = [a for a in house.look(house.seen(1, 0, paused=True)) if isinstance(a, Kill)]
-    assert (kill.worker, kill.why) == (1, "it is stopped by a signal (T), and nobody waits for it")
-    house.die(1, 0, own=False, cause="killed: it is stopped")
-    assert house.core.state.streams["train"].deaths < 1
-    assert house.take(2).k == 0
-
-
-def test_a_worker_that_is_stopped_for_a_moment_at_work_that_nobody_wants_lives_on() -> None:
-    house = House(workers=1)
-    house.attach(1, prefetch=1)
-    house.detach(1)
-    house.look(house.seen(1, 0, paused=True))
-    house.look(house.seen(1, 0, paused=True), after_s=4.0)
-    house.look(house.seen(1, 0))
-    house.look(house.seen(1, 0, paused=True), after_s=4.0)
-    house.look(house.seen(1, 0, paused=True), after_s=4.0)
-    assert not house.of(Kill)
-
-
-def test_a_stopped_worker_that_was_to_be_replaced_does_not_keep_its_seat() -> None:
-    house = House(workers=1, worker_memory=1000)
-    house.attach(prefetch=1)
-    house.look(Seen(1, house.seen(1, 0).word, "", False, 1001))
-    house.finish()
-    assert house.of(Retire) == [Retire(1)]
-    for _ in range(30):
-        house.look(Seen(1, 0, "", True, 1001))
-    assert [kill.worker for kill in house.of(Kill)] == [1]
-
-
 def test_a_stopped_worker_that_is_killed_and_does_not_die_is_killed_once_and_given_up() -> None:
     house = House(workers=1)
     house.attach(1, prefetch=1)
@@ -440,7 +247,7 @@ def test_a_stopped_worker_that_is_killed_and_does_not_die_is_killed_once_and_giv
 
 
 def test_time_in_which_the_loop_did_not_run_counts_for_nothing_and_stops_nobody() -> None:
-    house = stuck_house()
+    house = one_session()
     seen = house.seen(1, 2, Stage.DECODE)
     for _ in range(100):
         assert house.look(Seen(1, seen.word, "", False, 0, starved=True), after_s=1.0) == []

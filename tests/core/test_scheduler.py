@@ -6,15 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from core.house import SHAPE, House, bad_row, done, segment
-from loaderd.core.actions import Drop, Grow, Note, Quarantine, Send, StreamBroken, Tell
-from loaderd.core.drafts import cap
-from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Opened, Told, WorkerDone, WorkerReady
-from loaderd.core.jobs import Done, Job, Kind
+from core.house import SHAPE, House, done, segment
+from loaderd.core.actions import Drop, Grow, Note, StreamBroken
+from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Opened, Told, WorkerDone
 from loaderd.core.streams import StreamRules
-from loaderd.core.supervision import WAY_ON
-from loaderd_client.session import ClientSession
-from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.messages import Batch, Failure, Pulse
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Shape, steps
 
@@ -80,94 +75,7 @@ def test_announcements_come_in_order_whatever_the_order_of_the_work() -> None:
 # how a batch is cut
 
 
-def test_the_first_batch_is_cut_for_all_workers_while_nothing_is_measured() -> None:
-    house = House(workers=4)
-    house.attach()
-    assert [(j.first, j.last, j.start) for j in house.jobs()[:4]] == [(0, 2, 0), (2, 4, 0), (4, 6, 0), (6, 8, 0)]
-
-
-def test_jobs_of_cheap_rows_are_not_cut_below_20_ms_except_for_the_batch_that_is_waited_for() -> None:
-    house = House(workers=4)
-    house.make = lambda job: done(job, seconds=0.001 * (job.last - job.first))
-    house.attach(prefetch=2)
-    house.finish()
-    house.log.clear()
-    house.take()
-    assert [(a.job.first, a.job.last) for a in house.log if isinstance(a, Send)] == [(0, 8)]
-    house.finish()
-    house.log.clear()
-    house.clients[1].seek(Cursor(5, 0, 0))
-    house.tell()
-    first = [a.job for a in house.log if isinstance(a, Send) and a.job.start == 0]
-    assert [(j.first, j.last) for j in first] == [(0, 2), (2, 4), (4, 6), (6, 8)]
-
-
-def test_jobs_of_dear_rows_go_to_every_worker() -> None:
-    house = House(workers=4)
-    house.make = lambda job: done(job, seconds=0.1 * (job.last - job.first))
-    house.attach(prefetch=2)
-    house.finish()
-    house.log.clear()
-    house.take()
-    assert len([a for a in house.log if isinstance(a, Send) and a.job.start == 16]) == 4
-
-
-def test_a_collated_batch_is_one_job() -> None:
-    house = House(workers=2, collated=True)
-    house.attach(prefetch=2)
-    assert [(j.kind, j.first, j.last) for j in house.jobs()] == [(Kind.BATCH, 0, 8), (Kind.BATCH, 0, 8)]
-    assert len({house.holder(j) for j in house.jobs()}) == 2
-
-
-def test_the_batch_that_is_waited_for_never_stands_behind_another_job() -> None:
-    house = House(workers=2)
-    house.attach(1, prefetch=4)
-    house.attach(2, prefetch=1)
-    # Both workers have work of session 1; the piece of session 2 waits for a worker that has none.
-    assert all(job.slot is not None for job in house.jobs())
-    behind: set[Job] = set()
-    for _ in range(50):
-        behind.update(job for jobs in house.sent.values() for job in list(jobs)[1:])
-        assert not [job for job in behind if job.job in house.core.state.jobs and _urgent(house, job)]
-        busy = [w for w in house.sent if house.sent[w]]
-        if not busy:
-            break
-        house.work(busy[0])
-    assert behind, "no job ever stood behind another: there was nothing to be told apart"
-    house.hear(2)
-    assert house.clients[2].take() is not None
-
-
-def _urgent(house: House, job: Job) -> bool:
-    running = house.core.state.jobs[job.job]
-    return running.session.session == 2
-
-
-def test_the_session_with_the_fewest_batches_ahead_is_served_first() -> None:
-    house = House(workers=1, ready=False)
-    for session in (1, 2, 3):
-        house.attach(session, prefetch=4)
-    house.step(WorkerReady(1))
-    house.finish()
-    order = [(a.session, a.message.k) for a in house.log if isinstance(a, Tell) and isinstance(a.message, Batch)]
-    ahead = [k for _, k in order]
-    assert ahead == sorted(ahead)
-    assert len(order) == 12
-
-
 # leases and messages
-
-
-def test_a_release_with_an_old_generation_frees_nothing() -> None:
-    house = House()
-    client = house.attach(prefetch=1)
-    first = house.take()
-    while (second := house.take(keep=True)).slot != first.slot:
-        client.release(second.segment, second.slot, second.generation)
-    client.release(first.segment, first.slot, first.generation)
-    house.tell()
-    ring = house.core.state.sessions[1].rings[1]
-    assert ring.state[second.slot].value == "leased"
 
 
 def test_a_stream_opened_late_is_served_like_any_other() -> None:
@@ -263,30 +171,6 @@ def test_the_last_position_of_an_epoch_is_none_too_many() -> None:
     assert (house.take().epoch, house.take().start) == (1, SHAPE.batch_size)
 
 
-def test_a_batch_of_the_window_that_was_not_announced_cannot_be_taken() -> None:
-    house = House()
-    house.attach(prefetch=2)
-    p = house.clients[1].progress()
-    forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"taken": 1})
-    (note,) = house.step(Told(1, forged))
-    assert "1 batches taken of plan 1, of which 0 were announced" in str(note)
-    assert [house.take().k for _ in range(3)] == [0, 1, 2]
-
-
-def test_generations_that_were_never_given_out_are_noted_once_a_second() -> None:
-    house = House()
-    house.attach()
-    house.finish()
-    p = house.clients[1].progress()
-    notes = 0
-    for seq in range(10, 30):
-        mad = type(p.released[0])(1, (1 << 40,) * 6, (1 << 40,) * 6)
-        forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"seq": seq, "released": (mad, type(mad)(7, (1,), (1,)))})
-        notes += sum(isinstance(a, Note) for a in house.step(Told(1, forged), after_s=0.1))
-    assert notes == 2
-    assert len(house.core.state.sessions[1].given) == 4
-
-
 def test_a_progress_of_a_session_that_is_gone_is_passed_over() -> None:
     house = House()
     client = house.attach()
@@ -294,33 +178,6 @@ def test_a_progress_of_a_session_that_is_gone_is_passed_over() -> None:
     house.detach()
     assert house.step(Told(1, progress)) == []
     assert house.step(Told(99, progress)) == []
-
-
-def test_lost_descriptors_come_again_when_asked_for() -> None:
-    house = House()
-    house.attach()
-    house.finish()
-    house.inbox[1].clear()
-    house.tell(again=True)
-    assert [m.k for m in house.inbox[1] if isinstance(m, Batch)] == [0, 1, 2, 3]
-    house.hear()
-    house.tell(again=True)
-    assert not house.inbox[1]
-
-
-def test_an_announced_batch_that_is_given_back_unread_is_made_again() -> None:
-    house = House()
-    client = house.attach()
-    house.finish()
-    lost = house.inbox[1].popleft()
-    assert isinstance(lost, Batch)
-    p = client.progress()
-    slots = tuple(int(slot == lost.slot) for slot in range(6))
-    house.step(Told(1, type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"released": (type(p.released[0])(1, slots, slots),)})))
-    client._seq += 1
-    house.finish()
-    again = [m for m in house.inbox[1] if isinstance(m, Batch) and m.k == 0]
-    assert [m.generation for m in again] == [2]
 
 
 def test_a_ping_is_answered_with_the_turn_and_what_is_waited_for() -> None:
@@ -397,56 +254,6 @@ def test_an_epoch_without_a_step_is_refused() -> None:
 # larger segments
 
 
-def test_a_batch_too_large_for_its_slot_is_made_in_a_larger_segment() -> None:
-    house = House()
-    house.make = lambda job: done(job, needs_tail=500) if job.segment == 1 and job.start == 8 else done(job, size=10)
-    house.attach()
-    house.finish()
-    (grow,) = house.of(Grow)
-    assert isinstance(grow, Grow)
-    assert grow.slots == 6
-    assert grow.tail_row_bytes >= 500
-    house.tell(ping=True)
-    assert house.take().segment == 1
-    house.tell(ping=True)
-    assert "waiting for a larger segment" in str(house.inbox[1])
-    house.grow()
-    places = [house.take() for _ in range(12)]
-    assert [b.segment for b in places[:1]] == [2]
-    assert {b.segment for b in places[4:]} == {2}
-    assert house.of(Drop) == [Drop(1, 1)]
-    assert not [a for a in house.log if isinstance(a, Grow)]
-
-
-@pytest.mark.parametrize("needs", [{"needs_body": 5000}, {"needs_tail": 500}])
-def test_a_segment_that_grows_in_one_way_keeps_what_it_has_of_the_other(needs: dict[str, int]) -> None:
-    house = House()
-    house.make = lambda job: done(job, **needs)
-    house.attach(tell=False)
-    house.core.state.sessions[1].rings[1].segment = segment(1, 6, tail=64, body=800)
-    house.tell()
-    house.finish()
-    (grow,) = house.of(Grow)
-    assert isinstance(grow, Grow)
-    assert (grow.body_bytes >= 5000, grow.tail_row_bytes >= 500) == ("needs_body" in needs, "needs_tail" in needs)
-    assert grow.body_bytes >= 800
-    assert grow.tail_row_bytes >= 64
-
-
-def test_a_larger_segment_that_is_too_small_by_the_time_it_comes_is_followed_by_another() -> None:
-    house = House()
-    needs = {0: 100, 8: 900}
-    house.make = lambda job: (
-        done(job, needs_tail=needs[job.start]) if job.segment < 4 - job.start // 8 and job.start in needs else done(job)
-    )
-    house.attach()
-    house.finish()
-    for _ in range(3):
-        house.grow()
-        house.finish()
-    assert [house.take().start for _ in range(3)] == [0, 8, 16]
-
-
 def test_a_session_that_attaches_to_a_draining_daemon_is_served_nothing() -> None:
     house = House()
     house.step(Drain())
@@ -483,114 +290,3 @@ def test_a_segment_that_comes_after_its_session_has_left_is_dropped() -> None:
 
 
 # policies that a worker reports
-
-
-def test_a_bad_row_under_raise_fails_its_batch_in_its_turn() -> None:
-    house = House()
-    house.make = lambda job: done(job, (bad_row(job.first),) if job.start == 8 and job.first == 0 else ())
-    house.attach()
-    first, second, third = house.take(), house.take(), house.take()
-    assert (first.failed, third.failed) == (False, False)
-    assert second.failed
-    assert second.filled == 0
-    assert second.chunks == ()
-    assert [b.key for b in second.bad] == ["key0"]
-    assert [type(a) for a in house.log if isinstance(a, Quarantine)] == [Quarantine]
-
-
-def test_a_lost_row_under_skip_is_closed_up_by_one_more_job() -> None:
-    house = House(on_error="skip", workers=2)
-    house.make = lambda job: done(job, (bad_row(2),) if job.kind == Kind.FILL and job.first <= 2 < job.last else (), size=20)
-    house.attach(prefetch=1)
-    house.work()
-    assert [(j.kind, j.lost) for j in house.jobs()] == [(Kind.COMPACT, (2,))]
-    house.work()
-    house.hear()
-    batch = house.clients[1].take()
-    assert batch is not None
-    assert batch.filled == 7
-    assert not batch.failed
-    assert [(c.first, c.last) for c in batch.chunks] == [(0, 3), (3, 7)]
-
-
-def test_lost_rows_at_the_end_of_a_batch_need_no_closing_up() -> None:
-    house = House(on_error="skip", workers=1)
-    house.make = lambda job: done(job, (bad_row(6), bad_row(7)))
-    house.attach()
-    batch = house.take()
-    assert batch.filled == 6
-    assert not [a for a in house.log if isinstance(a, Send) and a.job.kind == Kind.COMPACT]
-
-
-@pytest.mark.parametrize("collated", [False, True])
-def test_a_batch_that_lost_all_its_rows_under_skip_is_announced_without_rows(collated: bool) -> None:
-    house = House(on_error="skip", collated=collated)
-
-    def make(job: Job) -> Done:
-        bad = tuple(bad_row(row) for row in range(job.first, job.last)) if job.start == 0 else ()
-        return done(job, bad, size=0 if collated and bad else 24)
-
-    house.make = make
-    house.attach()
-    batch = house.take()
-    assert (batch.failed, batch.rows, batch.filled, batch.chunks) == (False, 8, 0, ())
-    assert len(batch.bad) == 8
-    assert not house.jobs(Kind.COMPACT)
-    assert house.take().filled == 8
-
-
-def test_a_batch_whose_samples_all_kill_their_worker_is_announced_without_rows() -> None:
-    house = House(workers=1, on_error="skip")
-    house.attach(shape=Shape(64, 2, 0, 1, True), prefetch=1)
-    for _ in range(20):
-        worker = max(house.sent)
-        if not house.sent[worker] or house.sent[worker][0].start:
-            break
-        house.die(worker, house.sent[worker][0].first)
-    batch = house.take()
-    assert (batch.failed, batch.filled, [bad.index for bad in batch.bad]) == (False, 0, [0, 10])
-
-
-def test_a_row_without_a_substitute_fails_its_batch_under_replace() -> None:
-    house = House(on_error="replace")
-    house.make = lambda job: done(job, (bad_row(job.first, lost=job.start == 8),))
-    house.attach()
-    assert not house.take().failed
-    assert house.take().failed
-
-
-def test_the_tracebacks_of_many_bad_samples_stay_below_a_messages_size() -> None:
-    shape, long = Shape(1 << 14, 1 << 13, 0, 1, True), "x" * 100_000
-    house = House(samples=1 << 14, workers=1)
-    house.make = lambda job: done(job, tuple(bad_row(row, traceback=long) for row in range(job.first, job.last)))
-    house.attach(shape=shape, prefetch=1)
-    batch = house.take()
-    assert batch.failed
-    assert len(batch.bad) > 1000
-    assert [len(b.traceback) for b in batch.bad[:17]] == [8192] * 16 + [0]
-    assert len(WIRE.encode(batch)) < MAX_MESSAGE / 2
-
-
-def test_data_that_changes_ends_the_stream_and_nothing_of_the_job_is_delivered() -> None:
-    house = House(streams=("train", "val"))
-    house.make = lambda job: done(job, changed="train.mdb: 10 entries, now 11" if job.stream == "train" and job.start == 8 else "")
-    house.attach(1)
-    house.attach(2, stream="val")
-    house.finish()
-    (broken,) = house.of(StreamBroken)
-    assert (broken.stream, broken.error, broken.text) == ("train", "StreamChanged", f"train.mdb: 10 entries, now 11; {WAY_ON}")
-    told = list(house.inbox[1])
-    assert all(not isinstance(m, Batch) or m.start != 8 for m in told)
-    assert isinstance(told[-1], Failure)
-    house.take(2)
-    house.inbox[1].clear()
-    house.tell(1, ping=True)
-    assert Failure in {type(m) for m in house.inbox[1]}
-    late = house.attach(3)
-    assert isinstance(late, ClientSession)
-    assert Failure in {type(m) for m in house.inbox[3]}
-
-
-def test_bad_samples_with_long_names_stay_below_a_messages_size() -> None:
-    bad = [replace(bad_row(row).sample, key="k" * 5000) for row in range(4000)]
-    assert sum(len(sample.key) for sample in cap(bad)) < MAX_MESSAGE // 4

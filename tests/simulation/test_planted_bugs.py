@@ -21,7 +21,7 @@ from loaderd_wire.messages import Batch, Progress, Released
 from simulation.clockwork import Broken
 from simulation.world import MakeScheduler, World
 
-WORLDS = 150
+WORLDS = 600  # some bugs show in one of a hundred worlds
 
 
 def caught(make: MakeScheduler = Scheduler) -> str:

@@ -1,4 +1,4 @@
-"""Workers that die: innocent rows live, guilty ones are named, and nothing is written by two."""
+"""After a worker's end within a job: innocent rows are made, the sample that is the cause is named."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from core.house import House, bad_row, done
-from loaderd.core.actions import CannotBoot, Quarantine, Send, Start, StreamBroken
-from loaderd.core.events import Seen, WorkerDied, WorkerDone, WorkerReady
-from loaderd.core.jobs import Condemned, Done, Job, Kind, Replaced, Stage, stamp
-from loaderd_wire.messages import Batch, Failure
-
-
-def one_batch(*, workers: int = 1, **more: object) -> House:
-    house = House(workers=workers, **more)  # type: ignore[arg-type] - House's own keywords
-    house.attach(prefetch=1)
-    return house
+from core.house import House, bad_row, done, one_session
+from loaderd.core.actions import Quarantine, Send
+from loaderd.core.blame import Death
+from loaderd.core.drafts import Draft, Piece, Place
+from loaderd.core.events import WorkerDone
+from loaderd.core.inquest import Inquest
+from loaderd.core.jobs import Condemned, Done, Job, Kind, Replaced, Stage
+from loaderd.core.streams import Stream, StreamRules
+from loaderd_wire.errors import BadSample
+from loaderd_wire.slices import Slice
 
 
 def ranges(house: House) -> list[tuple[int, int]]:
@@ -41,14 +40,14 @@ def run_down(house: House, guilty: int, *, own: bool = True, limit: int = 60, ca
 
 
 def test_a_job_whose_worker_died_before_it_began_is_run_again_as_it_was() -> None:
-    house = one_batch()
+    house = one_session()
     before = ranges(house)
     house.die(1, stage=Stage.IDLE)
     assert ranges(house) == before == [(0, 8)]
 
 
 def test_the_row_that_a_worker_died_at_comes_alone_and_the_others_around_it() -> None:
-    house = one_batch(workers=3)
+    house = one_session(workers=3)
     house.die(1, row=1)  # of rows 0-2
     house.log.clear()
     house.work()
@@ -60,14 +59,14 @@ def test_the_row_that_a_worker_died_at_comes_alone_and_the_others_around_it() ->
 
 
 def test_a_death_that_names_no_row_brings_single_rows() -> None:
-    house = one_batch(workers=2)
+    house = one_session(workers=2)
     house.die(1, stage=Stage.FETCH_MANY)
     house.finish()
     assert [(a.job.first, a.job.last) for a in house.log if isinstance(a, Send)][-4:] == [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
 def test_a_poison_sample_is_convicted_by_its_second_death_alone_and_named() -> None:
-    house = one_batch()
+    house = one_session()
     assert run_down(house, 5) == 3
     batch = house.take()
     assert batch.failed
@@ -80,13 +79,13 @@ def test_a_poison_sample_is_convicted_by_its_second_death_alone_and_named() -> N
 
 
 def test_a_sample_without_a_stamped_key_is_named_by_its_index() -> None:
-    house = one_batch()
+    house = one_session()
     run_down(house, 5, key="")
     assert house.take().bad[0].key == "50"
 
 
 def test_a_poison_sample_under_skip_is_left_out_and_the_gap_closed() -> None:
-    house = one_batch(on_error="skip")
+    house = one_session(on_error="skip")
     run_down(house, 5)
     batch = house.take()
     assert (batch.filled, batch.failed) == (7, False)
@@ -95,7 +94,7 @@ def test_a_poison_sample_under_skip_is_left_out_and_the_gap_closed() -> None:
 
 
 def test_a_poison_sample_under_replace_gives_its_row_to_a_substitute() -> None:
-    house = one_batch(on_error="replace")
+    house = one_session(on_error="replace")
 
     def make(job: Job) -> Done:
         d = done(job)
@@ -111,7 +110,7 @@ def test_a_poison_sample_under_replace_gives_its_row_to_a_substitute() -> None:
 
 
 def test_substitutes_that_are_poison_too_run_out() -> None:
-    house = one_batch(on_error="replace", streams=("train",))
+    house = one_session(on_error="replace", streams=("train",))
     condemned: tuple[Condemned, ...] = ()
     for _ in range(200):
         worker = next((w for w in house.sent if house.sent[w]), None)
@@ -147,7 +146,7 @@ def raises_and_is_replaced(job: Job) -> Done:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_deaths_of_a_rows_own_sample_do_not_count_against_its_substitute(own: bool) -> None:
-    house = one_batch(on_error="replace")
+    house = one_session(on_error="replace")
     house.die(1, 5, own=own)
     for worker in range(2, 4 if own else 10):
         until_alone(house, worker, 5)
@@ -161,7 +160,7 @@ def test_deaths_of_a_rows_own_sample_do_not_count_against_its_substitute(own: bo
 
 
 def test_a_substitute_that_kills_its_worker_is_named_and_the_rows_own_sample_keeps_its_own_fault() -> None:
-    house = one_batch(on_error="replace")
+    house = one_session(on_error="replace")
     house.make = raises_and_is_replaced
     house.die(1, 5, candidate=1)
     for worker in (2, 3):
@@ -174,7 +173,7 @@ def test_a_substitute_that_kills_its_worker_is_named_and_the_rows_own_sample_kee
 
 
 def test_a_conviction_tells_more_than_that_the_row_has_no_substitute_left() -> None:
-    house = one_batch(on_error="replace")
+    house = one_session(on_error="replace")
 
     def make(job: Job) -> Done:
         lost = not job.start and job.first <= 5 < job.last and Condemned(5, 0) in job.condemned
@@ -202,7 +201,7 @@ def test_a_batch_that_is_made_anew_forgets_what_was_bad_in_an_earlier_attempt() 
 
 
 def test_a_batch_that_is_made_anew_forgets_the_substitute_of_an_earlier_attempt() -> None:
-    house = one_batch(on_error="replace")
+    house = one_session(on_error="replace")
     substitutes = iter([77, None])
 
     def make(job: Job) -> Done:
@@ -229,7 +228,7 @@ def test_a_batch_that_is_made_anew_forgets_the_substitute_of_an_earlier_attempt(
 
 
 def test_a_death_in_a_collate_does_not_count_against_the_batch_that_is_left_without_a_condemned_row() -> None:
-    house = one_batch(collated=True, on_error="skip")
+    house = one_session(collated=True, on_error="skip")
     house.die(1, row=0, stage=Stage.COLLATE)
     house.die(2, row=3)  # of the batch, then alone and alone
     house.die(3, row=3)
@@ -252,7 +251,7 @@ def until_alone(house: House, worker: int, row: int) -> None:
 
 def test_seven_kills_from_outside_do_not_count_against_a_row_and_the_eighth_does() -> None:
     for kills, failed in ((7, False), (8, True)):
-        house = one_batch()
+        house = one_session()
         for _ in range(kills + 1):  # the first one is not alone
             worker = next(w for w in house.sent if house.sent[w])
             while house.sent[worker] and not house.sent[worker][0].first <= 5 < house.sent[worker][0].last:
@@ -277,20 +276,8 @@ def test_the_second_job_of_a_dead_worker_is_innocent() -> None:
     assert not house.take().failed
 
 
-def test_the_slot_of_a_job_is_not_given_to_another_before_its_worker_is_dead() -> None:
-    house = House(workers=2, sample_timeout_s=1.0)
-    client = house.attach(prefetch=1)
-    job = house.sent[1][0]
-    client.seek(type(client.cursor)(3, 0, 0))
-    house.tell()
-    state = house.core.state.sessions[1].rings[1]
-    assert state.state[job.slot].value == "ending"
-    house.finish()
-    assert state.state[job.slot].value != "ending"
-
-
 def test_a_death_while_the_dataset_is_opened_is_no_samples_fault() -> None:
-    house = one_batch()
+    house = one_session()
     for _ in range(5):
         house.die(next(w for w in house.sent if house.sent[w]), stage=Stage.OPEN)
     house.finish()
@@ -298,7 +285,7 @@ def test_a_death_while_the_dataset_is_opened_is_no_samples_fault() -> None:
 
 
 def test_a_stamp_with_a_row_outside_of_its_job_names_nobody() -> None:
-    house = one_batch(on_error="skip")
+    house = one_session(on_error="skip")
     house.die(1, row=500)
     house.finish()
     assert house.take().filled == 8
@@ -308,7 +295,7 @@ def test_a_stamp_with_a_row_outside_of_its_job_names_nobody() -> None:
 
 
 def test_a_row_that_kills_a_collated_batch_is_tried_alone_and_convicted() -> None:
-    house = one_batch(collated=True, on_error="skip")
+    house = one_session(collated=True, on_error="skip")
     run_down(house, 3)
     kinds = [(a.job.kind, a.job.first, a.job.last, a.job.lost) for a in house.log if isinstance(a, Send)]
     assert kinds[:4] == [(Kind.BATCH, 0, 8, ()), (Kind.TRIAL, 3, 4, ()), (Kind.TRIAL, 3, 4, ()), (Kind.BATCH, 0, 8, (3,))]
@@ -318,7 +305,7 @@ def test_a_row_that_kills_a_collated_batch_is_tried_alone_and_convicted() -> Non
 
 
 def test_a_collated_batch_that_is_made_anew_before_its_rows_were_tried_alone_has_them_tried_first() -> None:
-    house = one_batch(collated=True)
+    house = one_session(collated=True)
     house.die(1, row=3)
     assert [(job.kind, job.first) for job in house.jobs()] == [(Kind.TRIAL, 3)]
     session = house.core.state.sessions[1]
@@ -331,13 +318,13 @@ def test_a_collated_batch_that_is_made_anew_before_its_rows_were_tried_alone_has
 
 
 def test_a_collated_batch_waits_for_the_trials_of_its_rows() -> None:
-    house = one_batch(workers=2, collated=True)
+    house = one_session(workers=2, collated=True)
     house.die(next(w for w in house.sent if house.sent[w]), row=3)
     assert [job.kind for job in house.jobs()] == [Kind.TRIAL]
 
 
 def test_a_collate_that_kills_its_worker_twice_fails_its_batch_and_no_other() -> None:
-    house = one_batch(collated=True)
+    house = one_session(collated=True)
     house.die(1, row=0, stage=Stage.COLLATE)
     assert [j.kind for j in house.jobs()] == [Kind.BATCH]
     house.die(2, row=0, stage=Stage.COLLATE)
@@ -349,14 +336,14 @@ def test_a_collate_that_kills_its_worker_twice_fails_its_batch_and_no_other() ->
 
 def test_a_collate_that_raises_fails_its_batch_under_every_policy() -> None:
     for policy in ("raise", "skip", "replace"):
-        house = one_batch(collated=True, on_error=policy)
+        house = one_session(collated=True, on_error=policy)
         house.make = lambda job: done(job, (bad_row(0, stage="collate"),) if job.start == 0 else ())
         assert house.take().failed
         assert not house.take().failed
 
 
 def test_a_collated_batch_that_kills_without_a_culprit_ends_as_failed() -> None:
-    house = one_batch(collated=True)
+    house = one_session(collated=True)
     for _ in range(100):
         worker = next((w for w in house.sent if house.sent[w]), None)
         if worker is None:
@@ -371,112 +358,48 @@ def test_a_collated_batch_that_kills_without_a_culprit_ends_as_failed() -> None:
 # the pool as a whole
 
 
-def test_a_dead_worker_is_replaced_at_once_under_a_new_number() -> None:
-    house = one_batch(workers=2)
-    assert house.die(1, row=0)[0] == Start(3, 0.0)
+def attributed(death: Death, *, kind: Kind = Kind.FILL, first: int = 2, last: int = 3, on_error: str = "raise", times: int = 2) -> Draft:
+    """Of a batch of rows 0 to 7 from position 60 of 64, after as many such deaths in a job of these rows."""
+    inquest = Inquest({"train": Stream(StreamRules("train", on_error, kind is Kind.BATCH, 64))}, lambda *at: 100 * at[3] + at[4])
+    draft = Draft("train", on_error, kind is Kind.BATCH, 7, Slice(3, 60, 8))
+    draft.begin(Place(1, 0, 1))
+    job = Job(9, kind, "train", 1, 0, 7, 3, 60, 8, first, last)
+    for n in range(times):
+        draft.todo.clear()
+        lines = inquest.hold(draft, job, Piece(kind, first, last), death, "cat.jpg", "the stack")
+        assert len(lines) == (n == times - 1)
+    return draft
 
 
-def test_workers_that_all_keep_dying_end_their_stream_and_no_other() -> None:
-    house = House(workers=2, streams=("train", "val"))
-    house.attach(1)
-    house.finish()
-    house.attach(2, stream="val")
-    for _ in range(40):
-        if house.of(StreamBroken):
-            break
-        worker = next(w for w in house.sent if house.sent[w])
-        house.die(worker, row=0, key="k17")
-    (broken,) = house.of(StreamBroken)
-    assert isinstance(broken, StreamBroken)
-    assert (broken.stream, broken.error) == ("val", "StreamFailed")
-    assert "15 workers died" in broken.text  # five of them convicted a row, together with the one before
-    assert "SIGSEGV at sample 'k17'" in broken.text
-    assert Failure in {type(m) for m in house.inbox[2]}
-    assert Failure not in {type(m) for m in house.inbox[1]}
-    for _ in range(6):
-        house.take(1)
+def test_the_sample_behind_the_end_of_the_epoch_is_named_by_its_place_at_the_begin() -> None:
+    draft = attributed(Death(5, Stage.DECODE, own=True, hung=False, cause="SIGSEGV"), first=5, last=6)
+    assert draft.blame.convicted == {
+        5: BadSample(100, "cat.jpg", 1, "decode", "WorkerDied", "it killed its worker each time: SIGSEGV", "the stack")
+    }
+    assert draft.failed
 
 
-@pytest.mark.parametrize("sessions", [1, 2, 3])
-def test_a_stream_bears_as_many_deaths_for_each_of_its_trainers(sessions: int) -> None:
-    house = House(workers=2)
-    for session in range(1, sessions + 1):
-        house.attach(session)
-    deaths = 0
-    while not house.of(StreamBroken):
-        house.die(next(w for w in house.sent if house.sent[w]), stage=Stage.IDLE)
-        deaths += 1
-    assert deaths == 10 * sessions
+def test_a_sample_that_hangs_is_named_at_once_with_the_limit_that_it_has_passed() -> None:
+    death = Death(2, Stage.READ, own=False, hung=True, cause="it took longer than sample_timeout_s = 1 s")
+    draft = attributed(death, times=1)
+    assert draft.blame.convicted[2] == BadSample(6200, "cat.jpg", 62, "read", "Timeout", death.cause, "the stack")
 
 
-def test_a_death_is_charged_to_the_stream_of_the_job_that_it_happened_in() -> None:
-    house = House(workers=1, streams=("train", "val"))
-    house.attach(1, prefetch=2)
-    house.finish()
-    house.attach(2, stream="val", prefetch=1)
-    house.take(1)
-    first, second = house.sent[1]
-    assert (first.stream, second.stream) == ("val", "train")
-    seen = Seen(1, stamp(second.job, second.first, Stage.READ), "", False, 0)
-    del house.sent[1]
-    house.step(WorkerDied(1, True, "SIGSEGV", seen, "", ""))
-    assert (house.core.state.streams["train"].died, house.core.state.streams["val"].died) == (1, 0)
+def test_a_key_of_a_row_outside_of_the_job_names_no_sample_of_it() -> None:
+    death = Death(7, Stage.WRITE, own=True, hung=False, cause="SIGBUS")
+    draft = attributed(death)
+    (sample,) = draft.blame.convicted.values()
+    assert (sample.key, sample.index, sample.stage) == ("6200", 6200, "read")
 
 
-def test_workers_killed_from_outside_do_not_end_a_stream_for_a_long_time() -> None:
-    house = House(workers=2, collated=True)
-    house.attach(prefetch=1)
-    kills = 0
-    while not house.of(StreamBroken) and kills < 200:
-        house.die(next(w for w in house.sent if house.sent[w]), stage=Stage.IDLE, own=False, cause="SIGKILL")
-        kills += 1
-    assert kills == 80  # eight for each death of their own doing
-    assert "80 workers died" in str(house.of(StreamBroken))
+def test_a_batch_whose_collate_ends_its_worker_twice_has_no_more_work() -> None:
+    draft = attributed(Death(0, Stage.COLLATE, own=True, hung=False, cause="exit code 3"), kind=Kind.BATCH, first=0, last=8)
+    assert draft.blame.collate is not None
+    assert (draft.blame.collate.stage, draft.blame.collate.position) == ("collate", 60)
+    assert (list(draft.todo), draft.failed) == ([], True)
 
 
-def test_rows_that_are_finished_in_between_keep_the_stream_alive() -> None:
-    house = House(workers=1)
-    house.attach(prefetch=1)
-    for _ in range(30):
-        house.die(next(w for w in house.sent if house.sent[w]), stage=Stage.IDLE, own=False)
-        house.take()
-    assert not house.of(StreamBroken)
-
-
-def test_a_worker_that_cannot_boot_is_told_before_any_was_ready_and_not_later() -> None:
-    house = House(workers=1, ready=False)
-    house.die(1, stage=Stage.IDLE, cause="exit code 3", boot="ImportError: no torch", ready=False)
-    assert house.of(CannotBoot) == [CannotBoot("ImportError: no torch")]
-    house.step(WorkerReady(2))
-    house.log.clear()
-    house.attach()
-    house.die(2, stage=Stage.IDLE, own=False, ready=False)
-    for worker in range(3, 20):
-        if house.of(StreamBroken):
-            break
-        house.die(worker, stage=Stage.IDLE, cause="exit code 3", boot="ImportError: no torch", ready=False)
-    assert not house.of(CannotBoot)
-    (broken,) = house.of(StreamBroken)
-    assert "ImportError: no torch" in str(broken)
-
-
-def test_a_death_of_nobody_is_refused() -> None:
-    house = House()
-    with pytest.raises(ValueError, match="WorkerDied of worker 99"):
-        house.core.step(WorkerDied(99, True, "x", house.seen(1), "", ""), 200.0)
-
-
-def test_the_delivered_batches_are_those_of_the_undisturbed_run() -> None:
-    def run(disturbed: bool) -> list[tuple[int, ...]]:
-        house = House(workers=3)
-        house.attach()
-        got: list[tuple[int, ...]] = []
-        for n in range(30):
-            busy = [w for w in house.sent if house.sent[w]]
-            if disturbed and busy:
-                house.die(busy[n % len(busy)], own=False, stage=[Stage.READ, Stage.IDLE, Stage.WRITE, Stage.OPEN][n % 4])
-            batch: Batch = house.take()
-            got.append((batch.k, batch.epoch, batch.start, batch.rows, batch.filled))
-        return got
-
-    assert run(True) == run(False)
+def test_a_row_whose_samples_are_all_bad_is_not_run_again() -> None:
+    draft = attributed(Death(2, Stage.DECODE, own=True, hung=False, cause="SIGSEGV"), on_error="skip")
+    assert draft.lost == (2,)
+    assert [piece.kind for piece in draft.todo] == [Kind.COMPACT]

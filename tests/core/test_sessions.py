@@ -1,4 +1,4 @@
-"""Scheduler and client session together over seeks, with messages that are late, lost or twice."""
+"""A session's window and slots: over seeks, with messages that are late, lost or twice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from core.house import House
 from loaderd.core.actions import Send
-from loaderd.core.events import Grown
+from loaderd.core.events import Grown, Told
 from loaderd.core.jobs import Stage
 from loaderd_wire.messages import Batch, Segment
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Shape, steps
@@ -222,3 +222,52 @@ def _next(house: House) -> Batch:
         if turn % 20 == 19:
             house.tell(again=True)
     raise AssertionError(house.core.picture())
+
+
+def test_a_release_with_an_old_generation_frees_nothing() -> None:
+    house = House()
+    client = house.attach(prefetch=1)
+    first = house.take()
+    while (second := house.take(keep=True)).slot != first.slot:
+        client.release(second.segment, second.slot, second.generation)
+    client.release(first.segment, first.slot, first.generation)
+    house.tell()
+    ring = house.core.state.sessions[1].rings[1]
+    assert ring.state[second.slot].value == "leased"
+
+
+def test_a_batch_of_the_window_that_was_not_announced_cannot_be_taken() -> None:
+    house = House()
+    house.attach(prefetch=2)
+    p = house.clients[1].progress()
+    forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"taken": 1})
+    (note,) = house.step(Told(1, forged))
+    assert "1 batches taken of plan 1, of which 0 were announced" in str(note)
+    assert [house.take().k for _ in range(3)] == [0, 1, 2]
+
+
+def test_lost_descriptors_come_again_when_asked_for() -> None:
+    house = House()
+    house.attach()
+    house.finish()
+    house.inbox[1].clear()
+    house.tell(again=True)
+    assert [m.k for m in house.inbox[1] if isinstance(m, Batch)] == [0, 1, 2, 3]
+    house.hear()
+    house.tell(again=True)
+    assert not house.inbox[1]
+
+
+def test_an_announced_batch_that_is_given_back_unread_is_made_again() -> None:
+    house = House()
+    client = house.attach()
+    house.finish()
+    lost = house.inbox[1].popleft()
+    assert isinstance(lost, Batch)
+    p = client.progress()
+    slots = tuple(int(slot == lost.slot) for slot in range(6))
+    house.step(Told(1, type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"released": (type(p.released[0])(1, slots, slots),)})))
+    client._seq += 1
+    house.finish()
+    again = [m for m in house.inbox[1] if isinstance(m, Batch) and m.k == 0]
+    assert [m.generation for m in again] == [2]
