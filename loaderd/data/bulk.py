@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -82,13 +82,13 @@ class Bulk:
         return (self._one_by_one if self._size >= LARGE else self._gathered)(values, targets)
 
     def _gathered(self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]) -> bool:
-        size = self._size
+        size, there = self._size, cast("list[memoryview]", values)
         try:
-            if set(map(len, values)) - {size}:
+            if set(map(len, there)) - {size}:
                 return False
         except TypeError:  # a None: looking for it costs more than all else here
             return False
-        rows = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), size)
+        rows = np.frombuffer(b"".join(there), np.uint8).reshape(len(there), size)
         if not (rows[:, : len(self._expected)] == self._expected).all():
             return False
         for target, at, length in targets:
@@ -104,7 +104,7 @@ class Bulk:
             if length < LARGE:
                 target[...] = np.frombuffer(b"".join([value[at : at + length] for value in good]), np.uint8).reshape(target.shape)
                 continue
-            to, places = memoryview(target.reshape(-1)), range(0, len(good) * length, length)
+            to, places = target.reshape(-1).data, range(0, len(good) * length, length)
             for to_at, value in zip(places, good, strict=True):  # between two memoryviews it is one memcpy, and little else
                 to[to_at : to_at + length] = value[at : at + length]
         return True

@@ -106,7 +106,7 @@ def jpeg_head(data: bytes | memoryview) -> tuple[int, int, bool]:
     """(height, width, whether simplejpeg has its colours) of a JPEG. Raises ValueError for one that simplejpeg doesn't read."""
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-        return height, width, space not in ("CMYK", "YCCK")
+        return int(height), int(width), space not in ("CMYK", "YCCK")
     except KeyError:  # it has no name for the sampling (4:4:1), but reads it
         for marker, begin, end in restart.segments(data):
             if marker in FRAMES and end - begin >= 6:
@@ -115,10 +115,13 @@ def jpeg_head(data: bytes | memoryview) -> tuple[int, int, bool]:
     raise ValueError("it has no frame")
 
 
-def jpeg_pixels(data: restart.Data, out: np.ndarray, **scaled: int) -> None:
-    """Decodes a JPEG into `out`: height x width x channels, 1 (luma) or 3 (RGB). scaled: as simplejpeg has it. Raises ImageError."""
+def jpeg_pixels(data: restart.Data, out: np.ndarray, *, min_height: int = 0, min_width: int = 0) -> None:
+    """Decodes a JPEG into `out`: height x width x channels, 1 (luma) or 3 (RGB). Raises ImageError.
+
+    min_height, min_width: decode at the smallest scale of the format that has as many pixels; 0 at full scale.
+    """
     try:
-        simplejpeg.decode_jpeg(data, "GRAY" if out.shape[2] == 1 else "RGB", buffer=out, **scaled)
+        simplejpeg.decode_jpeg(data, "GRAY" if out.shape[2] == 1 else "RGB", buffer=out, min_height=min_height, min_width=min_width)
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
         raise image_error(error, "jpeg") from None
 

@@ -12,6 +12,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import lmdb
 
@@ -208,7 +209,7 @@ class Store:
         if (stat.st_dev, stat.st_ino) != (self.facts.device, self.facts.inode):
             self._env.close()
             raise SourceError(f"{file}: was replaced by another file while it was opened; try again")
-        self._named: dict[bytes, object] = {}
+        self._named: dict[bytes, Any] = {}  # the library has no public name for their type
         self._pages: Pages | None = None
 
     @property
@@ -281,7 +282,7 @@ class Store:
                 self._pages = Pages(found, self._fd, self.facts.page, self.facts.pages, self.facts.root, row_bytes)
         return self._pages
 
-    def _sub(self, name: str | bytes) -> object:
+    def _sub(self, name: str | bytes) -> Any:
         raw = name.encode() if isinstance(name, str) else name
         if raw not in self._named:
             try:

@@ -59,7 +59,14 @@ class Coded:
     dtype = np.dtype(np.uint8)
 
     def __init__(
-        self, data: restart.Data, mode: str, height: int, width: int, tiles: Tiles | None, rows: Rows | None = None, swift: bool = False
+        self,
+        data: bytes | memoryview,
+        mode: str,
+        height: int,
+        width: int,
+        tiles: Tiles | None,
+        rows: Rows | None = None,
+        swift: bool = False,
     ) -> None:
         """tiles, rows: what is known of the file, if anything, so that not all of it has to be decoded. swift: nothing is yet, since
         `swift.crop` may do without."""

@@ -24,6 +24,7 @@ import msgpack
 import numpy as np
 
 from loaderd.data.sample import MAX_FIELDS, Sample, plain_array
+from loaderd_wire.packing import packed
 from loaderd_wire.slots import itemsize
 
 VERSION = 1
@@ -110,8 +111,7 @@ def part_of(name: str, value: Any, sample: Sample) -> tuple[Part, Any]:
 
 
 def pack_head(parts: Iterable[Part]) -> bytes:
-    head: bytes = msgpack.packb([[p.name, int(p.kind), p.dtype, list(p.shape), p.size] for p in parts])
-    return head
+    return packed([[p.name, int(p.kind), p.dtype, list(p.shape), p.size] for p in parts])
 
 
 def pack_sample(sample: Sample, name: bytes = b"") -> bytes:
@@ -227,7 +227,7 @@ def unpack_sample(value: bytes | memoryview) -> Sample:
 
 
 def pack_meta(meta: Meta) -> bytes:
-    return META_MAGIC + msgpack.packb({"version": VERSION, **asdict(meta)})
+    return META_MAGIC + packed({"version": VERSION, **asdict(meta)})
 
 
 def is_meta(value: bytes | memoryview | None) -> bool:

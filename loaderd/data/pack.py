@@ -23,6 +23,7 @@ from loaderd.data.faults import SampleFault, SourceError, writing
 from loaderd.data.lmdb_store import is_sound
 from loaderd.data.lmdb_writer import DamagedPart, Writer
 from loaderd.data.sample import Sample
+from loaderd_wire.packing import packed
 
 BATCH_BYTES = 16 << 20
 BATCH_SAMPLES = 2_000
@@ -99,9 +100,9 @@ class State:
     tally: tuple[tuple[str, int], ...] = ()
 
     def to_bytes(self) -> bytes:
-        return msgpack.packb(
+        return packed(
             [self.fingerprint, self.seen, self.count, self.chain, self.bad_count, self.bad, self.form, self.fields, self.tally],
-            unicode_errors="backslashreplace",
+            "backslashreplace",
         )
 
     @classmethod

@@ -161,7 +161,8 @@ def _walk(value: Any, name: str, depth: int, mode: str | Modes, sample: Sample) 
 def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
     """The sample of plain arrays, numbers and texts without nesting: what `_walk` makes of it, at a third of the cost. None for any other."""
     sample = Sample()
-    for name, item in value.items() if type(value) is dict else enumerate(value):
+    pairs: Any = value.items() if type(value) is dict else enumerate(value)
+    for name, item in pairs:
         kind = type(item)
         if kind is np.ndarray:
             if item.dtype.char not in PLAIN or item.dtype.byteorder == ">":

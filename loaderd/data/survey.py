@@ -94,7 +94,7 @@ def mark(sample: Sample) -> tuple[int, int]:
         value = sample[name]
         if isinstance(value, np.ndarray):
             digest.update(f"{value.dtype.str}{value.shape}".encode())
-            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         else:
             digest.update(b"%d:" % len(value))
             digest.update(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)

@@ -11,6 +11,7 @@ that still has more pixels than are wanted.
 from __future__ import annotations
 
 from math import ceil, floor
+from typing import Any
 
 import cv2
 import numpy as np
@@ -149,7 +150,8 @@ class View:
             return np.ascontiguousarray(self._leveled(image).transpose(2, 0, 1))
         out = np.empty((self.channels, *image.shape[:2]), np.uint8 if levels is None else np.float32)
         if levels is None:
-            cv2.split(image, list(out))
+            planes: list[Any] = list(out)
+            cv2.split(image, planes)
         else:
             for channel, plane in enumerate(cv2.split(image)):
                 cv2.LUT(plane, levels[channel], dst=out[channel])

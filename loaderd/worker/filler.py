@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgpack
 import numpy as np
 
 from loaderd.core.jobs import BadRow, Done, Job, Kind, Replaced, Stage
@@ -17,6 +16,7 @@ from loaderd.worker.mapping import MappedSegment, Slot
 from loaderd.worker.rows import Rows
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import DataChanged, Shelf, Stream
+from loaderd_wire.packing import packed
 from loaderd_wire.slots import align
 
 MOVED = -1  # in place of a row's index
@@ -233,8 +233,7 @@ def _with_chunk(outcome: Outcome, parts: dict[str, Any], job: Job, slot: Slot) -
 
 def pack(parts: Mapping[str, Any]) -> bytes:
     """A chunk as it lies in the tail. Text that UTF-8 cannot hold is escaped."""
-    data: bytes = msgpack.packb(parts, unicode_errors="backslashreplace")
-    return data
+    return packed(parts, "backslashreplace")
 
 
 def _plain(value: Any) -> str | bytes:

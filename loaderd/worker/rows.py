@@ -15,10 +15,12 @@ from loaderd.worker.chance import Chance
 from loaderd.worker.stopwatch import Stopwatch
 from loaderd.worker.streams import Stream
 from loaderd_wire.errors import BadSample
+from loaderd_wire.records import quick
 
 TRACEBACKS = 8  # bad samples of one job that keep their traceback
 MAX_TRACEBACK = 8_000
 MAX_MESSAGE = 500
+sample_request = quick(SampleRequest)  # one is made for every row
 BULK_BYTES = 4 << 20  # copied under one stamp: each shows that the job goes on
 
 
@@ -208,7 +210,7 @@ class Rows:
                 self._line.name(row, name)
             if self._places:
                 self.room = {name: array[row] for name, array in self._places.items()}
-            request = SampleRequest(job.seed, job.epoch, index, self.room, seeds)
+            request = sample_request(job.seed, job.epoch, index, self.room, seeds)
             make = stream.recipe.row if self._copied else stream.recipe.make
             return make(request, self.note)
         except SampleFault:
@@ -235,7 +237,7 @@ class Rows:
             self._begin(rows[number], str(indices[number]), Stage.READ)
             self._seed(rows[number], indices[number], True)
 
-        requests = [SampleRequest(job.seed, job.epoch, index) for index in indices]
+        requests = [sample_request(job.seed, job.epoch, index) for index in indices]
         while True:
             try:
                 made = dict(zip(rows, stream.recipe.make_many(requests, note, at, copied=self._copied), strict=True))

@@ -1,0 +1,19 @@
+"""msgpack with a type: the library says that packing may return None, which it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+_packb: Callable[..., Any] = msgpack.packb  # pyright: ignore - untyped
+
+
+def packed(value: Any, unicode_errors: Literal["strict", "backslashreplace"] = "strict") -> bytes:
+    """The msgpack bytes of a value made of None, numbers, text, bytes, lists, tuples and dicts.
+
+    unicode_errors: for text that UTF-8 cannot hold (lone surrogates). "strict" raises UnicodeEncodeError, "backslashreplace" escapes it.
+    """
+    data: bytes = _packb(value, unicode_errors=unicode_errors)
+    return data
