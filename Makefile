@@ -49,13 +49,13 @@ bench: $(VENV)/.ready
 	@$(BIN)/python tests/bench/run.py
 
 mutants: $(VENV)/.ready
-	@PYTHONPATH=tests $(BIN)/python -m mutants.run --count $(N) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(AMONG),--among $(AMONG))
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m mutants.run --count $(N) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(AMONG),--among $(AMONG))
 
 fuzz: $(VENV)/.served
 	@$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 storm: $(VENV)/.ready
-	@PYTHONPATH=tests $(BIN)/python -m storm.run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m faults.storm.run --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 wheel: $(VENV)/.ready
 	@$(BIN)/python deploy/build_wheel.py

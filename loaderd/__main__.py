@@ -11,11 +11,13 @@ import traceback
 from collections.abc import Sequence
 
 from loaderd import __version__
-from loaderd.cli.arguments import parser
-from loaderd.cli.failure import EXTRA, FAULT, NO_START, USAGE, CommandError, missing
+from loaderd.cli.exit_codes import EXTRA, FAULT, NO_START, USAGE, CommandError, missing
+from loaderd.cli.parser import parser
 from loaderd_wire.errors import ConfigError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+MODULES = {"check": "check.command", "bench": "bench.command"}  # commands of several files
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser(__version__).parse_args(argv)
     args.argv = sys.argv[1:] if argv is None else None  # of a process of our own, which a command may start over
     try:
-        code: int = importlib.import_module(f"loaderd.cli.{args.command}").run(args)
+        code: int = importlib.import_module(f"loaderd.cli.{MODULES.get(args.command, args.command)}").run(args)
         sys.stdout.flush()  # here a full disk can still be told
         return code
     except (CommandError, ConfigError) as error:

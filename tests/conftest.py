@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from bytecode import write_bytecode
-from deadlines import DEADLINE_S, LEAVING_S
-from leaks import Leaks
+from loaderd_testing.bytecode import write_bytecode
+from loaderd_testing.deadlines import DEADLINE_S, LEAVING_S
+from loaderd_testing.leaks import Leaks
+
+pytest_plugins = ["loaderd_testing.loop_fixtures", "loaderd_testing.engine_fixtures"]
 
 
 def _userns() -> str:
@@ -49,9 +51,10 @@ def _pidfd() -> str:
 
 def _extensions() -> str:
     """Why JPEGs are neither rewritten nor cropped, and rows not found, by code of ours, or ""."""
-    from loaderd.data import pages, swift, transcode
+    from loaderd.data.jpeg import fused_decode, rewrite
+    from loaderd.data.lmdb import page_reader
 
-    built = swift.library() and transcode.can_rewrite() and pages.library()
+    built = fused_decode.library() and rewrite.can_rewrite() and page_reader.library()
     return "" if built else "the extensions have not been built: no C compiler"
 
 
@@ -60,7 +63,7 @@ def _jpegtran() -> str:
 
 
 def _memory_cgroup() -> str:
-    from system import cgroup
+    from faults.system import cgroup
 
     return cgroup.lack()
 

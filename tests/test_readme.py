@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from deadlines import DEADLINE_S
+from loaderd_testing.deadlines import DEADLINE_S
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
@@ -107,7 +107,7 @@ def rows(text: str, begin: str) -> list[list[str]]:
 
 def test_what_is_said_of_dataloader_is_what_was_recorded() -> None:
     record: dict[str, list[list[str]]] = {}
-    for situation, *sides in rows((ROOT / "tests" / "freezes" / "README.md").read_text(), r"\| S\d+ [^|]+\|[^|]*batches"):
+    for situation, *sides in rows((ROOT / "tests" / "faults" / "freezes" / "README.md").read_text(), r"\| S\d+ [^|]+\|[^|]*batches"):
         record.setdefault(situation.split()[0], []).append([situation, *sides])
     assert set(record) == {f"S{n}" for n in range(1, 27)}
     told: list[str] = []

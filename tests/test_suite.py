@@ -9,25 +9,25 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from deadlines import DEADLINE_S
+from loaderd_testing.deadlines import DEADLINE_S
 
 TESTS = Path(__file__).parent
-BY_HAND = ("bench", "fuzz", "mutants", "storm")  # no tests, or with limits of their own
+BY_HAND = ("bench", "fuzz", "mutants")  # no tests, or with limits of their own
 SHORTEST_MATCH = 5  # a shorter text is in many a message
 
 # One that opens sockets in its own folder, one that starts a daemon at its default socket, one that does so beside a config, one with workers.
 EACH_KIND = (
     "client/test_loader.py::test_fields_are_chosen_and_ordered",
     "cli/test_status.py",
-    "system/test_exact.py",
-    "worker/test_launch.py",
+    "faults/system/test_exact.py",
+    "engine/test_launch.py",
 )
 
 
 def calls() -> Iterator[tuple[str, ast.Call]]:
     """(where, call) of all tests."""
     for path in sorted(TESTS.rglob("*.py")):
-        if path.relative_to(TESTS).parts[0] not in BY_HAND:
+        if not {*path.relative_to(TESTS).parts} & {*BY_HAND, "storm"}:
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call):
                     yield f"{path.relative_to(TESTS)}:{node.lineno}", node
@@ -54,7 +54,7 @@ def test_a_wait_has_the_deadline_of_all_and_no_short_one_of_its_own() -> None:
         for limit in limits:
             found += 1
             short = isinstance(limit, ast.Constant) and isinstance(limit.value, int | float) and limit.value >= 1
-            assert not short or where.startswith("freezes/torch_side.py"), where
+            assert not short or where.startswith("faults/freezes/torch_side.py"), where
     assert found > 100, "the search finds nothing"
 
 

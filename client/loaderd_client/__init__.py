@@ -47,6 +47,6 @@ def normalize(images: torch.Tensor, mean: Sequence[float], std: Sequence[float])
 
     Raises ConfigError for other images, and where mean and std have not one number a channel.
     """
-    from loaderd_client import tensors  # torch is not imported before it is asked for
+    from loaderd_client import torch_backend  # torch is not imported before it is asked for
 
-    return tensors.normalize(images, mean, std)
+    return torch_backend.normalize(images, mean, std)

@@ -6,8 +6,8 @@ from typing import Any
 
 import zmq
 
-from loaderd_client import descriptors, forks
-from loaderd_client.control import Control
+from loaderd_client import file_limits, fork_safety
+from loaderd_client.control_socket import Control
 from loaderd_wire import messages as m
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.errors import ProtocolError
@@ -28,7 +28,7 @@ class Connection:
     def __init__(self, path: str, control: Control, session: int, token: bytes) -> None:
         self.control = control
         self._session = session
-        descriptors.require(descriptors.ZEROMQ)
+        file_limits.require(file_limits.ZEROMQ)
         self._context = zmq.Context(io_threads=1)  # its own: closing it ends libzmq's threads and fds with this session
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.setsockopt(zmq.LINGER, 0)
@@ -39,7 +39,7 @@ class Connection:
         self._messages: list[tuple[Any, int]] = [(self._dealer, POLLIN)]
         self._both: list[tuple[Any, int]] = [(self._dealer, POLLIN), (control.fileno(), POLLIN)]
         self.lost = False  # in a forked child: another process's
-        forks.watch(self)
+        fork_safety.watch(self)
 
     def send(self, progress: m.Progress) -> None:
         """Never blocks. What cannot be sent is dropped: any later progress says the same and more."""
@@ -83,4 +83,4 @@ class Connection:
         """In a forked child: the session is the parent's, and must end with it. libzmq's part cannot be closed here, only forgotten."""
         self.lost = True
         self.control.close()
-        forks.forget(self._dealer, self._context)
+        fork_safety.forget(self._dealer, self._context)

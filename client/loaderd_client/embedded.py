@@ -18,7 +18,7 @@ import stat
 import subprocess
 import sys
 
-from loaderd_client.source import EXTRA
+from loaderd_client.endpoint import EXTRA
 from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailed, by_handler
 from loaderd_wire.paths import LOG, LOG_BEGINS, run_folder
 

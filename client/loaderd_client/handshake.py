@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loaderd_client import descriptors, forks
+from loaderd_client import file_limits, fork_safety
 from loaderd_client.closing import Closing
-from loaderd_client.control import Control
+from loaderd_client.control_socket import Control
 from loaderd_client.embedded import Starting
+from loaderd_client.endpoint import Source
 from loaderd_client.log import warn
 from loaderd_client.signals import Held
-from loaderd_client.source import Source
-from loaderd_client.waiting import PING_S, Limits, Wait
+from loaderd_client.wait import PING_S, Limits, Wait
 from loaderd_wire import messages as m
 from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, Refused, StallError, StreamFailed, from_name
 
@@ -76,7 +76,7 @@ class Handshake:
         self._starting: Starting | None = None
         self._admitted: Admitted | None = None
         self.lost = False  # in a forked child: another process's
-        forks.watch(self)
+        fork_safety.watch(self)
 
     def run(self) -> None:
         """Until `take` has something. Raises what the daemon rejects with; DaemonGone if none is there within reconnect_s; StallError if it
@@ -137,7 +137,7 @@ class Handshake:
 
     def _reach(self) -> None:
         """Says hello to whoever is there; where nobody is, a daemon of one's own is started."""
-        self._short = descriptors.shortage(descriptors.A_SESSION + descriptors.SPARE)
+        self._short = file_limits.shortage(file_limits.A_SESSION + file_limits.SPARE)
         if self._short:
             if not self._lost:
                 raise Refused(self._short)

@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from loaderd_client import ranks
-from loaderd_client.arguments import Arguments, check
-from loaderd_client.attachment import Attachment, Ended
 from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.closing import Closing
-from loaderd_client.door import Door
-from loaderd_client.faces import Batches, Dataset, LikeDataLoader, Sampler
-from loaderd_client.failures import sample_error
+from loaderd_client.connector import Door
+from loaderd_client.epochs import Pass, Passes
+from loaderd_client.error_budget import Tally
+from loaderd_client.errors import sample_error
+from loaderd_client.iterator import Batches, Dataset, LikeDataLoader, Sampler
 from loaderd_client.log import warn
-from loaderd_client.losses import Losses
-from loaderd_client.passes import Pass, Passes
+from loaderd_client.options import Arguments, check
+from loaderd_client.reconnect import Losses
+from loaderd_client.session import Attachment, Ended
 from loaderd_client.signals import Held
 from loaderd_client.state import State
 from loaderd_client.stats import Stats
-from loaderd_client.tally import Tally
-from loaderd_client.waiting import Limits
+from loaderd_client.wait import Limits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, StreamFailed
 from loaderd_wire.slices import MAX_EPOCH, Cursor, steps_left

@@ -65,15 +65,15 @@ def process_group() -> tuple[int, int] | None:
     """(rank, world size) of torch.distributed. torch is not imported for it: who has a process group has torch loaded."""
     if "torch" not in sys.modules:
         return None
-    from loaderd_client import tensors
+    from loaderd_client import torch_backend
 
-    return tensors.process_group()
+    return torch_backend.process_group()
 
 
 def in_dataloader_worker() -> bool:
     """True inside a worker process of torch's DataLoader."""
     if "torch" not in sys.modules:
         return False
-    from loaderd_client import tensors
+    from loaderd_client import torch_backend
 
-    return tensors.in_dataloader_worker()
+    return torch_backend.in_dataloader_worker()

@@ -1,341 +1,241 @@
-"""The client's half of the protocol, pure: which batch comes next, what the daemon must be told, which slots are free."""
+"""One admitted session from its welcome to its end: its sockets, its memory, and where it stands."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
-from loaderd_wire.errors import ProtocolError
-from loaderd_wire.messages import Batch, Progress, Released, Segment
-from loaderd_wire.records import quick
-from loaderd_wire.slices import Cursor, Shape, Slice, after, settle, steps
-
-AHEAD = 8  # segments that may be named before they have come
-LATE = 2  # taken batches that are told together, while there are others in hand
-SHORT = 4  # a prefetch below which each one counts
-IN_HAND = 2  # slots that a trainer holds which keeps nothing: the batch that it gets, and the last one, which its variable still names
-
-_progress, _released = quick(Progress), quick(Released)
-
-
-class _Slots:
-    """What the client has done with the slots of one segment: per slot the last generation given back, and the last one lent out."""
-
-    __slots__ = ("added", "leased", "mention", "released", "retired", "taken")
-
-    def __init__(self, slots: int) -> None:
-        self.released = [0] * slots
-        self.taken = [0] * slots
-        self.leased = 0  # slots that are lent out and not given back
-        self.added = False  # its memory is here
-        self.retired = False  # nothing in it is wanted any more, now or later
-        self.mention = False  # the daemon seems not to know what was given back
-
-    def lend(self, slot: int, generation: int) -> None:
-        """`generation` of a slot whose former ones have all been given back."""
-        self.taken[slot] = generation
-        self.leased += 1
-
-    def give_back(self, slot: int, generation: int) -> bool:
-        """True if that is news."""
-        if generation <= self.released[slot]:
-            return False
-        self.released[slot] = generation
-        self.leased -= generation == self.taken[slot]
-        return True
-
-    def drop(self, slot: int, generation: int) -> None:
-        """Given back without having been read; the slot is not lent."""
-        self.released[slot] = max(self.released[slot], generation)
-        self.taken[slot] = max(self.taken[slot], generation)
+from loaderd_client.batch import DictBatch, TupleBatch
+from loaderd_client.batch_reader import Contents
+from loaderd_client.connection import Connection
+from loaderd_client.handshake import Admitted
+from loaderd_client.log import warn
+from loaderd_client.options import Arguments
+from loaderd_client.protocol import ClientSession
+from loaderd_client.ranks import Rank
+from loaderd_client.shared_memory import Lent, Slots, lend, settled, tidy
+from loaderd_client.wait import BatchWait, Limits
+from loaderd_wire import messages as m
+from loaderd_wire.errors import ConfigError, ProtocolError, StallError, from_name
+from loaderd_wire.slices import Cursor, Shape, steps_left
 
 
-@dataclass(slots=True)
-class _Item:
-    """Batch k of the plan."""
-
-    k: int
-    cursor: Cursor
-    slice: Slice
-    batch: Batch | None = None
+class Ended(Exception):
+    """The daemon is gone; the text says how it went."""
 
 
-class ClientSession:
-    """One session from its Welcome to its end. Pure: the loader passes in what arrives and sends what `progress` returns.
+class Attachment:
+    """Not for two threads at once. returned: leases that have ended, appended by whatever thread dropped the last view.
 
-    The plan is the endless row of batches from `cursor`. After a seek, descriptors of batches that are among the first `prefetch`
-    of the new plan are kept, whenever they arrive; all others are released unseen. The daemon keeps by the same rule, and where
-    the two differ nothing worse comes of it than a batch made twice.
+    sound: no exception of a signal's handler has cut short a change of the session's state; else it must be given up. Waiting changes nothing.
     """
 
-    def __init__(self, session: int, shape: Shape, prefetch: int, segment: Segment, cursor: Cursor) -> None:
-        if segment.slots < prefetch + 2:
-            raise ProtocolError(f"a segment of {segment.slots} slots is too small for prefetch = {prefetch}")
-        self.session = session
-        self.shape = shape
-        self.prefetch = prefetch
-        self.dirty = True
-        self._pressing = True  # what is to be said must be said at once
-        self._untold = 0  # batches taken since the daemon was last told
-        self._late = LATE if prefetch >= SHORT else 1
-        self.plan = 0
-        self._slots_each = segment.slots
-        self._segments: dict[int, _Slots] = {}
-        self._current = segment.segment
-        self._seq = 0
-        self._items: deque[_Item] = deque()
-        self._begin(cursor)
-        self.add_segment(segment)
+    def __init__(self, admitted: Admitted, arguments: Arguments, rank: Rank, cursor: Cursor) -> None:
+        """Takes over what was admitted, also when it raises: ProtocolError for a welcome that makes no sense, ConfigError as Contents."""
+        tidy()
+        self.returned: deque[Lent] = deque()
+        self.welcome = welcome = admitted.welcome
+        self._name = f"stream {arguments.stream!r}"
+        self._ended = self._farewell = ""
+        self._failure: m.Failure | None = None
+        self._pulse: m.Pulse | None = None
+        self._taken: m.Batch | None = None  # the batch that is being handed out
+        self._wait: BatchWait | None = None  # for the next batch, perhaps since a call that a signal's handler has cut short
+        self.sound = True
+        try:
+            self.shape = _shape(welcome, rank, arguments.stream)
+            self._contents = Contents(welcome, arguments.fields, arguments.as_tuple, arguments.output)
+            slots = Slots(welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size)
+            self.session = ClientSession(welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor)
+            self.connection = Connection(admitted.path, admitted.control, welcome.session, welcome.token)
+        except BaseException:
+            admitted.control.close()
+            raise
+        finally:
+            os.close(admitted.fd)
+        self._newest = slots
+        self._slots = {welcome.segment.segment: slots}
 
     @property
-    def cursor(self) -> Cursor:
-        """Of the next batch to take; behind the last batch of an epoch it stands at that epoch's end."""
-        if self._passed is not None:
-            self._cursor, self._passed = after(self.shape, self._passed), None
-        return self._cursor
-
-    @property
-    def told(self) -> bool:
-        """The daemon has been told something, and so makes batches."""
-        return self._seq > 0
-
-    @property
-    def missing_segment(self) -> int | None:
-        """The segment that the next batch lies in and that has not come yet; None if it is not that which `take` waits for."""
-        batch = self._items[0].batch
-        return batch.segment if batch and not self._segments[batch.segment].added else None
-
-    @property
-    def due(self) -> bool:
-        """There is something to say that should not wait for the next batch. What does wait costs nobody anything: the next batch is in
-        hand, all of `prefetch` but one are ready or being made, and the daemon has all the slots that it needs for them.
-        """
-        if not self.dirty:
-            return False
-        if self._pressing or self._untold >= self._late or self._items[0].batch is None:
-            return True
-        return sum(slots.leased for slots in self._segments.values()) > IN_HAND
-
-    @property
-    def live(self) -> tuple[int, ...]:
-        """Segments that must stay mapped: the current one and those in which something is lent out or waits to be taken."""
-        return tuple(number for number, slots in self._segments.items() if slots.added and not slots.retired)
-
-    def known(self, segment: int) -> bool:
-        """Its memory has come, and has not been retired."""
-        slots = self._segments.get(segment)
-        return slots is not None and slots.added and not slots.retired
+    def mappings(self) -> list[Any]:
+        return [s.mapping for s in self._slots.values()]
 
     def seek(self, cursor: Cursor) -> None:
-        """The next batch is the one at `cursor`: a new plan, unless the present one goes on exactly there."""
-        if settle(self.shape, cursor) == settle(self.shape, self.cursor):
-            self._cursor = cursor
-            return
-        here = [item.batch for item in self._items if item.batch]
-        self._begin(cursor)
-        for batch in here:
-            self._adopt(batch)
-        if self._items[0].batch is None:
-            self._make_room()
-        self._tidy()
+        self.sound = False
+        self._wait = None
+        if self._taken is not None:  # of a call that was cut short
+            self.give(None)
+        self.session.seek(cursor)
+        self.sound = True
 
-    def take(self) -> Batch | None:
-        """The next batch, if it and its segment are here. From then on its slot is leased, until `release`."""
-        item = self._items[0]
-        batch = item.batch
-        if batch is None:
-            return None
-        slots = self._segments[batch.segment]
-        if not slots.added:
-            return None
-        slots.lend(batch.slot, batch.generation)
-        self._items.popleft()
-        self._untold += 1
-        self._passed = item.cursor
-        self._extend()
-        if self._items[0].batch is None:
-            self._make_room()
-        self.dirty = True
+    def take(self) -> m.Batch | None:
+        """The next batch if it is here; its slot is leased from now on. It is given again until `give`."""
+        if self._taken is not None:
+            return self._taken
+        self.sound = False
+        if self.returned or len(self._slots) > 1:
+            self.settle()
+        batch = self._taken = self.session.take()
+        if batch is not None:
+            self._wait = None
+        self.sound = True
         return batch
 
-    def receive(self, batch: Batch) -> None:
-        """A descriptor: new, repeated, late, of an older plan, of another session. Raises ProtocolError for one that no daemon sends."""
-        if batch.session != self.session:
-            return
-        slots = self._slots_of(batch)
-        if not 1 <= batch.plan <= self.plan:
-            raise ProtocolError(f"batch {batch.k} of plan {batch.plan}, while plans up to {self.plan} were asked for")
-        if batch.generation <= slots.taken[batch.slot]:
-            if batch.generation <= slots.released[batch.slot]:
-                slots.mention = self.dirty = self._pressing = True
-            return
-        if slots.taken[batch.slot] > slots.released[batch.slot] or self._clashes(batch):
-            raise ProtocolError(
-                f"generation {batch.generation} of segment {batch.segment} slot {batch.slot} came before the one in use was given back"
-            )
-        if batch.plan == self.plan:
-            self._accept(batch)
+    def settle(self) -> None:
+        """Hears of the leases that have ended, and lets go of segments that nothing is wanted of any more."""
+        returned = self.returned
+        while returned:
+            self.session.release(*settled(returned.popleft()))
+        if len(self._slots) > 1:
+            live = self.session.live
+            self._slots = {number: slots for number, slots in self._slots.items() if number in live}
+
+    def give(self, slot: Any) -> None:
+        """The batch that was taken last is handed out: its lease ends with the last view of the slot, or, without one, now."""
+        batch, self._taken = self._taken, None
+        assert batch is not None
+        if slot is None:
+            self.session.release(batch.segment, batch.slot, batch.generation)
         else:
-            self._adopt(batch)
-        if self._items[0].batch is None:
-            self._make_room()
-        self._tidy()
+            lend(slot, (batch.segment, batch.slot, batch.generation), self.returned)
 
-    def add_segment(self, segment: Segment) -> None:
-        """Its memory is here. The newest one is the current one."""
-        slots = self._segments.get(segment.segment)
-        if slots and slots.added:
-            return
-        if segment.segment < self._current or segment.slots != self._slots_each:
-            raise ProtocolError(f"{segment} came after segment {self._current} of {self._slots_each} slots")
+    def read(self, batch: m.Batch, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
+        """As Contents.read."""
+        slots = self._slots.get(batch.segment)
         if slots is None:
-            slots = self._segments[segment.segment] = _Slots(segment.slots)
-        slots.added = True
-        self._current = segment.segment
-        self._tidy()
+            raise ProtocolError(f"a batch in segment {batch.segment}, which is not there")
+        return self._contents.read(slots, batch, step, lend=lend)
 
-    def release(self, segment: int, slot: int, generation: int) -> None:
-        """The lease is over. Saying so again does nothing. Raises ValueError for what was never lent."""
-        slots = self._segments.get(segment)
-        if slots is None or not 0 <= slot < len(slots.taken) or generation > slots.taken[slot]:
-            raise ValueError(f"generation {generation} of segment {segment} slot {slot} was never lent")
-        if slots.give_back(slot, generation):
-            self.dirty = True
-            if len(self._segments) > 1:
-                self._tidy()
+    def tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> None:
+        self.sound = False
+        self.connection.send(self.session.progress(again=again, ping=ping, waiting=waiting, stacks=stacks))
+        self.sound = True
 
-    def free_slots(self) -> int:
-        """Slots of the current segment that the trainer does not hold."""
-        slots = self._segments[self._current]
-        return len(slots.taken) - slots.leased
-
-    def progress(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> Progress:
-        """All that the daemon must know, now; it makes up for any that was lost before it."""
-        self._seq += 1
-        self.dirty = self._pressing = False
-        self._untold = 0
-        have = taken = self._items[0].k
-        for item in self._items:
-            if item.batch is None:
-                break
-            have += 1
-        released: list[Released] = []
-        for number, slots in self._segments.items():
-            if not slots.retired or slots.mention:
-                slots.mention = False
-                released.append(_released(number, tuple(slots.released), tuple(slots.taken)))
-        start = self._start
-        return _progress(
-            self.session,
-            self._seq,
-            self.plan,
-            start.epoch,
-            start.position,
-            start.step,
-            taken,
-            have,
-            again,
-            ping,
-            waiting,
-            tuple(released),
-            stacks,
-        )
-
-    # how
-
-    def _begin(self, cursor: Cursor) -> None:
-        self.plan += 1
-        self._start = self._cursor = cursor
-        self._passed: Cursor | None = None  # of the last batch taken, whose end is worked out when somebody asks
-        self._steps: Iterator[tuple[Cursor, Slice]] = steps(self.shape, cursor)
-        self._count = 0
-        self._items.clear()
-        self._extend()
-        self.dirty = self._pressing = True
-
-    def _extend(self) -> None:
-        while len(self._items) < self.prefetch:
-            cursor, cut = next(self._steps)
-            self._items.append(_Item(self._count, cursor, cut))
-            self._count += 1
-
-    def _slots_of(self, batch: Batch) -> _Slots:
-        """The record of the batch's segment, which may not have come yet. Raises ProtocolError for one that can't be."""
-        slots = self._segments.get(batch.segment)
-        if slots is None and batch.segment > self._current and sum(not s.added for s in self._segments.values()) < AHEAD:
-            slots = self._segments[batch.segment] = _Slots(self._slots_each)
-        if slots is None or batch.slot >= len(slots.taken) or batch.generation < 1:
-            raise ProtocolError(f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be")
-        return slots
-
-    def _clashes(self, batch: Batch) -> bool:
-        """Another generation of its slot waits to be taken."""
-        for item in self._items:
-            other = item.batch
-            if other and (other.segment, other.slot) == (batch.segment, batch.slot):
-                return other.generation != batch.generation
-        return False
-
-    def _accept(self, batch: Batch) -> None:
-        """A descriptor of the present plan."""
-        taken = self._items[0].k
-        if batch.k >= taken + self.prefetch:
-            raise ProtocolError(f"batch {batch.k} was announced with {taken} taken and prefetch = {self.prefetch}")
-        if batch.k < taken:
-            return self._drop(batch)
-        item = self._items[batch.k - taken]
-        if (batch.epoch, batch.start, batch.rows) != (item.slice.epoch, item.slice.start, item.slice.rows):
-            raise ProtocolError(f"batch {batch.k} of plan {batch.plan} should be {item.slice}, not {batch}")
-        self._put(item, batch)
-
-    def _adopt(self, batch: Batch) -> None:
-        """A descriptor of an older plan: kept if its slice is one of the first of this one and nothing is there yet."""
-        if any(item.batch and _same(item.batch, batch) for item in self._items):
-            return
-        cut = Slice(batch.epoch, batch.start, batch.rows)
-        for item in self._items:
-            if item.k < self.prefetch and item.slice == cut and item.batch is None:
-                return self._put(item, batch)
-        self._drop(batch)
-
-    def _put(self, item: _Item, batch: Batch) -> None:
-        if self._segments[batch.segment].retired:
-            return self._drop(batch)
-        if item.batch and not _same(item.batch, batch):
-            self._drop(item.batch)
-        for other in self._items:  # kept under another number until now
-            if other is not item and other.batch and _same(other.batch, batch):
-                other.batch = None
-        item.batch = batch
-
-    def _make_room(self) -> None:
-        """The next batch is not here: a later one, kept over a seek, must not sit in the last slot that it could be made in: the last
-        one goes back.
+    def tell_if_due(self, waited: bool) -> None:
+        """waited: for the batch that was just taken; who does so needs whatever can be made, and others are told in twos, with what has
+        arrived meanwhile, for the socket is touched anyway.
         """
-        slots = self._segments[self._current]
-        kept = [item for item in self._items if item.batch and item.batch.segment == self._current]
-        while kept and len(slots.taken) - slots.leased <= len(kept):
-            item = kept.pop()
-            if item.batch is not None:
-                self._drop(item.batch)
-                item.batch = None
+        session = self.session
+        if waited:
+            self.tell()
+        elif session.due:
+            self._listen()
+            if session.due:
+                self.tell()
 
-    def _drop(self, batch: Batch) -> None:
-        slots = self._segments[batch.segment]
-        slots.drop(batch.slot, batch.generation)
-        slots.mention = slots.retired
-        self.dirty = self._pressing = True
+    def wait_for_batch(self, limits: Limits, where: str) -> m.Batch:
+        """Sleeps until the next batch is here and takes it.
 
-    def _tidy(self) -> None:
-        """An old segment in which nothing is outstanding is done with: whatever is announced in it later is given back unseen."""
-        if len(self._segments) == 1:
+        Raises Ended, StallError after timeout_s, ProtocolError, and what the stream has failed with. Pings once a second, and says
+        then that whatever was announced may be announced again: a lost message costs a second, never a batch.
+        """
+        if self._wait is None:
+            self._wait = BatchWait(time.monotonic(), limits, told=self.session.told)
+        wait = self._wait
+        wait.resume(time.monotonic())
+        while True:
+            if self._listen():
+                wait.heard()
+            batch = self.take()
+            if batch is not None:
+                return batch
+            if self._failure is not None:
+                raise from_name(self._failure.error, self._failure.text)
+            if self._ended:
+                raise Ended(self._ended)
+            asked = wait.message_due(self.session.dirty)
+            if asked is not None:
+                self.tell(again=asked.ping, ping=asked.ping, waiting=True, stacks=asked.stacks)
+            self._complain(wait, limits, where)
+            try:
+                if self.connection.control.unread or self.connection.wait(wait.pause_s(limits.timeout_s)):
+                    self._hear_control()
+            finally:
+                wait.turn(time.monotonic())
+
+    def close(self) -> None:
+        """The slots that the trainer still has views of stay mapped until the last one is gone."""
+        self._slots = {}
+        self.connection.close()
+
+    def held(self) -> tuple[int, int]:
+        """(slots that the trainer holds, all slots) of the newest segment."""
+        slots = self._newest.segment.slots
+        return slots - self.session.free_slots(), slots
+
+    def _listen(self) -> bool:
+        """Takes in what is here; True if there was anything."""
+        self.sound = False
+        messages = self.connection.received()
+        for message in messages:
+            if isinstance(message, m.Batch):
+                self.session.receive(message)
+            elif isinstance(message, m.Pulse):
+                self._pulse = message
+            else:
+                self._failure = message
+        self.sound = True
+        return bool(messages)
+
+    def _hear_control(self) -> None:
+        self.sound = False
+        for message in self.connection.controlled():
+            if isinstance(message, m.Bye):
+                self._farewell = "it drained" if message.reason == "drained" else f"it drained: {message.reason}"
+            else:
+                self._add(message)
+        if self.connection.control.ended:
+            self._ended = self._farewell or "it went without a word"
+        self.sound = True
+
+    def _add(self, segment: m.Segment) -> None:
+        fd = self.connection.control.take_fd()
+        try:
+            slots = Slots(segment, fd, self._contents.arrays, self.shape.batch_size)
+        finally:
+            os.close(fd)
+        if segment.segment in self._slots:
+            raise ProtocolError(f"segment {segment.segment} came twice")
+        self.session.add_segment(segment)
+        self._newest = slots
+        self._slots[segment.segment] = slots
+
+    def _complain(self, wait: BatchWait, limits: Limits, where: str) -> None:
+        over = wait.over(limits.timeout_s)
+        if not over and not wait.warning_due():
             return
-        wanted = {item.batch.segment for item in self._items if item.batch}
-        for number, slots in self._segments.items():
-            if number < self._current and not slots.retired and number not in wanted and not slots.leased:
-                slots.retired = slots.mention = self._pressing = True
+        text = f"waiting {wait.waited_s:.0f} s for {where} of {self._name}: {self._story(wait)}"
+        if not over:
+            warn("%s", text)
+            return
+        self._wait = None  # who goes on has all the time again
+        detail = self._pulse.detail if self._pulse is not None and not wait.silent else ""
+        raise StallError(text + (f"\n{detail}" if detail else ""))
+
+    def _story(self, wait: BatchWait) -> str:
+        held, slots = self.held()
+        if wait.silent:
+            last = f"; before that: {self._pulse.story}" if self._pulse is not None and self._pulse.story else ""
+            story = f"the daemon does not answer (for {wait.silence_s:.0f} s{last})"
+        elif self._farewell:
+            story = f"the daemon is leaving, {self._farewell}"
+        elif self._pulse is not None and self._pulse.story:
+            story = self._pulse.story
+        else:
+            story = "the daemon is there and does not say what the batch waits for"
+        return story + (f"; you hold {held} of {slots} slots" if held >= slots - 1 else "")
 
 
-def _same(a: Batch, b: Batch) -> bool:
-    return (a.segment, a.slot, a.generation) == (b.segment, b.slot, b.generation)
+def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> Shape:
+    try:
+        shape = Shape(welcome.samples, welcome.batch_size, rank.rank, rank.world_size, welcome.drop_last)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
+    if not steps_left(shape, 0):
+        raise ConfigError(
+            f"an epoch of stream {stream!r} has no whole step: {shape.samples} samples, world_size={shape.world_size}, "
+            f"batch_size={shape.batch_size}, drop_last=True; use drop_last=False or a smaller batch_size"
+        )
+    return shape

@@ -6,16 +6,16 @@ import argparse
 import json
 import sys
 
-from loaderd.cli import ask
-from loaderd.cli.failure import FAULT, FINE, CommandError
+from loaderd.cli import control_client
+from loaderd.cli.exit_codes import FAULT, FINE, CommandError
 from loaderd_wire.messages import Rejected, Report
 
 GRACE_S = 30.0  # beyond the daemon's own drain_s
 
 
 def run(args: argparse.Namespace) -> int:
-    path = ask.target(args.target)
-    with ask.Line(path, "drain") as line:
+    path = control_client.target(args.target)
+    with control_client.Line(path, "drain") as line:
         for message in line.messages():
             if isinstance(message, Rejected):
                 raise CommandError(f"{path}: {message.text}", FAULT)

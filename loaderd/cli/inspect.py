@@ -8,11 +8,11 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from loaderd.cli.failure import FINE, NO_START, CommandError, need
+from loaderd.cli.exit_codes import FINE, NO_START, CommandError, need
 from loaderd.cli.status import field, size
 
 if TYPE_CHECKING:
-    from loaderd.data.lmdb_store import Store
+    from loaderd.data.lmdb.store import Store
 
 LOOKED = 1000  # entries whose keys and sizes are looked at
 SHOWN_CLASSES = 10
@@ -20,8 +20,8 @@ SHOWN_CLASSES = 10
 
 def run(args: argparse.Namespace) -> int:
     need("lmdb", "simplejpeg", "cv2", "PIL")
-    from loaderd.data.faults import SourceError
-    from loaderd.data.lmdb_store import open_store
+    from loaderd.data.errors import SourceError
+    from loaderd.data.lmdb.store import open_store
 
     try:
         store = open_store(args.db)
@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _facts(store: Store) -> dict[str, Any]:
     """What is known of the database, as plain data. Raises SourceError."""
-    from loaderd.data import own
-    from loaderd.data.looks import guess, unknown
+    from loaderd.data.lmdb import record_format
+    from loaderd.data.lmdb.sniff import guess, unknown
 
     seen = list(islice(store.items(), LOOKED))
     sizes = sorted(len(value) for _, value in seen)
@@ -50,17 +50,17 @@ def _facts(store: Store) -> dict[str, Any]:
         "value_bytes": {"smallest": sizes[0], "median": sizes[len(sizes) // 2], "largest": sizes[-1], "of": len(sizes)} if sizes else None,
         "network": store.network,
     }
-    record = store.get(own.META_KEY)
-    if record is not None and own.is_meta(record):
+    record = store.get(record_format.META_KEY)
+    if record is not None and record_format.is_meta(record):
         return facts | _own(store)
-    part = " (a `loaderd pack` that was not finished: run it again)" if store.get(own.PART_KEY) is not None else ""
+    part = " (a `loaderd pack` that was not finished: run it again)" if store.get(record_format.PART_KEY) is not None else ""
     first = {key.decode("utf-8", "backslashreplace"): guess(value) for key, value in seen[:3]}
     return facts | {"layout": f"unknown{part}", "first": first, "advice": unknown(store).partition("\n")[2]}
 
 
 def _own(store: Store) -> dict[str, Any]:
-    from loaderd.data.plan import StreamPlan
-    from loaderd.data.source import Source
+    from loaderd.config.stream import StreamPlan
+    from loaderd.data.sources.source import Source
 
     with Source(StreamPlan("inspect", lmdb=store.path, decode=False)) as source:
         return {
@@ -74,7 +74,7 @@ def _own(store: Store) -> dict[str, Any]:
 
 def _fields(sample: Any) -> dict[str, str]:
     """What the fields of a sample as stored are, in words; stored images are decoded to tell their size."""
-    from loaderd.data.images import codec_of, decode, label_mode
+    from loaderd.data.images.decode import codec_of, decode, label_mode
 
     words: dict[str, str] = {}
     for name, value in sample.items():

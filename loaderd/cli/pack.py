@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from loaderd.cli.failure import FINE, NO_START, USAGE, CommandError, need
+from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
 from loaderd.cli.progress import Progress
 from loaderd.cli.status import size
 
@@ -24,8 +24,9 @@ def run(args: argparse.Namespace) -> int:
                 f"{option} is for pack imagefolder; a dataset has its own names of classes, in an attribute `classes`", USAGE
             )
     need("lmdb", "simplejpeg", "cv2", "PIL")
-    from loaderd.data import classes, packers, transcode
-    from loaderd.data.faults import SourceError
+    from loaderd.data.errors import SourceError
+    from loaderd.data.jpeg import rewrite
+    from loaderd.data.packing import class_names, inputs
 
     with Progress("samples") as progress:
         shown = 0
@@ -42,16 +43,16 @@ def run(args: argparse.Namespace) -> int:
         try:
             if args.kind == "imagefolder":
                 wanted = args.random_access is not False
-                if wanted and not transcode.can_rewrite():
-                    progress.say(f"loaderd: JPEGs keep their bytes: {transcode.HELP}")
-                names = classes.of_file(args.classes) if args.classes is not None else None
-                names = classes.of_database(args.classes_from) if args.classes_from is not None else names
-                report = packers.pack_imagefolder(
+                if wanted and not rewrite.can_rewrite():
+                    progress.say(f"loaderd: JPEGs keep their bytes: {rewrite.HELP}")
+                names = class_names.of_file(args.classes) if args.classes is not None else None
+                names = class_names.of_database(args.classes_from) if args.classes_from is not None else names
+                report = inputs.pack_imagefolder(
                     args.src, args.db, progress=progress, bad=bad, random_access=wanted, classes=names, waits=waits
                 )
             else:
                 sys.path.insert(0, os.getcwd())
-                report = packers.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)
+                report = inputs.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)
         except SourceError as error:
             raise CommandError(f"{error}\n{error.traceback}".strip(), NO_START) from error
         except KeyboardInterrupt:

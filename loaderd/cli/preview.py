@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from loaderd.cli.failure import FINE, NO_START, USAGE, CommandError, need
+from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
 from loaderd_wire.slices import Cursor, Shape, Slice, slice_at, steps_left
 
 
@@ -16,18 +16,18 @@ def run(args: argparse.Namespace) -> int:
     if not args.json and not args.output:
         raise CommandError("where to? -o OUT.png, or --json for keys only", USAGE)
     need("lmdb", "simplejpeg", "cv2", "PIL")
-    from loaderd import config
-    from loaderd.cli import desk
+    from loaderd.cli import local_stream
+    from loaderd.config import load
 
-    settings = config.load(args.config, os.environ, os.getuid())
-    plan = desk.chosen(settings, args.stream)
-    desk.like_a_worker(args)
-    table = desk.Desk(settings, plan)
+    settings = load.load(args.config, os.environ, os.getuid())
+    plan = local_stream.chosen(settings, args.stream)
+    local_stream.like_a_worker(args)
+    table = local_stream.Desk(settings, plan)
     table.probe()
     shape = _shape(args, plan, table.stream.order.samples)
     cursor, part = _place(args, shape)
     seed = plan.seed if args.seed is None else args.seed
-    rows = table.rows(seed, args.epoch, part.start, part.rows, desk.Stamps(), policy="" if plan.on_error == "replace" else "skip")
+    rows = table.rows(seed, args.epoch, part.start, part.rows, local_stream.Stamps(), policy="" if plan.on_error == "replace" else "skip")
     samples = [rows.make(row) for row in range(part.rows)]
     facts = _facts(args, plan.name, seed, shape, cursor, part, _described(table, part, rows, samples))
     if args.json:
@@ -67,7 +67,7 @@ def _place(args: argparse.Namespace, shape: Shape) -> tuple[Cursor, Slice]:
 
 
 def _described(table: Any, part: Slice, rows: Any, samples: list[Any]) -> list[dict[str, Any]]:
-    from loaderd.worker.rows import key_of
+    from loaderd.worker.sample_runner import key_of
 
     bad = {each.row: each.sample for each in rows.bad}
     described: list[dict[str, Any]] = []
@@ -101,19 +101,19 @@ def _facts(args: argparse.Namespace, stream: str, seed: int, shape: Shape, curso
 
 
 def _draw(output: str, facts: dict[str, Any], samples: list[Any], modes: Any) -> None:
-    from loaderd.cli import sheet
+    from loaderd.cli import contact_sheet
 
     title = "{stream}  seed {seed}  epoch {epoch}  step {step}  position {position}  rank {rank} of {world_size}".format(**facts)
     cells = [
-        sheet.Cell(
-            None if sample is None else sheet.picture_of(sample, modes),
+        contact_sheet.Cell(
+            None if sample is None else contact_sheet.picture_of(sample, modes),
             (entry.get("label") or f"index {entry['index']}", entry["key"], *([entry["bad"]] if "bad" in entry else [])),
             "bad" in entry,
         )
         for entry, sample in zip(facts["rows"], samples, strict=True)
     ]
     try:
-        sheet.draw(f"{title}  {len(samples)} rows", cells).save(output, format="PNG")
+        contact_sheet.draw(f"{title}  {len(samples)} rows", cells).save(output, format="PNG")
     except OSError as error:
         raise CommandError(f"{output}: cannot be written: {error.strerror or error}", NO_START) from None
     sys.stderr.write(f"loaderd: {output}: {title}, {len(samples)} rows\n")

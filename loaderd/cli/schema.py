@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from loaderd.schema import document
+from loaderd.config.schema import document
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,16 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from loaderd.cli.failure import NO_START, CommandError, need, need_proc
+from loaderd.cli.exit_codes import NO_START, CommandError, need, need_proc
 from loaderd_wire.errors import ConfigError
 
 if TYPE_CHECKING:
-    from loaderd.config import Config
-    from loaderd.engines.launch import Launched
+    from loaderd.config.load import Config
+    from loaderd.engine.launch import Launched
 
 
 def run(args: argparse.Namespace) -> int:
-    from loaderd.drivers.descriptors import raise_limit, too_few
+    from loaderd.system.file_limits import raise_limit, too_few
 
     try:
         need("lmdb", "simplejpeg", "cv2", "PIL")
@@ -25,18 +25,18 @@ def run(args: argparse.Namespace) -> int:
         short = too_few(raise_limit())  # the template's is ours
         if short:
             raise CommandError(short, NO_START)
-        from loaderd import config
+        from loaderd.config import load
 
-        served = prepared(config.load(args.config, os.environ, os.getuid()), args)
+        served = prepared(load.load(args.config, os.environ, os.getuid()), args)
     except (ConfigError, CommandError, ModuleNotFoundError) as error:
         _tell(args.ready_fd, f"ConfigError: {error}")
         raise
     if args.embedded:
-        from loaderd.drivers.processes import keep_niceness
+        from loaderd.system.processes import keep_niceness
 
         keep_niceness(os.getpid())  # the trainer's, which gave it a session of its own
         return _serve(served, args, None)  # of eight ranks that start one at once seven find the lock taken: no template for those
-    from loaderd.engines.launch import launch
+    from loaderd.engine.launch import launch
 
     workers = served.workers
     spawn = workers.start_method == "spawn"
@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> int:
-    from loaderd.daemon import Daemon, StartOptions  # what this brings is imported while the template is on its own way
-    from loaderd.engines.local import LocalPool
+    from loaderd.engine.local import LocalPool
+    from loaderd.server.daemon import Daemon, StartOptions  # what this brings is imported while the template is on its own way
 
     options = StartOptions(args.stream, args.embedded, args.ready_fd, args.log_format, args.log_level)
     return Daemon(config, options, make_engine=partial(LocalPool, ahead=ahead)).run()
@@ -54,7 +54,7 @@ def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> 
 
 def prepared(config: Config, args: argparse.Namespace) -> Config:
     """What is served: the config, with what the command line says otherwise."""
-    from loaderd.admission import no_stream
+    from loaderd.server.admission import no_stream
 
     names = [plan.name for plan in config.streams]
     if args.stream and args.stream not in names:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loaderd.cli import ask
-from loaderd.cli.failure import FAULT, FINE, NO_START, CommandError
-from loaderd.data import extension
+from loaderd.cli import control_client
+from loaderd.cli.exit_codes import FAULT, FINE, NO_START, CommandError
+from loaderd.data import native_library
 from loaderd_wire.messages import Rejected, Report, Starting
 
 SLOTS = {"leased": "▣", "announced": "■", "ready": "◧", "filling": "▨", "ending": "▧", "free": "□"}  # from the trainer's hands to nobody's
@@ -23,7 +23,7 @@ SHOWN = 12  # of a long list
 
 
 def run(args: argparse.Namespace) -> int:
-    path = ask.target(args.target)
+    path = control_client.target(args.target)
     picture = fetch(path)
     if args.json:
         print(json.dumps(picture, indent=2, ensure_ascii=False))
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 def fetch(path: str) -> dict[str, Any]:
     """The daemon's picture of itself. Raises CommandError."""
-    with ask.Line(path, "status") as line:
+    with control_client.Line(path, "status") as line:
         for message in line.messages():
             if isinstance(message, Rejected):
                 raise CommandError(f"{path}: {message.text}", FAULT)
@@ -58,7 +58,7 @@ def lines(picture: Mapping[str, Any], width: int, colours: bool) -> Iterator[str
         yield paint(f"config   {picture['config']}", "dim")
     native = picture.get("native", {})
     if native:
-        yield paint(f"native   {extension.described(native)}", "dim" if all(native.values()) else "failed")
+        yield paint(f"native   {native_library.described(native)}", "dim" if all(native.values()) else "failed")
     if picture.get("doing"):
         yield paint(f"doing    {picture['doing']}")
     template = picture.get("pool", {}).get("template", {})

@@ -14,7 +14,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from loaderd.core.digest import FIRST, SECOND, STRIDE, Purpose, absorb, below, digest
+from loaderd.core.hashing import FIRST, SECOND, STRIDE, Purpose, absorb, below, digest
 from loaderd.core.jobs import MAX_SUBSTITUTES
 
 Ints = NDArray[np.int64]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loaderd.core import checks, stacks, story
+from loaderd.core import explain, stack_dumps
+from loaderd.core import invariants as checks
 from loaderd.core.actions import Action, Drop, Tell
 from loaderd.core.assignment import JobAssigner
 from loaderd.core.deadlines import Deadlines
@@ -29,7 +30,7 @@ from loaderd.core.events import (
     WorkerDone,
     WorkerReady,
 )
-from loaderd.core.inquest import IndexOf, Inquest
+from loaderd.core.fault_attribution import IndexOf, Inquest
 from loaderd.core.pool import Pool
 from loaderd.core.sessions import Session
 from loaderd.core.state import SchedulerState
@@ -94,7 +95,7 @@ class Scheduler:
             WorkerDone: self._supervisor.done,
             WorkerDied: self._supervisor.died,
             Look: self._look,
-            Dumped: lambda e: stacks.take(self.state.pool.workers.get(e.worker), e.stack, self.state.now_s),
+            Dumped: lambda e: stack_dumps.take(self.state.pool.workers.get(e.worker), e.stack, self.state.now_s),
             Drain: self._drain,
         }
 
@@ -143,7 +144,7 @@ class Scheduler:
 
     def picture(self) -> dict[str, Any]:
         """The state as plain data, for `status`."""
-        return story.picture(self.state, self.state.now_s)
+        return explain.picture(self.state, self.state.now_s)
 
     def invariants(self) -> None:
         """Check what must hold between two events.
@@ -217,8 +218,8 @@ class Scheduler:
         """A ping is answered with what is known after everything else about the message is done."""
         state = self.state
         self._assigner.assign()
-        state.actions += stacks.ask(story.concerned(state, session)) if p.stacks else []
-        line, detail = story.story(state, session, state.now_s)
+        state.actions += stack_dumps.ask(explain.concerned(state, session)) if p.stacks else []
+        line, detail = explain.story(state, session, state.now_s)
         state.actions += [Tell(session.session, session.failure)] if session.failure else []
         state.actions.append(Tell(session.session, Pulse(session.session, p.seq, state.turns, session.made, line, detail)))
 

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from loaderd.core.drafts import Draft, Place
+from loaderd.core.batches import Draft, Place
 from loaderd.core.events import Attach
-from loaderd.core.ring import ANNOUNCE, ANNOUNCED, ENDING, FILLING, FINISH, FREE, LEASE, LEASED, READY, RELEASE, Ring, State
+from loaderd.core.slots import ANNOUNCE, ANNOUNCED, ENDING, FILLING, FINISH, FREE, LEASE, LEASED, READY, RELEASE, Ring, State
 from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
 from loaderd_wire.records import quick
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from loaderd.core.actions import Action
-from loaderd.core.drafts import Draft
+from loaderd.core.batches import Draft
+from loaderd.core.fair_queue import Queue
 from loaderd.core.jobs import Job
 from loaderd.core.pool import Pool
-from loaderd.core.queue import Queue
 from loaderd.core.sessions import Session
 from loaderd.core.streams import Stream
 

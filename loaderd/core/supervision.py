@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from loaderd.core import rescue
+from loaderd.core import rescheduling
 from loaderd.core.actions import CannotBoot, Note, Quarantine
 from loaderd.core.assignment import JobAssigner
-from loaderd.core.blame import Death
 from loaderd.core.deadlines import Deadlines
 from loaderd.core.events import Look, Seen, WorkerDied, WorkerDone
-from loaderd.core.inquest import Inquest
+from loaderd.core.fault_attribution import Inquest
+from loaderd.core.fault_ledger import Death
 from loaderd.core.jobs import Done, Kind, Stage, candidate_of, same, unstamp
 from loaderd.core.pool import Life, Worker
 from loaderd.core.sessions import Session
@@ -115,11 +115,11 @@ class WorkerSupervisor:
 
     def _look_at(self, w: Worker, seen: Seen) -> None:
         state = self._state
-        if (running := rescue.stranded(state, w)) is not None:
+        if (running := rescheduling.stranded(state, w)) is not None:
             running.draft.rescued = True
             running.session.restart(running.draft)
             self._assigner.refresh(running.session)
-        if rescue.abandoned(state, w, state.now_s):
+        if rescheduling.abandoned(state, w, state.now_s):
             state.actions.append(self.deadlines.kill(state.pool, w, state.now_s, "it is stopped by a signal (T), and nobody waits for it"))
         if 0 < self.worker_memory < seen.anon_bytes and w.life is Life.UP:
             text = f"worker {w.worker} has {seen.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: it is replaced"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.data.plan import Modes
+from loaderd.config.stream import Modes
 
 MAX_DEPTH = 16
 MAX_FIELDS = 256
@@ -89,7 +89,7 @@ def _number(value: Any, name: str) -> np.ndarray:
 
 def _pixels(image: Any, name: str, mode: str | Modes) -> np.ndarray:
     """A Pillow image of a user's. Raises BadValue for one whose numbers would be lost without anybody having said so, ImageError."""
-    from loaderd.data.images import from_pillow, holds_labels
+    from loaderd.data.images.decode import from_pillow, holds_labels
 
     said = mode if isinstance(mode, str) else mode.of(name)
     beside = not isinstance(mode, str) and mode.beside(name)

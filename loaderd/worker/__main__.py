@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import NoReturn
 
-from loaderd.worker.guards import flush_output
+from loaderd.worker.process_setup import flush_output
 
 
 def main() -> NoReturn:
@@ -24,7 +24,7 @@ def main() -> NoReturn:
 
 def _run(role: str, *rest: str) -> int:
     if role == "template":
-        from loaderd.worker.template import main as template
+        from loaderd.worker.fork_server import main as template
 
         return template(list(rest))
     if role == "worker":

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from loaderd.drivers.scoreboard import Line
-from loaderd.worker.chance import Kept
+from loaderd.engine.scoreboard import Line
+from loaderd.worker.seeding import Kept
 
 bootstrap: Any = importlib.import_module("importlib._bootstrap")
 _load: Callable[[str, Any], Any] = bootstrap._find_and_load

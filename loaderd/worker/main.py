@@ -6,21 +6,21 @@ import json
 import os
 import socket
 
+from loaderd.config.stream import StreamPlan
 from loaderd.core.jobs import Job
-from loaderd.data.faults import SourceError, user_traceback
-from loaderd.data.plan import StreamPlan
-from loaderd.data.userland import build
-from loaderd.drivers.channel import Channel, ChannelClosed
-from loaderd.drivers.orders import Doing, Fault, Leave, Map, NewModules, Noted, Probe, Ready, Setup, Unmap, Unmapped, Use
-from loaderd.drivers.scoreboard import Line
-from loaderd.worker import generator_watch, guards
-from loaderd.worker.filler import Filler
+from loaderd.data.errors import SourceError, user_traceback
+from loaderd.data.user_code import build
+from loaderd.data.user_modules import import_all, imported, put_first
+from loaderd.engine.channel import Channel, ChannelClosed
+from loaderd.engine.messages import Doing, Fault, Leave, Map, NewModules, Noted, Probe, Ready, Setup, Unmap, Unmapped, Use
+from loaderd.engine.scoreboard import Line
+from loaderd.worker import generator_watch, process_setup
 from loaderd.worker.imports import Imports
-from loaderd.worker.mapping import MappedSegment
+from loaderd.worker.job_runner import Filler
 from loaderd.worker.probe import probe
-from loaderd.worker.rows import clean
+from loaderd.worker.sample_runner import clean
+from loaderd.worker.segments import MappedSegment
 from loaderd.worker.streams import Shelf
-from loaderd.worker.usercode import import_all, imported, put_first
 from loaderd_wire.errors import ProtocolError
 
 MAX_TEXT = 60_000
@@ -29,9 +29,9 @@ FAULT_EXIT = 70  # exit code of a worker that has said why
 
 def run(template: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
     """Be a worker until the end; returns the exit code. The descriptors are used up. `template`: pid of the parent."""
-    guards.become_worker(template, output, dump)
+    process_setup.become_worker(template, output, dump)
     channel = Channel(socket.socket(fileno=sock), blocking=True)
-    guards.disarm_children(channel.sock)
+    process_setup.disarm_children(channel.sock)
     own = os.getpid()
     try:
         stamps = Line(board, line)
@@ -44,7 +44,7 @@ def run(template: int, sock: int, board: int, line: int, output: int, dump: int)
             _confess(channel, error)
         return FAULT_EXIT
     finally:
-        guards.flush_output()
+        process_setup.flush_output()
     return 0
 
 
@@ -84,7 +84,7 @@ class Worker:
             if isinstance(order, Leave):
                 return
             self._obey(order, fds)
-            guards.flush_output()
+            process_setup.flush_output()
 
     def _boot(self, setup: Setup) -> None:
         """Import all user code and call `init`: what fails here is told before the worker is ready."""
@@ -100,12 +100,12 @@ class Worker:
         import_all([], setup.init, lambda text: self._channel.send(Doing(text)))
         self._imported = imported(setup.folder)
         self._imported.look()
-        guards.pin_native_threads()
-        guards.tell_torch(setup.place, setup.num_workers, 0, None)
+        process_setup.pin_native_threads()
+        process_setup.tell_torch(setup.place, setup.num_workers, 0, None)
         if setup.init:
             self._channel.send(Doing(f"calling init, {setup.init}"))
             build(setup.init, "init", setup.place)
-            guards.pin_native_threads()
+            process_setup.pin_native_threads()
         self._shelf = Shelf(list(self._plans.values()), setup.place, setup.num_workers)
         self._filler = Filler(self._shelf, self._mapped, self._line)
         Imports(self._line, self._shelf.torch_came).watch()

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from loaderd.config.stream import StreamPlan
 from loaderd.core.jobs import Job, Kind, Stage
-from loaderd.data.faults import SampleFault, SourceError, user_traceback
-from loaderd.data.plan import StreamPlan
-from loaderd.drivers.modules import Imported
-from loaderd.drivers.orders import OpenFault, StreamFacts
-from loaderd.drivers.scoreboard import Line
-from loaderd.worker.filler import body_bytes, collate, pack
-from loaderd.worker.rows import Rows, clean
-from loaderd.worker.stopwatch import Stopwatch
+from loaderd.data.errors import SampleFault, SourceError, user_traceback
+from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.engine.scoreboard import Line
+from loaderd.system.modules import Imported
+from loaderd.worker.job_runner import body_bytes, collate, pack
+from loaderd.worker.sample_runner import Rows, clean
+from loaderd.worker.stage_timer import Stopwatch
 from loaderd.worker.streams import Shelf, Stream
 from loaderd_wire.slots import TAIL_ROW_BYTES, FieldSpec, align
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loaderd.config.stream import StreamPlan
 from loaderd.core.order import Order
-from loaderd.data.plan import StreamPlan
-from loaderd.drivers.orders import Use
-from loaderd.worker import guards
+from loaderd.engine.messages import Use
+from loaderd.worker import process_setup
 from loaderd.worker.generator_watch import GeneratorUse
-from loaderd.worker.spans import Spans
+from loaderd.worker.order_cache import Spans
 from loaderd_wire.slots import FieldSpec
 
 if TYPE_CHECKING:
-    from loaderd.data.bulk import Bulk
-    from loaderd.data.recipe import Recipe
-    from loaderd.data.source import Source
+    from loaderd.data.lmdb.bulk_rows import Bulk
+    from loaderd.data.pipeline.pipeline import Recipe
+    from loaderd.data.sources.source import Source
 
 
 class DataChanged(Exception):
@@ -107,7 +107,7 @@ class Shelf:
                 raise
             order = Order(source.total, plan.split, plan.split_by, plan.shuffle)
             stream = self._open[name] = Stream(plan, source, recipe, order, Spans(order))
-            guards.pin_native_threads()
+            process_setup.pin_native_threads()
             if use is not None:
                 recipe.fix(use.specs)
                 stream.batch_specs = use.batch_specs
@@ -119,19 +119,21 @@ class Shelf:
 
     def torch_came(self) -> None:
         """torch was imported in the middle of a sample, or of a stream's opening: it is told what it would have known from the start."""
-        guards.pin_native_threads()
+        process_setup.pin_native_threads()
         self.tell_torch()
 
     def tell_torch(self) -> None:
         """Which worker this is, and what it works for, if torch is loaded."""
         stream = self._latest
-        guards.tell_torch(self._place, self._num_workers, stream.plan.seed if stream else 0, stream.source.dataset if stream else None)
+        process_setup.tell_torch(
+            self._place, self._num_workers, stream.plan.seed if stream else 0, stream.source.dataset if stream else None
+        )
 
 
 def _open(plan: StreamPlan) -> tuple[Source, Recipe]:
     # Only here: a worker that has no such stream need not load what these need.
-    from loaderd.data.recipe import Recipe
-    from loaderd.data.source import Source
+    from loaderd.data.pipeline.pipeline import Recipe
+    from loaderd.data.sources.source import Source
 
     source = Source(plan)
     try:
@@ -142,7 +144,7 @@ def _open(plan: StreamPlan) -> tuple[Source, Recipe]:
 
 
 def _changed_since(plan: StreamPlan, use: Use | None) -> str:
-    from loaderd.data.watch import changed_since
+    from loaderd.data.lmdb.watch import changed_since
 
     return changed_since(plan.lmdb, use.state) if plan.lmdb is not None and use is not None else ""
 

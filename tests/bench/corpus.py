@@ -134,7 +134,7 @@ def make(folder: Path, kind: str, count: int, names: int) -> None:
     photos-tiles.lmdb, packed for random access."""
     import lmdb
 
-    from loaderd.data.packers import pack_dataset, pack_imagefolder
+    from loaderd.data.packing.inputs import pack_dataset, pack_imagefolder
 
     path = folder / f"{kind}.lmdb"
     with lmdb.open(str(path), subdir=False, map_size=4 << 30, sync=False, lock=False) as env, env.begin(write=True) as txn:

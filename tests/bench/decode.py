@@ -24,8 +24,9 @@ import simplejpeg
 from meter import table
 from sklearn.datasets import load_sample_image
 
-from loaderd.data import restart, transcode
-from loaderd.data.packers import pack_imagefolder
+from loaderd.data.jpeg import rewrite
+from loaderd.data.jpeg import tiles as restart
+from loaderd.data.packing.inputs import pack_imagefolder
 
 TARGET = 224
 CROPS = 12  # of each photo
@@ -108,7 +109,7 @@ def rewriting(files: Sequence[bytes], rounds: int) -> None:
         return sum(simplejpeg.decode_jpeg(data) is not None for data in files)
 
     def rewritten() -> int:
-        return sum(len(transcode.rewrite(data)) > 0 for data in files)
+        return sum(len(rewrite.rewrite(data)) > 0 for data in files)
 
     def by_program() -> int:
         command = ["jpegtran", "-copy", "all", "-optimize", "-restart", "2B"]
@@ -118,11 +119,11 @@ def rewriting(files: Sequence[bytes], rounds: int) -> None:
     if shutil.which("jpegtran"):
         ways["jpegtran alone"] = by_program
     print(table(("once, when packing", "us an image", "least", "against a decode"), lines(in_turns(ways, rounds), next(iter(ways)))))
-    new = [transcode.rewrite(data) for data in files]
+    new = [rewrite.rewrite(data) for data in files]
     tiles = [found for found in map(restart.read, new) if found is not None]
     print(
         f"\nsize x{sum(map(len, new)) / sum(map(len, files)):.4f} of {mean(map(len, files)) / 1000:.0f} KB; tiles of {tiles[0].tile_height} x "
-        f"{tiles[0].tile_width}, index {mean(2 * found.lengths.size for found in tiles):.0f} bytes an image; by {transcode.available()}\n"
+        f"{tiles[0].tile_width}, index {mean(2 * found.lengths.size for found in tiles):.0f} bytes an image; by {rewrite.available()}\n"
     )
 
 
@@ -136,7 +137,7 @@ def packing(files: Sequence[bytes], rounds: int) -> None:
             path.write_bytes(files[number % len(files)])
 
         def alone() -> int:
-            return sum(len(transcode.rewrite(files[number % len(files)])) > 0 for number in range(PACKED))
+            return sum(len(rewrite.rewrite(files[number % len(files)])) > 0 for number in range(PACKED))
 
         def packed() -> int:
             report = pack_imagefolder(str(folder), str(target))
@@ -152,7 +153,7 @@ def packing(files: Sequence[bytes], rounds: int) -> None:
 
 def cropping(files: Sequence[bytes], height: int, width: int, rounds: int) -> None:
     rng = np.random.default_rng(3)
-    values = [(data, memoryview(transcode.rewrite(data)), crop(rng, height, width)) for data in files for _ in range(CROPS)]
+    values = [(data, memoryview(rewrite.rewrite(data)), crop(rng, height, width)) for data in files for _ in range(CROPS)]
     scaled = [(old, new, box, eighths_for(box)) for old, new, box in values]
 
     def whole() -> int:

@@ -23,15 +23,15 @@ from decode import in_turns, photos
 from meter import table
 from PIL import Image
 
-from loaderd.core.draws import Draws
+from loaderd.config.stream import Step, StreamPlan
 from loaderd.core.jobs import Stage
-from loaderd.data import swift, transcode
-from loaderd.data.ops import crop_box
+from loaderd.core.rng import Draws
+from loaderd.data.jpeg import fused_decode, rewrite
+from loaderd.data.pipeline.ops import crop_box
+from loaderd.data.pipeline.pipeline import Recipe
 from loaderd.data.pipeline.request import SampleRequest
-from loaderd.data.plan import Step, StreamPlan
-from loaderd.data.recipe import Recipe
 from loaderd.data.sample import Sample
-from loaderd.data.source import Source
+from loaderd.data.sources.source import Source
 
 CROPS = 6  # of each photo
 TRAIN = (Step("random_resized_crop", None, {"size": 224}), Step("hflip", None))
@@ -62,11 +62,11 @@ def slowly(make: Callable[[int, int], np.ndarray]) -> Callable[[int, int], np.nd
     """The same where the extension has not been built."""
 
     def without(index: int, epoch: int) -> np.ndarray:
-        found, swift.library = swift.library, lambda: None
+        found, fused_decode.library = fused_decode.library, lambda: None
         try:
             return make(index, epoch)
         finally:
-            swift.library = found
+            fused_decode.library = found
 
     return without
 
@@ -127,11 +127,11 @@ def main() -> None:
     print(f"Python {platform.python_version()}, " + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names) + "\n")
     for count, height, width, quality in ((16, 375, 500, 93), (4, 1200, 1600, 85)):  # about 80 and 400 KB, as such photos have
         plain = photos(count, height, width, quality)
-        tiled = [transcode.rewrite(data) for data in plain]
+        tiled = [rewrite.rewrite(data) for data in plain]
         print(f"{count} photos of {width} x {height}, {mean(map(len, plain)) / 1000:.0f} KB\n")
         for what, steps, pillows in (("training", TRAIN, pillows_training), ("evaluation", EVAL, pillows_evaluation)):
             ways = {"Pillow": pillows(plain), "plain JPEG": ours(plain, steps), "random access": ours(tiled, steps)}
-            if swift.library() is not None:
+            if fused_decode.library() is not None:
                 ways |= {"plain, no extension": slowly(ways["plain JPEG"]), "random access, no extension": slowly(ways["random access"])}
             compare(what, ways, count, rounds)
 

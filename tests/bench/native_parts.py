@@ -3,7 +3,7 @@
     taskset -c 1 python tests/bench/native_parts.py [--rounds 7]
 
 With and without take turns, round after round; figures are CPU time, medians over the rounds, and the ratio is the median of each
-round's. `loaderd/data/extension.py` quotes the ratios. Prints a table; asserts nothing about time.
+round's. `loaderd/data/native_library.py` quotes the ratios. Prints a table; asserts nothing about time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from decode import in_turns, photos
 from images import CROPS, TRAIN, ours, quiet, slowly
 from meter import table
 
-from loaderd.data import own, transcode
-from loaderd.data.plan import StreamPlan
-from loaderd.data.recipe import Recipe
+from loaderd.config.stream import StreamPlan
+from loaderd.data.jpeg import rewrite
+from loaderd.data.lmdb import record_format
+from loaderd.data.pipeline.pipeline import Recipe
 from loaderd.data.sample import Sample
-from loaderd.data.source import Source
+from loaderd.data.sources.source import Source
 
 PHOTOS = 16
 BATCH = 256
@@ -34,7 +35,7 @@ ENDS = ("", " without")
 def crops(rewritten: bool) -> tuple[Callable[[], int], Callable[[], int]]:
     """random_resized_crop(224) of photos of 500 x 375, with and without `_crop`."""
     stored = photos(PHOTOS, 375, 500)
-    make = ours([transcode.rewrite(data) for data in stored] if rewritten else stored, TRAIN)
+    make = ours([rewrite.rewrite(data) for data in stored] if rewritten else stored, TRAIN)
 
     def all_of(one: Callable[[int, int], np.ndarray]) -> Callable[[], int]:
         return lambda: sum(one(index, epoch) is not None for index in range(PHOTOS) for epoch in range(CROPS))
@@ -46,8 +47,8 @@ def rows(path: str, count: int, width: int) -> tuple[Callable[[], int], Callable
     """`count` raw rows of `width` float32 in batches of BATCH, shuffled, with and without `_rows`."""
     with lmdb.open(path, subdir=False, map_size=1 << 30) as env, env.begin(write=True) as txn:
         for n in range(count):
-            txn.put(own.sample_key(n), own.pack_sample(Sample({"x": np.full(width, n, np.float32)})), append=True)
-        txn.put(own.META_KEY, own.pack_meta(own.Meta(count, "bench", named=False)))
+            txn.put(record_format.sample_key(n), record_format.pack_sample(Sample({"x": np.full(width, n, np.float32)})), append=True)
+        txn.put(record_format.META_KEY, record_format.pack_meta(record_format.Meta(count, "bench", named=False)))
     order = np.random.default_rng(1).permutation(count)
 
     def reader(native: bool) -> Callable[[], int]:
@@ -75,17 +76,17 @@ def rewriting() -> tuple[Callable[[], int], Callable[[], int]]:
     stored = photos(PHOTOS, 375, 500)
 
     def by_part() -> int:
-        return sum(len(transcode.rewrite(data)) > 0 for data in stored)
+        return sum(len(rewrite.rewrite(data)) > 0 for data in stored)
 
     def by_program() -> int:
-        found, transcode._library = transcode._library, lambda: None
+        found, rewrite._library = rewrite._library, lambda: None
         try:
             return by_part()
         finally:
-            transcode._library = found
+            rewrite._library = found
 
-    assert transcode._library(), "`_jpeg` is needed"
-    assert transcode._jpegtran(), "jpegtran is needed"
+    assert rewrite._library(), "`_jpeg` is needed"
+    assert rewrite._jpegtran(), "jpegtran is needed"
     return by_part, by_program
 
 

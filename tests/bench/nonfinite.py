@@ -17,11 +17,11 @@ import numpy as np
 from decode import photos
 from meter import row, table, versions
 
+from loaderd.config.stream import Step, StreamPlan
 from loaderd.core.jobs import Stage
+from loaderd.data.pipeline.pipeline import Recipe
 from loaderd.data.pipeline.request import SampleRequest
-from loaderd.data.plan import Step, StreamPlan
-from loaderd.data.recipe import Recipe
-from loaderd.data.source import Source
+from loaderd.data.sources.source import Source
 
 COUNT = 48
 RECIPES = {
@@ -53,8 +53,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds
-    from loaderd.data.packers import pack_imagefolder
-    from loaderd.worker.guards import pin_native_threads
+    from loaderd.data.packing.inputs import pack_imagefolder
+    from loaderd.worker.process_setup import pin_native_threads
 
     pin_native_threads()
     rows: list[list[str]] = []

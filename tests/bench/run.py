@@ -24,7 +24,7 @@ import corpus
 from meter import family, pss_mb, table, versions
 from workloads import FIGURES, KEYS, WORKLOADS, Figure, Way, Workload
 
-from loaderd.cli import rounds
+from loaderd.cli.bench import processes
 
 LOOK_S = 0.25
 LEAST_S = 2.5  # of a trainer that pauses: two epochs at least
@@ -103,30 +103,30 @@ class Site:
             "workers": work.workers,
             "keys": min(work.keys, self.most_keys),
         }
-        with rounds.trainer(self.asked(work, "corpus:dataloader", args)) as trainer:
+        with processes.trainer(self.asked(work, "corpus:dataloader", args)) as trainer:
             return _watched(work, trainer, None)
 
     def loaderd(self, work: Workload, way: Way) -> Figures:
         """Raises CommandError with what the daemon says if it can't serve."""
         config, args = self.config(work, way), {"source": self.socket, "stream": "train"}
         begins = None if way.up else self.asked(work, None, args, begins=True)  # the clock starts before the daemon does
-        with rounds.daemon(config, self.socket) as daemon:
+        with processes.daemon(config, self.socket) as daemon:
             if way.up:
                 daemon.wait_ready()
-            with rounds.trainer(begins or self.asked(work, None, args)) as trainer:
+            with processes.trainer(begins or self.asked(work, None, args)) as trainer:
                 return _watched(work, trainer, daemon if way.up else None)
 
 
-def _watched(work: Workload, trainer: rounds.Trainer, daemon: rounds.Daemon | None) -> Figures:
+def _watched(work: Workload, trainer: processes.Trainer, daemon: processes.Daemon | None) -> Figures:
     """What a trainer measures, and what its processes and the daemon's look like meanwhile."""
-    looks: list[rounds.Look] = []
+    looks: list[processes.Look] = []
     memory = 0.0
     while trainer.runs(LOOK_S):
         if "pss_mb" in work.figures:
             memory = max(memory, pss_mb(family([trainer.pid, *([daemon.pid] if daemon else ())])))
         if daemon is not None:
             looks += daemon.look("train")
-    made = rounds.summed(trainer.answer(), looks)
+    made = processes.summed(trainer.answer(), looks)
     return {**made.trainer, "all_s": made.all_s, "pss_mb": memory}
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from loaderd.config.stream import StreamPlan
 from loaderd.core.jobs import Job, Kind
-from loaderd.data.plan import StreamPlan
-from loaderd.worker.filler import Filler
+from loaderd.worker.job_runner import Filler
 from loaderd.worker.streams import Shelf
 from loaderd_wire.slots import slot_layout
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.place import Place
+from loaderd_testing.cli_harness import Place
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import loaderd
-from cli.place import Place
-from deadlines import DEADLINE_S
 from loaderd.__main__ import main
-from loaderd.cli.arguments import parser
-from loaderd.data import extension
+from loaderd.cli.parser import parser
+from loaderd.data import native_library
+from loaderd_testing.cli_harness import Place
+from loaderd_testing.deadlines import DEADLINE_S
 
 ROOT = Path(loaderd.__file__).parents[1]
 
@@ -24,7 +24,7 @@ ROOT = Path(loaderd.__file__).parents[1]
 def test_the_version_is_printed() -> None:
     done = subprocess.run([sys.executable, "-m", "loaderd", "--version"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [f"loaderd {loaderd.__version__}", extension.described(extension.present())]
+    assert done.stdout.splitlines() == [f"loaderd {loaderd.__version__}", native_library.described(native_library.present())]
 
 
 def test_a_full_disk_behind_the_output_is_told_in_one_line() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.place import Place
+from loaderd_testing.cli_harness import Place
 
 MISSING = "native parts missing: _crop, _jpeg, _rows"
 

@@ -13,8 +13,8 @@ import lmdb
 import pytest
 from PIL import Image
 
-from cli.place import DEADLINE_S, Place
-from loaderd.data import own
+from loaderd.data.lmdb import record_format
+from loaderd_testing.cli_harness import DEADLINE_S, Place
 
 
 def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) -> None:
@@ -34,7 +34,7 @@ def test_class_folders_without_images_are_warned_of_with_the_labels_that_nobody_
     done = place.cli("pack", "imagefolder", str(photos), "photos.lmdb")
     assert "loaderd: warning: 1 class has no images: 'b-lost' (label 2); its label is given to no sample. torchvision's" in done.stderr
     with lmdb.open(str(place.folder / "photos.lmdb"), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
-        labels = {int(own.unpack_sample(value)["label"]) for key, value in txn.cursor() if len(key) == 8}
+        labels = {int(record_format.unpack_sample(value)["label"]) for key, value in txn.cursor() if len(key) == 8}
     assert labels == {0, 1, 3}
     (photos / "d").mkdir()
     (photos / "d" / "notes.txt").touch()

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cli.place import Place
-from loaderd.cli.sheet import Cell, draw, picture_of
-from loaderd.data.plan import Modes
+from loaderd.cli.contact_sheet import Cell, draw, picture_of
+from loaderd.config.stream import Modes
 from loaderd.data.sample import Sample
 from loaderd_client import Loader
+from loaderd_testing.cli_harness import Place
 
 STREAM = "shuffle = true\nseed = 3\n[[streams.train.transforms]]\ncall = 'mine:seeded'"
 

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from cli.place import DEADLINE_S, Place
+from loaderd_testing.cli_harness import DEADLINE_S, Place
 
 
 def test_the_ready_line_names_socket_streams_and_workers(place: Place) -> None:
@@ -91,7 +91,7 @@ def test_an_init_that_raises_is_named_as_such(place: Place) -> None:
 
 def test_the_daemon_is_made_of_modules_that_need_no_numpy() -> None:
     """Which takes longer to import than all that it does need, and more memory."""
-    modules = "loaderd.cli.serve, loaderd.config, loaderd.daemon, loaderd.engines.local"
+    modules = "loaderd.cli.serve, loaderd.config.load, loaderd.server.daemon, loaderd.engine.local"
     code = f"import sys, {modules}\nprint(*{{'numpy', 'torch', 'cv2', 'lmdb'}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert done.stdout.split() == []

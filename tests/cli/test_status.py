@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cli.place import DEADLINE_S, Place, until
 from loaderd.cli.status import lines
 from loaderd_client import Loader, StreamFailed
+from loaderd_testing.cli_harness import DEADLINE_S, Place, until
 from loaderd_wire import codec
 from loaderd_wire.messages import Report, Starting
 

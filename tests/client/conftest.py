@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from client.fake_daemon import FakeDaemon
-from deadlines import DEADLINE_S, LEAVING_S, until
 from loaderd_client import Loader
+from loaderd_testing.deadlines import DEADLINE_S, LEAVING_S, until
+from loaderd_testing.fake_daemon import FakeDaemon
 
 
 @pytest.fixture(autouse=True)

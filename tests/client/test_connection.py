@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from client.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 from loaderd_client import Loader, ProtocolError, StallError
 from loaderd_client.connection import Connection
-from loaderd_client.control import MAX_FDS, Control
+from loaderd_client.control_socket import MAX_FDS, Control
+from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 from loaderd_wire import messages as m
 from loaderd_wire.codec import MAX_MESSAGE, WIRE, frame
 

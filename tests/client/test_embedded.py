@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from client.fake_daemon import checked, seen, until
-from deadlines import DEADLINE_S
 from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailed, embedded
+from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.fake_daemon import checked, seen, until
 from loaderd_wire.paths import LOG_BEGINS
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[1] / "support"
 
 # Serves like the fake daemon, under a file lock as the real one does, until its last session is gone.
 SERVES = """
 import fcntl, sys
 sys.path[:0] = [{tests!r}]
-from client.fake_daemon import FakeDaemon, until
+from loaderd_testing.fake_daemon import FakeDaemon, until
 lock = open({lock!r}, "a")
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

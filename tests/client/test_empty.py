@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from client.fake_daemon import PICTURE, FakeDaemon, T, X, Y, epoch_indices, seen
 from loaderd_client import Loader, StreamFailed
+from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, T, X, Y, epoch_indices, seen
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from deadlines import DEADLINE_S
 from loaderd_client import DaemonGone, Refused
 from loaderd_client.closing import Closing
+from loaderd_client.endpoint import Source
 from loaderd_client.handshake import Handshake
-from loaderd_client.source import Source
-from loaderd_client.waiting import Limits
+from loaderd_client.wait import Limits
+from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_wire import messages as m
 from loaderd_wire.codec import frame, unframe
 

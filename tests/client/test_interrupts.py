@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from client.fake_daemon import FakeDaemon, epoch_indices, until
 from client.test_loader import finished, trainer
-from deadlines import DEADLINE_S
 from loaderd_client import Loader, LoaderdError
 from loaderd_client.signals import Held
+from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.fake_daemon import FakeDaemon, epoch_indices, until
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]

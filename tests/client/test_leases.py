@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from client.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
-from client.holding import WAYS, content, cycle
 from loaderd_client import Loader
+from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
+from loaderd_testing.holding import WAYS, content, cycle
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]

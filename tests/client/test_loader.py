@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from client.fake_daemon import PICTURE, FakeDaemon, X, Y, checked, epoch_indices, seen, until
-from deadlines import DEADLINE_S
 from loaderd_client import ConfigError, DaemonGone, Loader, LoaderdError
-from loaderd_client.arguments import Arguments
+from loaderd_client.options import Arguments
+from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, X, Y, checked, epoch_indices, seen, until
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def trainer(code: str, *, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    head = f"import sys\nsys.path[:0] = [{str(ROOT / 'tests')!r}]\nfrom client.fake_daemon import checked, seen\nfrom loaderd_client import Loader\n"
+    head = f"import sys\nsys.path[:0] = [{str(ROOT / 'tests' / 'support')!r}]\nfrom loaderd_testing.fake_daemon import checked, seen\nfrom loaderd_client import Loader\n"
     return subprocess.Popen(
         [sys.executable, "-c", head + textwrap.dedent(code)],
         stdout=subprocess.PIPE,

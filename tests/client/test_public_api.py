@@ -11,7 +11,7 @@ import pytest
 
 import loaderd
 import loaderd_client
-from deadlines import DEADLINE_S
+from loaderd_testing.deadlines import DEADLINE_S
 
 PACKAGES = ("loaderd", "loaderd_client", "loaderd_wire")
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from deadlines import DEADLINE_S
 from loaderd_client import ConfigError
 from loaderd_client.ranks import Rank, settle, still
+from loaderd_testing.deadlines import DEADLINE_S
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaderd import schema
-from loaderd.config import parse, tomllib
-from loaderd.data.ops_table import OPS
-from loaderd.kinds import Key, Table
+from loaderd.config import schema
+from loaderd.config.load import parse, tomllib
+from loaderd.config.transforms import OPS
+from loaderd.config.types import Key, Table
 from loaderd_wire.errors import ConfigError
 
 DOCUMENT = schema.document()

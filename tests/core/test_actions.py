@@ -7,10 +7,10 @@ import typing
 
 import pytest
 
-from core.house import House
 from loaderd.core import actions
 from loaderd.core.actions import Action, Send, Start
 from loaderd.core.jobs import Job, Kind
+from loaderd_testing.scheduler_harness import House
 
 ACTIONS: tuple[type, ...] = typing.get_args(Action)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.house import House, done, segment
 from loaderd.core.actions import Drop, Grow, Note, Send, Tell
 from loaderd.core.events import Told, WorkerReady
 from loaderd.core.jobs import Job, Kind
+from loaderd_testing.scheduler_harness import House, done, segment
 from loaderd_wire.messages import Batch
 from loaderd_wire.slices import Cursor
 

@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from core.house import SHAPE, House
+from loaderd_testing.scheduler_harness import SHAPE, House
 
 
 def calls_a_batch(house: House, batches: int = 20) -> float:

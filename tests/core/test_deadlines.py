@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.house import House, hang, one_session
 from loaderd.core.actions import Dump, Kill, Retire, Send, Start, StreamBroken
 from loaderd.core.events import Seen, WorkerDied, WorkerReady
 from loaderd.core.jobs import IMPORTING, Kind, Stage
+from loaderd_testing.scheduler_harness import House, hang, one_session
 
 
 def killed(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> None:

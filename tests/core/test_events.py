@@ -7,9 +7,9 @@ import typing
 
 import pytest
 
-from core.house import House
 from loaderd.core import events
 from loaderd.core.events import Drain, Event
+from loaderd_testing.scheduler_harness import House
 
 EVENTS: tuple[type, ...] = typing.get_args(Event)
 

@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from core.house import done
 from loaderd.core.jobs import IMPORTING, SINGLE, Condemned, Job, Kind, Stage, candidate_of, importing, same, stamp, unstamp
+from loaderd_testing.scheduler_harness import done
 
 JOB = Job(9, Kind.FILL, "train", 1, 2, 7, 0, 64, 8, 4, 8, condemned=(Condemned(5, 0),))
 

@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from loaderd.core.digest import MASK, Purpose, digest, mix
+from loaderd.core.hashing import MASK, Purpose, digest, mix
 from loaderd.core.order import SORTED, Order, _mix, _Walk, split_bounds
 
 SIZES = (

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from core.house import SHAPE, House, done, segment
 from loaderd.core.actions import Drop, Grow, Note, StreamBroken
 from loaderd.core.events import Attach, Detach, Drain, Grown, NotGrown, Opened, Told, WorkerDone
 from loaderd.core.streams import StreamRules
+from loaderd_testing.scheduler_harness import SHAPE, House, done, segment
 from loaderd_wire.messages import Batch, Failure, Pulse
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Shape, steps
 

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from core.house import House
 from loaderd.core.actions import Send
 from loaderd.core.events import Grown, Told
 from loaderd.core.jobs import Stage
+from loaderd_testing.scheduler_harness import House
 from loaderd_wire.messages import Batch, Segment
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Shape, steps
 

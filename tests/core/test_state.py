@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core.house import House, one_session
 from loaderd.core.events import Detach, Drain
 from loaderd.core.pool import Pool
 from loaderd.core.state import SchedulerState
+from loaderd_testing.scheduler_harness import House, one_session
 
 
 def test_a_new_state_is_empty() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from core.house import House, done, hang, one_session
 from loaderd.core.actions import CannotBoot, Note, Retire, Start, StreamBroken
 from loaderd.core.events import Look, Seen, WorkerDied, WorkerReady
 from loaderd.core.jobs import Stage, stamp
 from loaderd.core.supervision import WAY_ON
-from loaderd_client.session import ClientSession
+from loaderd_client.protocol import ClientSession
+from loaderd_testing.scheduler_harness import House, done, hang, one_session
 from loaderd_wire.messages import Batch, Failure
 
 

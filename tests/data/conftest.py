@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loaderd.data import lmdb_store
+from loaderd.data.lmdb import store as lmdb_store
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deadlines import DEADLINE_S
+from loaderd_testing.deadlines import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
 BUILT = ("loaderd", "client", "deploy", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
@@ -60,7 +60,7 @@ def test_an_installed_wheel_finds_its_native_parts(built: Path, tmp_path: Path) 
     with zipfile.ZipFile(wheel_of(built)) as archive:
         archive.extractall(tmp_path)
     script = (
-        "import loaderd; from loaderd.data import pages, swift, transcode; print(loaderd.__file__)\n"
+        "import loaderd; from loaderd.data.lmdb import page_reader as pages; from loaderd.data.jpeg import fused_decode as swift, rewrite as transcode; print(loaderd.__file__)\n"
         "assert pages.library() and swift.library() and transcode.can_rewrite()"
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}

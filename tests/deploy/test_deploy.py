@@ -12,9 +12,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from deadlines import DEADLINE_S
-from loaderd.config import Config, parse
-from loaderd.kinds import SIZE, UNITS
+from loaderd.config.load import Config, parse
+from loaderd.config.types import SIZE, UNITS
+from loaderd_testing.deadlines import DEADLINE_S
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 MIB = 1 << 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atheris
 
-with atheris.instrument_imports(include=["loaderd_wire", "loaderd.drivers.orders", "msgpack"]):
-    from loaderd.drivers.orders import ORDERS, Fork, Reap
+with atheris.instrument_imports(include=["loaderd_wire", "loaderd.engine.messages", "msgpack"]):
+    from loaderd.engine.messages import ORDERS, Fork, Reap
     from loaderd_wire.codec import WIRE, frame, unframe
     from loaderd_wire.errors import BadSample, ProtocolError
     from loaderd_wire.messages import Ask, Batch, Failure, Hello, Progress, Released, Segment, Welcome

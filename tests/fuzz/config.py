@@ -5,10 +5,17 @@ from __future__ import annotations
 import atheris
 
 with atheris.instrument_imports(
-    include=["tomllib", "loaderd.config", "loaderd.schema", "loaderd.kinds", "loaderd.data.plan", "loaderd_wire.paths"]
+    include=[
+        "tomllib",
+        "loaderd.config.load",
+        "loaderd.config.schema",
+        "loaderd.config.types",
+        "loaderd.config.stream",
+        "loaderd_wire.paths",
+    ]
 ):
-    from loaderd.config import parse
-    from loaderd.data.plan import StreamPlan
+    from loaderd.config.load import parse
+    from loaderd.config.stream import StreamPlan
     from loaderd_wire.errors import ConfigError
 
 from harness import fuzz

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from loaderd.data import transcode
+from loaderd.data.jpeg import rewrite
 
 SHAPES = ((8, 8), (33, 47), (16, 131), (70, 17))
 KINDS = (
@@ -42,6 +42,6 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(jpegs()):
         (folder / f"{number}.jpg").write_bytes(data)
-        tiles = transcode.rewrite(data, growth=9.0, progressive_growth=9.0)
+        tiles = rewrite.rewrite(data, growth=9.0, progressive_growth=9.0)
         (folder / f"{number}-tiles.jpg").write_bytes(tiles)
         (folder / f"{number}-behind.jpg").write_bytes((tiles if number % 2 else data) + b"\xd9\0\xff\xd9\xff" * (number % 4) + b"behind")

@@ -7,8 +7,8 @@ import contextlib
 import atheris
 import numpy as np
 
-with atheris.instrument_imports(include=["loaderd.data.own", "loaderd.data.sample"]):
-    from loaderd.data import own
+with atheris.instrument_imports(include=["loaderd.data.lmdb.record_format", "loaderd.data.sample"]):
+    from loaderd.data.lmdb import record_format
     from loaderd.data.sample import Sample
 
 from harness import fuzz
@@ -21,44 +21,46 @@ def samples() -> list[bytes]:
     two = Sample({"image": np.zeros((4, 5, 3), np.uint8), "label": np.array(3), "jpeg": b"\xff\xd8\xff..."})
     two.images.add("image")
     two.encoded.add("jpeg")
-    meta = own.Meta(7, "id", "dict", "imagefolder", True, ("cat", "dog"), (("x", 0, "<i2", (3, 4)),))
-    return [own.pack_sample(one, b"name"), own.pack_sample(two), own.pack_meta(meta)]
+    meta = record_format.Meta(7, "id", "dict", "imagefolder", True, ("cat", "dog"), (("x", 0, "<i2", (3, 4)),))
+    return [record_format.pack_sample(one, b"name"), record_format.pack_sample(two), record_format.pack_meta(meta)]
 
 
 def target(data: bytes) -> None:
     whole(data)
     filled(data)
-    for function in (own.name_of, own.read_head, own.unpack_meta):
-        with contextlib.suppress(own.Damaged):
+    for function in (record_format.name_of, record_format.read_head, record_format.unpack_meta):
+        with contextlib.suppress(record_format.Damaged):
             function(data)
-    own._heads.clear()
+    record_format._heads.clear()
 
 
 def filled(head: bytes) -> None:
     """A value with this head and as many zeros behind it as the head wants: else few inputs would get past their length."""
-    value = own.SIZES.pack(len(head), 0) + head
+    value = record_format.SIZES.pack(len(head), 0) + head
     try:
-        parts, start = own.read_head(value)
-    except own.Damaged:
+        parts, start = record_format.read_head(value)
+    except record_format.Damaged:
         return
-    end = own.places(start, parts)[-1]
+    end = record_format.places(start, parts)[-1]
     if end < LARGEST:
         whole(value + bytes(end - len(value)))
 
 
 def whole(data: bytes) -> None:
     try:
-        sample = own.unpack_sample(data)
+        sample = record_format.unpack_sample(data)
         for value in sample.values():
             if isinstance(value, np.ndarray):
                 value.copy()
                 assert value.nbytes <= len(data)
-    except own.Damaged:
+    except record_format.Damaged:
         pass
 
 
 def heads() -> list[bytes]:
-    return [value[own.SIZES.size : own.SIZES.size + own.SIZES.unpack_from(value)[0]] for value in samples()[:2]]
+    return [
+        value[record_format.SIZES.size : record_format.SIZES.size + record_format.SIZES.unpack_from(value)[0]] for value in samples()[:2]
+    ]
 
 
 if __name__ == "__main__":

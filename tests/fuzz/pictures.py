@@ -9,11 +9,12 @@ import numpy as np
 with atheris.instrument_imports(
     include=[f"loaderd.data.{name}" for name in ("images", "jpeg", "restart", "origin", "view", "ops", "transcode")]
 ):
-    from loaderd.core.draws import Draws
-    from loaderd.data import images, jpeg, restart, transcode
-    from loaderd.data.ops import make_op
-    from loaderd.data.origin import look
-    from loaderd.data.view import View
+    from loaderd.core.rng import Draws
+    from loaderd.data.images import decode
+    from loaderd.data.images.lazy_image import View
+    from loaderd.data.images.pixel_source import look
+    from loaderd.data.jpeg import headers, rewrite, tiles
+    from loaderd.data.pipeline.ops import make_op
 
 from harness import fuzz
 
@@ -39,7 +40,7 @@ def pictures() -> list[bytes]:
         (image.astype(np.uint16) * 257, ".png", []),
     ):
         found.append(cv2.imencode(kind, picture, options)[1].tobytes())
-    return [*found, *[transcode.rewrite(data, growth=9, progressive_growth=9) for data in found[:3] if transcode.can_rewrite()]]
+    return [*found, *[rewrite.rewrite(data, growth=9, progressive_growth=9) for data in found[:3] if rewrite.can_rewrite()]]
 
 
 def target(data: bytes) -> None:
@@ -55,12 +56,12 @@ def target(data: bytes) -> None:
         except ValueError:
             continue
     try:
-        again = transcode.rewrite(data)
-        assert restart.read(again) is not None
-    except jpeg.NotRewritable:
+        again = rewrite.rewrite(data)
+        assert tiles.read(again) is not None
+    except headers.NotRewritable:
         pass
 
 
 if __name__ == "__main__":
-    images.MAX_PIXELS = jpeg.MAX_PIXELS = jpeg.MAX_PROGRESSIVE_PIXELS = PIXELS
+    decode.MAX_PIXELS = headers.MAX_PIXELS = headers.MAX_PROGRESSIVE_PIXELS = PIXELS
     fuzz(target, pictures())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from loaderd.core import actions as a
 from loaderd.core import events as e
 from loaderd.core.scheduler import Scheduler
-from loaderd.dispatcher import ActionDispatcher, ActionHandlers
-from loaderd.reception import Reception
+from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
+from loaderd.server.sessions import Reception
 from loaderd_wire.errors import from_name
 from loaderd_wire.messages import Batch, Failure, Hello, Progress, Pulse
 from simulation import surroundings

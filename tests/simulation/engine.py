@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loaderd.core.events import Booting, Dumped, Look, WorkerDied
 from loaderd.core.jobs import Job
-from loaderd.drivers.orders import OpenFault, StreamFacts
+from loaderd.engine.messages import OpenFault, StreamFacts
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
 from simulation.clockwork import Broken

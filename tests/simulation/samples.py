@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loaderd.admission import Stream
+from loaderd.config.stream import StreamPlan
 from loaderd.core.jobs import MAX_SUBSTITUTES, Stage
 from loaderd.core.order import Order
 from loaderd.core.scheduler import StreamRules
-from loaderd.data.plan import StreamPlan
-from loaderd.drivers.orders import StreamFacts
+from loaderd.engine.messages import StreamFacts
+from loaderd.server.admission import Stream
 from loaderd_wire.slices import Slice
 from loaderd_wire.slots import FieldSpec
 

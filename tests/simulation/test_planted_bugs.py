@@ -9,14 +9,14 @@ import pytest
 
 from loaderd.core import pool
 from loaderd.core.actions import Action, Kill
-from loaderd.core.drafts import Draft
+from loaderd.core.batches import Draft
 from loaderd.core.events import Event, Look, WorkerDied
 from loaderd.core.jobs import Done
-from loaderd.core.ring import State, Verb
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.sessions import Session
-from loaderd.drivers import budget
-from loaderd.reception import Reception
+from loaderd.core.slots import State, Verb
+from loaderd.server.sessions import Reception
+from loaderd.system import resource_limits
 from loaderd_wire.messages import Batch, Progress, Released
 from simulation.clockwork import Broken
 from simulation.world import MakeScheduler, World
@@ -109,8 +109,8 @@ def test_memory_that_is_not_counted_while_it_is_reserved_is_noticed(monkeypatch:
     def shortage(*args: Any, **more: Any) -> str | None:
         return original(*args, **{**more, "live": 0})
 
-    original = budget.shortage
-    monkeypatch.setattr(budget, "shortage", shortage)
+    original = resource_limits.shortage
+    monkeypatch.setattr(resource_limits, "shortage", shortage)
     assert "over the ceiling" in caught()
 
 

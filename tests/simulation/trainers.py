@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from loaderd.admission import SPARE_SLOTS, sized
-from loaderd_client.session import ClientSession
-from loaderd_client.waiting import BatchWait, Limits
+from loaderd.server.admission import SPARE_SLOTS, sized
+from loaderd_client.protocol import ClientSession
+from loaderd_client.wait import BatchWait, Limits
 from loaderd_wire.messages import PROTOCOL, Batch, Bye, Failure, Hello, Progress, Pulse, Released, Segment, Starting, Welcome
 from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at, steps_left
 from simulation.clockwork import Broken

@@ -11,7 +11,7 @@ from loaderd.core.jobs import Stage
 from loaderd.core.pool import BACK_OFF_MAX_S
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.sessions import REMIND_S
-from loaderd_client.waiting import PING_S
+from loaderd_client.wait import PING_S
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Progress
 from loaderd_wire.slices import Cursor, Shape, steps_left

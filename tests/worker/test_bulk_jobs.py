@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from data.material import write_own
+from loaderd.config.stream import StreamPlan
 from loaderd.core.jobs import Condemned
 from loaderd.core.order import Order
-from loaderd.data.plan import StreamPlan
 from loaderd.data.sample import Sample
-from worker.workshop import Workshop
+from loaderd_testing.engine_harness import Workshop
+from loaderd_testing.sample_builders import write_own
 
 BAD = 21
 

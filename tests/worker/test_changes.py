@@ -9,10 +9,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from data.material import write_own
-from loaderd.data.plan import Step, StreamPlan
+from loaderd.config.stream import Step, StreamPlan
 from loaderd.data.sample import Sample
-from worker.workshop import Workshop, numbers
+from loaderd_testing.engine_harness import Workshop, numbers
+from loaderd_testing.sample_builders import write_own
 
 Build = Callable[..., Workshop]
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from loaderd.data.plan import Step, StreamPlan
-from loaderd.engines.launch import environment, only_copies
+from loaderd.config.stream import Step, StreamPlan
+from loaderd.engine.launch import environment, only_copies
 
 STORED = StreamPlan("stored", lmdb="/data")
 

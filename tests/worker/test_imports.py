@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.core.jobs import Stage, importing, unstamp
-from worker.workshop import Workshop, numbers
+from loaderd_testing.engine_harness import Workshop, numbers
 
 Build = Callable[..., Workshop]
 

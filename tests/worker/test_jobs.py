@@ -9,7 +9,7 @@ import pytest
 
 from loaderd.core.jobs import Condemned, Kind
 from loaderd.core.order import Order
-from worker.workshop import Workshop, adding, numbers
+from loaderd_testing.engine_harness import Workshop, adding, numbers
 
 Build = Callable[..., Workshop]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.data.faults import SourceError
-from loaderd.data.making import Making, present
-from loaderd.data.ops import FLAT, OpError, Run, check, make_op, one_size
-from loaderd.data.ops_table import resolved
-from loaderd.data.plan import Step, StreamPlan
+from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.transforms import resolved
+from loaderd.data.errors import SourceError
+from loaderd.data.pipeline.context import Making, present
+from loaderd.data.pipeline.ops import FLAT, OpError, Run, check, make_op, one_size
 from loaderd.data.sample import BadValue, Sample, flatten
-from loaderd.data.userland import find, invoke
+from loaderd.data.user_code import find, invoke
 
 StepRun = Callable[[Making], None]
 

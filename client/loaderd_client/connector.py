@@ -1,0 +1,187 @@
+"""How a Loader comes to its sessions: the first one settles what all later ones must be."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import weakref
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from loaderd_client import embedded, ranks
+from loaderd_client.closing import Closing
+from loaderd_client.endpoint import outdated
+from loaderd_client.handshake import Handshake
+from loaderd_client.options import Arguments
+from loaderd_client.session import Attachment
+from loaderd_client.signals import Held
+from loaderd_client.state import State
+from loaderd_client.wait import Limits
+from loaderd_wire import messages as m
+from loaderd_wire.errors import ConfigError, LoaderdError, StreamChanged, by_handler
+from loaderd_wire.facts import differences, edited_code, without_code
+from loaderd_wire.slices import Cursor, Shape
+
+TENSORS = "loaderd_client.torch_backend"
+DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")  # of a Welcome, besides the fingerprints
+
+
+def _check_process() -> None:
+    """Raises ConfigError where no Loader can be of use."""
+    if _in_daemon():
+        raise ConfigError(
+            "a Loader was asked for batches while a daemon's process imports or runs this code to make samples: put the training loop "
+            'under `if __name__ == "__main__":`, or what makes samples into a module of its own'
+        )
+    if ranks.in_dataloader_worker():
+        raise ConfigError(
+            "a Loader inside a worker of torch's DataLoader would deliver everything once a worker; iterate over the Loader itself, "
+            "or use DataLoader(..., num_workers=0)"
+        )
+
+
+def _in_daemon() -> bool:
+    """This process is a daemon's template or worker, whose names begin so: it would wait for the daemon, which waits for it."""
+    try:
+        with open("/proc/self/comm", encoding="utf-8") as file:
+            return file.read().startswith(("loaderd-templ", "loaderd-worker"))
+    except OSError as error:
+        if by_handler(error):
+            raise
+        return False
+
+
+class Door:
+    """first: what the first session was welcomed with; None before. rank: as settled then. started: `knock` found no daemon ready to serve."""
+
+    def __init__(self, arguments: Arguments, closing: Closing) -> None:
+        self._arguments = arguments
+        self._closing = closing
+        self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal's handler has cut short
+        self._path = ""  # of the socket, once it was looked for
+        self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
+        self._told: set[str] = set()  # what daemons have warned of
+        self.first: m.Welcome | None = None
+        self.rank: ranks.Rank | None = None
+        self.started = False
+
+    def knock(self, lost: str, limits: Limits) -> None:
+        """Waits until a session is admitted, for `open` to take. lost: why the last daemon is gone.
+
+        Raises what Handshake raises, and ConfigError: for ranks, and inside a worker of DataLoader or of a daemon. What a signal's handler raises
+        comes out while it waits; the next call goes on where it was.
+        """
+        if self._handshake is None or self._handshake.lost:
+            _check_process()
+            rank = self.rank or ranks.settle(self._arguments.rank, self._arguments.world_size, os.environ)
+            hello = partial(self._hello, rank)
+            self._handshake = Handshake(self._arguments.source, limits, hello, lost, self.prepare, self._closing)
+            self._asked = rank
+        handshake = self._handshake
+        try:
+            handshake.run()
+        except LoaderdError:
+            self._handshake = None
+            raise
+        finally:
+            self._path, self.started = handshake.path or self._path, handshake.started
+
+    def open(self, cursor: Cursor, loaded: State | None) -> tuple[Attachment, list[str]]:
+        """(the session that was admitted, at the cursor; warnings about the loaded state).
+
+        Raises what Attachment raises, StreamChanged for a successor with another stream, and ConfigError for a state that does not fit.
+        """
+        assert self._handshake is not None
+        admitted, self._handshake = self._handshake.take(), None
+        welcome = admitted.welcome
+        try:
+            warnings = self._looked_at(welcome, loaded)
+        except BaseException:
+            admitted.close()
+            raise
+        line = Attachment(admitted, self._arguments, self._asked, cursor)
+        if self.first is None and self._arguments.source.config:
+            stale = outdated(self._arguments.source.config, admitted.path)
+            warnings += [stale] if stale else []
+        # A code that has changed is told once, and belongs to states saved from now on.
+        self.first = replace(self.first, content=welcome.content) if self.first is not None else welcome
+        self.rank = self._asked
+        return line, warnings
+
+    def _looked_at(self, welcome: m.Welcome, loaded: State | None) -> list[str]:
+        """Warnings. Raises StreamChanged and ConfigError as `open`."""
+        warnings = [text for text in welcome.warnings if text not in self._told]
+        self._told.update(welcome.warnings)
+        if self.first is not None:
+            self._compare(self.first, welcome)
+            edited = edited_code(self.first.content, welcome.content)
+            if edited:
+                warnings.append(f"code has changed since this training began: {edited}; going on with the new code")
+        return warnings + (loaded.fits(welcome.order, welcome.content, welcome.samples) if loaded is not None else [])
+
+    def wake(self) -> None:
+        """From any thread, or a signal's handler: `knock` ends."""
+        handshake = self._handshake
+        if handshake is not None and not handshake.lost:
+            handshake.shut()
+
+    def close(self) -> None:
+        """Gives up what is under way."""
+        if self._handshake is not None:
+            self._handshake.close()
+            self._handshake = None
+
+    def explained(self, error: LoaderdError) -> LoaderdError:
+        """Of an embedded daemon nobody else sees the log: an error that it may explain quotes it."""
+        if not self._path or not self._arguments.source.config or isinstance(error, (ConfigError, StreamChanged)):
+            return error
+        return embedded.explained(error, self._path)
+
+    def epitaph(self, how: str) -> str:
+        """How the daemon went, and what it said last where that is no daily business: it may be why."""
+        words = embedded.last_words(self._path) if self._arguments.source.config else ""
+        return f"{how}; its log ends with: {words}" if words else how
+
+    def shut(self, line: Attachment) -> None:
+        """Ends the session, and remembers what memory of it may still be held."""
+        self._dead = [ref for ref in self._dead if ref() is not None]
+        self._dead += [weakref.ref(mapping) for mapping in line.mappings]
+        line.close()
+
+    def shape(self) -> Shape | None:
+        """How epochs are cut; None before the first session."""
+        first, rank = self.first, self.rank
+        return Shape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last) if first and rank else None
+
+    def _hello(self, rank: ranks.Rank) -> m.Hello:
+        """Once a session was had, how its epochs are cut is no longer left to the stream's own settings; another seed is another stream."""
+        arguments, first = self._arguments, self.first
+        return m.Hello(
+            protocol=m.PROTOCOL,
+            stream=arguments.stream,
+            batch_size=first.batch_size if first else arguments.batch_size,
+            seed=arguments.seed,
+            drop_last=first.drop_last if first else arguments.drop_last,
+            rank=rank.rank,
+            world_size=rank.world_size,
+            prefetch=arguments.prefetch,
+            fields=arguments.asked,
+            held_bytes=sum(len(mapping) for ref in self._dead if (mapping := ref()) is not None),
+            order=first.order if first else {},
+            content=first.content if first else {},
+            config=arguments.source.config,
+        )
+
+    def prepare(self) -> None:
+        """Imports torch, if tensors are asked for: that takes longer than a daemon's start. An exception in the middle would crash it."""
+        if self._arguments.output == "torch" and TENSORS not in sys.modules:
+            with Held():
+                importlib.import_module(TENSORS)
+
+    def _compare(self, first: m.Welcome, welcome: m.Welcome) -> None:
+        old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))
+        differing = differences(first.order | without_code(first.content) | old, welcome.order | without_code(welcome.content) | new)
+        if differing:
+            raise StreamChanged(f"stream {self._arguments.stream!r} is not what it was: {differing}")

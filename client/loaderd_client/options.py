@@ -1,0 +1,152 @@
+"""What a Loader was asked for, checked once, at the door."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+from dataclasses import dataclass, fields
+from typing import Any
+
+from loaderd_client.endpoint import Source
+from loaderd_wire.errors import ConfigError
+from loaderd_wire.hints import few
+from loaderd_wire.slots import MAX_ROWS
+
+INDEX, KEY = "__index__", "__key__"  # fields that the client itself adds on request
+MAX_PREFETCH = 1024  # as the daemon has it
+
+# DataLoader's other arguments, and what to use here instead.
+INSTEAD = {
+    "dataset": "give the daemon's socket or its config file as the first argument",
+    "shuffle": "set [streams.NAME] shuffle in the daemon's config",
+    "sampler": "set [streams.NAME] shuffle and split in the daemon's config; ranks are rank= and world_size=",
+    "batch_sampler": "use batch_size=, and [streams.NAME] shuffle and split in the daemon's config",
+    "num_workers": "set [workers] num_workers in the daemon's config",
+    "prefetch_factor": "use prefetch=, the number of finished batches ahead of the trainer",
+    "collate_fn": "set [streams.NAME] collate in the daemon's config, to a function of (samples, rng)",
+    "pin_memory": "leave it out: batches lie in shared memory already, and .to(device) copies from there",
+    "pin_memory_device": "leave it out: batches lie in shared memory already, and .to(device) copies from there",
+    "timeout": "use timeout_s=",
+    "worker_init_fn": "set [workers] init in the daemon's config",
+    "persistent_workers": "leave it out: the daemon's workers outlive every epoch",
+    "multiprocessing_context": "set [workers] start_method in the daemon's config",
+    "generator": "use seed=; the order is a function of (seed, epoch)",
+    "in_order": "leave it out: batches always come in order",
+    "num_replicas": "use world_size=",
+    "transform": "set [[streams.NAME.transforms]] in the daemon's config",
+}
+RESERVED = ("device", "shared", "normalize")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A Loader's arguments, as given; None means the stream's own setting."""
+
+    source: Source
+    stream: str
+    batch_size: int | None
+    seed: int | None
+    drop_last: bool | None
+    rank: int | None
+    world_size: int | None
+    prefetch: int
+    fields: tuple[str, ...] | None
+    as_tuple: bool | None
+    output: str
+    timeout_s: float
+    reconnect_s: float
+    stall_warning_s: float
+
+    @property
+    def asked(self) -> tuple[str, ...] | None:
+        """The fields to ask the daemon for."""
+        return None if self.fields is None else tuple(f for f in self.fields if f not in (INDEX, KEY))
+
+
+def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any]) -> Arguments:
+    """Raises ConfigError naming the first argument that cannot be, its value, and what to change."""
+    _strangers(others)
+    if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):  # pyright: ignore[reportUnknownArgumentType] - checked here
+        raise ConfigError(f"source={source!r}: give the path of the daemon's socket or of its config file (.toml)")
+    found = Source.of(os.fspath(source))
+    stream = _stream(stream, found)
+    for name, low, high in (("batch_size", 1, MAX_ROWS), ("seed", 0, 1 << 62), ("rank", 0, 1 << 31), ("world_size", 1, 1 << 31)):
+        if given[name] is not None:
+            given[name] = _whole(name, given[name], low, high, " or None")
+    given["prefetch"] = _whole("prefetch", given["prefetch"], 1, MAX_PREFETCH)
+    for name in ("drop_last", "as_tuple"):
+        if given[name] is not None and not isinstance(given[name], bool):
+            raise ConfigError(f"{name}={given[name]!r}: use True, False, or None for the stream's own")
+    for name in ("timeout_s", "reconnect_s", "stall_warning_s"):
+        given[name] = _seconds(name, given[name])
+    _ranks(given["rank"], given["world_size"])
+    given["fields"] = _fields(given["fields"])
+    _output(given["output"])
+    return Arguments(source=found, stream=stream, **given)
+
+
+def _stream(stream: Any, source: Source) -> str:
+    """The stream's name. Left out, it is the only one of a config; of a socket nobody knows yet which there are."""
+    if isinstance(stream, str) and stream:
+        return stream
+    names = source.streams() if stream is None else ()
+    if len(names) == 1:
+        return names[0]
+    which = f"there are {few([repr(name) for name in names])}" if names else "name one of the [streams] of the daemon's config"
+    raise ConfigError(f"stream={stream!r}: which one? {which}, as in stream={names[0] if names else 'train'!r}")
+
+
+def _strangers(others: dict[str, Any]) -> None:
+    for name, value in others.items():
+        if name in RESERVED:
+            if value is not None:
+                raise ConfigError(f"{name}={value!r}: not in this version; leave it out")
+        elif name in INSTEAD:
+            raise ConfigError(f"{name}={value!r}: not an argument of Loader; {INSTEAD[name]}")
+        else:
+            known = [f.name for f in fields(Arguments)]
+            near = difflib.get_close_matches(name, known, 1)
+            raise ConfigError(
+                f"{name}={value!r}: no such argument; " + (f"did you mean {near[0]}=?" if near else f"known are {', '.join(known)}")
+            )
+
+
+def _whole(name: str, value: Any, low: int, high: int, also: str = "") -> int:
+    try:
+        number = None if isinstance(value, bool) else value.__index__()
+    except AttributeError:
+        number = None
+    if number is None or not low <= number <= high:
+        raise ConfigError(f"{name}={value!r}: use a whole number from {low} to {high}{also}")
+    return number
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ConfigError(f"{name}={value!r}: use a number of seconds above 0")
+    return float(value)
+
+
+def _ranks(rank: int | None, world_size: int | None) -> None:
+    if (rank is None) != (world_size is None):
+        raise ConfigError(f"rank={rank!r}, world_size={world_size!r}: give both or neither")
+    if rank is not None and world_size is not None and rank >= world_size:
+        raise ConfigError(f"rank={rank}: must be below world_size={world_size}")
+
+
+def _output(output: Any) -> None:
+    if output not in ("torch", "numpy"):
+        raise ConfigError(f"output={output!r}: use 'torch' or 'numpy'")
+    if output == "torch" and importlib.util.find_spec("torch") is None:
+        raise ConfigError("output='torch': torch is not installed here; install it, or use output='numpy'")
+
+
+def _fields(names: Any) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if isinstance(names, (list, tuple)):
+        asked: list[Any] = list(names)  # pyright: ignore[reportUnknownArgumentType] - checked here
+        if asked and all(isinstance(n, str) and n for n in asked) and len(set(asked)) == len(asked):
+            return tuple(asked)
+    raise ConfigError(f"fields={names!r}: use a list of different field names, as in ['image', 'label'], or None for all")

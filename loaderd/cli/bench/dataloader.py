@@ -1,0 +1,104 @@
+"""torch's DataLoader on the samples of a stream, as whoever has this recipe as a map-style dataset would use it: what `bench` compares with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from loaderd.config.stream import StreamPlan
+from loaderd.core.order import Order
+from loaderd.data.errors import SampleFault
+from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.request import SampleRequest
+from loaderd.data.sources.source import Source
+from loaderd.data.user_code import find
+from loaderd.data.user_modules import put_first
+
+TRIES = 16  # samples in place of a bad one, where the stream doesn't raise
+
+
+class Mapped:
+    """The samples of a stream's split: the same decoding and the same transforms. Opened where it is first used."""
+
+    def __init__(self, plan: str, folder: str) -> None:
+        self._plan = StreamPlan.from_json(plan)
+        self._folder = folder
+        self._open()
+        self._length = self._order.samples
+        self._close()
+
+    def _open(self) -> None:
+        put_first(self._folder)
+        plan = self._plan
+        self._source: Source | None = Source(plan)
+        self._recipe = Recipe(plan, self._source)
+        self._order = Order(self._source.total, plan.split, plan.split_by, 0)
+
+    def _close(self) -> None:
+        assert self._source is not None
+        self._source.close()
+        self._source = None
+        del self._recipe, self._order
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, position: int) -> Any:
+        if self._source is None:
+            self._open()
+        for n in range(TRIES):
+            at = np.array([(position + n) % self._length], np.int64)
+            try:
+                index = int(self._order.indices(self._plan.seed, 0, at)[0])
+                sample = self._recipe.make(SampleRequest(self._plan.seed, 0, index), lambda stage: None)
+            except SampleFault:
+                if self._plan.on_error == "raise" or n + 1 == TRIES:
+                    raise
+                continue
+            return sample if self._recipe.collated else {name: _tensor(value) for name, value in sample.items()}
+        raise AssertionError("unreachable")
+
+    def collate(self, samples: list[Any]) -> Any:
+        """The stream's own collate function."""
+        import torch
+
+        made = self._recipe.collate(samples, self._plan.seed, 0, 0)
+        return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in made.items()}
+
+
+def _tensor(value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, np.ndarray):
+        return value
+    return torch.from_numpy(value if value.flags.writeable else value.copy())
+
+
+def _init(init: str, worker: int) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    if init:
+        find(init, "init")(worker)
+
+
+def make(plan: str, folder: str, init: str, workers: int, prefetch: int) -> Iterable[Any]:
+    """plan: as JSON. The DataLoader, with persistent workers and, together, as many batches ahead as a Loader has."""
+    from torch.utils.data import DataLoader
+
+    dataset: Any = Mapped(plan, folder)
+    settings = StreamPlan.from_json(plan)
+    return DataLoader(
+        dataset,
+        batch_size=settings.batch_size,
+        shuffle=settings.shuffle > 0,
+        drop_last=settings.drop_last and len(dataset) >= settings.batch_size,
+        num_workers=workers,
+        prefetch_factor=max(2, -(-prefetch // workers)),
+        persistent_workers=True,
+        collate_fn=dataset.collate if settings.collate != "stack" else None,
+        worker_init_fn=partial(_init, init),
+    )

@@ -1,0 +1,233 @@
+"""One round of a benchmark: a daemon of its own with a trainer of its own, or a trainer with torch's DataLoader. Nothing outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from loaderd.cli import status
+from loaderd.cli.exit_codes import FAULT, NO_START, CommandError
+from loaderd.config.load import Config
+from loaderd.config.stream import StreamPlan
+from loaderd.system.processes import keep_niceness
+
+LOOK_S = 0.25  # between two looks at the daemon
+LEAVE_S = 15.0
+MEASURED = b'{"batches_s"'  # how its answer begins, whatever user code prints
+HERE = ("announced", "ready")  # states of a slot whose batch is made
+CHILD = """
+import runpy, sys
+from loaderd.system.processes import die_with_parent
+die_with_parent(int(sys.argv.pop(1)))
+sys.argv.pop(0)
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """trainer: what it measured. parts: seconds a batch, by stage of the workers (on the clock) and in the daemon (of CPU). all_s: CPU of every
+    process, a batch. busy: how many workers had something to do, on average. ready: finished batches in the trainer's slots, on average."""
+
+    trainer: dict[str, float]
+    parts: dict[str, float]
+    all_s: float
+    busy: float
+    ready: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A daemon as it was at a moment: seconds spent so far by its workers, stage by stage, by its scheduler, and of CPU by its own process and
+    by template and workers; batches made for its session, and how many of its slots hold one that is ready."""
+
+    at_s: float
+    stages: dict[str, float]
+    schedule_s: float
+    daemon_s: float
+    workers_s: float
+    made: int
+    ready: int
+
+
+def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: median(each[name] for each in rounds) for name in rounds[0]}
+
+
+def loaderd(config: Config, plan: StreamPlan, socket: str, seconds: float, prefetch: int) -> Round:
+    """A daemon for this config on `socket`, and a trainer. Raises CommandError with what either says."""
+    with daemon(config.path, socket) as process:
+        process.wait_ready()
+        asked = {"make": None, "args": {"source": socket, "stream": plan.name, "prefetch": prefetch}, "seconds": seconds}
+        looks: list[Look] = []
+        with trainer(asked) as measuring:
+            while measuring.runs(LOOK_S):
+                looks += process.look(plan.name)
+            measured = measuring.answer()
+    return summed(measured, looks)
+
+
+def dataloader(config: Config, plan: StreamPlan, workers: int, seconds: float, prefetch: int) -> Round:
+    """The same stream as a torch DataLoader has it. Raises CommandError with what it says."""
+    args = {"plan": plan.to_json(), "folder": config.folder, "init": config.workers.init or "", "workers": workers, "prefetch": prefetch}
+    with trainer({"make": "loaderd.cli.bench.dataloader:make", "args": args, "seconds": seconds}) as measuring:
+        while measuring.runs(LOOK_S):
+            pass
+        return summed(measuring.answer(), ())
+
+
+class Trainer:
+    """A process that measures; what it says goes to files."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: IO[bytes], error: IO[bytes]) -> None:
+        self.pid = process.pid
+        self._process, self._out, self._error = process, out, error
+
+    def runs(self, seconds: float) -> bool:
+        """Whether it still does, after it was given so long to end."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def answer(self) -> dict[str, float]:
+        """What it measured, at its end. Raises CommandError with what it says if it failed."""
+        self._out.seek(0)
+        self._error.seek(0)
+        if self._process.returncode:
+            said = _last(self._error.read().decode(errors="replace"))
+            raise CommandError(f"the trainer failed (exit code {self._process.returncode}):\n{said}", FAULT)
+        return json.loads(next(line for line in reversed(self._out.read().splitlines()) if line.startswith(MEASURED)))
+
+
+class Daemon:
+    """A process that serves, and what it says: in its log, and once, when it is ready or can't be, on a pipe."""
+
+    def __init__(self, process: subprocess.Popen[bytes], socket: str, said: IO[str]) -> None:
+        self.pid, self._socket, self._said = process.pid, socket, said
+
+    def wait_ready(self) -> None:
+        """Raises CommandError with what it says if it can't serve."""
+        said = self._said.read().strip()
+        if not said.startswith("ready"):
+            text = said.partition(": ")[2] if said.startswith("ConfigError: ") else said
+            raise CommandError(f"the daemon could not start: {text or _log(self._socket)}", NO_START)
+
+    def look(self, stream: str) -> list[Look]:
+        """What it looks like while its only session runs; nothing before and after. Raises CommandError if it has gone."""
+        try:
+            picture = status.fetch(self._socket)
+        except CommandError as error:
+            raise CommandError(f"the daemon is gone: {error}\n{_log(self._socket)}", FAULT) from None
+        sessions = [session for session in picture.get("sessions", ()) if session.get("epoch") is not None]
+        if not sessions:
+            return []
+        slots = sessions[0].get("slots", {})
+        others = [worker.get("pid", 0) for worker in picture["workers"]]
+        return [
+            Look(
+                at_s=time.monotonic(),
+                stages=dict(picture["streams"][stream].get("stage_s", {})),
+                schedule_s=picture.get("schedule_s", 0.0),
+                daemon_s=cpu_s(self.pid),
+                workers_s=sum(map(cpu_s, others)),
+                made=sessions[0].get("made", 0),
+                ready=sum(slots.get(state, 0) for state in HERE),
+            )
+        ]
+
+
+def summed(measured: dict[str, float], looks: Sequence[Look]) -> Round:
+    """A trainer's measurement and, if it had a daemon, what that looked like in the meantime, per batch."""
+    first_s, last_s = measured.pop("begin_s"), measured.pop("end_s")
+    own_s = measured["cpu_s"] + measured["children_s"]
+    inside = [look for look in looks if first_s <= look.at_s <= last_s]
+    looks = inside if len(inside) > 1 else looks
+    if len(looks) < 2:
+        return Round(measured, {}, own_s, 0.0, 0.0)
+    before, after = looks[0], looks[-1]
+    batches = max(1, after.made - before.made)
+    daemon_s, workers_s = (after.daemon_s - before.daemon_s) / batches, (after.workers_s - before.workers_s) / batches
+    parts = {stage: (spent - before.stages.get(stage, 0.0)) / batches for stage, spent in after.stages.items()}
+    busy = sum(parts.values()) * batches / max(1e-9, after.at_s - before.at_s)
+    parts["schedule"] = (after.schedule_s - before.schedule_s) / batches
+    parts["announce"] = max(0.0, daemon_s - parts["schedule"])
+    return Round(measured, parts, own_s + daemon_s + workers_s, busy, sum(look.ready for look in looks) / len(looks))
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU of all threads of a process, to the nanosecond; 0 if it has gone."""
+    try:
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+    except OSError:
+        return 0.0
+
+
+def _child(module: str) -> list[str]:
+    """The command line of `python -m module`, which does not outlive this process."""
+    return [sys.executable, "-c", CHILD, str(os.getpid()), module]
+
+
+@contextmanager
+def daemon(config: str, socket: str) -> Iterator[Daemon]:
+    """`loaderd serve` for this config on this socket, which need not be ready yet."""
+    read, write = os.pipe()
+    command = [*_child("loaderd"), "serve", config, "--socket", socket, "--ready-fd", str(write)]
+    with open(f"{socket}.log", "wb") as log:
+        # in a session of its own: Ctrl-C is for us alone
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write,), start_new_session=True)
+    try:
+        os.close(write)
+        keep_niceness(process.pid)
+        with os.fdopen(read, encoding="utf-8", errors="replace") as said:
+            yield Daemon(process, socket, said)
+    finally:
+        process.terminate()
+        try:
+            process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def trainer(asked: Mapping[str, Any]) -> Iterator[Trainer]:
+    """A process that measures, as `loaderd_client._bench` is asked to."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:  # not pipes: user code may print as much as it likes
+        process = subprocess.Popen(
+            [*_child("loaderd_client._bench"), json.dumps(asked)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=error,
+            start_new_session=True,
+        )
+        try:
+            keep_niceness(process.pid)
+            yield Trainer(process, out, error)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and its workers
+            process.wait()
+
+
+def _log(socket: str) -> str:
+    try:
+        return _last(Path(f"{socket}.log").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+
+
+def _last(text: str, lines: int = 12) -> str:
+    return "\n".join(text.rstrip().splitlines()[-lines:])

@@ -1,0 +1,275 @@
+"""A stream run without sockets: the scheduler, a pool of workers and one pretended trainer, all behind a loop that is handed in."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loaderd.config.load import Config
+from loaderd.config.stream import StreamPlan
+from loaderd.core import actions
+from loaderd.core.events import Attach, Event, Grown, NotGrown, Opened, Told, WorkerDone
+from loaderd.core.jobs import Job, Kind
+from loaderd.core.order import Order
+from loaderd.core.scheduler import Scheduler, StreamRules
+from loaderd.engine.local import LocalPool
+from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.server.admission import SPARE_SLOTS, Stream, sized
+from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
+from loaderd.system import resource_limits
+from loaderd.system.loop import Loop
+from loaderd.system.memfd import Segments
+from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Batch, Failure, Progress, Pulse, Released, Segment
+from loaderd_wire.slices import Shape
+from loaderd_wire.slot_reader import SlotReader, array_description, field_names, stored_keys, text_values, unpack_chunks
+from loaderd_wire.slots import slot_layout
+
+SESSION = 1
+PREFETCH = 2
+
+Say = Callable[[str, str], None]  # (level, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A finished batch, valid until it is released. indices: of its rows. fields: name -> array over the rows, or list of str or bytes.
+
+    keys: of the rows, None where the index is the key.
+    """
+
+    batch: Batch
+    indices: np.ndarray
+    fields: dict[str, Any]
+    keys: list[str] | None
+
+
+class Side:
+    """One pool of processes that makes `samples` samples of a stream, in order, skipping bad ones.
+
+    on_open(StreamFacts | OpenFault) first; then on_batch(k) for each batch, which `read` shows and `release` gives back; on_end(text)
+    if it can't go on. Use as a context manager: no process survives it.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        config: Config,
+        plan: StreamPlan,
+        workers: int,
+        *,
+        on_open: Callable[[StreamFacts | OpenFault], None],
+        on_batch: Callable[[int], None],
+        on_end: Callable[[str], None],
+        say: Say,
+        prefetch: int = PREFETCH,
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self.plan = plan
+        self._workers = workers
+        self._on_open = on_open
+        self._on_batch = on_batch
+        self._on_end = on_end
+        self._say = say
+        self._prefetch = prefetch
+        self._start = 0
+        self._segments = Segments(loop)
+        self._jobs: dict[int, Job] = {}
+        self._known: dict[int, tuple[Segment, mmap.mmap, list[int]]] = {}
+        self._last_segment = 1
+        self._batches: dict[int, Batch] = {}
+        self._taken = 0
+        self._seq = 0
+        self.bad: dict[int, BadSample] = {}
+        self.rows = 0
+        self.seconds = {"read": 0.0, "decode": 0.0, "transform": 0.0, "write": 0.0}
+
+    def __enter__(self) -> Side:
+        w = self._config.workers
+        self._pool = LocalPool(
+            self._loop,
+            (self.plan,),
+            w,
+            num_workers=self._workers,
+            folder=self._config.folder,
+            emit=self._step,
+            log=self._say,
+            oom_kills=resource_limits.oom_kills,
+        )
+        scheduler = Scheduler(
+            (),
+            workers=self._workers,
+            sample_timeout_s=w.sample_timeout_s,
+            worker_memory=w.worker_memory or 0,
+            index_of=self._index_of,
+        )
+        handlers = ActionHandlers(
+            engine=self._pool,
+            send_message=self._tell,
+            grow=self._grow,
+            drop=self._drop,
+            quarantine=self._set_aside,
+            stream_broken=lambda a: self._on_end(a.text),
+            cannot_boot=self._on_end,
+            log=self._say,
+        )
+        self._dispatcher = ActionDispatcher(scheduler, handlers, self._loop, self._account)
+        self._pool.open(self.plan.name, self._on_open)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.close()
+        for _, view, _ in self._known.values():
+            with suppress(BufferError):  # an error on its way out may still hold a view; it ends with the process
+                view.close()
+        self._segments.close()
+
+    # -- the pretended trainer
+
+    def begin(self, facts: StreamFacts, order: Order, samples: int, batch_size: int, start: int = 0) -> None:
+        """Make the samples at positions [start, samples) of epoch 0."""
+        self._facts = facts
+        self._start = start
+        self._stream = Stream(self.plan, facts)
+        self._shape = Shape(samples, batch_size, 0, 1, False)
+        self._order = order
+        self._step(Opened(StreamRules(self.plan.name, self.plan.on_error, facts.collated, samples)))
+        self._dispatcher.begin()
+        self._reserve(sized(self._stream, facts.specs, batch_size, self._prefetch + SPARE_SLOTS, 1), self._attach)
+
+    def read(self, k: int) -> Made:
+        """Batch k as it lies in its slot."""
+        batch = self._batches[k]
+        segment, view, _ = self._known[batch.segment]
+        facts, begin, rows = self._facts, batch.slot * segment.slot_bytes, batch.filled
+        specs = () if facts.collated else facts.specs
+        reader = SlotReader(
+            slot_layout(specs, self._shape.batch_size, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+        )
+        maps = unpack_chunks([reader.tail(view, chunk.offset, chunk.size, begin) for chunk in batch.chunks])
+        fields: dict[str, Any] = {**reader.arrays(view, rows, begin)}
+        for name in field_names(maps, "text"):
+            fields[name] = text_values(maps, name, None if facts.collated else rows)
+        for name in field_names(maps, "arrays"):
+            described = array_description(maps, name)
+            assert described is not None
+            fields[name] = reader.described(view, *described, begin)
+        keys = stored_keys(maps, rows) if facts.keys == "stored" else None
+        return Made(batch, reader.indices(view, rows, begin), fields, keys)
+
+    def release(self, k: int) -> None:
+        """Nothing that `read` returned for k is touched any longer; the next batch may come."""
+        batch = self._batches.pop(k)
+        self._known[batch.segment][2][batch.slot] = batch.generation
+        self._taken = k + 1
+        self._progress()
+
+    def _progress(self) -> None:
+        self._seq += 1
+        released = tuple(Released(number, tuple(generations), tuple(generations)) for number, (_, _, generations) in self._known.items())
+        self._step(Told(SESSION, _progress(self._seq, self._start, self._taken, released)))
+
+    # -- segments
+
+    def _reserve(self, segment: Segment, then: Callable[[Segment], None]) -> None:
+        def reserved(fd: int, error: OSError | None) -> None:
+            if error is not None:
+                self._on_end(f"{segment.slots * segment.slot_bytes} bytes of shared memory cannot be had: {error.strerror}")
+                return
+            self._known[segment.segment] = (segment, mmap.mmap(fd, 0, prot=mmap.PROT_READ), [0] * segment.slots)
+            self._pool.add_segment(segment, self.plan.name, self._facts.specs, self._shape.batch_size, fd)
+            then(segment)
+
+        self._segments.reserve(SESSION, segment, reserved)
+
+    def _attach(self, segment: Segment) -> None:
+        self._step(Attach(SESSION, self.plan.name, self._shape, self.plan.seed, self._prefetch, segment))
+        self._progress()
+
+    def _grow(self, action: actions.Grow) -> None:
+        self._last_segment += 1
+        rows, number = self._shape.batch_size, self._last_segment
+        try:
+            larger = sized(
+                self._stream,
+                self._facts.specs,
+                rows,
+                action.slots,
+                number,
+                tail_row_bytes=action.tail_row_bytes,
+                body_bytes=action.body_bytes,
+            )
+        except (ValueError, OverflowError) as error:
+            self._step(NotGrown(SESSION, str(error)))
+            return
+        self._reserve(larger, lambda segment: self._step(Grown(SESSION, segment)))
+
+    def _drop(self, action: actions.Drop) -> None:
+        _, view, _ = self._known.pop(action.segment)
+        view.close()
+        self._pool.drop_segment(action.segment, lambda: self._segments.free(action.segment))
+
+    # -- events and actions
+
+    def _step(self, event: Event) -> None:
+        self._dispatcher.step(event)
+
+    def _index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
+        return self._order.candidate(seed, epoch, position % self._shape.samples, candidate)
+
+    def _account(self, event: Event, made: list[actions.Action]) -> None:
+        if isinstance(event, WorkerDone):
+            job, done = self._jobs.pop(event.done.job), event.done
+            if job.kind in (Kind.FILL, Kind.BATCH):
+                self.rows += job.last - job.first
+                for stage in self.seconds:
+                    self.seconds[stage] += getattr(done, f"{stage}_s")
+        for action in made:
+            if isinstance(action, actions.Send):
+                self._jobs[action.job.job] = action.job
+
+    def _tell(self, session: int, message: Batch | Pulse | Failure) -> None:
+        if isinstance(message, Failure):
+            self._on_end(message.text)
+        elif isinstance(message, Batch) and message.epoch == 0 and message.k >= self._taken and message.k not in self._batches:
+            self._batches[message.k] = message
+            # not from within a step: what follows may release it, which is an event
+            self._loop.soon(lambda: self._on_batch(message.k))
+
+    def _set_aside(self, action: actions.Quarantine) -> None:
+        if action.epoch == 0:
+            self.bad[action.sample.index] = action.sample
+
+
+def _progress(seq: int, start: int, taken: int, released: tuple[Released, ...]) -> Progress:
+    return Progress(
+        session=SESSION,
+        seq=seq,
+        plan=1,
+        epoch=0,
+        position=start,
+        step=0,
+        taken=taken,
+        have=taken,
+        again=False,
+        ping=False,
+        waiting=True,
+        released=released,
+    )
+
+
+def all_workers(config: Config) -> int:
+    """As many as the daemon would have."""
+    number = config.workers.num_workers
+    return number if isinstance(number, int) else resource_limits.own_cpu_count()
+
+
+def half_of_the_workers(config: Config) -> int:
+    """Of the number that the daemon would have: two sides share the machine."""
+    return max(1, all_workers(config) // 2)

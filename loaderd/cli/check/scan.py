@@ -1,0 +1,188 @@
+"""Every sample of a stream made once, by all workers: what is bad, and what all of it comes to. May be broken off, and goes on from there."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from loaderd.cli.check.local_run import Side, all_workers
+from loaderd.cli.check.scan_state import Spool
+from loaderd.cli.check.scan_stats import Tally
+from loaderd.config.load import Config
+from loaderd.config.stream import StreamPlan
+from loaderd.core.order import Order
+from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.server.admission import Stream, content_facts, order_facts
+from loaderd.system.loop import Loop
+from loaderd_wire.errors import BadSample
+from loaderd_wire.slices import Shape, steps_left
+
+PREFETCH = 4  # batches under way: many workers share each
+BATCH_S = 0.5  # of all workers' work in a batch
+FEWEST, MOST = 8, 512  # samples in a batch
+SAVED_S = 5.0
+
+
+@dataclass(slots=True)
+class Scan:
+    """What came out. of: samples of the split; done: made by now, of them `resumed_at` by an earlier run. end: why it was given up, or "".
+
+    broken_off: told to stop; the same command goes on from there. seconds: of this run.
+    """
+
+    tally: Tally
+    of: int = 0
+    done: int = 0
+    bad: int = 0
+    resumed_at: int = 0
+    end: str = ""
+    broken_off: bool = False
+    seconds: float = 0.0
+    changed: tuple[str, ...] = field(default=())
+
+
+def scan(
+    config: Config,
+    plan: StreamPlan,
+    facts: StreamFacts,
+    spool: Spool,
+    *,
+    row_s: float,
+    verified: str,
+    progress: Callable[[int, int], None],
+    say: Callable[[str, str], None],
+) -> Scan:
+    """Make all samples of the stream that an earlier run has not. row_s: what one takes a worker, 0 if unknown. verified: to be kept."""
+    made = replace(
+        plan,
+        on_error="skip",
+        max_errors=0.0,
+        shuffle=0,
+        collate="stack",
+        survey={"specs": [asdict(spec) for spec in facts.sample_specs], "collated": facts.collated},
+    )
+    order = Order(facts.total, plan.split, plan.split_by, 0)
+    found = Scan(Tally(len(facts.sample_specs)), of=order.samples)
+    known = Stream(plan, facts)
+    fingerprint = order_facts(known, plan.seed) | content_facts(known, None) | {"state": facts.state}
+    _take_up(found, spool, fingerprint)
+    workers = all_workers(config)
+    rows = min(MOST, max(FEWEST, round(BATCH_S * workers / row_s) if row_s else FEWEST))
+    if found.done >= found.of:
+        return found
+    with Loop() as loop:
+        run = _Run(loop, found, order, spool, rows, {"fingerprint": fingerprint, "verified": verified}, plan.name, progress)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.on_signal(number, run.break_off)
+        with Side(
+            loop, config, made, workers, on_open=run.opened, on_batch=run.arrived, on_end=run.end, say=say, prefetch=PREFETCH
+        ) as run.side:
+            loop.run()
+            found.seconds = loop.now_s() - run.begin_s
+    run.save()
+    return found
+
+
+def _take_up(found: Scan, spool: Spool, fingerprint: dict[str, str]) -> None:
+    """Go on where an earlier run was broken off, if everything still is as it was."""
+    state = spool.state
+    if "done" not in state:
+        return
+    was = state["fingerprint"]
+    found.changed = tuple(name for name in sorted(was.keys() | fingerprint) if was.get(name) != fingerprint.get(name))
+    if found.changed:
+        spool.forget()
+        return
+    found.done = found.resumed_at = state["done"]
+    found.bad = state["bad_count"]
+    found.tally = Tally.from_dict(state["tally"])
+
+
+class _Run:
+    """Takes batches in order, one by one."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        found: Scan,
+        order: Order,
+        spool: Spool,
+        rows: int,
+        kept: dict[str, Any],
+        stream: str,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.side: Side
+        self._loop = loop
+        self._found = found
+        self._order = order
+        self._spool = spool
+        self._kept = kept
+        self._stream = stream
+        self._progress = progress
+        self._shape = Shape(order.samples, min(rows, order.samples), 0, 1, False)
+        self._steps = steps_left(self._shape, found.done)
+        self._begin = found.done
+        self._next = 0
+        self._here: set[int] = set()
+        self._saved_s = self.begin_s = loop.now_s()
+
+    def end(self, text: str) -> None:
+        self._found.end = self._found.end or text
+        self._loop.stop()
+
+    def break_off(self) -> None:
+        self._found.broken_off = True
+        self._loop.stop()
+
+    def opened(self, found: StreamFacts | OpenFault) -> None:
+        if isinstance(found, OpenFault):
+            self.end(f"{found.text}\n{found.traceback}".strip())
+        else:
+            self.begin_s = self._loop.now_s()
+            self.side.begin(found, self._order, self._order.samples, self._shape.batch_size, self._begin)
+
+    def arrived(self, k: int) -> None:
+        self._here.add(k)
+        while self._next in self._here and self._next < self._steps and not self._found.end:
+            self._here.discard(self._next)
+            self._take(self._next)
+            self._next += 1
+
+    def _take(self, k: int) -> None:
+        found, seed = self._found, self.side.plan.seed
+        made = self.side.read(k)
+        last = min(found.done + self._shape.batch_size, found.of)
+        indices = self._order.indices(seed, 0, np.arange(found.done, last, dtype=np.int64))
+        hashes = np.zeros(len(indices), np.uint64)
+        if made.batch.filled:
+            for row, text in enumerate(made.fields["fault"]):
+                if text:
+                    index = int(made.indices[row])
+                    position = found.done + int(np.flatnonzero(indices == index)[0])
+                    self._set_aside(BadSample(index, made.keys[row] if made.keys else str(index), position, "check", "BadValue", text))
+            hashes[np.isin(indices, made.indices)] = made.fields["hash"]
+            found.tally.add(made.fields)
+        for sample in made.batch.bad:
+            self._set_aside(sample)
+        del made  # views of the slot
+        self.side.release(k)
+        self._spool.add(hashes)
+        found.done = last
+        self._progress(found.done, found.of)
+        if k + 1 == self._steps:
+            self._loop.stop()
+        elif self._loop.now_s() - self._saved_s >= SAVED_S:
+            self.save()
+
+    def _set_aside(self, sample: BadSample) -> None:
+        self._found.bad += 1
+        self._spool.set_aside(self._stream, sample)
+
+    def save(self) -> None:
+        self._saved_s = self._loop.now_s()
+        self._spool.save(done=self._found.done, bad_count=self._found.bad, tally=self._found.tally.to_dict(), **self._kept)

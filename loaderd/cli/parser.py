@@ -1,0 +1,166 @@
+"""The command line as argparse knows it. Nothing else is imported here, so that help, --version and mistakes cost nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+KINDS = ("imagefolder", "dataset")
+LATER = ("top",)
+
+
+class Parser(argparse.ArgumentParser):
+    """A wrong command line is one or two lines and exit code 2."""
+
+    def error(self, message: str) -> Any:
+        self.exit(2, f"loaderd: {message}\nloaderd: see: {self.prog} --help\n")
+
+
+class _Version(argparse.Action):
+    """Prints the version and which native parts this installation has."""
+
+    def __init__(self, *args: Any, version: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._version = version
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from loaderd.data import native_library  # asks the dynamic linker
+
+        print(f"loaderd {self._version}\n{native_library.described(native_library.present())}")
+        parser.exit()
+
+
+def _whole(low: int) -> Any:
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < low:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {low} or more")
+        return int(text)
+
+    return read
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 on")
+    return value
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return value
+
+
+def parser(version: str) -> argparse.ArgumentParser:
+    top = Parser(prog="loaderd", description="A data loading daemon for PyTorch: batches made outside the trainer.", allow_abbrev=False)
+    top.add_argument("--version", action=_Version, nargs=0, version=version, help="show the version and the native parts, and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".", allow_abbrev=False)
+        made.add_argument("--debug", action="store_true", help="show tracebacks of loaderd itself")
+        return made
+
+    _serve(command("serve", "run the daemon in the foreground"))
+    _check(command("check", "read, decode and transform samples as the workers would, and name every bad one"))
+    _inspect(command("inspect", "tell what lies in a database; needs no config"))
+    _pack(command("pack", "write a database from a folder of images or a dataset"))
+    _preview(command("preview", "show the batch at a place as a contact sheet"))
+    _status(command("status", "show a running daemon"))
+    _bench(command("bench", "measure the loader alone"))
+    _drain(command("drain", "ask a running daemon to finish and leave; wait until it is gone"))
+    command("schema", "print the JSON schema of the config, for editors")
+    return top
+
+
+def _serve(made: argparse.ArgumentParser) -> None:
+    made.add_argument("config", metavar="CONFIG")
+    made.add_argument("--log-format", choices=("text", "json"), default="text")
+    made.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    made.add_argument("--socket", metavar="PATH", help=argparse.SUPPRESS)  # instead of the config's; for `bench`
+    made.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument("--stream", default="", help=argparse.SUPPRESS)
+    made.add_argument("--ready-fd", type=_whole(0), metavar="N", help=argparse.SUPPRESS)
+
+
+def _check(made: argparse.ArgumentParser) -> None:
+    made.add_argument("config", metavar="CONFIG")
+    made.add_argument("--stream", metavar="S", help="this stream only")
+    which = made.add_mutually_exclusive_group()
+    which.add_argument("--samples", type=_whole(1), metavar="N", help="so many samples of each stream, spread over all of it (default 256)")
+    which.add_argument(
+        "--all",
+        action="store_true",
+        help="every sample, with statistics, and the database's every page; Ctrl-C breaks it off, and the same command goes on from there",
+    )
+    which.add_argument("--index", type=_whole(0), metavar="I", help="this sample, in this process: breakpoint() works")
+    which.add_argument("--key", metavar="K", help="this sample by its key, in this process")
+    made.add_argument("--bad", metavar="FILE", help="write all bad samples there, as JSON lines")
+    made.add_argument("--anew", action="store_true", help="with --all: forget what a run that was broken off has found")
+
+
+def _inspect(made: argparse.ArgumentParser) -> None:
+    made.add_argument("db", metavar="DB")
+    made.add_argument("--json", action="store_true")
+
+
+def _pack(made: argparse.ArgumentParser) -> None:
+    made.add_argument("kind", choices=KINDS, metavar="KIND", help="imagefolder or dataset")
+    made.add_argument("src", metavar="SRC", help="the folder, or pkg.module:Class")
+    made.add_argument("db", metavar="DB", help="the database to write")
+    made.add_argument("--args", type=_json_object, default={}, metavar="JSON", help="keyword arguments of the dataset's class")
+    names = made.add_mutually_exclusive_group()
+    names.add_argument(
+        "--classes-from", metavar="DB", help="imagefolder: give the labels that the folders of this name have in another database"
+    )
+    names.add_argument("--classes", metavar="FILE", help="imagefolder: names of the labels, a line each, the first is label 0")
+    made.add_argument(
+        "--random-access",
+        action=argparse.BooleanOptionalAction,
+        help="imagefolder: rewrite JPEGs, without loss, so that a crop is decoded without the rest of the image (default: if it can be done here)",
+    )
+
+
+def _preview(made: argparse.ArgumentParser) -> None:
+    made.add_argument("config", metavar="CONFIG")
+    made.add_argument("--stream", metavar="S", help="needed if there are several")
+    made.add_argument("--epoch", type=_whole(0), default=0, metavar="E")
+    place = made.add_mutually_exclusive_group()
+    place.add_argument("--step", type=_whole(0), metavar="N", help="counted from the start of the epoch")
+    place.add_argument("--position", type=_whole(0), metavar="P", help="where the step begins in the epoch's order")
+    made.add_argument("--rank", type=_whole(0), default=0, metavar="R")
+    made.add_argument("--world-size", type=_whole(1), default=1, metavar="W")
+    made.add_argument("--batch-size", type=_whole(1), metavar="B", help="if the trainer asks for another than the config's")
+    made.add_argument("--seed", type=_whole(0), metavar="SEED", help="if the trainer asks for another than the config's")
+    made.add_argument("-o", "--output", metavar="OUT.png")
+    made.add_argument("--json", action="store_true", help="keys only")
+
+
+def _status(made: argparse.ArgumentParser) -> None:
+    made.add_argument("target", nargs="?", metavar="SOCKET|CONFIG")
+    made.add_argument("--json", action="store_true")
+    made.add_argument("--alive", action="store_true", help="0 also while it starts: for liveness probes")
+
+
+def _bench(made: argparse.ArgumentParser) -> None:
+    made.add_argument("config", metavar="CONFIG")
+    made.add_argument("--stream", metavar="S", help="needed if there are several")
+    made.add_argument("--against", choices=("dataloader",), help="the same stream in torch's DataLoader beside it, in turn")
+    made.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="of each measurement (default 10)")
+    made.add_argument(
+        "--rounds", type=_whole(1), metavar="N", help="measure so often, and tell medians (default 1, with --against 2 of each, in turn)"
+    )
+    made.add_argument("--json", action="store_true")
+
+
+def _drain(made: argparse.ArgumentParser) -> None:
+    made.add_argument("target", nargs="?", metavar="SOCKET|CONFIG")

@@ -1,0 +1,166 @@
+"""A config file, read once at the door: TOML in, frozen values out, or one ConfigError with every fault that it has."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loaderd.config.schema import CONFIG, DAEMON, WORKERS, DaemonConfig, WorkersConfig
+from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.types import join, show
+from loaderd_wire import paths
+from loaderd_wire.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pyright: ignore[reportMissingImports] - only there before 3.11
+
+MAX_BYTES = 1 << 20  # of a config file
+MAX_FAULTS = 50  # that are listed
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """path: absolute, symlinks resolved. folder: the one it lies in. default_socket: nobody named the socket, the rule did."""
+
+    path: str
+    folder: str
+    default_socket: bool
+    daemon: DaemonConfig
+    workers: WorkersConfig
+    streams: tuple[StreamPlan, ...]
+
+
+class Faults:
+    """Collects what is wrong; `where` is a path such as streams.train.transforms[1].size."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, where: str, text: str) -> None:
+        self.lines.append(f"{where}: {text}" if where else text)
+
+
+def load(path: str, env: Mapping[str, str], uid: int) -> Config:
+    """The config in a file. Raises ConfigError and nothing else; its text names the file and every fault."""
+    real = _real(path)
+    return parse(_read(path, real), real, env, uid)
+
+
+def socket_of(path: str, env: Mapping[str, str], uid: int) -> str:
+    """The socket that the daemon of this config file has, whatever else the file says. Raises ConfigError."""
+    real = _real(path)
+    daemon = _toml(_read(path, real), real).get("daemon", {})
+    faults = Faults()
+    given = daemon.get("socket") if isinstance(daemon, dict) else None
+    socket = _socket(given, real, env, uid, faults)
+    if socket is None:
+        raise ConfigError(_all(real, faults.lines or [f"daemon.socket: {show(given)} is not a path"]))
+    return socket
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError) as error:  # a NUL in the name; a relative name in a folder that is gone
+        raise ConfigError(f"{path!r} is not a file's name: {error}") from None
+
+
+def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
+    """The config in `text`, which came from `path` (absolute). Raises ConfigError and nothing else."""
+    faults = Faults()
+    values = CONFIG.read(_toml(text, path), faults.add)
+    values = {"daemon": DAEMON.read({}, faults.add), "workers": WORKERS.read({}, faults.add)} | {
+        k: v for k, v in values.items() if v is not None
+    }
+    daemon, folder = values["daemon"], os.path.dirname(path)
+    default_socket = daemon["socket"] is None
+    daemon["socket"] = _socket(daemon["socket"], path, env, uid, faults)
+    daemon["quarantine"] = _path("daemon.quarantine", daemon["quarantine"], folder, env, faults) or f"{daemon['socket']}{paths.BAD}"
+    for name, stream in values.get("streams", {}).items():
+        stream["lmdb"] = _path(join("streams", name) + ".lmdb", stream["lmdb"], folder, env, faults)
+    if faults.lines:
+        raise ConfigError(_all(path, faults.lines))
+    streams = tuple(_stream(name, table) for name, table in values["streams"].items())
+    return Config(path, folder, default_socket, DaemonConfig(**daemon), WorkersConfig(**values["workers"]), streams)
+
+
+def _read(path: str, real: str) -> str:
+    try:
+        # without O_NONBLOCK a pipe would wait for a writer
+        with open(real, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            data = file.read(MAX_BYTES + 1) if regular else b""
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; name a config file (TOML)") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    if not regular:
+        raise ConfigError(f"{path}: not a regular file; name a config file (TOML)")
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes; is that a config file?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8: byte {data[error.start]:#04x}") from None
+
+
+def _toml(text: str, path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError as error:
+        what = str(error)
+        match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", what)
+        line = int(match[1]) if match and match[1] else text.count("\n") + (not text.endswith("\n"))
+        what = what[: match.start()] if match else what
+        raise ConfigError(f"{path}:{line}: not TOML: {what}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not a config: too many arrays and tables in each other") from None
+    except ValueError as error:  # numbers of thousands of digits
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _socket(given: Any, path: str, env: Mapping[str, str], uid: int, faults: Faults) -> str | None:
+    """The socket's path. None if there is a fault, found here or before."""
+    if given is not None and (not isinstance(given, str) or not given):
+        return None
+    try:
+        return paths.config_socket(given, path, env, uid)
+    except ValueError as error:
+        faults.add("daemon.socket", str(error) if given is None or len(given) > 60 else f"{show(given)}: {error}")
+        return None
+
+
+def _path(where: str, given: Any, folder: str, env: Mapping[str, str], faults: Faults) -> str | None:
+    """The path, absolute; None if there is none, or one that is not even text, which has been reported already."""
+    if not isinstance(given, str) or not given:
+        return None
+    try:
+        return paths.expand(given, folder, env)
+    except ValueError as error:
+        faults.add(where, f"{show(given)}: {error}")
+        return None
+
+
+def _stream(name: str, values: Mapping[str, Any]) -> StreamPlan:
+    shuffle = values["shuffle"]
+    steps = tuple(Step(*step) for step in values["transforms"])
+    blocks = shuffle["block"] if isinstance(shuffle, dict) else int(shuffle)
+    return StreamPlan(name=name, **{**values, "shuffle": blocks, "max_errors": float(values["max_errors"] or 0), "transforms": steps})
+
+
+def _all(path: str, lines: list[str]) -> str:
+    """One line for one fault, else a heading and a line each."""
+    if len(lines) == 1:
+        return f"{path}: {lines[0]}"
+    listed = [f"  {line}" for line in lines[:MAX_FAULTS]]
+    if len(lines) > MAX_FAULTS:
+        listed.append(f"  and {len(lines) - MAX_FAULTS} more")
+    return "\n".join([f"{path}: {len(lines)} faults", *listed])

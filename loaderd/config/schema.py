@@ -1,0 +1,328 @@
+"""Every word of a config, once: the parser reads by this table, and `loaderd schema` prints it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction as Exact
+from typing import Any
+
+from loaderd.config import hints
+from loaderd.config import transforms as ops_table
+from loaderd.config.types import (
+    LATER,
+    NAME,
+    Args,
+    Choice,
+    Either,
+    Flag,
+    Fraction,
+    Key,
+    Many,
+    Path,
+    Say,
+    Seconds,
+    Size,
+    Table,
+    Text,
+    Whole,
+    entry,
+    join,
+    key,
+    keys_of,
+    near,
+    script,
+    show,
+)
+
+MAX_BATCH = 1 << 20  # rows; as many as a scoreboard stamp can count
+STREAM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+
+
+def _port(text: str) -> str:
+    return "" if 0 < int(text.rpartition(":")[2]) < 65536 else "a port is from 1 to 65535"
+
+
+SPLIT_END = r" *(?:(?:[0-9]{1,3}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}) *%|[0-9]{1,15})? *"
+
+
+def _split(text: str) -> str:
+    """What is wrong with a split whatever the number of samples is."""
+    low, high = (part.strip() for part in text.split(":"))
+    percents = [Exact(end.rstrip("% ")) for end in (low or "0%", high or "100%") if end.endswith("%")]
+    if any(percent > 100 for percent in percents):
+        return "ends beyond 100%"
+    counts = [int(end) for end in (low, high) if end.isdigit()]
+    empty = any(len(ends) == 2 and ends[0] >= ends[1] for ends in (percents, counts))
+    return "is empty: it ends where it begins, or before" if empty else ""
+
+
+def _elsewhere(word: str) -> str:
+    """Where a word belongs that the table at hand does not know."""
+    for name, table in (("[daemon]", DAEMON), ("[workers]", WORKERS), (hints.STREAM, STREAM)):
+        if word in table.keys and not table.keys[word].later:
+            return f"it belongs in {name}"
+    return hints.SETTINGS.get(word, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonConfig:
+    """The table [daemon]. Paths are absolute, sizes are in bytes."""
+
+    socket: str = key(Path(), "Where trainers attach; everything else of the daemon lies beside it. Default: made from the config's path.")
+    memory: int | None = key(
+        Size(), "Ceiling for all shared memory together. Default: half of what the cgroup or the machine has free.", None
+    )
+    metrics: str | None = key(
+        Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port), "Where Prometheus may ask. Default: off.", None
+    )
+    allow_uids: tuple[int | str, ...] = key(
+        Many(Either((Whole(0, (1 << 32) - 2), Choice(("unmapped",))), 'a uid, or "unmapped"')),
+        'Other users that may attach; "unmapped" are uids that a user namespace doesn\'t map.',
+        (),
+    )
+    drain_s: float = key(Seconds(), "How long a drain may take.", 10.0)
+    exit_when_idle_s: float = key(Seconds(), "Leave once the last trainer has been gone for so long; 0: never.", 0.0)
+    quarantine: str = key(
+        Path(),
+        "Where bad samples are written down. Default: the socket's path with .bad.jsonl, which an embedded daemon removes when it leaves.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersConfig:
+    """The table [workers]. Sizes are in bytes."""
+
+    num_workers: int | str = key(
+        Either((Choice(("auto",)), Whole(1, 1024)), '"auto" or a whole number from 1 to 1024'), "Worker processes.", "auto"
+    )
+    sample_timeout_s: float = key(
+        Seconds(zero=False),
+        "A sample that takes longer is bad, and its worker is killed. What it imports meanwhile does not count, up to 120 s (or this, if that is longer).",
+        30.0,
+    )
+    worker_memory: int | None = key(Size(), "A worker whose own (anonymous) memory grows beyond this is replaced. Default: no limit.", None)
+    start_method: str = key(Choice(("forkserver", "spawn")), "Forked from a clean template of ours, or each started afresh.", "forkserver")
+    init: str | None = key(entry("a function"), "Called with worker_id in each worker before any data.", None)
+
+
+DAEMON = Table(keys_of(DaemonConfig) | {"engine": LATER, "cache": LATER, "nodes": LATER}, elsewhere=_elsewhere)
+WORKERS = Table(keys_of(WorkersConfig) | {"engine": LATER, "address": LATER}, elsewhere=_elsewhere)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One transform: a table with a built-in `op` and its parameters, or with `call` and `args`. Read as (op, call, args)."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        nothing = (None, None, dict[str, Any]())
+        if not isinstance(value, dict):
+            say("", f"{show(value)} is not a table: write {{op = ...}}, or [[streams.X.transforms]] and op = ... below it")
+            return nothing
+        if ("op" in value) == ("call" in value):
+            say("", "needs either op (a built-in) or call (a function of yours)")
+            return nothing
+        if "call" in value:
+            read = CALL.read(value, say)
+            return None, read["call"], read["args"]
+        op = value["op"]
+        if not isinstance(op, str) or op not in ops_table.OPS:
+            known = list(ops_table.OPS)
+            hint = near(op, known) if isinstance(op, str) else ""
+            last = op.rpartition(".")[2] if isinstance(op, str) else ""
+            if last in hints.OPS:
+                hint = f"; that is {hints.OPS[last]} here"
+            elif last in hints.ABSENT:
+                hint = f": {hints.INSTEAD}"
+            say("op", f"{show(op)} is not a built-in{hint or '; there are ' + ', '.join(known)}")
+            return nothing
+        args = {name: item for name, item in value.items() if name != "op"}
+        for problem in ops_table.problems(op, args):
+            say(join("", problem.name), self._line(op, args, problem))
+        return op, None, args
+
+    def _line(self, op: str, args: Mapping[str, Any], problem: ops_table.Problem) -> str:
+        if problem.what == "missing":
+            return f"is missing: {op} takes {problem.expected}"
+        if problem.what == "unknown":
+            known = list(ops_table.OPS[op].params)
+            return f"{show(args[problem.name])}: {op} has no such parameter{near(problem.name, known) or '; it has ' + ', '.join(known)}"
+        return f"{show(args[problem.name])} is not {problem.expected}"
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [*[ops_table.schema(name) for name in ops_table.OPS], CALL.schema()]}
+
+
+CALL = Table(
+    {
+        "call": Key(entry("a function"), "def f(sample: dict, rng, **args) -> dict", required=True),
+        "args": Key(Args(), "Keyword arguments of the function.", {}),
+    },
+    elsewhere=lambda word: f"arguments of the function go into args = {{{word} = ...}}",
+)
+
+
+def _one_draw_a_sample(transforms: Any, say: Say) -> None:
+    """Two random ops of one kind on different fields draw differently: then an image and its mask no longer match."""
+    seen: dict[str, list[tuple[str, list[str]]]] = {}  # of each op: the word that names its fields, and the fields
+    for number, step in enumerate(transforms if isinstance(transforms, list) else ()):
+        if not isinstance(step, dict) or step.get("op") not in ops_table.RANDOM:
+            continue
+        op, word = step["op"], "fields" if "fields" in step else "field"
+        given: Any = step["fields"] if word == "fields" else [step.get("field", "image")]
+        names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
+        if names != given:
+            continue  # told elsewhere
+        earlier = seen.setdefault(op, [])
+        other = next((other for how, other in earlier if other != names and "field" in (word, how)), None)
+        earlier.append((word, names))
+        if other is not None:
+            all_names = list(dict.fromkeys([*other, *names]))
+            say(
+                f"transforms[{number}].{word}",
+                f"{op} draws anew for each field, so {' and '.join(map(repr, all_names))} would no longer match: use one {op} with "
+                f'fields = {json.dumps(all_names)}; if they need not match, give each op its own fields = ["..."]',
+            )
+
+
+def _stream_rule(given: Mapping[str, Any], say: Say) -> None:
+    if "lmdb" in given and "dataset" in given:
+        say("", "has both lmdb and dataset: leave one out")
+    if "lmdb" not in given and "dataset" not in given:
+        say("", 'needs lmdb = "path" or dataset = "pkg.module:Class"')
+    for name, other in (("dataset_args", "dataset"), ("layout", "lmdb"), ("layout_args", "lmdb")):
+        if name in given and other not in given:
+            say(name, f"{show(given[name])}: goes with {other}, which is not set")
+    _one_draw_a_sample(given.get("transforms"), say)
+    if "empty" in given and given.get("on_error") != "skip":
+        say("empty", f'{show(given["empty"])}: goes with on_error = "skip", which is not set')
+    if "layout_args" in given and ":" not in str(given.get("layout")):
+        say("layout_args", f'{show(given["layout_args"])}: goes with layout = "pkg.module:Class"')
+
+
+STREAM = Table(
+    {
+        "lmdb": Key(Path(), "The database."),
+        "dataset": Key(entry("a class"), "A map-style dataset instead of a database: __len__ and __getitem__."),
+        "dataset_args": Key(Args(), "Keyword arguments of the dataset's class.", {}),
+        "layout": Key(
+            Text(
+                rf"[a-z0-9_-]+|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
+                '"auto", the name of a layout, or a class: "pkg.module:Class"',
+                script,
+            ),
+            "How samples lie in the database.",
+            "auto",
+        ),
+        "layout_args": Key(Args(), "Keyword arguments of the layout's class.", {}),
+        "decode": Key(Flag(), "false delivers images as they are stored.", True),
+        "mode": Key(
+            Choice(ops_table.MODES),
+            "Decoded images: rgb has 3 channels, gray 1; index keeps the numbers of palette, gray, 1-bit and 16-bit gray images, 1 channel. "
+            "For one field: a decode op with field and mode.",
+            "rgb",
+        ),
+        "split": Key(
+            Text(
+                f"{SPLIT_END}:{SPLIT_END}",
+                'a part such as "0%:95%" or "0:50000"',
+                _split,
+            ),
+            "The part of the samples that this stream has.",
+            "0%:100%",
+        ),
+        "split_by": Key(Choice(("random", "stored")), "What is split: a fixed random order of all samples, or the stored order.", "random"),
+        "batch_size": Key(Whole(1, MAX_BATCH), "Rows of a batch, per rank; a trainer may ask for another.", 1),
+        "shuffle": Key(
+            Either((Flag(), Table({"block": Key(Whole(1, 1 << 40), "Samples of a block.", required=True)})), "true, false or {block = N}"),
+            "A new order each epoch: of all samples, or of blocks and inside them.",
+            False,
+        ),
+        "seed": Key(Whole(), "Of the order and of all randomness.", 0),
+        "drop_last": Key(Flag(), "Whole batches only.", False),
+        "on_error": Key(Choice(("raise", "skip", "replace")), "What a bad sample does.", "raise"),
+        "empty": Key(
+            Choice(("skip", "deliver")),
+            'What becomes of a batch that on_error = "skip" has left without rows: passed over, or delivered as it is.',
+            "skip",
+        ),
+        "max_errors": Key(
+            Either((Whole(1), Fraction()), "a count of 1 or more, nor a fraction between 0 and 1"),
+            "So many bad samples, or so large a fraction of the samples, end the run. Default: no limit.",
+        ),
+        "nonfinite": Key(Choice(("allow", "error")), "Whether NaN and infinity make a sample bad.", "allow"),
+        "collate": Key(
+            Text(rf"stack|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", '"stack" or the name of a function: "pkg.module:name"', script),
+            "How samples become a batch: a function is called as function(samples, rng).",
+            "stack",
+        ),
+        "transforms": Key(Many(Transform()), "What is done to each sample, in order.", ()),
+        "weights": LATER,
+        "weight": LATER,
+        "allow_pickle": LATER,
+        "cache": LATER,
+        "engine": LATER,
+        "mix": LATER,
+        "columns": LATER,
+        "key_format": LATER,
+        "index_file": LATER,
+        "sampler": Key(None, hints.SETTINGS["sampler"]),
+    },
+    _stream_rule,
+    {
+        "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}],
+        "dependentRequired": {"dataset_args": ["dataset"], "layout": ["lmdb"], "layout_args": ["lmdb", "layout"]},
+        "dependentSchemas": {"empty": {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}}},
+    },
+    _elsewhere,
+)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams by name, at least one."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, dict):
+            say("", f"{show(value)} is not a table: write [streams.train]")
+            return {}
+        if not value:
+            say("", 'is empty: add [streams.train] with lmdb = "path" or dataset = "pkg.module:Class"')
+        for name, table in value.items():
+            if name in STREAM.keys and not isinstance(table, dict):
+                say(join("", name), f"{show(table)}: belongs to one stream: write it below a header such as [streams.train]")
+            elif not re.fullmatch(STREAM_NAME, name):
+                say(join("", name), "is not a stream's name: letters, digits, '_', '-' and '.', at most 64")
+        return {
+            name: STREAM.read(table, lambda where, text, name=name: say(f"{join('', name)}{'.' if where else ''}{where}", text))
+            for name, table in value.items()
+            if isinstance(table, dict) or name not in STREAM.keys
+        }
+
+    def schema(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": {"pattern": f"^{STREAM_NAME}$"},
+            "additionalProperties": STREAM.schema(),
+        }
+
+
+CONFIG = Table(
+    {
+        "daemon": Key(DAEMON, "The process that serves."),
+        "workers": Key(WORKERS, "The processes that make samples."),
+        "streams": Key(Streams(), "What is served: [streams.NAME] tables.", required=True),
+        "engine": LATER,
+        "mixtures": LATER,
+        "cache": LATER,
+    },
+    elsewhere=_elsewhere,
+)
+
+
+def document() -> dict[str, Any]:
+    """The JSON schema of a config."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "loaderd config", **CONFIG.schema()}

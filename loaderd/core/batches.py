@@ -1,0 +1,308 @@
+"""One batch from its slot to its descriptor: which rows are to be made, and which are made."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from loaderd.core.fault_ledger import Blame
+from loaderd.core.jobs import BadRow, Condemned, Done, Job, Kind
+from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Batch
+from loaderd_wire.records import quick
+from loaderd_wire.slices import Slice
+from loaderd_wire.slots import Chunk
+
+TRACEBACKS = 16  # bad samples of one descriptor that keep their traceback
+TEXT_BYTES = 8 << 10  # of one traceback or message in a descriptor
+BAD_BYTES = 1 << 20  # of all bad samples in a descriptor, roughly; far below codec.MAX_MESSAGE
+BAD_SAMPLES = 1 << 14  # in a descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A claimed slot.
+
+    Attributes:
+        segment: Number of the segment.
+        slot: Index of the slot.
+        generation: The slot's count of claims; it tells this use of the slot from others.
+    """
+
+    segment: int
+    slot: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Work of one kind on rows [first, last). A piece of one row is run alone, as one job.
+
+    Attributes:
+        kind: Kind of the job.
+        first: First row.
+        last: The row behind the last one.
+    """
+
+    kind: Kind
+    first: int
+    last: int
+
+
+_piece, _job, _batch = quick(Piece), quick(Job), quick(Batch)
+FILL, BATCH, TRIAL, COMPACT = Kind  # a lookup in the class costs ten times as much
+
+
+class Draft:
+    """A batch that is being made, or is made.
+
+    Attributes:
+        stream: Name of the stream.
+        on_error: The stream's rule for bad samples.
+        collated: The batch is made as a whole.
+        seed: The session's seed.
+        slice: Which positions of which epoch its rows are.
+        blame: What is known against its samples. Only this outlives a new start.
+        attempt: Count of starts. What a job of an earlier start brings is dropped.
+        place: Its slot; None while it has none.
+        todo: Pieces that no worker has, in order.
+        running: Pieces that workers have, by job.
+        chunks: Parts of the slot's tail that were written.
+        found: Bad samples that workers have reported, by row.
+        replaced: Rows whose own sample is excluded: row -> index of the sample in its place.
+        needs_tail: Bytes of tail a row that it is known to need; 0 if unknown.
+        needs_body: Bytes of body, likewise.
+        compacted: Its rows have been moved up over the lost ones.
+        apart: Each row runs alone, because a worker that does not die hangs in one of them.
+        rescued: It was moved to another slot once, because its job stood behind a slow one.
+    """
+
+    __slots__ = (
+        "apart",
+        "attempt",
+        "blame",
+        "chunks",
+        "collated",
+        "compacted",
+        "found",
+        "needs_body",
+        "needs_tail",
+        "on_error",
+        "place",
+        "replaced",
+        "rescued",
+        "running",
+        "seed",
+        "slice",
+        "stream",
+        "todo",
+    )
+
+    def __init__(self, stream: str, on_error: str, collated: bool, seed: int, cut: Slice) -> None:
+        self.stream = stream
+        self.on_error = on_error
+        self.collated = collated
+        self.seed = seed
+        self.slice = cut
+        self.blame = Blame(on_error)
+        self.attempt = 0
+        self.place: Place | None = None
+        self.todo: deque[Piece] = deque()
+        self.running: dict[int, Piece] = {}
+        self.chunks: list[Chunk] = []
+        self.found: dict[int, BadRow] = {}
+        self.replaced: dict[int, int] = {}
+        self.needs_tail = self.needs_body = 0
+        self.compacted = False
+        self.apart = False
+        self.rescued = False
+
+    def begin(self, place: Place | None) -> None:
+        """Start over.
+
+        Args:
+            place: The slot to make it in; None: it waits for one.
+        """
+        self.attempt += 1
+        self.place = place
+        self.running.clear()
+        self.chunks.clear()
+        self.found.clear()
+        self.replaced.clear()
+        self.compacted = False
+        self.todo.clear()
+        if place is None:
+            return
+        if len(self.blame.lost) < self.slice.rows:
+            if self.apart or self.blame.batch_deaths:  # then trials may have been cut short
+                kind = TRIAL if self.collated else FILL
+                self.todo.extend(Piece(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.blame.lost)
+            if self.collated or not self.apart:
+                self.todo.append(_piece(BATCH if self.collated else FILL, 0, self.slice.rows))
+        self._next_stage()
+
+    @property
+    def has_work(self) -> bool:
+        """A piece can be given to a worker now.
+
+        A collated batch waits until the trials of its rows are done.
+        """
+        return bool(self.todo) and not (self.todo[0].kind is BATCH and self.running)
+
+    @property
+    def whole(self) -> bool:
+        """All rows are in its slot, or are known to be lost."""
+        return self.place is not None and not self.todo and not self.running
+
+    def hand_out(self, job: int, parts: int) -> Job:
+        """Take the next piece as a job. `has_work` must be true.
+
+        Args:
+            job: Number of the new job.
+            parts: Into how many jobs the whole batch is cut.
+        """
+        assert self.place is not None, "a draft without a slot has no work"
+        piece = self.todo.popleft()
+        if piece.kind is FILL and piece.last - piece.first > 1:
+            size = max(1, -(-self.slice.rows // parts))
+            if piece.first + size < piece.last:
+                self.todo.appendleft(Piece(FILL, piece.first + size, piece.last))
+                piece = Piece(FILL, piece.first, piece.first + size)
+        self.running[job] = piece
+        condemned, lost = (), self.lost if piece.kind is COMPACT else ()
+        if self.blame.guilty and piece.kind is not COMPACT:
+            rows = range(piece.first, piece.last)
+            condemned = tuple(Condemned(row, each) for row in rows for each in sorted(self.blame.condemned.get(row, ())))
+            lost = tuple(row for row in sorted(self.blame.lost) if piece.first <= row < piece.last)
+        cut = self.slice
+        return _job(
+            job,
+            piece.kind,
+            self.stream,
+            self.place.segment,
+            self.place.slot,
+            self.seed,
+            cut.epoch,
+            cut.start,
+            cut.rows,
+            piece.first,
+            piece.last,
+            condemned,
+            lost,
+        )
+
+    def redo(self, pieces: Iterable[Piece]) -> None:
+        """Put pieces before all others that no worker has."""
+        self.todo.extendleft(reversed(list(pieces)))
+        self._next_stage()
+
+    def absorb(self, job: int, done: Done) -> None:
+        """Take in what a job of the present start has brought.
+
+        Args:
+            job: Number of the job.
+            done: The worker's answer.
+        """
+        piece = self.running.pop(job)
+        if piece.kind in (FILL, BATCH):
+            if done.size:
+                self.chunks.append(Chunk(piece.first, piece.last, done.offset, done.size))
+            for bad in done.bad:
+                self.found[bad.row] = bad
+            for put in done.replaced:
+                self.replaced[put.row] = put.index
+        elif piece.kind is COMPACT:
+            self.compacted = True
+        self._next_stage()
+
+    def _next_stage(self) -> None:
+        """With "skip", move rows up over the lost ones once all pieces are done."""
+        if self.on_error != "skip" or self.todo or self.running or self.place is None or self.collated or self.compacted:
+            return
+        lost = self.lost
+        if lost and len(lost) < self.slice.rows and lost[0] < self.slice.rows - len(lost):
+            self.todo.append(Piece(COMPACT, 0, self.slice.rows))
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Rows that are not in the slot, in order."""
+        return tuple(sorted({row for row, bad in self.found.items() if bad.lost} | self.blame.lost))
+
+    @property
+    def bad(self) -> tuple[BadSample, ...]:
+        """Its bad samples, by row. What a death has shown comes before what a worker has said."""
+        convicted = {row: replace(sample, substitute=self.replaced.get(row)) for row, sample in self.blame.convicted.items()}
+        samples = {row: bad.sample for row, bad in self.found.items()} | convicted
+        return tuple(samples[row] for row in sorted(samples))
+
+    @property
+    def failed(self) -> bool:
+        """There is no batch in the slot, only the reasons why."""
+        if self.blame.collate is not None or any(bad.sample.stage == "collate" for bad in self.found.values()):
+            return True
+        if self.on_error == "raise":
+            return bool(self.found or self.blame.convicted)
+        return self.on_error == "replace" and len(self.lost) > 0
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Row ranges that are not in the slot yet, in order."""
+        return sorted({(p.first, p.last) for p in (*self.todo, *self.running.values())})
+
+    def descriptor(self, session: int, plan: int, k: int) -> Batch:
+        """The message that announces it.
+
+        Chunks of a batch with lost rows count only the rows that are there.
+
+        Args:
+            session: Number of the session.
+            plan: The session's plan.
+            k: Number of the batch in the plan.
+        """
+        assert self.place is not None, "a draft without a slot can't be announced"
+        place, cut = self.place, self.slice
+        failed, lost, bad = False, (), ()
+        if self.found or self.blame.guilty:
+            failed, lost = self.failed, self.lost
+            bad = self.bad if self.blame.collate is None else (self.blame.collate, *self.bad)
+        chunks = () if failed else tuple(_renumber(c, lost) for c in sorted(self.chunks, key=lambda c: c.first))
+        return _batch(
+            session,
+            plan,
+            k,
+            cut.epoch,
+            cut.start,
+            cut.rows,
+            place.segment,
+            place.slot,
+            place.generation,
+            0 if failed else cut.rows - len(lost),
+            failed,
+            tuple(c for c in chunks if c.first < c.last),
+            cap(bad),
+        )
+
+
+def _renumber(chunk: Chunk, lost: tuple[int, ...]) -> Chunk:
+    if not lost:
+        return chunk
+    first = chunk.first - sum(row < chunk.first for row in lost)
+    return Chunk(first, chunk.last - sum(row < chunk.last for row in lost), chunk.offset, chunk.size)
+
+
+def cap(bad: Iterable[BadSample]) -> tuple[BadSample, ...]:
+    """As many bad samples as fit into a message.
+
+    The first TRACEBACKS keep their traceback; all texts are cut.
+    """
+    kept: list[BadSample] = []
+    room = BAD_BYTES
+    for i, sample in enumerate(bad):
+        traceback = sample.traceback[-TEXT_BYTES:] if i < TRACEBACKS else ""
+        limit = TEXT_BYTES if i < TRACEBACKS else 200
+        short = replace(sample, key=sample.key[:1024], error=sample.error[:200], message=sample.message[:limit], traceback=traceback)
+        room -= 4 * (len(short.key) + len(short.error) + len(short.message) + len(traceback)) + 100
+        if room < 0 or i >= BAD_SAMPLES:
+            break
+        kept.append(short)
+    return tuple(kept)

@@ -1,0 +1,241 @@
+"""What a waiting trainer waits for, in words; and the whole state as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loaderd.core import stack_dumps
+from loaderd.core.jobs import SINGLE, Stage, importing
+from loaderd.core.pool import Life, Worker
+from loaderd.core.sessions import Session
+from loaderd.core.slots import State
+from loaderd.core.state import SchedulerState
+
+SHOWN = 64  # workers in a detail
+DOING = {
+    Stage.OPEN: "opening the dataset",
+    Stage.READ: "reading",
+    Stage.DECODE: "decoding",
+    Stage.TRANSFORM: "transforming",
+    Stage.WRITE: "writing",
+    Stage.FETCH_MANY: "reading",
+    Stage.COLLATE: "collating",
+    Stage.COMPACT: "closing gaps",
+}
+
+
+def story(state: SchedulerState, session: Session, now_s: float) -> tuple[str, str]:
+    """What a session's next batch waits for.
+
+    Args:
+        state: The tables.
+        session: The session.
+        now_s: Time of the event.
+
+    Returns:
+        (one line, the same with all that is known of the workers), or ("", "") if it waits for nothing.
+    """
+    line = _line(state, session, now_s)
+    if not line:
+        return "", ""
+    stream = state.streams[session.stream]
+    lines = [line]
+    first = concerned(state, session)
+    known = {w.worker for w in first}
+    told = first + [w for w in state.pool.workers.values() if w.worker not in known and (w.jobs or w.life is not Life.UP)]
+    for n, w in enumerate(told[:SHOWN]):
+        lines += [_worker_line(w, now_s), *(_stack_lines(w, now_s) if n < stack_dumps.MOST else [])]
+    if len(told) > SHOWN:
+        lines.append(f"and {len(told) - SHOWN} more workers")
+    if stream.last_death:
+        lines.append(f"the last worker that died at stream {session.stream}: {stream.last_death}")
+        lines += [stack_dumps.cut(stream.last_stack)] if stream.last_stack else []
+    return line, "\n".join(lines)
+
+
+def concerned(state: SchedulerState, session: Session) -> list[Worker]:
+    """The workers that a session's next batch waits for.
+
+    Those that make it; if it has no slot, those that keep the session's slots in use; if nobody makes
+    it, all that are busy, or else starting.
+    """
+    if session.ended or not session.items or session.items[0].draft.whole:
+        return []
+    draft = session.items[0].draft
+    workers = state.pool.workers
+    if draft.place is None:
+        return [w for w in workers.values() if any(state.jobs[n].session is session for n in w.jobs)]
+    at = [workers[state.jobs[number].worker] for number in draft.running]
+    return at or [w for w in workers.values() if w.jobs] or [w for w in workers.values() if w.life is Life.STARTING]
+
+
+def _stack_lines(w: Worker, now_s: float) -> list[str]:
+    if w.paused:
+        return ["  no stack of it can be had while it is stopped"]
+    stack = stack_dumps.of(w)
+    return [f"  its stacks {now_s - w.stack_s:.1f} s ago:", *("  " + line for line in stack.splitlines())] if stack else []
+
+
+def _line(state: SchedulerState, session: Session, now_s: float) -> str:
+    if session.ended:
+        return session.ended
+    if not session.items:
+        return "" if session.plan else "the daemon knows no plan of this client yet"
+    item = session.items[0]
+    draft = item.draft
+    if draft.whole:
+        return ""
+    batch = f"batch {item.k} (epoch {item.cursor.epoch}, step {item.cursor.step})"
+    if draft.place is None:
+        return f"{batch} has no slot: {no_slot(session)}"
+    rows = _ranges(draft.missing())
+    at = [state.pool.workers[state.jobs[number].worker] for number in draft.running]
+    if at:
+        w = max(at, key=lambda w: (w.paused, w.quiet_s))
+        died = state.streams[session.stream].died
+        before = f"; {died} workers died at it before, the last: {state.streams[session.stream].last_death}" if died > 1 else ""
+        return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}{before}"
+    return f"{batch} waits for rows {rows}: {_no_worker(state, session, now_s)}"
+
+
+def no_slot(session: Session) -> str:
+    """Why the next batch of a session has no slot."""
+    if session.growing:
+        return "waiting for a larger segment"
+    ring = session.rings[session.current]
+    slots = len(ring.state)
+    leased = ring.count(State.LEASED)
+    if leased == slots:
+        return f"all slots are in the trainer's hands ({leased} of {slots})"
+    parts = [f"{ring.count(s)} {s.value}" for s in State if ring.count(s)]
+    return f"of {slots} slots {', '.join(parts)}"
+
+
+def _no_worker(state: SchedulerState, session: Session, now_s: float) -> str:
+    pool = state.pool
+    if pool.up == 0:
+        stuck = sum(w.life is Life.STUCK for w in pool.workers.values())
+        more = f" ({stuck} do not die)" if stuck else ""
+        first = next((w for w in pool.workers.values() if w.life is Life.STARTING and w.doing), None)
+        doing = f": {_worker_line(first, now_s)}" if first else ""
+        stream = state.streams[session.stream]
+        last = f"; the last death: {stream.last_death}" if stream.last_death else ""
+        if pool.fallen:
+            last = f"; {pool.fallen} died before they were ready, the last: {pool.last_fall}"
+        return f"workers are starting{more}{doing}{last}"
+    own = sum(state.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
+    busy = len(state.jobs)
+    if own < busy:
+        return f"workers are busy with other sessions' batches ({busy - own} of {busy} jobs)"
+    return f"all {pool.up} workers are busy with this session's other rows" if busy else "no worker is free"
+
+
+def _worker_line(w: Worker, now_s: float) -> str:
+    name = f"worker {w.worker}"
+    number, row, stage = w.stamp
+    if w.paused:
+        at = f", {DOING[stage]} row {row}, sample {w.key or '?'}" if number in w.jobs and stage in SINGLE else ""
+        return f"{name} is stopped by a signal (T), {now_s - w.paused_s:.1f} s by now{at}; SIGCONT lets it go on"
+    if w.life is Life.STARTING:
+        return f"{name} has been {w.doing} for {now_s - w.doing_s:.1f} s" if w.doing else f"{name} is starting"
+    if w.life is Life.KILLED:
+        return f"{name} was killed and does not end"
+    if w.life is Life.STUCK:
+        return f"{name} does not die: its slot is in quarantine"
+    if number not in w.jobs or stage is Stage.IDLE:
+        return f"{name} has just begun" if w.life is Life.UP else f"{name} is {w.life.value}"
+    row_of = f" row {row}, sample {w.key or '?'}," if stage in SINGLE else ""
+    what = f"importing modules while {DOING[stage]}" if importing(w.word) else DOING[stage]
+    return f"{name} has been {what}{row_of} for {_seconds(w, now_s):.1f} s"
+
+
+def _ranges(rows: list[tuple[int, int]]) -> str:
+    merged: list[list[int]] = []
+    for first, last in rows:
+        if merged and first <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], last)
+        else:
+            merged.append([first, last])
+    text = ", ".join(f"{first}" if last - first == 1 else f"{first}-{last - 1}" for first, last in merged[:8])
+    return text + (", ..." if len(merged) > 8 else "")
+
+
+def picture(state: SchedulerState, now_s: float) -> dict[str, Any]:
+    """Streams, sessions and workers as plain data, for JSON.
+
+    Args:
+        state: The tables.
+        now_s: Time of the event.
+    """
+    return {
+        "draining": state.draining,
+        "turns": state.turns,
+        "jobs": len(state.jobs),
+        "streams": {name: _stream(state, name) for name in state.streams},
+        "sessions": [_session(state, s, now_s) for s in state.sessions.values()],
+        "workers": [_worker(state, w, now_s) for w in state.pool.workers.values()],
+    }
+
+
+def _stream(state: SchedulerState, name: str) -> dict[str, Any]:
+    stream = state.streams[name]
+    return {
+        "samples": stream.rules.samples,
+        "on_error": stream.rules.on_error,
+        "sessions": sorted(stream.sessions),
+        "row_s": stream.row_s,
+        "stage_s": dict(zip(("read", "decode", "transform", "write"), stream.stage_s, strict=True)),
+        "deaths": stream.died,
+        "last_death": stream.last_death,
+        "failed": f"{stream.broken[0]}: {stream.broken[1]}" if stream.broken else "",
+    }
+
+
+def _session(state: SchedulerState, s: Session, now_s: float) -> dict[str, Any]:
+    first = s.items[0].cursor if s.items else None
+    slots = {state.value: sum(ring.count(state) for ring in s.rings.values()) for state in State}
+    return {
+        "session": s.session,
+        "stream": s.stream,
+        "rank": s.shape.rank,
+        "world_size": s.shape.world_size,
+        "batch_size": s.shape.batch_size,
+        "prefetch": s.prefetch,
+        "plan": s.plan,
+        "taken": s.taken,
+        "made": s.made,
+        "announced": s.announced,
+        "waiting": s.waiting,
+        "epoch": first.epoch if first else None,
+        "position": first.position if first else None,
+        "step": first.step if first else None,
+        "slots": slots,
+        "segments": sorted(s.rings),
+        "story": _line(state, s, now_s),
+    }
+
+
+def _worker(state: SchedulerState, w: Worker, now_s: float) -> dict[str, Any]:
+    number, row, stage = w.stamp
+    busy = number in w.jobs
+    return {
+        "worker": w.worker,
+        "state": "stopped" if w.paused else w.life.value,
+        "jobs": list(w.jobs),
+        "stream": state.jobs[w.jobs[0]].job.stream if w.jobs else None,
+        "row": row if busy else None,
+        "stage": ("import" if importing(w.word) else stage.name.lower()) if busy else None,
+        "key": w.key if busy else "",
+        "seconds": round(_seconds(w, now_s), 3) if busy or w.paused or w.doing else 0.0,
+        "doing": w.doing if w.life is Life.STARTING else "",
+        "stack": stack_dumps.of(w),
+    }
+
+
+def _seconds(w: Worker, now_s: float) -> float:
+    """For how many seconds a worker has been doing what it does."""
+    if w.life is Life.STARTING:
+        return now_s - w.doing_s if w.doing else 0.0
+    if w.paused:
+        return now_s - w.paused_s
+    return (w.import_s if importing(w.word) else w.quiet_s) + max(0.0, now_s - w.looked_s)

@@ -1,0 +1,103 @@
+"""After a worker's end within a job: which sample is the cause, and what is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from loaderd.core.actions import Quarantine
+from loaderd.core.batches import Draft, Piece
+from loaderd.core.fault_ledger import Death, again
+from loaderd.core.jobs import SINGLE, Job, Kind, Stage
+from loaderd.core.streams import Stream
+from loaderd_wire.errors import BadSample
+
+IndexOf = Callable[[str, int, int, int, int], int]
+
+
+class Inquest:
+    """Attributes deaths of workers to samples, by the policy of their stream."""
+
+    def __init__(self, streams: Mapping[str, Stream], index_of: IndexOf) -> None:
+        """Keep what names a sample.
+
+        Args:
+            streams: All streams, by name.
+            index_of: The dataset index at a position, as for `Scheduler`.
+        """
+        self._streams = streams
+        self._index_of = index_of
+
+    def hold(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
+        """A worker is dead: count that, and put what is left of its piece back into the batch.
+
+        Args:
+            draft: The batch.
+            job: The job that it ran.
+            piece: The rows of the job.
+            death: How it ended.
+            key: Name of the sample that it was at; "" if unknown.
+            stack: Its stacks; "" if it wrote none.
+
+        Returns:
+            Lines for the quarantine log: at most one.
+        """
+        death, key = _within(piece, death, key)
+        convicted = self.convict(draft, job, piece, death, key, stack)
+        if draft.blame.collate is not None:
+            draft.todo.clear()
+            return convicted
+        pieces = again(piece.kind, piece.first, piece.last, death)
+        if convicted and draft.collated:
+            pieces = [(Kind.BATCH, 0, job.rows)] if piece.kind is Kind.BATCH else []
+        draft.redo(Piece(*p) for p in pieces if not set(range(p[1], p[2])) <= draft.blame.lost)
+        if len(draft.blame.lost) == job.rows:
+            draft.todo.clear()
+        return convicted
+
+    def convict(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
+        """Count a worker's end, and exclude the sample, or the batch, that is now known to be bad.
+
+        Args:
+            draft: The batch.
+            job: The job that the worker ran.
+            piece: The rows of the job.
+            death: How it ended.
+            key: Name of the sample that it was at; "" if unknown.
+            stack: Its stacks; "" if it wrote none.
+
+        Returns:
+            Lines for the quarantine log: at most one.
+        """
+        death, key = _within(piece, death, key)
+        verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
+        if verdict.collate:
+            sample = self._sample(job, job.first, 0, Stage.COLLATE, death, "", stack)
+            draft.blame.collate = sample
+        elif verdict.row is not None:
+            # The key belongs to the sample that the status board named.
+            named = (verdict.row, verdict.candidate) == (death.row, death.candidate)
+            sample = self._sample(job, verdict.row, verdict.candidate, death.stage, death, key if named else "", stack)
+            draft.blame.convict(verdict.row, verdict.candidate, sample)
+        else:
+            return []
+        return [Quarantine(job.stream, job.epoch, sample)]
+
+    def _sample(self, job: Job, row: int, candidate: int, stage: Stage, death: Death, key: str, stack: str) -> BadSample:
+        position = (job.start + row) % self._streams[job.stream].rules.samples
+        index = self._index_of(job.stream, job.seed, job.epoch, position, candidate)
+        name = "read" if stage is Stage.FETCH_MANY else stage.name.lower()
+        error, text = "WorkerDied", f"it killed its worker each time: {death.cause}"
+        if death.hung:
+            error, text = "Timeout", death.cause
+        return BadSample(index, key or str(index), position, name, error, text, stack)
+
+
+def _within(piece: Piece, death: Death, key: str) -> tuple[Death, str]:
+    """The same death and key; if its row lies outside of the job, it names no row and no sample.
+
+    Only memory that was overwritten can say so.
+    """
+    if death.stage in SINGLE and not piece.first <= death.row < piece.last:
+        return replace(death, row=piece.first, stage=Stage.FETCH_MANY), ""
+    return death, key

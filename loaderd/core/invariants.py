@@ -1,0 +1,89 @@
+"""What must hold after every event: the invariants of all tables together."""
+
+from __future__ import annotations
+
+from loaderd.core import explain
+from loaderd.core.jobs import Kind
+from loaderd.core.sessions import Session
+from loaderd.core.slots import State
+from loaderd.core.state import SchedulerState
+
+GIVEN = (State.ANNOUNCED, State.LEASED)
+
+
+def check(state: SchedulerState) -> None:
+    """Check the state.
+
+    Raises:
+        AssertionError: It contradicts itself. The text says where.
+    """
+    state.pool.invariants()
+    _jobs(state)
+    for session in (*state.sessions.values(), *state.leaving.values()):
+        _session(state, session)
+    for session in state.sessions.values():
+        _progress(state, session)
+    assert len(state.queue) <= 4 * len(state.sessions) + 65, f"the queue has {len(state.queue)} entries for {len(state.sessions)} sessions"
+    assert all(s.gone and s.rings for s in state.leaving.values()), "a session that has left is still remembered"
+
+
+def _jobs(state: SchedulerState) -> None:
+    held = {job: w.worker for w in state.pool.workers.values() for job in w.jobs}
+    assert held == {n: r.worker for n, r in state.jobs.items()}, "jobs and workers disagree"
+    written: dict[tuple[int, int, int, int], int] = {}
+    for number, running in state.jobs.items():
+        job, session = running.job, running.session
+        ring = session.rings[job.segment]
+        assert number in ring.writers[job.slot], f"job {number} isn't known to slot {job.slot}"
+        assert running.wanted == (number in running.draft.running), f"job {number}: does its batch want it?"
+        if running.wanted:
+            place = running.draft.place
+            assert place is not None, f"job {number} writes for a batch without a slot"
+            assert (place.segment, place.slot) == (job.segment, job.slot), f"job {number} writes where its batch is not"
+            assert ring.state[job.slot] is State.FILLING, f"job {number} writes a slot that is {ring.state[job.slot].value}"
+        else:
+            assert ring.state[job.slot] is State.ENDING, f"forsaken job {number} writes a slot that is {ring.state[job.slot].value}"
+        for row in range(job.first, job.last) if job.kind is not Kind.TRIAL else ():
+            other = written.setdefault((session.session, job.segment, job.slot, row), number)
+            assert other == number, f"jobs {other} and {number} both write row {row} of slot {job.slot}"
+
+
+def _session(state: SchedulerState, s: Session) -> None:
+    name = f"session {s.session}"
+    out: set[tuple[int, int]] = set()
+    for number, ring in s.rings.items():
+        ring.invariants()
+        out.update((number, slot) for slot, state in enumerate(ring.state) if state in GIVEN)
+        for slot, jobs in enumerate(ring.writers):
+            assert not jobs or jobs <= state.jobs.keys(), f"{name} slot {slot} has writers that are no jobs"
+    assert out == s.given.keys(), f"{name} has announced or lent {sorted(out)}, it keeps {sorted(s.given)}"
+    for (number, slot), given in s.given.items():
+        assert given.message.generation == s.rings[number].generation[slot], f"{name} slot {slot} was told with another generation"
+    assert len(s.items) <= s.prefetch, f"{name} has {len(s.items)} batches ahead, prefetch is {s.prefetch}"
+    assert [item.k for item in s.items] == list(range(s.taken, s.taken + len(s.items))), f"{name}: its window has gaps"
+    told = [item.announced for item in s.items]
+    assert told == sorted(told, reverse=True), f"{name}: a batch was announced before an earlier one: {told}"
+    places = [(p.segment, p.slot) for item in s.items if (p := item.draft.place)]
+    assert len(places) == len(set(places)), f"{name}: two batches have one slot: {places}"
+    for item in s.items:
+        place = item.draft.place
+        if place:
+            now = s.rings_state(place)
+            wanted = (State.READY, State.ANNOUNCED) if item.draft.whole else (State.FILLING,)
+            assert now in wanted, f"{name} batch {item.k} is in a slot that is {now}, whole: {item.draft.whole}"
+
+
+def _progress(state: SchedulerState, s: Session) -> None:
+    """A session that wants a batch has a job, work in the queue, or a reason that can be named."""
+    if not s.items or s.ended:
+        return
+    draft = s.items[0].draft
+    if draft.whole:
+        assert s.items[0].announced, f"session {s.session}: batch {s.items[0].k} is whole and untold"
+    elif draft.place is None:
+        reason = explain.no_slot(s)
+        assert s.growing or s.rings[s.current].free == 0, f"session {s.session} leaves a slot free: {reason}"
+    else:
+        assert draft.running or draft.has_work, f"session {s.session}: nobody works at batch {s.items[0].k}"
+        if draft.has_work and state.pool.idle and not state.draining:
+            raise AssertionError(f"session {s.session}: work at batch {s.items[0].k} and an idle worker")

@@ -1,0 +1,369 @@
+"""Stored images to pixels. One policy for every format and codec:
+
+- uint8, height x width x channels, writable, contiguous; "rgb" has 3 channels, "gray" 1.
+- "index" keeps the numbers as they are stored, for masks: 1 channel, uint8 (palette, gray; 1 bit is 0 or 1), or uint16 (16-bit gray).
+  What has colours of its own is refused, and what Pillow changes so that it can't be undone.
+- EXIF orientation is ignored (as torchvision's ImageFolder does); only a TIFF's own tag is obeyed, by Pillow itself. The first frame of
+  an animation counts.
+- Alpha is dropped, not composited: the colours are what is stored. Palettes, 1-bit, gray, gray + alpha become RGB.
+- CMYK and YCCK go through Pillow's conversion, which has no colour profile.
+- 16-bit images are scaled to 8 bits (their high byte); 32-bit integer and float images are refused: nobody knows their range.
+- A truncated or damaged file is an error, never a partly gray picture. More than MAX_PIXELS is refused before memory is taken.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from typing import Any
+
+import cv2
+import numpy as np
+import simplejpeg
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+from loaderd.data.jpeg import tiles
+
+MAX_PIXELS = 178_956_970  # what Pillow refuses too
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF markers
+JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+# No format that runs a program (EPS) or has no magic number.
+FORMATS = (
+    "JPEG",
+    "MPO",
+    "PNG",
+    "WEBP",
+    "GIF",
+    "BMP",
+    "DIB",
+    "TIFF",
+    "PPM",
+    "AVIF",
+    "JPEG2000",
+    "ICO",
+    "QOI",
+    "PCX",
+    "SGI",
+    "DDS",
+    "SUN",
+    "XBM",
+    "PSD",
+)
+_QUIET = threading.Lock()  # which warnings are shown is the process's, not a thread's
+PLAIN = {"rgb": "RGB", "gray": "L"}
+LABELS = ("P", "PA", "1")  # Pillow's modes, besides 16-bit gray, whose numbers colours don't keep
+
+
+class ImageError(ValueError):
+    """An image that cannot be decoded; the text says why."""
+
+
+class NoMemory(ImageError):
+    """Memory does not suffice to decode it, here and now."""
+
+
+def codec_of(data: bytes | memoryview) -> str:
+    """ "jpeg", "png" or "other"."""
+    head = bytes(data[:8])
+    return "jpeg" if head.startswith(JPEG) else "png" if head == PNG else "other"
+
+
+def allowed(height: int, width: int, what: str = "the image has") -> None:
+    """Raises ImageError for an image without pixels, or with too many. what: begins the sentence, where it is to become one."""
+    if height < 1 or width < 1:
+        raise ImageError(f"{what} no pixels ({height} x {width})")
+    if height * width > MAX_PIXELS:
+        raise ImageError(f"{what} {height} x {width} = {height * width} pixels, more than the limit of {MAX_PIXELS}")
+
+
+def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:
+    """The pixels of a stored image (see the policy above) as an array of the caller's own. Raises ImageError."""
+    if len(data) == 0:
+        raise ImageError("the image is empty (0 bytes)")
+    codec = codec_of(data)
+    try:
+        return (_pillow if mode == "index" else {"jpeg": _jpeg, "png": _png}.get(codec, _pillow))(data, mode)
+    except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files: KeyError, SyntaxError, struct.error, cv2.error, ...
+        raise image_error(error, codec) from None
+
+
+def image_error(error: Exception, codec: str) -> ImageError:
+    """What a decoder raised, as an ImageError that says what happened."""
+    if isinstance(error, ImageError):
+        return error
+    if _short_of_memory(error):
+        return NoMemory("there is not enough memory to decode it: make the image smaller, or the limit of memory larger")
+    kind = {"jpeg": "damaged JPEG", "png": "damaged PNG"}.get(codec, f"damaged image: {type(error).__name__}")
+    return ImageError(f"{kind}: {str(error).strip()}")
+
+
+def _short_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, cv2.error) and error.code == cv2.Error.StsNoMem)
+
+
+def jpeg_head(data: bytes | memoryview) -> tuple[int, int, bool]:
+    """(height, width, whether simplejpeg has its colours) of a JPEG. Raises ValueError for one that simplejpeg doesn't read."""
+    try:
+        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+        return int(height), int(width), space not in ("CMYK", "YCCK")
+    except KeyError:  # it has no name for the sampling (4:4:1), but reads it
+        for marker, begin, end in tiles.segments(data):
+            if marker in FRAMES and end - begin >= 6:
+                height, width = tiles.SIZE.unpack_from(data, begin + 1)
+                return height, width, data[begin + 5] in (1, 3)
+    raise ValueError("it has no frame")
+
+
+def jpeg_pixels(data: tiles.Data, out: np.ndarray, *, min_height: int = 0, min_width: int = 0) -> None:
+    """Decodes a JPEG into `out`: height x width x channels, 1 (luma) or 3 (RGB). Raises ImageError.
+
+    min_height, min_width: decode at the smallest scale of the format that has as many pixels; 0 at full scale.
+    """
+    try:
+        simplejpeg.decode_jpeg(data, "GRAY" if out.shape[2] == 1 else "RGB", buffer=out, min_height=min_height, min_width=min_width)
+    except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
+        raise image_error(error, "jpeg") from None
+
+
+def _jpeg(data: bytes | memoryview, mode: str) -> np.ndarray:
+    try:
+        height, width, known = jpeg_head(data)
+        allowed(height, width)
+        if not known:
+            return _pillow(data, mode)
+        out = np.empty((height, width, 1 if mode == "gray" else 3), np.uint8)
+        simplejpeg.decode_jpeg(data, "GRAY" if mode == "gray" else "RGB", buffer=out)
+        return out
+    except (ImageError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
+        # What libjpeg-turbo's simple interface will not read (12 bits, arithmetic coding, lossless) Pillow may.
+        return _second_try(data, mode, f"damaged JPEG: {error}")
+
+
+def _second_try(data: bytes | memoryview, mode: str, first: str) -> np.ndarray:
+    try:
+        return _pillow(data, mode)
+    except ImageError:
+        raise ImageError(first) from None
+
+
+def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
+    head = bytes(data[:33])
+    if len(head) < 33 or head[8:16] != b"\0\0\0\rIHDR":
+        raise ImageError("damaged PNG: it has no header")
+    allowed(int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big"))
+    _walk_png(data)
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except cv2.error as error:
+        if _short_of_memory(error):
+            raise
+        return _second_try(data, mode, f"damaged PNG: {str(error).strip()}")
+    if image is None:
+        return _second_try(data, mode, "damaged PNG")
+    if mode == "gray":
+        return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)[:, :, np.newaxis]
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+
+
+def _walk_png(data: bytes | memoryview) -> None:
+    """Raises ImageError unless every chunk lies within the data, up to the last one: OpenCV takes memory for what a chunk says it is long,
+    which in a file of a hundred bytes may be 4 GB, and says nothing of an end that is missing."""
+    at = len(PNG)
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if data[at + 4 : at + 8] == b"IEND" and size == 0:
+            return
+        at += 12 + size
+    raise ImageError(f"truncated or damaged PNG: its parts need more than its {len(data)} bytes")
+
+
+def _formats() -> list[str]:
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
+
+
+def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
+    # User code in this process may have set it, and then Pillow would fill what is missing with gray.
+    lenient, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
+    try:
+        with _QUIET, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=_formats()) as image:
+                allowed(image.height, image.width)
+                return _numbers(image) if mode == "index" else _loaded(image, mode)
+    except UnidentifiedImageError:
+        raise ImageError(f"not an image that can be read: {len(data)} bytes that begin with {bytes(data[:8]).hex(' ')}") from None
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"more pixels than the limit: {error}") from None
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = lenient
+
+
+def _loaded(image: Any, mode: str) -> np.ndarray:
+    image.load()
+    return from_pillow(image, mode)
+
+
+def holds_labels(image: Any, *, gray: bool = False) -> bool:
+    """True for a Pillow image whose numbers, labels maybe, are lost when it becomes "rgb" or "gray". gray: those of a gray one may be lost
+    as well, since it is to be resized with a picture."""
+    return image.mode in LABELS or _sixteen_bits(image) or (gray and image.mode == "L")
+
+
+def _sixteen_bits(image: Any) -> bool:
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+
+
+def label_mode(data: bytes | memoryview, *, gray: bool = False) -> str:
+    """Pillow's mode of a stored image that `holds_labels`; "" for any other, and for what can't be read. gray: as there."""
+    if codec_of(data) == "jpeg":
+        return ""
+    try:
+        with _QUIET, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=_formats()) as image:
+                return image.mode if holds_labels(image, gray=gray) else ""
+    except Exception:  # noqa: BLE001 - whoever decodes it says what is wrong with it
+        return ""
+
+
+def _numbers(image: Any) -> np.ndarray:
+    """The numbers of a Pillow image as they are stored: height x width x 1. Raises ImageError for one with colours, and where they can't
+    be known."""
+    if image.mode not in ("P", "PA", "L", "1") and not _sixteen_bits(image):
+        raise ImageError(
+            f'mode = "index" keeps the numbers of palette, gray, 1-bit and 16-bit gray images; this one is of mode {image.mode!r}: '
+            'use "rgb" or "gray"'
+        )
+    top, inverted = _top(image)
+    made = np.array(image.getchannel(0) if image.mode == "PA" else image)
+    full = 1 if image.mode == "1" else 65535 if _sixteen_bits(image) else 255
+    numbers = made.astype(np.uint16 if full > 255 else np.uint8)[:, :, np.newaxis]
+    if top not in (None, full):
+        stored = np.rint(numbers * (top / full))
+        if (np.rint(stored * (full / top)) != numbers).any():
+            raise _unknown(image, f"it was changed after it was read from a file of numbers up to {top}")
+        numbers = stored.astype(np.uint16 if top > 255 else np.uint8)
+    return (top or full) - numbers if inverted else numbers
+
+
+def _unknown(image: Any, why: str) -> ImageError:
+    return ImageError(
+        f'mode = "index" cannot give the numbers of this {image.format} image as they are stored: {why}. Store the mask as an 8-bit or '
+        "16-bit gray PNG, or a palette PNG; a dataset may return the file's bytes, or numpy.asarray(image) for the numbers that Pillow makes"
+    )
+
+
+# Formats whose numbers Pillow hands out as they are. None: an image that no file was read for, or that user code made of another.
+AS_THEY_ARE = (None, "JPEG", "MPO", "GIF", "BMP", "DIB", "PCX", "XBM", "PSD", "DDS", "TGA")
+RAW_TOPS = {"L;2": 3, "L;4": 15}  # of Pillow's raw modes
+
+
+def _top(image: Any) -> tuple[int | None, bool]:
+    """(the number that Pillow stretched to the largest of the image's mode, None if it stretched nothing; whether it turned the numbers
+    round). Raises ImageError where that can't be known. Asked before the image is loaded: Pillow forgets then."""
+    tiles = getattr(image, "tile", None)
+    gray_bmp = image.format in ("BMP", "DIB") and image.mode == "L"
+    if gray_bmp and tiles and _at(image, 28 if image.format == "BMP" else 14, 2) != b"\x08\0":
+        raise _unknown(image, "Pillow reads a gray one of less than 8 bits wrongly")
+    if image.format in AS_THEY_ARE and (tiles or not gray_bmp):
+        return None, False
+    if image.format == "TIFF":
+        return _tiff_top(image)
+    if image.mode == "1":
+        return None, image.format in ("PPM", "SUN")
+    if image.format == "PNG" and image.mode != "L":
+        return None, False
+    if not tiles:
+        return _top_of_loaded(image)
+    args = tiles[0][3]
+    if image.format in ("PNG", "SUN"):
+        return RAW_TOPS.get(args if isinstance(args, str) else args[0]), False
+    if image.format == "PPM":
+        return _ppm_top(image), False
+    if image.format == "JPEG2000" and _jpeg2000_bits(image) == (16 if _sixteen_bits(image) else 8):
+        return None, False
+    if image.format == "SGI" and _at(image, 3, 1) == b"\1":
+        return None, False
+    raise _unknown(image, "Pillow changes those of this depth, or does not tell")
+
+
+def _top_of_loaded(image: Any) -> tuple[int | None, bool]:
+    name = getattr(image, "filename", "")
+    try:
+        again = Image.open(name) if name else None
+    except OSError:
+        again = None
+    if again is not None:
+        with again:
+            if getattr(again, "tile", None) and (again.format, again.mode, again.size) == (image.format, image.mode, image.size):
+                return _top(again)
+    made = np.asarray(image)
+    if (
+        image.format in ("BMP", "DIB")
+        or (image.format in ("PNG", "PPM") and not made.any())
+        or (image.format == "PNG" and (made % 17).any())  # what has 2 or 4 bits becomes multiples of 17
+    ):
+        return None, False
+    raise _unknown(image, "it was loaded already, and Pillow does not keep how many bits the file had")
+
+
+def _tiff_top(image: Any) -> tuple[int | None, bool]:
+    tags = image.tag_v2
+    bits, white = tags.get(258, (1,))[0], tags.get(262, 0) == 0
+    if tags.get(339, (1,))[0] != 1:
+        raise _unknown(image, "they are signed, or fractions")
+    if _sixteen_bits(image):  # Pillow leaves those as they are
+        return None, False
+    return (None if bits in (1, 8) or image.mode != "L" else (1 << bits) - 1), white and image.mode in ("L", "1")
+
+
+def _at(image: Any, offset: int, size: int) -> bytes:
+    """Bytes of the file of an image that is not loaded yet."""
+    here = image.fp.tell()
+    try:
+        image.fp.seek(offset)
+        return image.fp.read(size)
+    finally:
+        image.fp.seek(here)
+
+
+def _ppm_top(image: Any) -> int | None:
+    codec, _, offset, args = image.tile[0]
+    if isinstance(args, str):
+        return None
+    top = args[1]
+    if codec == "ppm":  # it lowers what is larger
+        wide = top > 255
+        raster = _at(image, offset, image.width * image.height * (2 if wide else 1))
+        if len(raster) > wide and np.frombuffer(raster[: len(raster) & ~wide], ">u2" if wide else np.uint8).max() > top:
+            raise _unknown(image, f"some are larger than the maximum that it names, {top}")
+    return top
+
+
+def _jpeg2000_bits(image: Any) -> int:
+    """Bits of the first component; 0 if that is not found, or signed."""
+    head = _at(image, 0, 1 << 16)
+    at = head.find(b"\xff\x4f\xff\x51")
+    return head[at + 42] + 1 if at >= 0 and at + 42 < len(head) and head[at + 42] < 128 else 0
+
+
+def from_pillow(image: Any, mode: str = "rgb") -> np.ndarray:
+    """A Pillow image as pixels, by the policy above. Raises ImageError for modes that have no known range."""
+    if mode == "index":
+        return _numbers(image)
+    if image.mode in ("I", "F") and not _sixteen_bits(image):
+        raise ImageError(f"an image of mode {image.mode!r} (32 bits) has no known range: convert it to 8 bits first")
+    if _sixteen_bits(image):
+        high = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
+        pixels = high if mode == "gray" else np.repeat(high[:, :, np.newaxis], 3, axis=2)
+    else:
+        # Pillow composites nothing here: RGBA -> RGB and LA -> L leave the alpha away. La, RGBa hold premultiplied colours.
+        plain = image.convert({"RGBa": "RGBA", "La": "LA"}[image.mode]) if image.mode in ("RGBa", "La") else image
+        if mode == "gray" and plain.mode not in ("L", "LA", "1"):
+            plain = plain.convert("RGB")
+        pixels = np.array(plain.convert(PLAIN[mode]))
+    return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]

@@ -1,0 +1,220 @@
+"""A picture not made yet: where its pixels come from, and what has been asked for so far, carried out once at the end.
+
+Ops add to the plan; nothing is decoded or computed until `pixels`. The plan is: a box of the origin, brought to a size, of which a
+window is cut out, which may be mirrored, whose levels may be looked up in a table, whose channels may come first. What doesn't fit into
+that order any more (a second resize, padding) carries out what there is and begins a new plan on the result.
+
+Since the plan is known before a pixel is decoded, a JPEG is decoded only where the window needs it, and at the smallest of its scales
+that still has more pixels than are wanted.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+from typing import Any
+
+import cv2
+import numpy as np
+
+from loaderd.data.images.decode import allowed
+from loaderd.data.images.pixel_source import LEAST_SIDE, Coded, Origin, Part, Raster
+from loaderd.data.images.resize import Axis, reach, resample
+from loaderd.data.jpeg import fused_decode
+
+# From which shrink on (source pixels a pixel, the less of the two axes) a JPEG is decoded at so many eighths. What decoders do to shrink
+# is not quite the same for each pixel of a block; what is left to `resample` has to be enough to even that out.
+LEAST_SHRINK = {8: 0.0, 4: 2.5, 2: 6.0, 1: 16.0}
+SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}  # the same for `swift.crop`, whose filter is the triangle itself
+
+
+class View:
+    """height, width, channels, dtype: of the picture as planned so far. planar: channels come first in the end. levels: float32, channels
+    x 256; level v of channel c becomes levels[c, v] (only a picture of bytes may have them). labels: its numbers are labels, so nothing is
+    computed between them."""
+
+    __slots__ = (
+        "_box", "_flipped", "_loaded", "_made", "_origin", "_size", "_window", "channels", "height", "labels", "levels", "planar", "width",
+    )  # fmt: skip
+
+    def __init__(self, origin: Origin, *, labels: bool = False) -> None:
+        self.planar = False
+        self.labels = labels
+        self._begin(origin)
+
+    def _begin(self, origin: Origin) -> None:
+        self._origin = origin
+        self.height, self.width, self.channels = origin.height, origin.width, origin.channels
+        self._box = (0, 0, self.height, self.width)  # top, left, bottom, right
+        self._size = (self.height, self.width)  # that the box is brought to
+        self._window = (0, 0)  # top, left in that size; height and width are the window's
+        self._flipped = False
+        self.levels: np.ndarray | None = None
+        self._loaded: tuple[np.ndarray, Axis, Axis] | None = None
+        self._made: np.ndarray | None = None
+
+    # -- planning
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._origin.dtype if self.levels is None else self.levels.dtype
+
+    def crop(self, top: int, left: int, height: int, width: int) -> None:
+        """Keep this part, which lies inside."""
+        if self._flipped:
+            left = self.width - left - width
+        y, x = self._window[0] + top, self._window[1] + left
+        if self._resized:
+            self._window = (y, x)
+        else:
+            y, x = self._box[0] + top, self._box[1] + left
+            self._box, self._size = (y, x, y + height, x + width), (height, width)
+        self.height, self.width = height, width
+
+    def resize(self, height: int, width: int) -> None:
+        """Bring it to this size. Raises ImageError for more pixels than an image may have."""
+        allowed(height, width, f"{self.height} x {self.width} pixels would be resized to")
+        if (height, width) == (self.height, self.width):
+            return
+        if self._resized or self.levels is not None:
+            self._settle()
+        self._size = (height, width)
+        self.height, self.width = height, width
+
+    def flip(self) -> None:
+        """Mirror left and right."""
+        self._flipped = not self._flipped
+
+    def pad(self, top: int, bottom: int, left: int, right: int) -> None:
+        """Zeros around it. Raises ImageError for more pixels than an image may have."""
+        allowed(top + self.height + bottom, left + self.width + right, f"{self.height} x {self.width} pixels would be padded to")
+        self._settle()
+        assert isinstance(self._origin, Raster)
+        self._begin(Raster(np.pad(self._origin.array, ((top, bottom), (left, right), (0, 0)))))
+
+    def become(self, array: np.ndarray) -> None:
+        """Go on with this height x width x channels array, made of what `settled` returned."""
+        self._begin(Raster(array))
+
+    def settled(self) -> np.ndarray:
+        """What has been planned so far as height x width x channels, not to be written to; the plan begins anew with it."""
+        self._settle()
+        assert isinstance(self._origin, Raster)
+        return self._origin.array
+
+    @property
+    def _resized(self) -> bool:
+        box = self._box
+        return self._size != (box[2] - box[0], box[3] - box[1])
+
+    def _settle(self) -> None:
+        self._begin(Raster(self._flat()))
+
+    # -- carrying out
+
+    @property
+    def stored(self) -> bool:
+        """True if pixels have yet to be decoded."""
+        return isinstance(self._origin, Coded) and self._loaded is None and self._made is None
+
+    def load(self, room: np.ndarray | None = None) -> None:
+        """Decode what is needed. room: see `pixels`. Raises ImageError."""
+        if self._loaded is None and self._made is None and not self._swiftly(room):
+            self._loaded = self._load(self._eighths(LEAST_SHRINK))
+
+    def _swiftly(self, room: np.ndarray | None) -> bool:
+        """Decode and carry out everything at once, if that can be done here."""
+        origin, levels = self._origin, self.levels
+        if not (isinstance(origin, Coded) and origin.swift and self._resized):
+            return False
+        shape = (self.channels, self.height, self.width) if self.planar else (self.height, self.width, self.channels)
+        out = room if room is not None and fits(room, shape, self.dtype) else np.empty(shape, self.dtype)
+        (top, left, bottom, right), (height, width), (y, x) = self._box, self._size, self._window
+        rows = fused_decode.Span(top, bottom, height, y, self.height)
+        columns = fused_decode.Span(left, right, width, x, self.width, self._flipped)
+        levels = None if levels is None else np.ascontiguousarray(levels, np.float32)
+        if fused_decode.crop(origin.data, rows, columns, self._eighths(SWIFT_SHRINK), levels, out, planar=self.planar):
+            self._made = out
+        return self._made is not None
+
+    def pixels(self, room: np.ndarray | None = None) -> np.ndarray:
+        """The picture: height x width x channels, or channels first. It may share memory with the array that it was begun with, and is
+        that array if nothing was to be done. room: an array that may be written to, even in vain; the picture is that array if it has the
+        picture's shape and dtype and things are such that it can be made there. Raises ImageError."""
+        self.load(room)
+        if self._made is not None:
+            return self._made
+        if not self.planar:
+            return self._flat()
+        image, levels = self._geometry(), self.levels
+        if self.channels > 4 or image.dtype != np.uint8:
+            return np.ascontiguousarray(self._leveled(image).transpose(2, 0, 1))
+        out = np.empty((self.channels, *image.shape[:2]), np.uint8 if levels is None else np.float32)
+        if levels is None:
+            planes: list[Any] = list(out)
+            cv2.split(image, planes)
+        else:
+            for channel, plane in enumerate(cv2.split(image)):
+                cv2.LUT(plane, levels[channel], dst=out[channel])
+        return out
+
+    def _flat(self) -> np.ndarray:
+        self.load()
+        if self._made is not None:
+            return self._made.transpose(1, 2, 0) if self.planar else self._made
+        return self._leveled(self._geometry())
+
+    def _leveled(self, image: np.ndarray) -> np.ndarray:
+        levels = self.levels
+        if levels is None:
+            return image
+        if self.channels > 4:
+            return levels[np.arange(self.channels), image]
+        table = np.ascontiguousarray(levels.T).reshape(1, 256, self.channels)
+        return cv2.LUT(np.ascontiguousarray(image), table).reshape(image.shape)
+
+    def _geometry(self) -> np.ndarray:
+        self.load()
+        assert self._loaded is not None
+        image, rows, columns = self._loaded
+        self._loaded = None
+        image = resample(image, rows, columns, nearest=self.labels)
+        if not self._flipped:
+            return image
+        return np.ascontiguousarray(image[:, ::-1]) if self.labels else cv2.flip(image, 1).reshape(image.shape)
+
+    def _eighths(self, least: dict[int, float]) -> int:
+        """The smallest scale that leaves pixels enough: from which shrink on is told for each."""
+        (top, left, bottom, right), (height, width) = self._box, self._size
+        if min(height, width) < LEAST_SIDE:
+            return 8
+        shrink = min((bottom - top) / height, (right - left) / width)
+        return min(eighths for eighths in self._origin.scales if shrink >= least[eighths])
+
+    def _load(self, eighths: int) -> tuple[np.ndarray, Axis, Axis]:
+        (top, left, bottom, right), (height, width) = self._box, self._size
+        step = 8 // eighths
+        y0, y1, rows = _axis(top / step, bottom / step, height, self._window[0], self.height)
+        x0, x1, columns = _axis(left / step, right / step, width, self._window[1], self.width)
+        origin = self._origin
+        if isinstance(origin, Raster):
+            return origin.read(Part(y0, x0, y1, x1)), rows, columns
+        try:
+            return origin.read(Part(y0, x0, y1, x1, eighths)), rows, columns
+        except ValueError:
+            self._origin = origin.whole()
+        return self._load(8)
+
+
+def _axis(begin: float, end: float, size: int, first: int, count: int) -> tuple[int, int, Axis]:
+    """(first source pixel, end, axis) that `count` pixels from `first` on need, where `size` pixels show [begin, end) of the source."""
+    step = (end - begin) / size
+    start = begin + (first + 0.5) * step - 0.5
+    around = reach(step)
+    low = max(floor(begin), floor(start) - around)
+    high = min(ceil(end), floor(start + (count - 1) * step) + around + 2)
+    return low, high, Axis(start - low, step, count)
+
+
+def fits(room: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """True if such a picture can be written there as it is."""
+    return room.shape == shape and room.dtype == dtype and room.flags.c_contiguous and room.flags.writeable

@@ -1,0 +1,373 @@
+"""LMDB files, read-only: the only file that imports lmdb for reading (lmdb_writer.py writes). One handle a process and path.
+
+A database is constant while it is open: `lock=False` has no claim to its snapshot, so whoever reads looks around its work whether it
+still is what it was (`data/lmdb/watch.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lmdb
+
+from loaderd.data.errors import SourceError
+from loaderd.data.lmdb.page_reader import Pages, library
+
+MAGIC, VERSION = 0xBEEFC0DE, 1
+META = struct.Struct("=16x II QQ 48s IHH QQQQQ QQ")  # page header, magic, version, address, map size, free db, main db, last page, txn id
+PSIZE = struct.Struct("=I")
+NAMED_DBS = 64
+HEAD_BYTES = 512
+DRAWN_BYTES, DRAWN_PIECES = 16 << 10, 4  # of one value go into a hash over values, in so many pieces
+MAX_KEY = 511  # bytes, in a library built as usual
+NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "beegfs", "gpfs", "9p", "afs", "virtiofs", "wekafs"}
+WRONG = (  # what else people put where a database should be
+    (b"version https://git-lfs", "is a Git LFS pointer, not the data: run `git lfs pull`"),
+    (b"\x1f\x8b", "is gzip-compressed: unpack it first"),
+    (b"PK\x03\x04", "is a zip archive: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "is zstd-compressed: unpack it first"),
+    (b"PAR1", "is a Parquet file, not an LMDB"),
+    (b"SQLite format 3", "is an SQLite database, not an LMDB"),
+    (b"\x89HDF", "is an HDF5 file, not an LMDB"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What tells one state of a database file from another. page: bytes of a page; pages: those that are in use; root: the main database's;
+    meta: a hash of both meta pages. mtime_ns, ctime_ns: when it was written to, and when anything about it changed, by its filesystem."""
+
+    device: int
+    inode: int
+    size: int
+    last_txnid: int
+    entries: int
+    page: int
+    pages: int
+    root: int
+    meta: str
+    mtime_ns: int
+    ctime_ns: int
+
+
+def data_file(path: str) -> str:
+    """The file that holds the pages: `path` itself, or data.mdb in it. Raises SourceError where there is none that can be read."""
+    path = path.rstrip("/") or path  # a slash behind a file's name is a slip of tab completion
+    file = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
+    try:
+        os.stat(file)
+    except FileNotFoundError:
+        if file == path:
+            link = f" (a link to {os.readlink(path)})" if os.path.islink(path) else ""
+            raise SourceError(f"{path}: there is no such file or folder{link}") from None
+        inside = sorted(os.listdir(path))
+        seen = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "") if inside else "nothing"
+        raise SourceError(f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}") from None
+    except OSError as error:
+        raise SourceError(f"{file}: cannot be read: {error.strerror}") from None
+    if not os.path.isfile(file):
+        raise SourceError(f"{file}: is neither a file nor a folder with an LMDB")
+    return file
+
+
+def _wrong(head: bytes) -> str:
+    for magic, text in WRONG:
+        if head.startswith(magic):
+            return text
+    if head[257:262] == b"ustar":
+        return "is a tar archive: unpack it first"
+    start = head.lstrip()[:15].lower()
+    if start.startswith((b"<!doctype html", b"<html", b"<?xml")):
+        return "is a web page (an error page saved by a download?), not an LMDB"
+    if not head.strip(b"\0"):
+        return "has only zeros where its first page should be: the copy or download is not complete"
+    return f"is not an LMDB: it begins with {head[:16].hex(' ')}"
+
+
+def _meta(page: bytes, file: str) -> tuple[int, int, int, int, int]:
+    """(transaction, last page, entries, root, page size) of a meta page."""
+    if len(page) < META.size:
+        raise SourceError(f"{file}: is cut short: it has no whole meta page")
+    _, _, _, _, free, *main, last_page, txnid = (*META.unpack_from(page),)
+    return txnid, last_page, main[6], main[7], PSIZE.unpack_from(free)[0]
+
+
+def read_facts(fd: int, file: str) -> Facts:
+    """The state of an open database file, from its own meta pages and nothing else. Raises SourceError if it is none, or cut short."""
+    stat = os.fstat(fd)
+    if stat.st_size == 0:
+        raise SourceError(f"{file}: is empty (0 bytes)")
+    head = os.pread(fd, HEAD_BYTES, 0)
+    magic, version = struct.unpack_from("=II", head.ljust(24, b"\0"), 16)
+    if magic != MAGIC:
+        if struct.pack("=I", magic)[::-1] == struct.pack("=I", MAGIC):
+            raise SourceError(f"{file}: was written on a machine of the other byte order; copy it with `mdb_dump` and `mdb_load`")
+        raise SourceError(f"{file}: {_wrong(head)}")
+    if version & 0xFFFF != VERSION:
+        raise SourceError(f"{file}: has LMDB data version {version}, this library reads {VERSION}")
+    first = _meta(head, file)
+    psize = first[-1]
+    if psize < 512 or psize > 65_536 or psize & (psize - 1):
+        raise SourceError(f"{file}: its meta page says pages of {psize} bytes: it is damaged")
+    second = os.pread(fd, HEAD_BYTES, psize)
+    if len(second) < META.size:
+        raise SourceError(f"{file}: is cut short: it needs {2 * psize} bytes, has {stat.st_size}")
+    newest = max(first, _meta(second, file)) if struct.unpack_from("=I", second, 16)[0] == MAGIC else first
+    txnid, last_page, entries, root, _ = newest
+    needs = (last_page + 1) * psize
+    if stat.st_size < needs:
+        raise SourceError(f"{file}: is cut short: it needs {needs} bytes, has {stat.st_size}; copy or download it again")
+    meta = hashlib.blake2b(head[: META.size] + second[: META.size], digest_size=8).hexdigest()
+    times = stat.st_mtime_ns, stat.st_ctime_ns
+    return Facts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, psize, last_page + 1, root, meta, *times)
+
+
+def _mount_type(path: str, mountinfo: str) -> str:
+    """The filesystem type that `path` lies on, from the text of /proc/self/mountinfo; "" if it isn't told."""
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        parts = left.split(" ")
+        if len(parts) < 5 or not right:
+            continue
+        point = parts[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split(" ", 1)[0]
+    return kind
+
+
+def on_network(path: str, mountinfo: str | None = None) -> bool:
+    """True if the file lies on a network filesystem, where reading ahead pays."""
+    if mountinfo is None:
+        try:
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+                mountinfo = file.read()
+        except OSError:
+            return False
+    kind = _mount_type(os.path.realpath(path), mountinfo)
+    return kind in NETWORK or (kind.startswith("fuse.") and kind not in ("fuse.lxcfs", "fuse.fuse-overlayfs"))
+
+
+def open_file(path: str) -> tuple[int, str]:
+    """A read-only descriptor of the data file of `path`, and the file's name. Raises SourceError."""
+    file = data_file(path)
+    try:
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC), file
+    except OSError as error:
+        raise SourceError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def is_sound(file: str) -> bool:
+    """True if `file` is a database with all of its pages."""
+    try:
+        fd, file = open_file(file)
+    except SourceError:
+        return False
+    try:
+        read_facts(fd, file)
+    except SourceError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+class Store:
+    """One open database. Made by `open_store`; values are views into the file, valid until `close()`."""
+
+    def __init__(self, path: str, fd: int, file: str) -> None:
+        self.path = path
+        self.file = file
+        self.pid = os.getpid()
+        self.users = 0
+        self._fd = fd
+        self.facts = read_facts(fd, file)
+        self.network = on_network(file)
+        try:
+            self._env = lmdb.open(
+                os.fsencode(file),
+                subdir=False,
+                readonly=True,
+                lock=False,
+                create=False,
+                max_dbs=NAMED_DBS,
+                readahead=self.network,
+                max_readers=1,
+            )
+            self._txn = self._env.begin(buffers=True)
+            # The library opens the path once more: that must have been the same file.
+            stat = os.stat(file)
+        except (lmdb.Error, OSError) as error:
+            raise SourceError(f"{file}: LMDB cannot open it: {error}") from None
+        if (stat.st_dev, stat.st_ino) != (self.facts.device, self.facts.inode):
+            self._env.close()
+            raise SourceError(f"{file}: was replaced by another file while it was opened; try again")
+        self._named: dict[bytes, Any] = {}  # the library has no public name for their type
+        self._pages: Pages | None = None
+
+    @property
+    def entries(self) -> int:
+        """Keys of the root database, metadata and named databases included."""
+        return self.facts.entries
+
+    def get(self, key: bytes, db: str | bytes | None = None) -> memoryview | None:
+        """The value of `key` as a read-only view, or None. Raises SourceError for a damaged page, a named database that isn't there, or a key
+        that is longer than keys can be."""
+        if self.pid != os.getpid():
+            raise SourceError(f"{self.file}: was opened in process {self.pid}, used in {os.getpid()}")
+        try:
+            value = self._txn.get(key) if db is None else self._txn.get(key, db=self._sub(db))
+        except lmdb.BadValsizeError:
+            return None
+        except lmdb.Error as error:
+            raise self._failed(f"cannot read key {show_key(key)}: {error}") from None
+        if value is None and len(key) > MAX_KEY:
+            raise SourceError(
+                f"{self.file}: a key of {len(key):,} bytes: keys of an LMDB have at most {MAX_KEY}; {show_key(key[:32])!r}..."
+            )
+        return value
+
+    def get_many(self, keys: list[bytes]) -> list[memoryview | None]:
+        """The value of each key as `get` gives it, for less than half the time. Raises SourceError."""
+        if self.pid != os.getpid():
+            raise SourceError(f"{self.file}: was opened in process {self.pid}, used in {os.getpid()}")
+        try:
+            return list(map(self._txn.get, keys))  # three times as fast as a cursor's getmulti
+        except lmdb.Error as error:
+            raise self._failed(f"cannot be read: {error}") from None
+
+    def _failed(self, why: str) -> SourceError:
+        """What is to be raised after an error of the library, which reads nothing more in a transaction that met a damaged page."""
+        self._txn.abort()
+        self._named.clear()  # they were the transaction's
+        self._txn = self._env.begin(buffers=True)
+        return SourceError(f"{self.file}: {why}")
+
+    def sized(self, key: bytes) -> tuple[int, memoryview | None]:
+        """(its size, the value); the size of a value that isn't there is -1, of one on a damaged page -2."""
+        try:
+            value = self.get(key)
+        except SourceError:
+            return -2, None
+        return (-1, None) if value is None else (len(value), value)
+
+    def draw(self, keys: Sequence[bytes]) -> str:
+        """A hash over these values: the size of each and up to DRAWN_BYTES of it, from both ends and between. A damaged page is part of
+        what there is: whoever wants a sample of it is told."""
+        digest = hashlib.blake2b(digest_size=16)
+        piece = DRAWN_BYTES // DRAWN_PIECES
+        for key in keys:
+            size, value = self.sized(key)
+            digest.update(b"%d;" % size)
+            if value is None or size <= DRAWN_BYTES:
+                digest.update(value or b"")
+                continue
+            for number in range(DRAWN_PIECES):
+                begin = number * (size - piece) // (DRAWN_PIECES - 1)
+                digest.update(value[begin : begin + piece])
+        return digest.hexdigest()
+
+    def pages(self, row_bytes: int) -> Pages | None:
+        """What copies many values of about that size at once, valid until `close()`; None where it is not to be had."""
+        found = library()
+        if self._pages is None and found is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._pages = Pages(found, self._fd, self.facts.page, self.facts.pages, self.facts.root, row_bytes)
+        return self._pages
+
+    def _sub(self, name: str | bytes) -> Any:
+        raw = name.encode() if isinstance(name, str) else name
+        if raw not in self._named:
+            try:
+                self._named[raw] = self._env.open_db(raw, txn=self._txn, create=False)
+            except lmdb.Error as error:
+                raise SourceError(f"{self.file}: has no named database {show_key(raw)}: {error}") from None
+        return self._named[raw]
+
+    def is_database(self, key: bytes, value: memoryview) -> bool:
+        """True if the root's entry `key` is not a value but a named database."""
+        if len(value) != 48:
+            return False
+        try:
+            self._sub(key)
+        except SourceError:
+            return False
+        return True
+
+    def items(self, *, backward: bool = False, start: bytes | None = None) -> Iterator[tuple[bytes, memoryview]]:
+        """(key, value) of the root in byte order, from `start` on, or from the end backward. Raises SourceError for a damaged page."""
+        try:
+            with self._env.begin(buffers=True) as txn, txn.cursor() as cursor:  # one of its own: others may fail meanwhile
+                if start is not None and not cursor.set_range(start):
+                    return
+                for key, value in cursor.iterprev() if backward else cursor.iternext():
+                    yield bytes(key), value
+        except lmdb.Error as error:
+            raise SourceError(f"{self.file}: cannot be read through: {error}") from None
+
+    def look(self) -> Facts:
+        """What is at the path now, and in the file that was opened. A few microseconds. Raises SourceError, saying how else it is."""
+        opened = self.facts
+        try:
+            stat = os.stat(self.file)
+            if (stat.st_dev, stat.st_ino) != (opened.device, opened.inode):
+                raise SourceError(f"{self.file}: another file lies there now (inode {opened.inode} -> {stat.st_ino})")
+            return read_facts(self._fd, self.file)
+        except OSError as error:
+            raise SourceError(f"{self.file}: is gone ({error.strerror}); it had inode {opened.inode}") from None
+
+    def close(self) -> None:
+        """Give up one use; the last one unmaps the file. Views from `get` must not be touched after that."""
+        self.users -= 1
+        if self.users == 0:
+            self.unmap()
+
+    def unmap(self) -> None:
+        """Let the file go, whoever still uses it. In a forked child this touches only the child's own copies."""
+        _open.pop((self.facts.device, self.facts.inode), None)
+        self._named.clear()
+        pages, self._pages = self._pages, None
+        if pages is not None:
+            pages.close()
+        self._txn.abort()
+        self._env.close()
+        os.close(self._fd)
+
+
+_open: dict[tuple[int, int], Store] = {}
+
+
+def open_store(path: str) -> Store:
+    """The database at `path`, opened once a process whoever asks; each must `close()` it. Raises SourceError, naming path and reason."""
+    for inherited in [store for store in _open.values() if store.pid != os.getpid()]:
+        inherited.unmap()  # the library remembers over a fork that the path is open, and would refuse it
+    fd, file = open_file(path)
+    stat = os.fstat(fd)
+    store = _open.get((stat.st_dev, stat.st_ino))
+    if store is not None:
+        os.close(fd)
+    else:
+        try:
+            store = Store(path, fd, file)
+        except BaseException:
+            os.close(fd)
+            raise
+        _open[(stat.st_dev, stat.st_ino)] = store
+    store.users += 1
+    return store
+
+
+def show_key(key: bytes) -> str:
+    """A key for people: as text if it is printable UTF-8, else as hex."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return key.hex()
+    return text if text.isprintable() else key.hex()

@@ -1,0 +1,86 @@
+"""Whether an LMDB file is whole: its every page walked by the verifier that the `lmdb` package ships, before the library opens it.
+
+It runs in a process of its own: a file made to do harm may take the process with it, or make it eat memory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from loaderd.data.lmdb.store import open_file, read_facts
+
+SPARE_BYTES = 2 << 30  # of address space, beyond what the verifier notes of each page
+HARMLESS = " a leak "  # pages that nobody uses and nobody may reuse: a crash of whoever wrote the file; reading goes right
+HELP = "lmdb 3.0 or newer ships what verifies a file: pip install -U lmdb"
+CHILD = """
+import resource, runpy, sys
+from loaderd.system.processes import die_with_parent
+file, parent, room = sys.argv[1:]
+die_with_parent(int(parent))
+resource.setrlimit(resource.RLIMIT_AS, (int(room), int(room)))
+sys.argv = ["lmdb", "verify", "-s", file]
+runpy.run_module("lmdb", run_name="__main__")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """problems: what is wrong with the file, () if it is sound. remark: what else should be said, or "". state: of the file verified."""
+
+    problems: tuple[str, ...]
+    remark: str
+    state: str
+
+
+def state_of(path: str) -> str:
+    """Which state of which file lies there. Raises SourceError for what is no LMDB, or cut short."""
+    fd, file = open_file(path)
+    try:
+        return str(read_facts(fd, file))
+    finally:
+        os.close(fd)
+
+
+def verify(path: str) -> Verdict:
+    """Walk the file's every page without opening it as a database; seconds for each million pages. Raises SourceError as `state_of`."""
+    state = state_of(path)
+    if not can_verify():
+        return Verdict((), f"not verified: {HELP}", state)
+    fd, file = open_file(path)
+    room = SPARE_BYTES + os.fstat(fd).st_size // 64
+    os.close(fd)
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, file, str(os.getpid()), str(room)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="backslashreplace",
+    ) as child:
+        try:
+            out, error = child.communicate()
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        return Verdict((f"it killed the process that verified it ({name})",), "", state)
+    lines = out.splitlines()
+    if child.returncode == 0 and lines[-1:] == ["verify: OK"]:
+        return Verdict((), "", state)
+    harmless = [line for line in lines if HARMLESS in line]
+    problems = [line for line in lines if HARMLESS not in line]
+    if not lines:
+        problems = [(error.strip().splitlines() or ["the verifier ended without a word"])[-1].removeprefix("lmdb.tool: ")]
+    return Verdict(tuple(problems), "; ".join(harmless), state)
+
+
+def can_verify() -> bool:
+    """True if the installed `lmdb` has a verifier. Imports nothing."""
+    found = importlib.util.find_spec("lmdb")
+    return any(os.path.exists(os.path.join(folder, "verify.py")) for folder in (found and found.submodule_search_locations) or ())

@@ -1,0 +1,284 @@
+"""A folder of images, listed as torchvision's ImageFolder lists it: one subfolder a class, classes and files sorted by name.
+
+Names go to an unnamed temporary file, not into memory: only the names of one folder at a time are held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from loaderd.data.errors import SourceError, writing
+
+IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+NO_LABEL = -1
+SHOWN = 5  # of a list of classes or kinds of files that are named
+KINDS = 64  # endings of ignored files that are told apart
+MAX_ENDING = 16  # characters
+KERNELS = (b"proc", b"sysfs", b"debugfs", b"tracefs")
+
+
+def _shown(path: str) -> str:
+    """A name for people: bytes that are not UTF-8 as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _of_the_kernel() -> frozenset[int]:
+    """Devices of mounted file systems whose files are the kernel's own: reading one may wait for ever. Empty where /proc is missing."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
+        for line in lines:
+            before, _, behind = line.partition(b" - ")
+            if behind.split(b" ")[0] in KERNELS:
+                found.add(os.makedev(*map(int, before.split(b" ")[2].split(b":"))))
+    return frozenset(found)
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+    return next((name for is_it, name in kinds if is_it(mode)), "something else")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """A link that leads nowhere, or to itself, is none; it must not hide what lies beside it."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+class Ignored:
+    """Files that are not packed, counted by the ending of their names, each ending with an example."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._kinds: dict[str, tuple[int, str]] = {}
+
+    def add(self, path: str) -> None:
+        self.total += 1
+        ending = _shown(os.path.splitext(path)[1].lower())[:MAX_ENDING] or "without an ending"
+        kind = ending if ending in self._kinds or len(self._kinds) < KINDS else "others"
+        count, example = self._kinds.get(kind, (0, _shown(path)))
+        self._kinds[kind] = (count + 1, example)
+
+    def __str__(self) -> str:
+        """ "2 .txt (such as a/notes.txt), 1 .json (b/x.json)" """
+        kinds = sorted(self._kinds.items(), key=lambda kind: (-kind[1][0], kind[0]))
+        told = [f"{count:,} {ending} ({'such as ' if count > 1 else ''}{example})" for ending, (count, example) in kinds[:SHOWN]]
+        others = sum(count for _, (count, _) in kinds[SHOWN:])
+        return ", ".join([*told, f"{others:,} with other endings"] if others else told)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file with the name of an image. path: relative to the folder, as the filesystem's bytes. label: NO_LABEL in a flat folder."""
+
+    path: bytes
+    label: int
+
+
+class Listing:
+    """What a folder holds. Use it as a context manager: it owns a temporary file.
+
+    classes: names of the labels, () for a flat folder. total: files. ignored: files that are no images by name; beside: images beside the
+    class folders. empty: classes without images; absent: without a folder. unreadable: (folder or link, why).
+    fingerprint: of names, sizes and times.
+    """
+
+    def __init__(self, folder: str, spool_folder: str, classes: tuple[str, ...] | None = None) -> None:
+        """Goes through `folder`. classes: names of the labels in their order, each folder must be one of them; None: the folders' own names,
+        sorted. Raises SourceError if it is no folder, or holds no images, or a class that is not known; WriteFault.
+        """
+        self.folder = folder
+        self.total = 0
+        self.ignored = Ignored()
+        self.beside = Ignored()
+        self.empty: list[str] = []
+        self.absent: list[str] = []
+        self.unreadable: list[tuple[str, str]] = []
+        self._given = classes
+        self._kernels = _of_the_kernel()
+        self._spool_folder = spool_folder
+        self._deep = 0  # images that lie deeper than a class folder
+        self._digest = hashlib.blake2b(digest_size=16)
+        if not os.path.isdir(folder):
+            raise SourceError(f"{folder}: {'is not a folder' if os.path.exists(folder) else 'there is no such folder'}")
+        with writing(spool_folder):
+            self._spool: IO[bytes] = tempfile.TemporaryFile(dir=spool_folder)  # noqa: SIM115 - closed by __exit__
+        try:
+            self._list()
+            with writing(spool_folder):
+                self._spool.flush()
+            if not self.total:
+                raise SourceError(f"{folder}: holds no images: no file in it or its subfolders ends with {' '.join(IMAGES)}")
+        except BaseException:
+            self._close()
+            raise
+
+    def __enter__(self) -> Listing:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):  # what a full disk has not taken is tried once more
+            self._spool.close()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._digest.hexdigest()
+
+    @property
+    def notes(self) -> list[str]:
+        """What whoever packs this folder should know, a line each."""
+        lines: list[str] = []
+        for ignored, what in ((self.ignored, "no image by name"), (self.beside, "beside the class folders")):
+            if ignored.total:
+                lines.append(f"{ignored.total:,} {'files were' if ignored.total > 1 else 'file was'} ignored, {what}: {ignored}")
+        if not self.classes:
+            lines.append(
+                f"no classes, and so no labels: the images lie in {_shown(self.folder)} itself. For labels name the folder above, "
+                "in which each class has a folder of its own"
+            )
+        elif self._deep == self.total:
+            first = ", ".join(map(repr, self.classes[:SHOWN])) + (", ..." if len(self.classes) > SHOWN else "")
+            lines.append(
+                f"warning: all images lie one level deeper than the folders whose names are the classes ({first}). If the classes are in there, "
+                f"pack each by itself: loaderd pack imagefolder {_shown(os.path.join(self.folder, self._names[0]))} ..."
+            )
+        if self.absent:
+            named = ", ".join(map(repr, self.absent[:SHOWN])) + (", ..." if len(self.absent) > SHOWN else "")
+            have = "has" if len(self.absent) == 1 else "have"
+            lines.append(f"{len(self.absent):,} of the {len(self.classes):,} classes given {have} no folder here: {named}")
+        if self.empty:
+            named = ", ".join(f"{name!r} (label {self.classes.index(name)})" for name in self.empty[:SHOWN])
+            more = f" and {len(self.empty) - SHOWN:,} more" if len(self.empty) > SHOWN else ""
+            have, its = ("class has", "its label is") if len(self.empty) == 1 else ("classes have", "their labels are")
+            lines.append(
+                f"warning: {len(self.empty):,} {have} no images: {named}{more}; {its} given to no sample. torchvision's ImageFolder refuses "
+                "such a folder unless allow_empty=True. Remove what is no class, and pack again"
+            )
+        return lines
+
+    def _list(self) -> None:
+        names, folders = self._scan(self.folder)
+        self._names = sorted(folders)
+        labels = self._labels()
+        for name in self.classes:
+            self._digest.update(name.encode() + b"\0")
+        if not folders:
+            self._write("", names, NO_LABEL)
+            return
+        for name, _, _ in names:
+            self.beside.add(name)
+        root = os.stat(self.folder)
+        for name in self._names:
+            before, label = self.total, labels[_shown(name)]
+            self._walk(name, label, ((root.st_dev, root.st_ino),))
+            if self.total == before:
+                self.empty.append(self.classes[label])
+
+    def _labels(self) -> dict[str, int]:
+        """The label of each class. Raises SourceError for a folder that is none of the classes given."""
+        names = [_shown(name) for name in self._names]
+        self.classes = tuple(names) if self._given is None else self._given
+        labels = {name: label for label, name in enumerate(self.classes)}
+        if self._given is None:
+            return labels
+        if not names:
+            raise SourceError(f"{self.folder}: has no class folders, so that class names mean nothing for it")
+        unknown = [name for name in names if name not in labels]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], self.classes, 1)
+            more = f" (nor {len(unknown) - 1:,} others)" if len(unknown) > 1 else ""
+            raise SourceError(
+                f"{self.folder}: folder {unknown[0]!r} is not one of the {len(self.classes):,} classes given{more}"
+                f"{f'; did you mean {near[0]!r}?' if near else ''}: rename it, or add it to them"
+            )
+        self.absent = [name for name in self.classes if name not in set(names)]
+        return labels
+
+    def _walk(self, below: str, label: int, above: tuple[tuple[int, int], ...]) -> None:
+        """All of a class: its own files, then those of each subfolder; the order of sorted paths. A link back to where we came from ends it."""
+        for place in sorted(self._places(below, above)):
+            names, _ = self._scan(os.path.join(self.folder, place))
+            self._write(place, names, label)
+            self._deep += len(names) if place != below else 0
+
+    def _places(self, below: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+        try:
+            found = os.stat(os.path.join(self.folder, below))
+        except OSError as error:
+            self.unreadable.append((_shown(below), error.strerror or str(error)))
+            return
+        here = (found.st_dev, found.st_ino)
+        if here in above:
+            return
+        yield below
+        try:
+            with os.scandir(os.path.join(self.folder, below)) as entries:
+                folders = [entry.name for entry in entries if _is_folder(entry) and not entry.name.startswith(".")]
+        except OSError as error:
+            self.unreadable.append((_shown(below), error.strerror or str(error)))
+            return
+        for name in folders:
+            yield from self._places(os.path.join(below, name), (*above, here))
+
+    def _scan(self, path: str) -> tuple[list[tuple[str, int, int]], list[str]]:
+        """((name, size, mtime) of the images, names of the subfolders) in `path`; hidden ones are not seen."""
+        names: list[tuple[str, int, int]] = []
+        folders: list[str] = []
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    if _is_folder(entry):
+                        folders.append(entry.name)
+                    elif not entry.name.lower().endswith(IMAGES):
+                        self.ignored.add(os.path.relpath(entry.path, self.folder))
+                    else:
+                        self._image(entry, names)
+        except OSError as error:
+            self.unreadable.append((_shown(os.path.relpath(path, self.folder)), error.strerror or str(error)))
+        return names, folders
+
+    def _image(self, entry: os.DirEntry[str], names: list[tuple[str, int, int]]) -> None:
+        try:
+            found = entry.stat()
+            kernel = found.st_dev in self._kernels
+            if stat.S_ISREG(found.st_mode) and not kernel:
+                names.append((entry.name, found.st_size, found.st_mtime_ns))
+                return
+            link = "a link to " if entry.is_symlink() else ""
+            reason = f"{link}{'a file of the kernel (proc, sysfs)' if kernel else f'{_kind(found.st_mode)}, not a file'}"
+        except FileNotFoundError:
+            reason = "a broken link" if entry.is_symlink() else "it is gone"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        self.unreadable.append((_shown(os.path.relpath(entry.path, self.folder)), reason))
+
+    def _write(self, place: str, names: list[tuple[str, int, int]], label: int) -> None:
+        for name, size, mtime in sorted(names):
+            path = os.fsencode(os.path.join(place, name))
+            self._digest.update(b"%b\0%d %d;" % (path, size, mtime))  # labels follow from the classes
+            with writing(self._spool_folder):
+                self._spool.write(b"%d %d\n" % (label, len(path)) + path)
+            self.total += 1
+
+    def files(self, start: int = 0) -> Iterator[Found]:
+        """The files in their order, from number `start` on. One iteration at a time."""
+        self._spool.seek(0)
+        for at in range(self.total):
+            label, size = map(int, self._spool.readline().split())
+            path = self._spool.read(size)
+            if at >= start:
+                yield Found(path, label)

@@ -1,0 +1,318 @@
+"""Packing: samples from somewhere into a database of loaderd's own layout.
+
+The target appears whole or not at all: everything is written to `<target>.part` beside it and renamed at the end. After a kill -9 the
+same call goes on behind the last transaction; what comes out is the same, key by key and byte by byte, as without the kill.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import msgpack
+
+from loaderd.data.errors import SampleFault, SourceError, writing
+from loaderd.data.lmdb import record_format
+from loaderd.data.lmdb.store import is_sound
+from loaderd.data.lmdb.writer import DamagedPart, Writer
+from loaderd.data.sample import Sample
+from loaderd_wire.packing import packed
+
+BATCH_BYTES = 16 << 20
+BATCH_SAMPLES = 2_000
+BATCH_S = 5.0  # of work that a broken-off run may lose
+MAX_VALUE = (1 << 32) - 1  # LMDB's own limit, bytes
+LISTED = 1_000  # bad samples that the report names; all are counted
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of file systems on which folders cannot be synced
+KINDS = 32  # different remarks that are counted apart
+OTHER = "other"
+
+OnProgress = Callable[[int, int], None]  # (looked at, of how many)
+OnBad = Callable[[str, str], None]  # (name, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """What was packed. bad: (name, reason) of the first LISTED ones left out, bad_count of them in all.
+
+    resumed_at: samples looked at by an earlier run that was broken off; 0: none. restarted: there was one, of another source, and it was
+    thrown away. tally: what became of how many, in words. notes: further lines for the user.
+    """
+
+    path: str
+    samples: int
+    identity: str
+    bytes: int
+    classes: tuple[str, ...]
+    bad: tuple[tuple[str, str], ...]
+    bad_count: int
+    resumed_at: int
+    restarted: bool
+    tally: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Made(NamedTuple):
+    """A sample to be stored. remark: what became of it, for the report's tally; "": nothing worth telling."""
+
+    sample: Sample
+    remark: str = ""
+
+
+class Samples(Protocol):
+    """What is to be packed. fingerprint: of the source; a broken-off pack of another one is not gone on with."""
+
+    total: int
+    fingerprint: str
+    kind: str
+    named: bool
+    classes: tuple[str, ...]
+
+    @property
+    def form(self) -> str:
+        """ "dict" or "tuple"; asked for after each sample."""
+        ...
+
+    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], Made]]]:
+        """From number `start` on: a name, and what makes the sample or raises SampleFault. It is closed when no more are wanted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a pack has come, as kept in the unfinished database. chain: hash over all values so far."""
+
+    fingerprint: str
+    seen: int = 0
+    count: int = 0
+    chain: bytes = b""
+    bad_count: int = 0
+    bad: tuple[tuple[str, str], ...] = ()
+    form: str = "dict"
+    fields: tuple[tuple[str, int, str, tuple[int, ...]], ...] = field(default=())
+    tally: tuple[tuple[str, int], ...] = ()
+
+    def to_bytes(self) -> bytes:
+        return packed(
+            [self.fingerprint, self.seen, self.count, self.chain, self.bad_count, self.bad, self.form, self.fields, self.tally],
+            "backslashreplace",
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> State | None:
+        """The state, or None if it is none of this version's."""
+        try:
+            fingerprint, seen, count, chain, bad_count, bad, form, fields, tally = msgpack.unpackb(data, use_list=False)
+        except Exception:  # noqa: BLE001 - msgpack raises many kinds; whatever it is, it cannot be gone on with
+            return None
+        return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields, tally)
+
+    def with_sample(self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]) -> State:
+        chain = hashlib.blake2b(self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16).digest()
+        return replace(self, seen=self.seen + 1, count=self.count + 1, chain=chain, form=form, fields=self.fields or described())
+
+    def with_remark(self, remark: str) -> State:
+        if not remark:
+            return self
+        counts = dict(self.tally)
+        known = remark if remark in counts or len(counts) < KINDS else OTHER
+        counts[known] = counts.get(known, 0) + 1
+        return replace(self, tally=tuple(counts.items()))
+
+    def with_bad(self, name: str, reason: str) -> State:
+        listed = self.bad if len(self.bad) >= LISTED else (*self.bad, (name, reason))
+        return replace(self, seen=self.seen + 1, bad_count=self.bad_count + 1, bad=listed)
+
+
+@contextmanager
+def _claimed(target: str) -> Iterator[str]:
+    """The name of the part file, which nobody else packs into until this ends.
+
+    Raises SourceError if the target is there or claimed, WriteFault.
+    """
+    part = target + ".part"
+    while True:
+        absent(target)
+        with writing(part):
+            fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not _locked(fd, part):
+                raise SourceError(f"{target}: another process is packing into it right now")
+            if not _lies_at(fd, part):
+                continue  # its former owner has finished in the meantime
+            yield part
+            return
+        finally:
+            os.close(fd)
+
+
+def absent(target: str) -> None:
+    """Raises SourceError if the target is there already."""
+    if os.path.lexists(target):
+        raise SourceError(f"{target}: is there already; remove it, or choose another name")
+
+
+def _locked(fd: int, part: str) -> bool:
+    """Whether it is locked for us now; False: by another process. Raises WriteFault."""
+    with writing(part):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _lies_at(fd: int, part: str) -> bool:
+    try:
+        return os.stat(part).st_ino == os.fstat(fd).st_ino
+    except OSError:
+        return False
+
+
+def _finished(part: str, target: str) -> int:
+    """Put the part in the target's place, for good. Its size in bytes. Raises WriteFault; SourceError if something lies there by now."""
+    with writing(part), open(part, "rb") as file:
+        os.fsync(file.fileno())
+        size = os.fstat(file.fileno()).st_size
+    absent(target)
+    with writing(target):
+        os.rename(part, target)
+    try:
+        fd = os.open(os.path.dirname(target) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            lost = f"is complete, but its name may be lost when the machine stops: {error.strerror}"
+            raise SourceError(f"{target}: {lost}") from None
+    return size
+
+
+class NothingGood(SourceError):
+    """Not one sample can be packed."""
+
+
+class _Run:
+    """One pack at work: what is read but not yet written, and how far it has come."""
+
+    def __init__(self, samples: Samples, writer: Writer, on_progress: OnProgress, on_bad: OnBad) -> None:
+        self._samples = samples
+        self._writer = writer
+        self._on_progress = on_progress
+        self._on_bad = on_bad
+        self._batch: list[tuple[bytes, bytes]] = []
+        self._bytes = 0
+        self._flushed_s = time.monotonic()
+        kept = writer.get(record_format.PART_KEY)
+        self.began = kept is not None  # an earlier run got as far as to keep something
+        self.state = (State.from_bytes(kept) if kept else None) or State("")
+        self.fresh = self.state.fingerprint != samples.fingerprint
+        if self.fresh:
+            self.state = State(samples.fingerprint)
+        self.resumed_at = self.state.seen
+
+    def go(self) -> None:
+        self._on_progress(self.state.seen, self._samples.total)
+        with closing(self._samples.each(self.state.seen)) as samples:
+            for name, make in samples:
+                self._take(name, make)
+                self._on_progress(self.state.seen, self._samples.total)
+                if self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_SAMPLES or time.monotonic() - self._flushed_s >= BATCH_S:
+                    self._flush()
+        self._flush()
+
+    def _take(self, name: bytes, make: Callable[[], Made]) -> None:
+        try:
+            sample, remark = make()
+            value = record_format.pack_sample(sample, name if self._samples.named else b"")
+            if len(value) > MAX_VALUE:
+                raise ValueError(f"it has {len(value):,} bytes, more than the {MAX_VALUE:,} that a database takes for a sample")
+        except Exception as error:  # noqa: BLE001 - decoders may raise anything; it is one sample that is at stake
+            shown = name.decode("utf-8", "backslashreplace")
+            reason = _reason(error)
+            self.state = self.state.with_bad(shown, reason)
+            self._on_bad(shown, reason)
+            return
+        self._batch.append((record_format.sample_key(self.state.count), value))
+        self._bytes += len(value)
+        self.state = self.state.with_sample(value, self._samples.form, lambda: _described(sample)).with_remark(remark)
+
+    def _flush(self) -> None:
+        self._writer.put([(record_format.PART_KEY, self.state.to_bytes())], self._batch)
+        self._batch, self._bytes, self._flushed_s = [], 0, time.monotonic()
+
+    def finish(self) -> record_format.Meta:
+        """Write the metadata record, which makes it a database. Raises NothingGood, WriteFault."""
+        state, samples = self.state, self._samples
+        if state.count == 0:
+            name, reason = state.bad[0] if state.bad else ("", "there are none")
+            raise NothingGood(f"not one of {samples.total} samples can be read; the first, {name}: {reason}")
+        meta = record_format.Meta(state.count, state.chain.hex(), state.form, samples.kind, samples.named, samples.classes, state.fields)
+        self._writer.put([(record_format.META_KEY, record_format.pack_meta(meta))], [], without=record_format.PART_KEY)
+        return meta
+
+
+def _reason(error: Exception) -> str:
+    """Why a sample is left out. ValueErrors are our own or a decoder's, and say it in words; of others the class is half of what they say."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it (MemoryError)"
+    fault = error if isinstance(error, SampleFault) else SampleFault.of("read", error)
+    return fault.message if isinstance(error, (SampleFault, ValueError)) else f"{fault.error}: {fault.message}"
+
+
+def _described(sample: Sample) -> tuple[tuple[str, int, str, tuple[int, ...]], ...]:
+    parts = [record_format.part_of(name, value, sample)[0] for name, value in sample.items()]
+    return tuple((part.name, int(part.kind), part.dtype, part.shape) for part in parts)
+
+
+def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) -> PackReport:
+    """Pack all of them into `target`, a file that must not exist. Raises SourceError in one line; what was done is kept for the next call."""
+    if len(samples.classes) > record_format.MAX_CLASSES:
+        raise SourceError(f"{target}: {len(samples.classes):,} classes; a database takes {record_format.MAX_CLASSES:,}")
+    with _claimed(target) as part:
+        run, writer, restarted = _opened(samples, part, on_progress, on_bad)
+        try:
+            run.go()
+            meta = run.finish()
+        except NothingGood as error:
+            with suppress(OSError):
+                os.unlink(part)
+            raise SourceError(f"{target}: {error}") from None
+        finally:
+            writer.close()
+        size = _finished(part, target)
+        state = run.state
+        return PackReport(
+            target, meta.count, meta.identity, size, meta.classes, state.bad, state.bad_count, run.resumed_at, restarted, state.tally
+        )  # fmt: skip
+
+
+def _opened(samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad) -> tuple[_Run, Writer, bool]:
+    """(the run, its writer, whether an older part was thrown away: it was damaged, or of another source)."""
+    restarted = False
+    while True:
+        with writing(part):
+            empty = os.path.getsize(part) == 0
+        try:
+            if not empty and not is_sound(part):
+                raise DamagedPart(part)
+            with ExitStack() as stack:
+                writer = stack.enter_context(closing(Writer(part)))
+                run = _Run(samples, writer, on_progress, on_bad)
+                if empty or not run.fresh:
+                    stack.pop_all()
+                    return run, writer, restarted
+                restarted = restarted or run.began
+        except DamagedPart:
+            restarted = True
+        with writing(part):
+            os.truncate(part, 0)

@@ -1,0 +1,163 @@
+"""A sample in the making: its fields, the pictures that are planned, its chance, and the stage it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.random.bit_generator import ISpawnableSeedSequence
+
+from loaderd.config.stream import Modes
+from loaderd.core.jobs import Stage
+from loaderd.core.rng import Draws
+from loaderd.data.errors import SampleFault
+from loaderd.data.images.lazy_image import View
+from loaderd.data.images.pixel_source import Raster, look
+from loaderd.data.pipeline.ops import OpError, picture
+from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
+from loaderd.data.sample import Sample
+
+NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", Stage.TRANSFORM: "transform", Stage.COLLATE: "collate"}
+
+
+class Seeds(ISpawnableSeedSequence):
+    """SeedSequence(draws.key()) whose seeds for a PCG64 are known already; made in full only if somebody wants more of it."""
+
+    def __init__(self, draws: Draws, seeds: np.ndarray) -> None:
+        self._draws = draws
+        self._seeds = seeds
+        self._full: np.random.SeedSequence | None = None
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        return self._seeds if n_words == 4 and dtype is np.uint64 else self.full.generate_state(n_words, dtype)
+
+    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+        return self.full.spawn(n_children)
+
+    @property
+    def full(self) -> np.random.SeedSequence:
+        if self._full is None:
+            self._full = np.random.SeedSequence(self._draws.key())
+        return self._full
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.full, name)
+
+
+class Making:
+    """One sample, from when it has been read on: whoever reads sets `sample`."""
+
+    sample: Sample
+    __slots__ = ("_draws", "_note", "_request", "_rng", "coded", "room", "sample", "stage", "views")
+
+    def __init__(self, request: SampleRequest, note: Note, out: Mapping[str, np.ndarray] = NOTHING) -> None:
+        """out: the request's, if pictures may be made there."""
+        self._request = request
+        self.room = out
+        self._draws: Draws | None = None
+        self.views: dict[str, View] = {}  # pictures that are planned, by field; the sample still has what they are made from
+        self._note = note
+        self._rng: np.random.Generator | None = None
+        self.stage = Stage.READ
+        self.coded = False  # a stored image was decoded
+
+    def enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self._note(stage)
+
+    @property
+    def draws(self) -> Draws:
+        if self._draws is None:
+            self._draws = Draws(self._request.seed, self._request.epoch, self._request.index)
+        return self._draws
+
+    def rng(self) -> np.random.Generator:
+        """The sample's own generator, one for all of its callables."""
+        if self._rng is None:
+            seeds = self._request.rng_seeds
+            seed: Any = self.draws.key() if seeds is None else Seeds(self.draws, seeds)
+            self._rng = np.random.Generator(np.random.PCG64(seed))
+        return self._rng
+
+    def view(self, name: str, modes: Modes, op: str) -> View:
+        """The plan of this field's picture, begun if there is none. Raises OpError if it is none, ImageError."""
+        view = self.views.get(name)
+        if view is None:
+            view = self.views[name] = self._begun(name, modes, op)
+        return view
+
+    def _begun(self, name: str, modes: Modes, op: str) -> View:
+        kind, sample = present(self.sample, name, op), self.sample
+        if kind is str:
+            raise OpError(f"{op} cannot work on field {name!r}: it is text")
+        value = sample[name]
+        if kind in (bytes, memoryview):
+            sample.images.add(name)
+            before, self.coded = self.stage, True
+            self.enter(Stage.DECODE)
+            view = View(look(value, modes.of(name)), labels=modes.of(name) == "index")
+            if before is not Stage.READ:
+                self.enter(before)
+            return view
+        if name in sample.planar:
+            view = View(Raster(picture(value.transpose(1, 2, 0) if value.ndim == 3 else value, op, name)))
+            view.planar = True
+            return view
+        labels = _holds_labels(name, value, name in sample.images, modes)
+        if value.ndim == 2 and value.size:
+            return View(Raster(value[:, :, np.newaxis]), labels=labels)
+        view = View(Raster(picture(value, op, name)), labels=labels)
+        sample.images.add(name)
+        return view
+
+    def carry_out(self, name: str) -> None:
+        """Make the picture that has been planned."""
+        view, sample, before, room = self.views.pop(name), self.sample, self.stage, self.room.get(name)
+        if view.stored and before is not Stage.DECODE:
+            self.enter(Stage.DECODE)
+            view.load(room)
+            if before is not Stage.READ:
+                self.enter(before)
+        value, old = view.pixels(room), sample[name]
+        if isinstance(old, np.ndarray) and old.ndim == 2:  # a mask without an axis of channels stays one
+            sample[name] = np.ascontiguousarray(value[:, :, 0])
+            sample.fresh.discard(name)
+            return
+        if value is not old:
+            sample[name] = value
+            own = value.flags.c_contiguous and not (isinstance(old, np.ndarray) and np.may_share_memory(value, old))
+            (sample.fresh.add if own else sample.fresh.discard)(name)
+        sample.encoded.discard(name)
+        (sample.planar if view.planar else sample.images).add(name)
+        (sample.images if view.planar else sample.planar).discard(name)
+
+    def carry_out_all(self) -> None:
+        for name in list(self.views):
+            self.carry_out(name)
+
+
+def _holds_labels(name: str, value: np.ndarray, picture: bool, modes: Modes) -> bool:
+    """Whether an array's numbers are labels. picture: they were an image, in the field's mode. An array of a user's with one channel of
+    whole numbers is a mask where it has no axis of channels or shares the geometry of other fields, unless the config says a mode."""
+    if modes.of(name) == "index":
+        return True
+    if modes.said(name) or value.dtype.kind not in "biu" or (value.ndim > 2 and value.shape[2] != 1):
+        return False
+    if value.dtype != np.uint8:
+        return True
+    return not (picture and modes.of(name) == "gray") and (value.ndim == 2 or name in modes.paired)
+
+
+def fault_of(error: BaseException, stage: Stage) -> SampleFault:
+    """What was raised in this stage, as the sample's fault."""
+    return error if isinstance(error, SampleFault) else SampleFault.of(NAMES[stage], error)
+
+
+def present(sample: Sample, name: str, op: str) -> type:
+    """The type of the field's value. Raises OpError where there is none."""
+    if name not in sample:
+        raise OpError(f"{op}: the sample has no field {name!r}; it has {', '.join(map(repr, sample))}")
+    return type(sample[name])

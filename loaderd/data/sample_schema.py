@@ -1,0 +1,133 @@
+"""The fields of a stream's samples, which its first good one fixes, and whether another sample fits them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loaderd.data.errors import SampleFault
+from loaderd.data.sample import Sample
+from loaderd_wire.slots import FieldSpec
+
+TYPES = {"text": str, "bytes": bytes}
+
+
+class SampleSchema:
+    """What every sample of a stream must be.
+
+    specs: the fields, in the order of the stream's first good sample. collated: a collate function makes the batches, so that shapes may
+    differ. where: the data, for the text of faults.
+    """
+
+    def __init__(self, specs: tuple[FieldSpec, ...], *, collated: bool, where: str) -> None:
+        self.specs = specs
+        self._collated = collated
+        self._where = where
+        self.types = tuple(TYPES.get(spec.kind) or np.dtype(spec.dtype) for spec in specs)  # of each field: its dtype, str or bytes
+        self._fields = [(spec.name, kind, spec.shape) for spec, kind in zip(specs, self.types, strict=True)]
+
+    @classmethod
+    def of(cls, sample: Sample, *, collated: bool, where: str) -> SampleSchema:
+        """The schema that this sample fixes. Raises SampleFault ("check") for an array without elements, unless `collated`."""
+        specs: list[FieldSpec] = []
+        for name, value in sample.items():
+            if isinstance(value, np.ndarray):
+                if value.size == 0 and not collated:
+                    raise _fault(f"field {name!r} has no elements (shape {value.shape}): leave it out, or use a collate function")
+                specs.append(FieldSpec(name, value.dtype.str, value.shape, image=name in sample.images))
+            else:
+                specs.append(FieldSpec(name, "", (), "text" if isinstance(value, str) else "bytes"))
+        return cls(tuple(specs), collated=collated, where=where)
+
+    def check(self, sample: Sample) -> None:
+        """Raises SampleFault ("check") naming the first field whose presence, dtype or (unless `collated`) shape differs, and both sides."""
+        if not self._matches(sample):
+            self._compare(sample)
+
+    def _matches(self, sample: Sample) -> bool:
+        """True if the sample fits and has its fields in the usual order: what nearly all do, found out without making specs of it."""
+        if len(sample) != len(self._fields):
+            return False
+        for (name, kind, shape), (found, value) in zip(self._fields, sample.items(), strict=True):
+            if found != name:
+                return False
+            if type(value) is np.ndarray:
+                if value.dtype != kind or not (self._collated or (value.shape == shape and value.size)):
+                    return False
+            elif type(value) is not kind:
+                return False
+        return True
+
+    def _compare(self, sample: Sample) -> None:
+        other = SampleSchema.of(sample, collated=self._collated, where=self._where)
+        found, wanted = ({spec.name: spec for spec in schema.specs} for schema in (other, self))
+        missing, extra = [n for n in wanted if n not in found], [n for n in found if n not in wanted]
+        if missing or extra:
+            lost = f"has no field {', '.join(map(repr, missing))}" if missing else ""
+            more = f"has a field {', '.join(map(repr, extra))} more" if extra else ""
+            raise _fault(f"{self._where}: the sample {' and '.join(filter(None, (lost, more)))} than the stream's first one")
+        for name, spec in wanted.items():
+            self._compare_field(found[name], spec)
+
+    def _compare_field(self, found: FieldSpec, wanted: FieldSpec) -> None:
+        shapes = not self._collated
+        same_type = (found.kind, found.dtype) == (wanted.kind, wanted.dtype)
+        if same_type and (found.shape == wanted.shape or not shapes):
+            return
+        hint = _hint(wanted) if same_type else ""
+        raise _fault(
+            f"{self._where}: field {wanted.name!r} is {_words(found, shapes)}, in the stream's first sample it is "
+            f"{_words(wanted, shapes)}{hint}"
+        )
+
+
+class Mold:
+    """Fast path: whether a value of user code can be copied into a slot as it is, found out by one look at each field."""
+
+    def __init__(self, schema: SampleSchema, form: str) -> None:
+        """schema: without fields of bytes, which may be a stored image and have to be looked at. form: "dict" or "tuple"."""
+        self._form = tuple if form == "tuple" else dict
+        specs = schema.specs
+        self._fields = [(spec.name, kind, spec.shape, _scalars(kind, spec.shape)) for spec, kind in zip(specs, schema.types, strict=True)]
+        self._names = [spec.name for spec in specs]
+
+    def take(self, value: Any) -> dict[str, Any] | None:
+        """Field -> array of the schema's dtype and shape, text, or for an array without axes a number that it can hold. A dict is handed back
+        as it is. None if the value is anything else: it may still be a sample, which takes longer to find out."""
+        if type(value) is not self._form or len(value) != len(self._fields):
+            return None
+        named: Any = value if self._form is dict else dict(zip(self._names, value, strict=True))
+        for name, dtype, shape, scalars in self._fields:
+            found = named.get(name)
+            kind = type(found)
+            if kind is np.ndarray:
+                if found.shape != shape or (found.dtype is not dtype and found.dtype != dtype):  # type: ignore[union-attr] # it is an array
+                    return None
+            elif kind not in scalars or (kind is int and not -(1 << 63) <= found < 1 << 63):  # type: ignore[operator] # it is an int
+                return None
+        return named
+
+
+def _fault(text: str) -> SampleFault:
+    return SampleFault("check", "BadValue", text)
+
+
+def _words(spec: FieldSpec, shapes: bool) -> str:
+    if spec.kind != "array":
+        return spec.kind
+    return f"{np.dtype(spec.dtype)} of shape {spec.shape}" if shapes else str(np.dtype(spec.dtype))
+
+
+def _hint(spec: FieldSpec) -> str:
+    if spec.image:
+        return "; bring all to one size (resize with [height, width], or a crop), or use a collate function"
+    return "; pad it to one shape, or use a collate function"
+
+
+def _scalars(kind: Any, shape: tuple[int, ...]) -> tuple[type, ...]:
+    """The types whose values may stand for an array of this dtype (or the type) and shape."""
+    if kind is str:
+        return (str,)
+    python = {"int64": int, "float64": float, "complex128": complex, "bool": bool}.get(kind.name)
+    return () if shape else (kind.type,) if python is None else (kind.type, python)

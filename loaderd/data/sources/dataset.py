@@ -1,0 +1,68 @@
+"""Any map-style dataset as a source: `dataset = "pkg.module:Class"`, built once a process, used through its own methods alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loaderd.config.stream import Modes, StreamPlan
+from loaderd.data.sample import BadValue, Sample, flatten
+from loaderd.data.user_code import build, count_of
+
+
+class DatasetSource:
+    """The dataset and what is known of it. many: it has `__getitems__`, which fetches several samples at once."""
+
+    stored_names = False
+    user_code = True
+
+    def __init__(self, plan: StreamPlan) -> None:
+        assert plan.dataset is not None
+        self.name = plan.dataset
+        self._inner: Any = build(plan.dataset, "dataset", **plan.dataset_args)
+        self.total = count_of(self._inner, plan.dataset, "dataset")
+        self.many = callable(getattr(self._inner, "__getitems__", None))
+        classes = getattr(self._inner, "classes", ())
+        self.classes = tuple(classes) if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes) else ()
+        self.form = ""  # known from the first sample on
+        args = json.dumps(plan.dataset_args, sort_keys=True, default=repr)
+        digest = hashlib.sha256(f"{plan.dataset}\n{args}\n{self.total}".encode()).hexdigest()[:32]
+        self.identity = f"{plan.dataset}:{self.total}:{digest}"
+
+    @property
+    def inner(self) -> Any:
+        """The user's dataset itself."""
+        return self._inner
+
+    def value(self, index: int) -> Any:
+        """What the dataset returns for this sample, not yet looked at."""
+        return self._inner[index]
+
+    def read(self, index: int, mode: str | Modes) -> Sample:
+        return self.take(self.value(index), mode)
+
+    def fetch(self, indices: Sequence[int]) -> list[Any]:
+        """What `__getitems__` returns, one value an index, not yet looked at."""
+        values = self._inner.__getitems__(list(indices))
+        rows = hasattr(values, "__len__") and not isinstance(values, (Mapping, str, bytes))
+        if not rows or len(values) != len(indices):
+            got = f"{len(values)} values" if rows else f"a {type(values).__name__}"
+            raise BadValue(f"{self.name}.__getitems__ of {len(indices)} indices returned {got}")
+        return list(values)
+
+    def take(self, value: Any, mode: str | Modes) -> Sample:
+        """Such a value, or one of those of `fetch`, as a sample."""
+        sample, form = flatten(value, mode)
+        if self.form and form != self.form:
+            raise BadValue(f"{self.name} returned a {type(value).__name__} where earlier samples were a {self.form}")
+        self.form = form
+        return sample
+
+    def key(self, index: int) -> str:
+        return str(index)
+
+    def close(self) -> None:
+        """Let the dataset go, and whatever it holds open with it."""
+        self._inner = None

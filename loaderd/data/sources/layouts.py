@@ -1,0 +1,185 @@
+"""From an index to keys and from values to a sample: loaderd's own layout, and a user's class for any other LMDB."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from loaderd.config.stream import Modes, StreamPlan
+from loaderd.data.errors import SourceError, user_traceback
+from loaderd.data.lmdb import record_format
+from loaderd.data.lmdb.page_reader import Pages
+from loaderd.data.lmdb.sniff import unknown
+from loaderd.data.lmdb.store import Store, show_key
+from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
+from loaderd.data.user_code import build, count_of, failure
+
+NAMES = ("auto", "loaderd")  # what `layout` may say in this version, besides "pkg.module:Class"
+SAMPLED = 64  # samples that an identity looks at, and values whose bytes it does
+OWN_DRAWN = 63  # values, besides the metadata, that a database of our own layout is known again by while it is open
+
+
+class Layout(Protocol):
+    """What a user's class for an LMDB of any make looks like. It is built once a worker as Class(get, **layout_args).
+
+    get(key: bytes, db: str | None = None) -> memoryview | None reads a value (of a named database): a read-only view that is valid for
+    as long as the database is open.
+    """
+
+    def __len__(self) -> int:
+        """Number of samples; the same at every start."""
+        ...
+
+    def keys(self, index: int) -> list[bytes]:
+        """The keys of sample `index` in [0, len); the first one is the sample's name."""
+        ...
+
+    def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
+        """The fields of the sample from the values of its keys: arrays, numbers, str, bytes; stored images as their bytes."""
+        ...
+
+
+class OwnLayout:
+    """A database that `loaderd pack` wrote. drawn: keys of values that stand for all of them."""
+
+    name = "loaderd"
+
+    def __init__(self, store: Store, meta: record_format.Meta) -> None:
+        self._store = store
+        self.total = meta.count
+        self.identity = f"loaderd:{meta.count}:{meta.identity}"
+        self.form = meta.form
+        self.classes = meta.classes
+        self.stored_names = meta.named
+        self.user_code = False
+        self.drawn = [record_format.META_KEY, *map(record_format.sample_key, _spread(OWN_DRAWN, meta.count))]
+
+    def _value(self, index: int) -> memoryview:
+        value = self._store.get(record_format.sample_key(index))
+        if value is None:
+            raise BadValue(f"{self._store.path} has no sample {index}: the database is damaged")
+        return value
+
+    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
+        """The stored values of these samples; None for one that isn't there. Raises SourceError for a damaged page."""
+        keys = np.asarray(indices, ">u8").tobytes()
+        return self._store.get_many([keys[at : at + 8] for at in range(0, len(keys), 8)])
+
+    def pages(self, row_bytes: int) -> Pages | None:
+        """The same without an object for each, if that is to be had, valid while the database is open."""
+        return self._store.pages(row_bytes)
+
+    def read(self, index: int, mode: str | Modes) -> Sample:
+        return record_format.unpack_sample(self._value(index))
+
+    def key(self, index: int) -> str:
+        name = record_format.name_of(self._value(index)) if self.stored_names else b""
+        return show_key(name) if name else str(index)
+
+
+class UserLayout:
+    """A database read through a user's `Layout` class. drawn: keys of values that stand for all of them."""
+
+    form = "dict"
+    stored_names = True
+    user_code = True
+
+    def __init__(self, store: Store, plan: StreamPlan) -> None:
+        self._store = store
+        self.name = plan.layout
+        self._last: tuple[int, list[bytes]] = (-1, [])  # a sample's name is asked for just before it is read
+        self._inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
+        self.total = count_of(self._inner, plan.layout, "layout")
+        classes = getattr(self._inner, "classes", ())
+        self.classes = tuple(classes) if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes) else ()
+        samples: list[list[bytes]] = []
+        self.identity = f"{plan.layout}:{self.total}:{self._fingerprint(samples)}"
+        step = -(-sum(map(len, samples)) // SAMPLED)
+        self.drawn = [key for keys in samples[::step] for key in keys][:SAMPLED]
+
+    def _fingerprint(self, samples: list[list[bytes]]) -> str:
+        """A hash over entries, and over keys and value sizes of samples spread over the database; never of path or time. samples: gets
+        the keys of each."""
+        digest = hashlib.sha256(f"{self._store.entries} {self.total}".encode())
+        for index in _spread(SAMPLED, self.total):
+            try:
+                keys = self._keys(index)
+                samples.append(keys)
+                for key in keys:
+                    digest.update(b"%d %b %d;" % (len(key), key, self._store.sized(key)[0]))
+            except SourceError:
+                raise
+            except BadValue as error:
+                raise SourceError(f"{self.name}: {error}") from None
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
+                raise SourceError(f"{self.name}.keys({index}) failed: {failure(error)}", user_traceback(error)) from None
+        return digest.hexdigest()[:32]
+
+    def _keys(self, index: int) -> list[bytes]:
+        last, keys = self._last
+        if last == index:
+            return keys
+        found = self._inner.keys(index)
+        keys = list(found) if isinstance(found, (list, tuple)) else []
+        for key in keys or [None]:
+            if not isinstance(key, bytes):
+                raise BadValue(f"{self.name}.keys({index}) returned {found!r:.80}: expected a list of bytes, at least one")
+        self._last = (index, keys)
+        return keys
+
+    def value(self, index: int) -> Any:
+        """What the class makes of this sample, not yet looked at."""
+        values: list[Any] = []
+        for key in self._keys(index):
+            value = self._store.get(key)
+            if value is None:
+                raise BadValue(f"{self._store.path} has no key {show_key(key)!r}")
+            values.append(value)
+        return self._inner.parse(index, values)
+
+    def read(self, index: int, mode: str | Modes) -> Sample:
+        return self.take(self.value(index), mode)
+
+    def take(self, value: Any, mode: str | Modes) -> Sample:
+        """Such a value as a sample."""
+        if not isinstance(value, Mapping):
+            raise BadValue(f"{self.name}.parse() returned {type(value).__name__}: expected a dict of fields")
+        sample, _ = flatten(value, mode)
+        for name, value in sample.items():
+            if isinstance(value, (bytes, memoryview)) and is_image_file(value):
+                sample.encoded.add(name)
+        return sample
+
+    def key(self, index: int) -> str:
+        return show_key(self._keys(index)[0])
+
+
+def _spread(most: int, total: int) -> list[int]:
+    """At most so many indices, spread evenly over [0, total), the first and the last among them."""
+    count = min(most, total)
+    return [at * (total - 1) // max(1, count - 1) for at in range(count)]
+
+
+def choose(store: Store, plan: StreamPlan) -> OwnLayout | UserLayout:
+    """The layout to read this database with. Raises SourceError; for an unknown one it tells what was seen and how to go on."""
+    if ":" in plan.layout:
+        return UserLayout(store, plan)
+    if plan.layout not in NAMES:
+        raise SourceError(f'layout = "{plan.layout}": not in this version; there are {", ".join(NAMES)} and "package.module:Class"')
+    record = store.get(record_format.META_KEY)
+    if record is None or not record_format.is_meta(record):
+        if store.get(record_format.PART_KEY) is not None:
+            raise SourceError(f"{store.path}: is a `loaderd pack` that was not finished: run the same pack again, it goes on where it was")
+        raise SourceError(unknown(store))
+    try:
+        meta = record_format.unpack_meta(record)
+    except record_format.Damaged as error:
+        raise SourceError(f"{store.path}: {error}") from None
+    if meta.count < 1:
+        raise SourceError(f"{store.path}: holds no samples")
+    if store.get(record_format.sample_key(meta.count - 1)) is None or store.get(record_format.sample_key(meta.count)) is not None:
+        raise SourceError(f"{store.path}: its metadata says {meta.count} samples, but they are not the ones that it has")
+    return OwnLayout(store, meta)

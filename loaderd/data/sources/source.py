@@ -1,0 +1,142 @@
+"""Where a stream's samples come from, opened: an LMDB with its layout, or a user's dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from loaderd.config.stream import StreamPlan
+from loaderd.data.errors import SourceError
+from loaderd.data.lmdb.bulk_rows import Bulk, bulk_of
+from loaderd.data.lmdb.store import Store, open_store
+from loaderd.data.lmdb.watch import Watch
+from loaderd.data.sample import Sample
+from loaderd.data.sources.dataset import DatasetSource
+from loaderd.data.sources.layouts import OwnLayout, UserLayout, choose
+from loaderd_wire.slots import FieldSpec
+
+
+class Source:
+    """The samples of one stream. Open it after the fork, in the process that reads; `close()` it, or use it as a context manager.
+
+    total: number of samples. identity: names the content, never path or time. layout: "loaderd", or the user's class. values: a hash over some of the stored
+    values, "" where identity has all of them or there are none. keys: "index" if a
+    sample's name is its index, "stored" if it has one of its own. classes: names of the labels, () if unknown. warnings: lines to show.
+    many: `read_many` is there. user_code: somebody else's code reads or parses. form: "dict" or "tuple"; "" for a dataset until a first
+    sample was read. Raises SourceError, naming path and reason.
+    """
+
+    def __init__(self, plan: StreamPlan) -> None:
+        if (plan.lmdb is None) == (plan.dataset is None):
+            raise SourceError(f"stream {plan.name}: set one of lmdb and dataset")
+        self.plan = plan
+        self._modes = plan.modes()
+        self.warnings: tuple[str, ...] = ()
+        self._store: Store | None = None
+        self._watch: Watch | None = None
+        self._reader: OwnLayout | UserLayout | DatasetSource
+        if plan.lmdb is None:
+            self._reader = DatasetSource(plan)
+        else:
+            self._store = open_store(plan.lmdb)
+            try:
+                self._reader = choose(self._store, plan)
+                self._watch = Watch(self._store, self._reader.drawn)
+            except BaseException:
+                self._store.close()
+                raise
+            if self._store.network:
+                self.warnings = (
+                    f"{plan.lmdb} lies on a network filesystem: pages are read ahead, and a hang there can only be waited for",
+                )
+        self.total = self._reader.total
+        self.identity = self._reader.identity
+        self.layout = self._reader.name
+        self.keys = "stored" if self._reader.stored_names else "index"
+        self.classes = self._reader.classes
+        self.user_code = self._reader.user_code
+        # What `pack` stored as identity is a hash over all values. Of others' databases a part is looked at.
+        self.values = self._watch.drawn if self._watch is not None and isinstance(self._reader, UserLayout) else ""
+        self.many = isinstance(self._reader, DatasetSource) and self._reader.many
+
+    @property
+    def form(self) -> str:
+        return self._reader.form
+
+    @property
+    def dataset(self) -> Any:
+        """The user's dataset object, or None for an LMDB."""
+        return self._reader.inner if isinstance(self._reader, DatasetSource) else None
+
+    @property
+    def state(self) -> str:
+        """What of the file must stay as it is, as text for `expect` in another process; "" for a dataset."""
+        return "" if self._watch is None else self._watch.state
+
+    def expect(self, state: str) -> str:
+        """From now on `changed` compares with what the file was for the process whose `state` this is. "" or what is not as it was."""
+        return self._watch.expect(state) if self._watch is not None and state else ""
+
+    def key(self, index: int) -> str:
+        """The sample's name: what `pack` stored, else the LMDB key as text or hex, else the index. May raise what reading raises."""
+        self._check(index)
+        return self._reader.key(index)
+
+    def read(self, index: int) -> Sample:
+        """Sample `index` as stored: views are valid while this is open. Raises whatever the data or the user's code raises."""
+        self._check(index)
+        return self._reader.read(index, self._modes)
+
+    @property
+    def value(self) -> Callable[[int], Any]:
+        """value(index) is what the user's code makes of sample `index` of [0, total), not yet looked at; it becomes a sample by `take`. Only
+        where `user_code`."""
+        assert not isinstance(self._reader, OwnLayout)
+        return self._reader.value
+
+    def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
+        """What copies rows of these fields in bulk, valid while this is open; None where samples aren't stored as such rows, or have names."""
+        if not isinstance(self._reader, OwnLayout) or self._reader.stored_names:
+            return None
+        return bulk_of(self._reader, specs, self.plan.nonfinite == "error")
+
+    def fetch(self, indices: Sequence[int]) -> list[Any]:
+        """The dataset's own values for these indices at once (only where `many`); each becomes a sample by `take`."""
+        assert isinstance(self._reader, DatasetSource)
+        for index in indices:
+            self._check(index)
+        return self._reader.fetch(indices)
+
+    def take(self, value: Any) -> Sample:
+        assert not isinstance(self._reader, OwnLayout)
+        return self._reader.take(value, self._modes)
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.total:
+            raise IndexError(f"sample {index} of {self.total}")
+
+    def changed(self) -> str:
+        """ "" while the data is what was opened; else what changed, old and new, with the path. Always "" for a dataset."""
+        return self._watch.changed() if self._watch is not None else ""
+
+    def notes(self) -> list[str]:
+        """Lines to be told, each once: what has changed and does no harm."""
+        if self._watch is None or not self._watch.notes:
+            return []
+        told, self._watch.notes = self._watch.notes, []
+        return told
+
+    def close(self) -> None:
+        """Let it go; nothing that `read` returned may be touched after that. Idempotent."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+        elif isinstance(self._reader, DatasetSource):
+            self._reader.close()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,121 @@
+"""What an engine is: the processes that open streams and run the scheduler's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from loaderd.config.schema import WorkersConfig
+from loaderd.config.stream import StreamPlan
+from loaderd.core.events import Event, Look
+from loaderd.core.jobs import Job
+from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.system.loop import Loop
+from loaderd_wire.messages import Segment
+from loaderd_wire.slots import FieldSpec
+
+
+class Engine(Protocol):
+    """Runs jobs in workers. It is made with `emit`, which takes its events; an event never comes from inside a call of one of these methods.
+
+    The scheduler gives the workers their numbers. A number is used for one process and never again.
+    """
+
+    # -- streams
+
+    def open(self, stream: str, done: Callable[[StreamFacts | OpenFault], None], /) -> None:
+        """Find out what a stream is, in a process of its own. done(): called once, later, with what it is or why that can't be known."""
+        ...
+
+    def edited(self) -> list[str]:
+        """Files of the user's code that no longer say what was imported from them."""
+        ...
+
+    # -- workers
+
+    def start(self, worker: int, delay_s: float, /) -> None:
+        """Start a worker, not before delay_s seconds from now.
+
+        Answer: any number of WorkerBooting, then WorkerReady or WorkerDied. Raises ValueError for a number that is in use.
+        """
+        ...
+
+    def send(self, worker: int, job: Job, /) -> None:
+        """Hand a job to a worker that is ready. Its stream is open, and its segment was added.
+
+        Answer: WorkerDone or WorkerDied. A worker runs its jobs in the order in which they were sent.
+        """
+        ...
+
+    def dump(self, worker: int, /) -> None:
+        """Have a worker write the stacks of its threads. Answer: Dumped, unless it is dead or dies first."""
+        ...
+
+    def kill(self, worker: int, why: str, /) -> None:
+        """Kill a worker, in whatever state it is. why: for the log and the cause of its death. Answer: WorkerDied, once."""
+        ...
+
+    def retire(self, worker: int, /) -> None:
+        """Ask a worker without jobs to end. Answer: WorkerDied."""
+        ...
+
+    def look(self) -> Look:
+        """What the workers that have jobs are doing at this moment."""
+        ...
+
+    # -- segments
+
+    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int, /) -> None:
+        """From now on jobs may name this segment.
+
+        fields: what a slot holds, in this order. rows: of one slot. fd: stays the caller's, who keeps it open until `drop_segment` is done.
+        """
+        ...
+
+    def drop_segment(self, segment: int, done: Callable[[], object], /) -> None:
+        """From now on no job names it. done(): called once, perhaps at once, when no worker has it mapped any longer."""
+        ...
+
+    # -- what it looks like
+
+    def doing(self) -> list[str]:
+        """One line for each process that is not ready: what it does, and for how long."""
+        ...
+
+    def picture(self) -> dict[str, Any]:
+        """For `status`, ready for JSON except for the keys of "workers", a mapping by number."""
+        ...
+
+    def close(self) -> None:
+        """End every process, now. Afterwards nothing is emitted and no method has an effect. Idempotent."""
+        ...
+
+
+class MakeEngine(Protocol):
+    """What makes an engine."""
+
+    def __call__(
+        self,
+        loop: Loop,
+        streams: Sequence[StreamPlan],
+        config: WorkersConfig,
+        *,
+        late: Sequence[StreamPlan],
+        num_workers: int,
+        folder: str,
+        emit: Callable[[Event], object],
+        log: Callable[[str, str], object],
+        oom_kills: Callable[[], int],
+    ) -> Engine:
+        """Starts no process yet.
+
+        Args:
+            streams: Those whose user code workers import before they are ready.
+            late: The others, each of which becomes one of those when it has been opened.
+            num_workers: Workers at a time; what `config` says of that may be "auto".
+            folder: First on the workers' sys.path; "" for none.
+            emit: Takes the events.
+            log: (level, text).
+            oom_kills: The cgroup's count of processes that were killed for memory.
+        """
+        ...

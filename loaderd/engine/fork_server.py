@@ -1,0 +1,291 @@
+"""The pool's side of the template: starts it, tells it to fork and reap, and starts another when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from loaderd.config.stream import StreamPlan
+from loaderd.engine.channel import Channel, ChannelClosed
+from loaderd.engine.launch import Launched, launch
+from loaderd.engine.messages import Doing, Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
+from loaderd.engine.output_capture import Log, Output
+from loaderd.system import processes
+from loaderd.system.file_limits import spare
+from loaderd.system.loop import Loop, Timer
+from loaderd_wire.errors import ProtocolError
+
+LEVELS = ("user", "base", "none")  # what is imported ahead; each failure takes the next
+BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # before the n-th start in a row that came to nothing
+START_FDS = 17  # that a start needs
+DUMP_S = 0.5  # what one that is not ready gets to write its stacks before it is killed
+MAX_STACK = 16_000
+NO_FDS_S = 1.0  # to the next try where there are none
+HOPELESS = 4  # such starts after which whoever waits for a worker is told
+
+
+class Boss(Protocol):
+    """Who is told. Nothing here is called from inside a method of Template."""
+
+    def template_ready(self) -> None: ...
+
+    def forked(self, worker: int, pid: int, pidfd: int) -> None:
+        """The pidfd is the boss's from now on."""
+        ...
+
+    def template_does(self, doing: str) -> None:
+        """What it is about to do before it is ready."""
+        ...
+
+    def not_forked(self, worker: int, text: str) -> None: ...
+
+    def ended(self, worker: int, status: int) -> None: ...
+
+    def template_died(self) -> None:
+        """All that it still had to say has been told. Its workers get SIGKILL from the kernel."""
+        ...
+
+    def template_hopeless(self, text: str) -> None:
+        """It cannot be started; no further try is made until `ensure`."""
+        ...
+
+
+class Template:
+    """At most one template process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when.
+
+    plans: of all streams. setup: what the next one is told. ahead: the first one, if it has been started already.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        plans: Sequence[StreamPlan],
+        setup: Setup,
+        start_method: str,
+        boss: Boss,
+        log: Log,
+        *,
+        boot_s: float,
+        ahead: Launched | None = None,
+    ) -> None:
+        self._loop = loop
+        self._plans = plans
+        self.setup = setup
+        self._spawn = start_method == "spawn"
+        self._boss = boss
+        self._log = log
+        self._boot_s = boot_s
+        self._ahead = ahead
+        self._level = LEVELS.index("none" if self._spawn else "user")
+        self._fails = 0
+        self._fault = ""
+        self._slow = False
+        self._last_words = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._output: Output | None = None
+        self._pidfd = -1
+        self._timer: Timer | None = None
+        self.ready = False
+        self.doing = ""
+        self.doing_s = 0.0
+        self._dump_fd = -1
+        self._dumped_s = -DUMP_S
+
+    @property
+    def pid(self) -> int:
+        """0 while there is none. Also the session of all workers that it forked."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def stopped(self) -> str:
+        """What is to be said of one that is stopped by a signal: until it goes on no worker is started; "" if it is not."""
+        return (
+            f"the template (pid {self.pid}) is stopped by a signal (T); SIGCONT lets it go on"
+            if self.pid and processes.stopped(self.pid)
+            else ""
+        )
+
+    def ensure(self) -> None:
+        """Start one if there is none, now or after a pause where the last ones came to nothing."""
+        if self._process is None and self._timer is None:
+            self._timer = self._loop.later(BACKOFF_S[min(self._fails, len(BACKOFF_S) - 1)], self._start)
+
+    def fork(self, worker: int, line: int, fds: tuple[int, int, int, int]) -> None:
+        """Ask for a worker; only while `ready`. fds: its socket, the scoreboard, its output, its stack dump; they stay the caller's."""
+        self._send(Fork(worker, line), fds)
+
+    def dump(self, then: Callable[[str], object]) -> Timer:
+        """then(text): called later with the stacks of one that is not ready yet, "" where there are none."""
+        now_s = self._loop.now_s()
+        asked = now_s - self._dumped_s < DUMP_S  # for another worker that waits: these signals queue, and each would write
+        if self._pidfd >= 0 and not self.ready and not asked and processes.catches(self.pid, processes.DUMP_SIGNAL):
+            self._dumped_s = now_s
+            os.ftruncate(self._dump_fd, 0)
+            os.lseek(self._dump_fd, 0, os.SEEK_SET)
+            processes.send_signal(self._pidfd, processes.DUMP_SIGNAL)
+        return self._loop.later(DUMP_S, lambda: then(self._stack()))
+
+    def _stack(self) -> str:
+        return os.pread(self._dump_fd, MAX_STACK, 0).decode("utf-8", "replace").rstrip() if self._dump_fd >= 0 else ""
+
+    def reap(self, worker: int) -> None:
+        """The worker is dead, its pidfd is held, its group has been killed."""
+        self._send(Reap(worker))
+
+    def close(self, timeout_s: float) -> None:
+        """Have it kill and reap all that it has below it; then it is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._process is None:
+            return
+        self._send(Quit())
+        # One that is still importing does not listen, and has no children.
+        if not self.ready or not processes.ended(self._pidfd, timeout_s):
+            processes.send_signal(self._pidfd, signal.SIGKILL)
+        self._forget()
+
+    def _start(self) -> None:
+        self._timer = None
+        if not spare(START_FDS):
+            self._log("warning", f"no template can be started: out of file descriptors; the next try is in {NO_FDS_S:g} s")
+            self._timer = self._loop.later(NO_FDS_S, self._start)
+            return
+        level = LEVELS[self._level]
+        ahead, self._ahead = self._ahead, None
+        started = ahead.take() if ahead else self._launch(level)
+        self._process, self._dump_fd = started.process, started.dump
+        # Our child, and not reaped: this is its pidfd and no other's.
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._fault, self._slow = "", False
+        self._output = Output(self._loop, started.output, self._log, lambda: "template")
+        self._channel = Channel(started.socket, blocking=False)
+        self._loop.watch(self._pidfd, self._died)
+        self._loop.watch(self._channel.fileno(), self._readable)
+        self._timer = self._loop.later(self._boot_s, self._too_slow)
+        self._send(replace(self.setup, preload=level))
+
+    def _launch(self, level: str) -> Launched:
+        setup = self.setup
+        return launch(self._plans, setup.init, setup.folder, preload=level, spawn=self._spawn)
+
+    def _send(self, message: object, fds: tuple[int, ...] = ()) -> None:
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(message, fds)
+        except ChannelClosed:
+            return  # its pidfd will tell
+        if self._channel.unsent:
+            self._loop.watch(self._channel.fileno(), self._readable, write=True)
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        doing = f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
+        self._slow = True
+        self._fault = f"it was not ready after {self._boot_s:g} s{doing}"
+
+        def end(stack: str) -> None:
+            self._timer = None
+            self._fault += f"\n{stack}" if stack else ""
+            processes.send_signal(self._pidfd, signal.SIGKILL)
+
+        self._timer = self.dump(end)
+
+    def _readable(self) -> None:
+        if self._channel is None:
+            return
+        try:
+            if self._channel.unsent:
+                self._channel.flush()
+                if not self._channel.unsent:
+                    self._loop.watch(self._channel.fileno(), self._readable)
+            while (received := self._channel.receive()) is not None:
+                self._hear(*received)
+                if self._channel is None:
+                    return
+        except ChannelClosed:
+            self._loop.unwatch(self._channel.fileno())  # its pidfd will tell
+        except ProtocolError as error:
+            self._fault = f"it spoke nonsense: {error}"
+            self._loop.unwatch(self._channel.fileno())
+            processes.send_signal(self._pidfd, signal.SIGKILL)
+
+    def _hear(self, message: object, fds: list[int]) -> None:
+        if isinstance(message, Forked) and len(fds) == 1:
+            self._boss.forked(message.worker, message.pid, fds[0])
+            return
+        for fd in fds:
+            os.close(fd)
+        if isinstance(message, TemplateReady):
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._fails, self.doing = 0, ""
+            self.ready = True
+            os.close(self._dump_fd)
+            self._dump_fd = -1
+            self._boss.template_ready()
+        elif isinstance(message, NotForked):
+            self._boss.not_forked(message.worker, message.text)
+        elif isinstance(message, Ended):
+            self._boss.ended(message.worker, message.status)
+        elif isinstance(message, Doing) and not self.ready:
+            self.doing, self.doing_s = message.text, self._loop.now_s()
+            self._boss.template_does(message.text)
+        elif isinstance(message, Fault):
+            self._fault = message.text
+        else:
+            raise ProtocolError(f"{message!r:.100} with {len(fds)} descriptors")
+
+    def _died(self) -> None:
+        """Its pidfd is readable. What it had said before comes first."""
+        self._readable()
+        was_ready, pid = self.ready, self.pid
+        status = self._forget()
+        cause = processes.ending(status).cause if status is not None else "unknown"
+        if was_ready:
+            self._log("warning", f"template {pid} died ({cause}); its workers die with it")
+        else:
+            self._fails += 1
+            level = LEVELS[self._level]
+            self._level = min(self._level + 1, len(LEVELS) - 1)
+            # That user code cannot be imported here is no news: the workers will say it, with the traceback.
+            quiet = level == "user" and self._fault and not self._slow
+            self._log(
+                "debug" if quiet else "warning",
+                f"template {pid} ended while importing {level!r} ({cause}): {self._fault or 'no reason given'}",
+            )
+        if not was_ready and self._fails >= HOPELESS:
+            self._boss.template_hopeless(f"the template process cannot start ({cause}): {self._fault or self._last_words}")
+        self._boss.template_died()
+
+    def _forget(self) -> int | None:
+        """Reap it and give back all that belonged to it. Returns its wait status."""
+        if self._process is None:
+            return None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._loop.unwatch(self._pidfd)
+        for fd in (self._pidfd, self._dump_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._pidfd = self._dump_fd = -1
+        if self._channel is not None:
+            self._loop.unwatch(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+        code = self._process.wait()
+        if self._output is not None:
+            self._output.close()
+            self._last_words = " | ".join(self._output.tail)
+            self._output = None
+        self._process = None
+        self.ready, self.doing = False, ""
+        return -code if code < 0 else code << 8

@@ -1,0 +1,243 @@
+"""What the pool, the template and the workers say to each other. These bytes never leave the host and have no version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loaderd.core.jobs import BadRow, Condemned, Done, Job, Replaced
+from loaderd.system.modules import Module
+from loaderd_wire.codec import Codec
+from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Segment
+from loaderd_wire.slots import FieldSpec
+
+# -- pool -> template
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """First message to the template and to each worker. plans: StreamPlan as JSON. folder: first on sys.path, or "".
+
+    init: "pkg.module:function" or "". place: which of num_workers this worker is, from 0; stand-ins of a worker that does not die
+    and probes have places from num_workers on. preload: what a template imports ahead: "user", "base" or "none". lenient: a stream whose
+    code cannot be imported keeps no worker from getting ready, its first job there will say it: it has been served before, and so are others.
+    """
+
+    plans: tuple[str, ...]
+    folder: str
+    init: str
+    num_workers: int
+    place: int
+    preload: str
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Make worker `worker`; with the descriptors of its socket, the scoreboard, its output pipe and its stack dump, in this order."""
+
+    worker: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reap:
+    """The pool holds the pidfd and has seen it dead: wait for it. Answer: Ended."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """Kill and reap every child and orphan, then leave."""
+
+
+# -- template -> pool
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateReady:
+    """preloaded: as Setup.preload, what it came to. threads: of the template, 1 unless something is very wrong."""
+
+    preloaded: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """Worker `worker` is process `pid`; its pidfd comes with this."""
+
+    worker: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotForked:
+    worker: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Worker `worker` is reaped; status as of os.waitpid."""
+
+    worker: int
+    status: int
+
+
+# -- pool -> worker (and Setup, Job)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Find out what stream `stream` is. Answer: StreamFacts or OpenFault."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a stream was found to be; comes before its first job. state: as in StreamFacts. specs: of a sample; batch_specs: of a collated
+    stream's batches, else (). plan: as in Setup, which does not have that of a stream that was opened after this worker had started.
+    """
+
+    stream: str
+    identity: str
+    state: str
+    total: int
+    specs: tuple[FieldSpec, ...]
+    batch_specs: tuple[FieldSpec, ...] = ()
+    plan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Map this segment, whose memfd comes with this. fields: what its slots hold, in their order; rows: of one slot."""
+
+    segment: Segment
+    fields: tuple[FieldSpec, ...]
+    rows: int
+    collated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unmap:
+    """Answer: Unmapped."""
+
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nothing more is coming: end."""
+
+
+# -- worker -> pool (and Done)
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a worker, or the template, is about to do before it is ready, where that is the users' affair and may take long."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """User code is imported, `init` has run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmapped:
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewModules:
+    """What the worker has imported of the users' modules since it last told."""
+
+    modules: tuple[Module, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A line to be logged as a warning; of those that several workers say once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The worker cannot go on and ends after this. text: the reason, with the traceback where user code raised."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What a stream is, as found by trying it in a worker.
+
+    total: samples of the dataset (not of the split). identity: of the stored data. state: of its file, as in Source, "" without one. keys: "index" or "stored". specs, form ("dict",
+    "tuple"): of the first good sample, for a collated stream the fields of a batch. tail_row_bytes, body_bytes: as in `slot_layout`,
+    measured on some samples, with slack; a batch may still outgrow them. jpeg_extension: as in Recipe, of the samples that were tried.
+    values: as in Source. code: of the users' that was imported, () for a stream that needs none.
+    """
+
+    stream: str
+    total: int
+    samples: int
+    identity: str
+    state: str
+    layout: str
+    keys: str
+    classes: tuple[str, ...]
+    specs: tuple[FieldSpec, ...]
+    sample_specs: tuple[FieldSpec, ...]
+    form: str
+    collated: bool
+    tail_row_bytes: int
+    body_bytes: int
+    jpeg_extension: str
+    warnings: tuple[str, ...]
+    values: str = ""
+    code: tuple[Module, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFault:
+    """The stream cannot be served. kind: "data" or "user code". text: path and reason, a line or three. traceback: user code's, or ""."""
+
+    stream: str
+    kind: str
+    text: str
+    traceback: str
+
+
+ORDERS = Codec(
+    {
+        1: Setup,
+        2: Fork,
+        3: Reap,
+        4: Quit,
+        5: TemplateReady,
+        6: Forked,
+        7: NotForked,
+        8: Ended,
+        16: Probe,
+        17: Use,
+        18: Map,
+        19: Unmap,
+        20: Job,
+        21: Leave,
+        32: Ready,
+        33: StreamFacts,
+        34: OpenFault,
+        35: Unmapped,
+        36: Done,
+        37: Fault,
+        38: Doing,
+        39: Noted,
+        40: NewModules,
+    },
+    (Segment, FieldSpec, Condemned, BadSample, BadRow, Replaced, Module),
+)

@@ -1,0 +1,116 @@
+"""Opening a stream: a worker of its own finds out what it is, and is judged by the same deadline as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from loaderd.core.deadlines import Limits
+from loaderd.core.fault_ledger import OUTSIDE_DEATHS
+from loaderd.core.jobs import Stage, importing, same, unstamp
+from loaderd.engine.messages import OpenFault, Probe, StreamFacts
+from loaderd.engine.worker_process import Death, Hand
+from loaderd.system import processes
+from loaderd.system.loop import Loop, Timer
+from loaderd_wire.errors import ProtocolError
+
+LONG = (Stage.OPEN, Stage.COLLATE, Stage.IDLE)  # what may take as long as opening: here they are that
+
+
+class Prober:
+    """Boss of one probing worker at a time; calls done() once, with what it found or why it found nothing.
+
+    again(cause): start another worker for this prober, for the last one was killed from outside, which says nothing about the stream.
+    """
+
+    def __init__(
+        self, loop: Loop, stream: str, timeout_s: float, done: Callable[[StreamFacts | OpenFault], None], again: Callable[[str], None]
+    ) -> None:
+        self._loop = loop
+        self._stream = stream
+        self._limits = Limits(timeout_s)
+        self._every_s = min(1.0, timeout_s / 4)
+        self._done = done
+        self._again = again
+        self._killed = 0
+        self._answer: StreamFacts | OpenFault | None = None
+        self._word = -1
+        self._key = ""
+        self._looked_s = self._quiet_s = self._import_s = 0.0  # as a worker's in the scheduler's pool
+        self._stopped = False
+        self._hung = ""
+        self._timer: Timer | None = None
+
+    def hand_ready(self, hand: Hand) -> None:
+        hand.send(Probe(self._stream))
+        self._looked_s = self._loop.now_s()
+        self._watch(hand)
+
+    def hand_does(self, hand: Hand, doing: str) -> None:
+        """The pool tells of it for all hands."""
+
+    def doing(self, now_s: float) -> list[str]:
+        """What its worker has been doing since it is ready, and for how long, in a line at most."""
+        if self._timer is None:
+            return []
+        who = f"the worker that opens stream {self._stream!r}"
+        if self._stopped:
+            return [f"{who} is stopped by a signal (T); SIGCONT lets it go on"]
+        _, _, stage = unstamp(self._word)
+        what = "opening it" if stage in (Stage.OPEN, Stage.IDLE) else "collating its first samples" if stage is Stage.COLLATE else ""
+        what = what or f"making its first samples ({stage.name.lower()}{f' of {self._key!r}' if self._key else ''})"
+        what += ", importing modules," if importing(self._word) else ""
+        return [f"{who} has been {what} for {self._quiet_s + now_s - self._looked_s:.0f} s"]
+
+    def hand_said(self, hand: Hand, message: Any) -> None:
+        if not isinstance(message, (StreamFacts, OpenFault)) or message.stream != self._stream or self._answer is not None:
+            raise ProtocolError(f"{message!r:.60} in answer to a probe of stream {self._stream!r}")
+        self._answer = message
+        self._stop()
+        hand.leave()
+
+    def hand_died(self, hand: Hand, death: Death) -> None:
+        self._stop()
+        outside = not (self._answer or self._hung or death.own or death.boot)
+        self._killed += outside
+        if outside and self._killed < OUTSIDE_DEATHS:
+            self._word = -1
+            self._again(death.cause)
+        else:
+            self._done(self._answer or self._fault(death))
+
+    def _fault(self, death: Death) -> OpenFault:
+        if death.boot:
+            text, _, traceback = death.boot.partition("\n")
+            return OpenFault(self._stream, "user code", text, traceback)
+        _, _, stage = unstamp(death.word)
+        where = f"while it made sample {death.key!r} ({stage.name.lower()})" if death.key else f"in stage {stage.name.lower()}"
+        if self._hung:
+            return OpenFault(self._stream, "user code", self._hung, death.stack)
+        return OpenFault(self._stream, "data", f"the worker that opened it died {where}: {death.cause}", death.stack)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self, hand: Hand) -> None:
+        now_s = self._loop.now_s()
+        word, key = hand.look()
+        stage = unstamp(word)[2]
+        self._stopped = processes.stopped(hand.pid)
+        passed_s = 0.0 if self._stopped else now_s - self._looked_s
+        if not same(word, self._word):
+            self._quiet_s = self._import_s = passed_s = 0.0
+        self._quiet_s += passed_s
+        self._import_s += passed_s if importing(word) or importing(self._word) else 0.0
+        self._word, self._key, self._looked_s = word, key, now_s
+        late = self._limits.passed(Stage.OPEN if stage in LONG else stage, self._quiet_s, self._import_s)
+        if late:
+            what = f"sample {key!r} hangs in stage {stage.name.lower()}" if key else f"opening it hangs in stage {stage.name.lower()}"
+            self._hung = f"{what}: {late}"
+            hand.dump()
+            hand.kill(self._hung)
+            self._timer = None
+            return
+        self._timer = self._loop.later(self._every_s, lambda: self._watch(hand))

@@ -1,0 +1,392 @@
+"""One worker process as the pool sees it, from the wish for it to the day its wait status is known."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol
+
+from loaderd.core.jobs import Job, Stage, unstamp
+from loaderd.engine.channel import Channel, ChannelClosed, pair
+from loaderd.engine.fork_server import Template
+from loaderd.engine.messages import Doing, Fault, Leave, Ready, Setup
+from loaderd.engine.output_capture import Log, Output
+from loaderd.engine.scoreboard import Scoreboard
+from loaderd.system import processes
+from loaderd.system.file_limits import spare
+from loaderd.system.loop import Loop, Timer
+from loaderd_wire.errors import ProtocolError
+
+MAX_STACK = 60_000
+STACK_S = (0.05, 0.1, 0.15, 0.3, 0.5)  # from one look for a dump that was asked for to the next, until it does not grow
+RECENT_S = 2.0  # a dump that is younger when its worker is killed was made for that
+DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
+LEAVE_S = 5.0  # what a worker gets to end when it is told to
+FORK_FDS = 12  # that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd, some to spare
+LEFT = "left as it was told"  # a cause of death
+STATUS_S = 2.0  # what the template gets to tell how a dead worker ended
+
+
+class State(Enum):
+    WAITING = "waiting"  # for the template
+    FORKING = "forking"  # the template has been asked
+    BOOTING = "booting"
+    READY = "ready"
+    DEAD = "dead"  # its pidfd has said so; how it ended is not known yet
+    GONE = "gone"
+
+
+class Death:
+    """How a hand ended. own, cause, stack, boot: as in WorkerDied; word, key: its last stamp."""
+
+    def __init__(self, own: bool, cause: str, word: int, key: str, stack: str, boot: str) -> None:
+        self.own = own
+        self.cause = cause
+        self.word = word
+        self.key = key
+        self.stack = stack
+        self.boot = boot
+
+
+class Boss(Protocol):
+    def hand_does(self, hand: Hand, doing: str) -> None:
+        """As in Doing."""
+        ...
+
+    def hand_ready(self, hand: Hand) -> None: ...
+
+    def hand_said(self, hand: Hand, message: Any) -> None:
+        """An answer. Raises ProtocolError for one that nobody asked for; then the worker is killed."""
+        ...
+
+    def hand_died(self, hand: Hand, death: Death) -> None:
+        """Its pidfd has been readable; it owns nothing any longer."""
+        ...
+
+
+class Hand:
+    """Owns socket, pidfd, output pipe and stack dump of a worker.
+
+    worker: its number, also towards the template. place: as in Setup, and its line on the scoreboard. jobs: sent and not answered, by number, the first one runs.
+    used: streams it has been told of. doing, doing_s: what it does before it is ready, "" for nothing long, and since when. gone(hand) is called just before the boss is told of its death.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        board: Scoreboard,
+        template: Template,
+        setup: Setup,
+        worker: int,
+        name: str,
+        *,
+        boss: Boss,
+        gone: Callable[[Hand], None],
+        log: Log,
+    ) -> None:
+        self._loop = loop
+        self._board = board
+        self._template = template
+        self._setup = setup
+        self._boss = boss
+        self._gone = gone
+        self._log = log
+        self.worker = worker
+        self.place = setup.place
+        self.name = name
+        self.state = State.WAITING
+        self.pid = 0
+        self.jobs: dict[int, Job] = {}
+        self.was_ready = False
+        self.used: set[str] = set()
+        self.other_code = ""  # what it has imported that is not what others have
+        self.doing = ""
+        self.doing_s = 0.0
+        self._session = 0
+        self._pidfd = -1
+        self._dump_fd = -1
+        self._channel: Channel | None = None
+        self._output: Output | None = None
+        self._timers: list[Timer] = []
+        self._boot_s = 0.0
+        self._boot_timer: Timer | None = None
+        self._dumped_s: float | None = None
+        self._stack_at = 0  # where what it writes next begins
+        self._dump_timer: Timer | None = None
+        self._killed = ""  # why we killed it
+        self._own_fault = False  # and whether that was its own doing
+        self._left = False
+        self._fault = ""  # its last words
+        board.clear(self.place)
+
+    @property
+    def alive(self) -> bool:
+        """It may be writing: neither dead nor still to be born."""
+        return self.state in (State.FORKING, State.BOOTING, State.READY)
+
+    def look(self) -> tuple[int, str]:
+        """(word, key) of its line on the scoreboard."""
+        return self._board.read(self.place)
+
+    # -- orders
+
+    def fork(self, boot_s: float) -> None:
+        """Ask the template, which is ready, for the process."""
+        if not spare(FORK_FDS):
+            self._loop.soon(lambda: self._end(False, "not started: out of file descriptors", ""))
+            return
+        ours, its = pair()
+        read, write = os.pipe2(os.O_CLOEXEC)
+        self._dump_fd = os.memfd_create(f"loaderd-stack-{self.worker}", os.MFD_CLOEXEC)
+        self._output = Output(self._loop, read, self._log, self._label)
+        self._channel = Channel(ours, blocking=False, takes_fds=False)
+        self._loop.watch(ours.fileno(), self._readable)
+        self.state = State.FORKING
+        with its:
+            self._template.fork(self.worker, self.place, (its.fileno(), self._board.fd, write, self._dump_fd))
+        os.close(write)
+        self.send(self._setup)
+        self._boot_s = boot_s
+        self._await_boot()
+
+    def forked(self, pid: int, pidfd: int) -> None:
+        """It is process `pid`; the pidfd is ours from now on."""
+        self.pid, self._pidfd, self._session = pid, pidfd, self._template.pid
+        self.state = State.BOOTING
+        self._await_boot()
+        self._loop.watch(pidfd, self._dead)
+        if self._killed:
+            processes.send_signal(pidfd, signal.SIGKILL)
+        elif self.was_ready:
+            self._ready()
+
+    def send(self, message: object, fds: tuple[int, ...] = ()) -> None:
+        """Give it an order; never waits. One that does not listen any longer is killed, or is dead."""
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(message, fds)
+        except ChannelClosed:
+            self._deaf("it closed its socket")
+            return
+        if self._channel.unsent:
+            self._loop.watch(self._channel.fileno(), self._readable, write=True)
+
+    def dump(self, then: Callable[[str], object] | None = None) -> None:
+        """Have it write its stacks; they come with its death. then(text): called once with them, "" where it cannot do that (yet)."""
+        if self._pidfd < 0 or self.state not in (State.BOOTING, State.READY) or not processes.catches(self.pid, processes.DUMP_SIGNAL):
+            if then is not None:
+                self._loop.soon(lambda: then(""))
+            return
+        os.ftruncate(self._dump_fd, 0)
+        os.lseek(self._dump_fd, 0, os.SEEK_SET)
+        self._stack_at, self._dumped_s = 0, self._loop.now_s()
+        processes.send_signal(self._pidfd, processes.DUMP_SIGNAL)
+        if then is not None:
+            self._look_for_dump(then, STACK_S, "")
+
+    def kill(self, why: str, *, own_fault: bool = False) -> None:
+        """SIGKILL, as soon as a dump that was asked for has had its time. Idempotent."""
+        if self.state in (State.DEAD, State.GONE) or self._killed:
+            return
+        self._killed, self._own_fault = why, own_fault
+        if self._dumped_s is not None and self._loop.now_s() - self._dumped_s < RECENT_S:
+            self._stack_at = 0  # it goes with the death, whoever has seen it before
+        if self.state == State.WAITING:
+            self._loop.soon(lambda: self._end(False, "never started", ""))
+        elif self._pidfd >= 0:
+            wait_s = 0.0 if self._dumped_s is None else self._dumped_s + DUMP_S - self._loop.now_s()
+            self._timers.append(self._loop.later(wait_s, self._kill_now))
+
+    def leave(self) -> None:
+        """Ask it to end when it has done what it was told before."""
+        self._left = True
+        self.send(Leave())
+        self._timers.append(self._loop.later(LEAVE_S, lambda: self.kill("it did not leave")))
+
+    # -- events
+
+    def not_forked(self, text: str) -> None:
+        """The template could not make it."""
+        self._end(False, text, "")
+
+    def never(self, text: str) -> None:
+        """There will be no template to make it."""
+        self._end(True, text, text)
+
+    def template_died(self) -> None:
+        """Its process, if it had come to be, is being killed by the kernel; to be sure we kill it too."""
+        if self.state == State.FORKING:
+            # No pidfd has come, and no order but Setup has gone out: whatever process there was has nothing to write to.
+            self._end(False, "the template died while it was being started", "")
+        elif self.state in (State.BOOTING, State.READY):
+            processes.send_signal(self._pidfd, signal.SIGKILL)
+        elif self.state == State.DEAD:
+            self.ended(processes.reap_adopted(self.pid))
+
+    def ended(self, status: int | None, *, out_of_memory: bool = False) -> None:
+        """Its wait status, None: it cannot be learnt."""
+        if self.state != State.DEAD:
+            return
+        how = processes.ending(status, out_of_memory=out_of_memory)
+        own, cause = how.own, how.cause
+        killed_by_us = bool(self._killed) and processes.was_killed(status)
+        if killed_by_us:
+            own, cause = self._own_fault, f"killed: {self._killed}"
+        elif self._left and status is not None and os.WIFEXITED(status):
+            own, cause = False, LEFT
+        elif self._fault:
+            cause = f"{cause}: {self._fault.splitlines()[0]}"
+        boot = ""
+        if not self.was_ready and (own or self._fault):
+            boot = self._fault or f"the worker could not start: {cause}"
+        self._end(own, cause, boot)
+
+    # -- inside
+
+    def _look_for_dump(self, then: Callable[[str], object], pauses_s: tuple[float, ...], last: str) -> None:
+        def look() -> None:
+            stack = self._stack()
+            if pauses_s[1:] and (not stack or stack != last):
+                self._look_for_dump(then, pauses_s[1:], stack)
+                return
+            if not self._killed:  # what it may write when it crashes, later, has nothing to do with this
+                self._stack_at += len(os.pread(self._dump_fd, MAX_STACK, self._stack_at))
+            then(stack)
+
+        if self._dump_timer is not None:
+            self._dump_timer.cancel()
+        self._dump_timer = self._loop.later(pauses_s[0], look)
+
+    def _label(self) -> str:
+        word, key = self.look()
+        _, _, stage = unstamp(word)
+        return f"{self.name} [{key}]" if key and stage != Stage.IDLE else self.name
+
+    def _await_boot(self) -> None:
+        if self._boot_timer is not None:
+            self._boot_timer.cancel()
+        self._boot_timer = self._loop.later(self._boot_s, self._boots_too_long)
+
+    def _boots_too_long(self) -> None:
+        if self.state == State.FORKING and self._template.stopped:
+            self._await_boot()  # there is no process yet that could be late
+        elif not self.was_ready and self.alive:
+            self.dump()
+            doing = f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
+            self.kill(f"it was not ready after {self._boot_s:g} s{doing}", own_fault=True)
+
+    def _kill_now(self) -> None:
+        if self._pidfd >= 0:
+            processes.send_signal(self._pidfd, signal.SIGKILL)
+
+    def _deaf(self, why: str) -> None:
+        """Its socket is of no use any longer, although we did not close it."""
+        if self._channel is not None:
+            self._loop.unwatch(self._channel.fileno())
+        # Its pidfd may be a moment behind: only who is alive after that has closed it himself.
+        if self._pidfd >= 0 and not processes.ended(self._pidfd) and not self._left and not self._fault:
+            self._timers.append(self._loop.later(0.5, lambda: self.kill(why, own_fault=True)))
+
+    def _readable(self, *, all_of_it: bool = False) -> None:
+        if self._channel is None:
+            return
+        try:
+            if self._channel.unsent:
+                self._channel.flush()
+                if not self._channel.unsent:
+                    self._loop.watch(self._channel.fileno(), self._readable)
+            # One message a turn: there seldom are more, and to see that there are none would cost a system call.
+            while self._channel is not None and (received := self._channel.receive()) is not None:
+                self._hear(received[0])
+                if not all_of_it:
+                    break
+        except ChannelClosed:
+            self._deaf("it closed its socket")
+        except ProtocolError as error:
+            self._loop.unwatch(self._channel.fileno())
+            self._log("error", f"{self.name} spoke nonsense and is killed: {error}")
+            self.kill(f"it spoke nonsense: {error}", own_fault=True)
+
+    def _hear(self, message: Any) -> None:
+        if isinstance(message, Fault):
+            self._fault = message.text
+        elif isinstance(message, Doing) and not self.was_ready:
+            self.doing, self.doing_s = message.text, self._loop.now_s()
+            self._boss.hand_does(self, message.text)
+        elif isinstance(message, Ready):
+            if self.was_ready:
+                raise ProtocolError("Ready, a second time")
+            self.was_ready = True
+            # Its first words can overtake the template's: then the pidfd has not come yet.
+            if self.state == State.BOOTING:
+                self._ready()
+        elif not self.was_ready:
+            raise ProtocolError(f"{message!r:.60} before Ready")
+        else:
+            self._boss.hand_said(self, message)
+
+    def _ready(self) -> None:
+        self.state = State.READY
+        if self._boot_timer is not None:
+            self._boot_timer.cancel()
+        self._boss.hand_ready(self)
+
+    def _dead(self) -> None:
+        """Its pidfd is readable: it will never write again."""
+        self._loop.unwatch(self._pidfd)
+        self._readable(all_of_it=True)  # what it had said before
+        self.state = State.DEAD
+        if self._template.pid == self._session and self._template.ready:
+            # Not reaped before we say so: its number still is its group's.
+            processes.kill_unreaped_group(self.pid)
+            self._template.reap(self.worker)
+            self._timers.append(self._loop.later(STATUS_S, lambda: self.ended(None)))
+        else:
+            processes.kill_group(self.pid, self._session)
+            self.ended(processes.reap_adopted(self.pid))
+
+    def _stack(self) -> str:
+        if self._dump_fd < 0:
+            return ""
+        return os.pread(self._dump_fd, MAX_STACK, self._stack_at).decode("utf-8", "replace")
+
+    def _end(self, own: bool, cause: str, boot: str) -> None:
+        if self.state == State.GONE:
+            return
+        word, key = self.look()
+        stack = self._stack() or (self._fault if not boot else "")
+        if boot and self._stack():
+            boot = f"{boot}\n{self._stack()}"
+        self.close()
+        self._gone(self)
+        self._boss.hand_died(self, Death(own, cause, word, key, stack, boot))
+
+    def bury(self, timeout_s: float) -> None:
+        """Kill it and what it started, and wait for its end; nobody is told."""
+        if self._pidfd >= 0:
+            processes.send_signal(self._pidfd, signal.SIGKILL)
+            processes.ended(self._pidfd, timeout_s)
+            processes.kill_group(self.pid, self._session)
+        self.close()
+
+    def close(self) -> None:
+        """Give back everything; the process itself is left to its fate. Idempotent."""
+        self.state = State.GONE
+        for timer in (*self._timers, self._dump_timer, self._boot_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._channel is not None:
+            self._loop.unwatch(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+        for fd in (self._pidfd, self._dump_fd):
+            if fd >= 0:
+                self._loop.unwatch(fd)
+                os.close(fd)
+        self._pidfd = self._dump_fd = -1

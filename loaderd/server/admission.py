@@ -1,0 +1,182 @@
+"""Whether a client may have what its Hello asks for, and what that is exactly. Pure: no socket, no memory is touched here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+
+from loaderd.config.stream import StreamPlan
+from loaderd.engine.messages import StreamFacts
+from loaderd_wire.errors import ConfigError, Refused, StreamChanged
+from loaderd_wire.facts import CODE, differences, without_code
+from loaderd_wire.hints import few
+from loaderd_wire.messages import PROTOCOL, Hello, Segment
+from loaderd_wire.slices import Shape, steps_left
+from loaderd_wire.slots import MAX_ROWS, FieldSpec, slot_layout
+
+SPARE_SLOTS = 2  # one in the trainer's hands, one for the batch that next() hands over while the last is still held
+MAX_PREFETCH = 1024
+MADE_BY_CLIENT = ("__index__", "__key__")  # fields that take no room in a slot
+MOST_CODE = 64  # files of code that have a fact each
+LONG_FACT = 4000  # characters; a longer fact is known by its hash
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream that has been opened: what the config says, and what was found."""
+
+    plan: StreamPlan
+    facts: StreamFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a session will be: `segment` is not reserved yet, and has the number it was given. fields: as asked, in that order."""
+
+    shape: Shape
+    seed: int
+    prefetch: int
+    fields: tuple[FieldSpec, ...]
+    segment: Segment
+    order: dict[str, str]
+    content: dict[str, str]
+
+    @property
+    def bytes(self) -> int:
+        return self.segment.slots * self.segment.slot_bytes
+
+
+def check_protocol(protocol: int) -> None:
+    """Raises Refused."""
+    if protocol != PROTOCOL:
+        raise Refused(f"you speak protocol {protocol}, this daemon {PROTOCOL}: install the same version of loaderd on both sides")
+
+
+def no_stream(name: str, names: Collection[str]) -> ConfigError:
+    return ConfigError(f"no stream {name!r}; there are: {few(names)}")
+
+
+def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
+    """Whether the daemon of this config has such a stream at all, opened or not. names: of all of them. Raises ConfigError or Refused."""
+    check_protocol(hello.protocol)
+    if hello.config and hello.config != config_path.encode("utf-8", "backslashreplace").decode():  # as the wire spells what is not UTF-8
+        raise ConfigError(f"the daemon on this socket serves {config_path or 'no config file'}, not {hello.config}")
+    if hello.stream not in names:
+        raise no_stream(hello.stream, names)
+
+
+def admit(hello: Hello, stream: Stream, segment: int) -> Admitted:
+    """What the session of this Hello is, which is `check_known`. Raises ConfigError, Refused or StreamChanged, whose text is for the
+    trainer's user."""
+    shape = _shape(hello, stream)
+    fields = _fields(hello, stream)
+    seed = stream.plan.seed if hello.seed is None else hello.seed
+    order, content = order_facts(stream, seed), content_facts(stream, hello.fields)
+    _check_same(hello, order, content)
+    if not 1 <= hello.prefetch <= MAX_PREFETCH:
+        raise ConfigError(f"prefetch = {hello.prefetch} is not in 1 .. {MAX_PREFETCH}")
+    made = sized(stream, fields, shape.batch_size, hello.prefetch + SPARE_SLOTS, segment)
+    return Admitted(shape, seed, hello.prefetch, fields, made, order, content)
+
+
+def sized(
+    stream: Stream, fields: tuple[FieldSpec, ...], rows: int, slots: int, segment: int, *, tail_row_bytes: int = 0, body_bytes: int = 0
+) -> Segment:
+    """A segment of `slots` slots for batches of `rows` rows; at least as roomy as the probe found necessary."""
+    facts = stream.facts
+    tail = max(tail_row_bytes, facts.tail_row_bytes)
+    # Measured on a batch of the stream's own size; should a batch of another size need more, the segment grows.
+    body = max(body_bytes, -(-facts.body_bytes * rows // stream.plan.batch_size)) if facts.collated else 0
+    layout = slot_layout(() if facts.collated else fields, rows, tail_row_bytes=tail, body_bytes=body)
+    return Segment(segment, slots, layout.slot_bytes, tail, body)
+
+
+def order_facts(stream: Stream, seed: int) -> dict[str, str]:
+    """The order fingerprint: what makes position p of an epoch another sample. Never a path or a time."""
+    plan = stream.plan
+    return {
+        "samples": str(stream.facts.samples),
+        "split": plan.split,
+        "split_by": plan.split_by,
+        "shuffle": str(plan.shuffle),
+        "seed": str(seed),
+        "data": stream.facts.identity,
+        **({"values": stream.facts.values} if stream.facts.values else {}),
+    }
+
+
+def content_facts(stream: Stream, fields: tuple[str, ...] | None) -> dict[str, str]:
+    """The content fingerprint: what makes another batch of the same samples."""
+    plan = stream.plan
+    return {
+        "layout": _fact([plan.dataset, plan.dataset_args] if plan.dataset else [stream.facts.layout, plan.layout_args]),
+        "decode": plan.mode if plan.decode else "no",
+        "transforms": _fact([asdict(step) for step in plan.transforms]),
+        "jpeg_extension": stream.facts.jpeg_extension,
+        "collate": plan.collate,
+        "fields": "all" if fields is None else ",".join(fields),
+        "on_error": plan.on_error,
+        "empty": plan.empty,
+        "nonfinite": plan.nonfinite,
+        **_code_facts(stream.facts),
+    }
+
+
+def _code_facts(facts: StreamFacts) -> dict[str, str]:
+    """A fact for each of the users' modules, and one for all those beyond MOST_CODE."""
+    found = {CODE + module.path: module.digest for module in facts.code[:MOST_CODE]}
+    rest = facts.code[MOST_CODE:]
+    if rest:
+        found[f"{CODE}{len(rest)} more files"] = hashlib.sha256(" ".join(module.digest for module in rest).encode()).hexdigest()[:16]
+    return found
+
+
+def _fact(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return text if len(text) <= LONG_FACT else "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _shape(hello: Hello, stream: Stream) -> Shape:
+    plan = stream.plan
+    batch_size = plan.batch_size if hello.batch_size is None else hello.batch_size
+    drop_last = plan.drop_last if hello.drop_last is None else hello.drop_last
+    if not 1 <= batch_size <= MAX_ROWS:
+        raise ConfigError(f"batch_size = {batch_size} is not in 1 .. {MAX_ROWS}")
+    if not 0 <= hello.rank < hello.world_size:
+        raise ConfigError(f"rank = {hello.rank} is not below world_size = {hello.world_size}")
+    if plan.on_error == "skip" and plan.empty == "skip" and hello.world_size > 1:
+        raise ConfigError(
+            f'stream {plan.name!r} has on_error = "skip", and world_size = {hello.world_size}: a rank whose batch lost all its rows would go '
+            'on without the others; set on_error = "replace", or empty = "deliver" where your training takes batches without rows'
+        )
+    shape = Shape(stream.facts.samples, batch_size, hello.rank, hello.world_size, drop_last)
+    if steps_left(shape, 0) == 0:
+        raise ConfigError(
+            f"an epoch of stream {plan.name!r} would have no step: n = {shape.samples} samples, but a whole step takes "
+            f"world_size = {shape.world_size} times batch_size = {batch_size} of them; set drop_last = false, or a smaller batch_size"
+        )
+    return shape
+
+
+def _fields(hello: Hello, stream: Stream) -> tuple[FieldSpec, ...]:
+    known = {spec.name: spec for spec in stream.facts.specs}
+    if hello.fields is None:
+        return stream.facts.specs
+    unknown = [name for name in hello.fields if name not in known and name not in MADE_BY_CLIENT]
+    if unknown or not hello.fields or len(set(hello.fields)) != len(hello.fields):
+        what = f"unknown fields {', '.join(map(repr, unknown))}" if unknown else "fields must name each one once, and at least one"
+        raise ConfigError(f"{what}; stream {hello.stream!r} has: {few(known)} (and {', '.join(MADE_BY_CLIENT)})")
+    return tuple(known[name] for name in hello.fields if name in known)
+
+
+def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, str]) -> None:
+    """A client that comes back must find what it began with."""
+    for was, now in ((hello.order, order), (hello.content, content)):
+        known = without_code(was)  # of other code the client is told, and goes on
+        changed = differences(known, {name: now[name] for name in known if name in now}) if known else ""
+        if changed:
+            raise StreamChanged(
+                f"stream {hello.stream!r} has changed: {changed}; put back what it was, or begin a new training with a new Loader"
+            )

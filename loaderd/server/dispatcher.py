@@ -1,0 +1,135 @@
+"""Between the scheduler and the world: hands it events one by one, has its actions done, and asks for a look at the workers when it is due."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loaderd.core import actions
+from loaderd.core.events import Event
+from loaderd.core.scheduler import Scheduler
+from loaderd.engine.base import Engine
+from loaderd_wire.messages import Batch, Failure, Pulse
+
+
+class Timers(Protocol):
+    """The part of the loop that is needed here."""
+
+    def now_s(self) -> float: ...
+
+    def later(self, delay_s: float, callback: Callable[[], object], /) -> object: ...
+
+    def before_sleep(self, hook: Callable[[], bool], /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActionHandlers:
+    """Who does what. Each may hand in new events, which wait until the actions at hand are done.
+
+    engine: does StartWorker, SendJob, DumpStack, KillWorker and RetireWorker, and looks at its workers.
+    send_message: (session, message), for its outbox.
+    cannot_boot: why no worker could be started, with the traceback.
+    log: (level, text).
+    """
+
+    engine: Engine
+    send_message: Callable[[int, Batch | Pulse | Failure], object]
+    grow: Callable[[actions.Grow], object]
+    drop: Callable[[actions.Drop], object]
+    quarantine: Callable[[actions.Quarantine], object]
+    stream_broken: Callable[[actions.StreamBroken], object]
+    cannot_boot: Callable[[str], object]
+    log: Callable[[str, str], object]
+
+
+class ActionDispatcher:
+    """The only driver of a scheduler. Nothing is done before `begin` except that streams may be opened.
+
+    on_event(event, actions): called for each event with the scheduler's answer, before that is done; None for nothing.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        handlers: ActionHandlers,
+        loop: Timers,
+        on_event: Callable[[Event, list[actions.Action]], object] | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._engine = engine = handlers.engine
+        self._loop = loop
+        self.on_event = on_event
+        self._events: deque[Event] = deque()
+        self._busy = False
+        self._look_timer: object | None = None
+        self._schedule_s = 0.0
+        send_message, cannot_boot, log = handlers.send_message, handlers.cannot_boot, handlers.log
+        self._do: dict[type[Any], Callable[[Any], object]] = {
+            actions.Start: lambda a: engine.start(a.worker, a.delay_s),
+            actions.Send: lambda a: engine.send(a.worker, a.job),
+            actions.Dump: lambda a: engine.dump(a.worker),
+            actions.Kill: lambda a: engine.kill(a.worker, a.why),
+            actions.Retire: lambda a: engine.retire(a.worker),
+            actions.Tell: lambda a: send_message(a.session, a.message),
+            actions.Grow: handlers.grow,
+            actions.Drop: handlers.drop,
+            actions.Quarantine: handlers.quarantine,
+            actions.StreamBroken: handlers.stream_broken,
+            actions.CannotBoot: lambda a: cannot_boot(a.text),
+            actions.Note: lambda a: log(a.level, a.text),
+        }
+
+    def begin(self) -> None:
+        """Once: start the workers."""
+        self._loop.before_sleep(self._arm_look)
+        self._busy = True
+        for action in self._scheduler.begin(self._loop.now_s()):
+            self._do[type(action)](action)
+        self._busy = False
+        self._take_in()
+
+    def step(self, event: Event) -> None:
+        """Hand an event to the scheduler and do what it says. An event from within an action waits its turn."""
+        self._events.append(event)
+        if not self._busy:
+            self._take_in()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no worker has anything to do."""
+        return self._scheduler.next_look_s(self._loop.now_s()) is None
+
+    def picture(self) -> dict[str, Any]:
+        """The scheduler's, and the seconds that it has spent so far: the part of the daemon's time that is no driver's."""
+        return {**self._scheduler.picture(), "schedule_s": round(self._schedule_s, 6)}
+
+    def _take_in(self) -> None:
+        self._busy = True
+        try:
+            while self._events:
+                event = self._events.popleft()
+                begin_s = time.perf_counter()
+                made = self._scheduler.step(event, self._loop.now_s())
+                self._schedule_s += time.perf_counter() - begin_s
+                if self.on_event is not None:
+                    self.on_event(event, made)
+                for action in made:
+                    self._do[type(action)](action)
+        finally:
+            self._busy = False
+
+    def _arm_look(self) -> bool:
+        """Once a turn, before the sleep. A timer that is no longer needed is left to run out: with short jobs that is each of them."""
+        at_s = self._scheduler.next_look_s(self._loop.now_s())
+        if at_s is not None and self._look_timer is None:
+            self._look_timer = self._loop.later(at_s - self._loop.now_s(), self._look)
+        return False
+
+    def _look(self) -> None:
+        self._look_timer = None
+        at_s = self._scheduler.next_look_s(self._loop.now_s())
+        if at_s is not None and at_s <= self._loop.now_s():
+            self.step(self._engine.look())

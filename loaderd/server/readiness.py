@@ -1,0 +1,40 @@
+"""Whoever started this daemon and waits on a pipe: is told once how the start went, and may leave before that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from loaderd.system.loop import Loop
+
+MOST_BYTES = 32 << 10  # a pipe takes more at once, so nobody waits for its reader
+
+
+class Starter:
+    """fd: the pipe's writing end, ours from now on; None if nobody waits. left(): called when nobody reads it any more."""
+
+    def __init__(self, loop: Loop, fd: int | None, left: Callable[[], object]) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._left = left
+        if fd is not None:
+            os.set_inheritable(fd, False)
+            loop.watch(fd, self._unread, read=False)  # of a pipe without a reader the kernel tells anyway
+
+    @property
+    def waits(self) -> bool:
+        return self._fd is not None
+
+    def tell(self, text: str) -> None:
+        """Once: "ready", the lines that say why not, or "" where there is nothing to say."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            self._loop.unwatch(fd)
+            with suppress(OSError):  # it may be gone
+                os.write(fd, text.encode("utf-8", "backslashreplace")[:MOST_BYTES])
+            os.close(fd)
+
+    def _unread(self) -> None:
+        self.tell("")
+        self._left()

@@ -1,0 +1,426 @@
+"""Clients as they come and go: from a Hello to a session with memory and a token, larger segments, and the end of it all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loaderd.core.actions import Drop, Grow, StreamBroken
+from loaderd.core.events import Attach, Detach, Event, Grown, NotGrown
+from loaderd.engine.base import Engine
+from loaderd.server.admission import Admitted, Stream, admit, check_known, sized
+from loaderd.system import file_limits, resource_limits
+from loaderd.system.control_socket import Control, Peer
+from loaderd.system.loop import Loop, Timer
+from loaderd.system.memfd import Segments
+from loaderd.system.rate_limit import Rarely
+from loaderd.system.zmq_router import Messages
+from loaderd_wire.errors import ConfigError, LoaderdError, Refused, StreamChanged, from_name
+from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
+
+MAX_NAMED = 32  # different refusals that the log tells within a minute
+SHOWN = 5  # files in one line
+MAX_REFUSAL = 4000  # characters: it may quote what the client said
+STARTING_S = 1.0  # between two Starting messages
+LONG_RESERVATION = 256 << 20  # bytes; a client that waits for more is told what for
+
+Log = Callable[[str, str], object]
+
+
+@dataclass(slots=True)
+class Guest:
+    """A session, from the moment its memory is being reserved. warnings: for its user. attached: the scheduler knows of it."""
+
+    session: int
+    peer: Peer
+    hello: Hello
+    admitted: Admitted
+    warnings: tuple[str, ...]
+    attached: bool = False
+    growing: int = 0
+
+
+class Reception:
+    """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
+
+    names: of all streams. wanted(name): called when somebody asks for one that has not been opened, or is to be opened anew, since its data changed and those who had
+    begun with it are gone; `opened` or `not_opened` answers.
+    memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
+    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated(why): called when somebody comes, and
+    nobody else is here, after the config file, or code that was imported, was written to: whoever comes gets another daemon then. draw: so many random
+    bytes, for tokens.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        segments: Segments,
+        *,
+        config_path: str,
+        names: Sequence[str],
+        wanted: Callable[[str], object],
+        life: str,
+        memory: int,
+        most: int,
+        step: Callable[[Event], object],
+        emptied: Callable[[], object],
+        outdated: Callable[[str], object] | None,
+        log: Log,
+        rooms: Callable[[], list[resource_limits.Room]] = resource_limits.rooms,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._loop = loop
+        self._segments = segments
+        self._config_path = config_path
+        self._names = names
+        self._wanted = wanted
+        self._life = life
+        self._step = step
+        self._emptied = emptied
+        self._outdated = outdated
+        self._config = _bytes_of(config_path)
+        self._log = log
+        self._rooms = rooms
+        self._draw = draw
+        self.memory = memory
+        self.most = most
+        self._rarely = Rarely(max_keys=MAX_NAMED)
+        self.guests: dict[int, Guest] = {}
+        self.broken: dict[str, tuple[str, str]] = {}
+        self.progress: Callable[[], str] = lambda: "starting"  # what clients that wait are told
+        self._parked: dict[Peer, Hello] = {}
+        self._parked_timer: Timer | None = None
+        self._streams: Mapping[str, Stream] | None = None
+        # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds nobody.
+        self._sessions = int.from_bytes(draw(5), "big") << 8
+        self._last_segment = 0
+        self.control: Control
+        self.messages: Messages
+        self.pool: Engine
+
+    def open(self, streams: Mapping[str, Stream]) -> None:
+        """From now on clients are admitted, first of all those that have waited. streams: that have been opened; it grows."""
+        self._streams = streams
+        for peer, hello in self._waiting({hello.stream for hello in self._parked.values()}):
+            self.hello(peer, hello)
+
+    def opened(self, stream: str) -> None:
+        """One that was wanted."""
+        self.broken.pop(stream, None)
+        for peer, hello in self._waiting([stream]):
+            self.hello(peer, hello)
+
+    def not_opened(self, stream: str, error: LoaderdError) -> None:
+        """One that was wanted cannot be had now. The next client that asks for it has it tried again."""
+        for peer, _ in self._waiting([stream]):
+            self._refuse(peer, error)
+
+    def close(self, reason: str) -> None:
+        """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
+        for peer in tuple(self._parked):
+            self.control.drop(peer)
+        for guest in tuple(self.guests.values()):
+            if guest.attached:
+                self.control.send(guest.peer, Bye(reason))
+            else:
+                self.control.drop(guest.peer)
+
+    # -- what clients do
+
+    def hello(self, peer: Peer, hello: Hello) -> None:
+        if self._streams is None:
+            self._park(peer, hello)
+            return
+        edited = self.pool.edited()
+        if self._outdated and hello.config and not self.guests:
+            why = "its config has changed" if _bytes_of(self._config_path) != self._config else _edited(edited) if edited else ""
+            if why:
+                self._outdated(why)
+                self.control.drop(peer)  # it starts over
+                return
+        short = file_limits.shortage(file_limits.A_SESSION)
+        if short and hello.order:
+            self.control.drop(peer)  # it has had a session, and comes again
+            return
+        try:
+            if short:
+                raise Refused(short)
+            check_known(hello, self._names, self._config_path)
+            if hello.stream not in self._streams or self._is_of_the_past(hello.stream):
+                self._wanted(hello.stream)
+                self._park(peer, hello)
+                return
+            admitted = self._admit(hello, self._streams[hello.stream])
+        except LoaderdError as error:
+            self._refuse(peer, error)
+            return
+        if admitted.bytes > LONG_RESERVATION:
+            self.control.send(peer, Starting(f"reserving {resource_limits.size(admitted.bytes)} of shared memory"))
+        if peer.ended:
+            return  # found out just now, and nothing has been made for it yet
+        self._sessions += 1
+        warnings = (self._old_code(edited),) if edited and self._streams[hello.stream].facts.code else ()
+        unlike = _unlike(hello.stream, admitted, [other.admitted for other in self.guests.values() if other.hello.stream == hello.stream])
+        if unlike:
+            self._log("warning", unlike)
+            warnings += (unlike,)
+        guest = Guest(self._sessions, peer, hello, admitted, warnings)
+        peer.session = guest.session
+        self.guests[guest.session] = guest
+        self._segments.reserve(guest.session, admitted.segment, lambda fd, error: self._reserved(guest, fd, error))
+
+    def gone(self, peer: Peer) -> None:
+        """The peer's connection has ended."""
+        self._unpark(peer)
+        guest = self.guests.pop(peer.session, None) if peer.session is not None else None
+        if guest is None:
+            return
+        self.messages.forget(guest.session)
+        if guest.growing:
+            self._segments.free(guest.growing)
+        if guest.attached:
+            self._log("info", f"session {guest.session} ({peer}) has ended")
+            self._step(Detach(guest.session))
+        else:
+            self._segments.free(guest.admitted.segment.segment)
+        if not self.guests:
+            self._emptied()
+
+    # -- what the scheduler wants
+
+    def grow(self, action: Grow) -> None:
+        guest = self.guests.get(action.session)
+        if guest is None or self._streams is None:
+            return  # its Detach is on the way
+        stream, admitted = self._streams[guest.hello.stream], guest.admitted
+        self._last_segment += 1
+        segment = sized(
+            stream,
+            admitted.fields,
+            admitted.shape.batch_size,
+            action.slots,
+            self._last_segment,
+            tail_row_bytes=action.tail_row_bytes,
+            body_bytes=action.body_bytes,
+        )
+        why = self._shortage(f"a larger segment for stream {guest.hello.stream!r}", segment, 0)
+        if why:
+            self._step(NotGrown(guest.session, why))
+            return
+        guest.growing = segment.segment
+        self._segments.reserve(guest.session, segment, lambda fd, error: self._grown(guest, segment, fd, error))
+
+    def drop(self, action: Drop) -> None:
+        segment = action.segment
+        self.pool.drop_segment(segment, lambda: self._segments.free(segment))
+
+    def stream_broken(self, action: StreamBroken) -> None:
+        self.broken[action.stream] = (action.error, action.text)
+        self._log("error", f"stream {action.stream!r} has ended: {action.error}: {action.text}")
+
+    @property
+    def all_broken(self) -> bool:
+        return len(self.broken) == len(self._names)
+
+    def picture(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "session": guest.session,
+                "stream": guest.hello.stream,
+                "uid": guest.peer.cred.uid,
+                "pid": guest.peer.cred.pid,
+                "rank": guest.admitted.shape.rank,
+                "world_size": guest.admitted.shape.world_size,
+                "batch_size": guest.admitted.shape.batch_size,
+                "prefetch": guest.admitted.prefetch,
+                "bytes": guest.admitted.bytes,
+                "attached": guest.attached,
+            }
+            for guest in self.guests.values()
+        ]
+
+    # -- inside
+
+    def _is_of_the_past(self, stream: str) -> bool:
+        """Its data has changed since it was opened, and nobody is here any longer who began with what it was."""
+        assert self._streams is not None
+        if any(guest.hello.stream == stream for guest in self.guests.values()):
+            return False
+        return self.broken.get(stream, ("", ""))[0] == StreamChanged.__name__ or _was_written_to(self._streams[stream])
+
+    def _old_code(self, edited: list[str]) -> str:
+        who = "others use this daemon, which" if self._outdated and self.guests else "this daemon"
+        return f"{_edited(edited)}: {who} goes on with the old code (`loaderd drain {self._config_path or 'SOCKET'}` ends it)"
+
+    def _admit(self, hello: Hello, stream: Stream) -> Admitted:
+        """Raises LoaderdError."""
+        self._last_segment += 1
+        try:
+            admitted = admit(hello, stream, self._last_segment)
+        except (ValueError, OverflowError) as error:
+            raise error if isinstance(error, LoaderdError) else ConfigError(f"stream {hello.stream!r}: {error}") from None
+        if hello.stream in self.broken:
+            raise from_name(*self.broken[hello.stream])
+        if len(self.guests) >= self.most:
+            raise Refused(f"{len(self.guests)} sessions are all that RLIMIT_NOFILE leaves room for; raise the hard limit (ulimit -Hn)")
+        # A client that comes back to a successor still pins memory of the old one with the batch in its hands: had it to wait
+        # until that fits into the ceiling beside the new segment, it would wait for itself. The system's own limits still count.
+        held = 0 if hello.order else hello.held_bytes
+        why = self._shortage(f"stream {hello.stream!r}", admitted.segment, held)
+        if why:
+            raise Refused(why)
+        return admitted
+
+    def _shortage(self, what: str, segment: Segment, held: int) -> str | None:
+        return resource_limits.shortage(
+            f"{what} ({segment.slots} slots of {segment.slot_bytes} bytes)",
+            segment.slots * segment.slot_bytes,
+            memory=self.memory,
+            live=self._segments.live_bytes,
+            held=held,
+            unfilled=self._segments.unfilled_bytes,
+            rooms=self._rooms(),
+        )
+
+    def _reserved(self, guest: Guest, fd: int, error: OSError | None) -> None:
+        admitted, peer, hello = guest.admitted, guest.peer, guest.hello
+        if error is not None:
+            self.guests.pop(guest.session, None)
+            peer.session = None
+            why = f"{resource_limits.size(admitted.bytes)} of shared memory for stream {hello.stream!r} could not be reserved: {error.strerror}"
+            self._log("error", why)
+            self.control.reject(peer, "Refused", why)
+            return
+        assert self._streams is not None
+        stream, token = self._streams[hello.stream], self._draw(16)
+        guest.attached = True
+        self.messages.admit(guest.session, token)
+        self.pool.add_segment(admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd)
+        self._step(Attach(guest.session, hello.stream, admitted.shape, admitted.seed, admitted.prefetch, admitted.segment))
+        welcome = Welcome(
+            session=guest.session,
+            token=token,
+            daemon=self._life,
+            samples=admitted.shape.samples,
+            batch_size=admitted.shape.batch_size,
+            seed=admitted.seed,
+            drop_last=admitted.shape.drop_last,
+            specs=admitted.fields,
+            form=stream.facts.form,
+            collated=stream.facts.collated,
+            keys=stream.facts.keys,
+            segment=admitted.segment,
+            order=admitted.order,
+            content=admitted.content,
+            classes=stream.facts.classes,
+            on_error=stream.plan.on_error,
+            max_errors=stream.plan.max_errors,
+            empty=stream.plan.empty,
+            warnings=guest.warnings,
+        )
+        shape = admitted.shape
+        self._log(
+            "info",
+            f"session {guest.session} ({peer}): stream {hello.stream!r}, batch_size {shape.batch_size}, "
+            f"rank {shape.rank} of {shape.world_size}, {admitted.segment.slots} slots, {resource_limits.size(admitted.bytes)}",
+        )
+        self.control.send(peer, welcome, (fd,))
+
+    def _grown(self, guest: Guest, segment: Segment, fd: int, error: OSError | None) -> None:
+        guest.growing = 0
+        if error is not None:
+            self._step(
+                NotGrown(
+                    guest.session, f"{resource_limits.size(segment.slots * segment.slot_bytes)} could not be reserved: {error.strerror}"
+                )
+            )
+            return
+        self.pool.add_segment(segment, guest.hello.stream, guest.admitted.fields, guest.admitted.shape.batch_size, fd)
+        self.control.send(guest.peer, segment, (fd,))
+        self._step(Grown(guest.session, segment))
+
+    def _refuse(self, peer: Peer, error: LoaderdError) -> None:
+        text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."
+        more = self._rarely.ask(text, self._loop.now_s())
+        if more is not None:
+            self._log("warning", f"client ({peer}) refused: {text}{more}")
+        self.control.reject(peer, type(error).__name__, text)
+
+    def _park(self, peer: Peer, hello: Hello) -> None:
+        self._parked[peer] = hello
+        self.control.send(peer, Starting(self.progress()))
+        if self._parked_timer is None:
+            self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
+
+    def _unpark(self, peer: Peer) -> None:
+        self._parked.pop(peer, None)
+        if not self._parked and self._parked_timer is not None:
+            self._parked_timer.cancel()
+            self._parked_timer = None
+
+    def _waiting(self, streams: Collection[str]) -> list[tuple[Peer, Hello]]:
+        """Those that wait for one of these streams. They wait no longer."""
+        waiting = [(peer, hello) for peer, hello in self._parked.items() if hello.stream in streams]
+        for peer, _ in waiting:
+            self._unpark(peer)
+        return waiting
+
+    def _still_starting(self) -> None:
+        self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
+        for peer in tuple(self._parked):
+            self.control.send(peer, Starting(self.progress()))
+
+
+def _edited(files: list[str]) -> str:
+    shown = ", ".join(files[:SHOWN]) + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
+    return f"{shown} was edited after its import" if len(files) == 1 else f"{shown} were edited after their import"
+
+
+def _unlike(stream: str, new: Admitted, others: list[Admitted]) -> str:
+    """ "" or a warning: this rank seems to belong to the training of the others, and cuts or orders the epoch in another way, so that samples come
+    twice or never. Where its rank is there already, or others are like it, it is of another training.
+    """
+    several = [other for other in others if other.shape.world_size > 1]
+    if new.shape.world_size == 1 or not several:
+        return ""
+    if any(other.shape.rank == new.shape.rank or _way(other) == _way(new) for other in several):
+        return ""
+    mine, theirs = _way(new), _way(several[0])
+    differing = [name for name in mine if mine[name] != theirs[name]]
+    said = (", ".join(f"{name} = {way[name]}" for name in differing) for way in (mine, theirs))
+    one, two = (f"rank {a.shape.rank} of {a.shape.world_size} has {text}" for a, text in zip((new, several[0]), said, strict=True))
+    return f"stream {stream!r}: {one}, {two}: ranks of one training need the same, or samples come twice and others never"
+
+
+def _way(admitted: Admitted) -> dict[str, object]:
+    """What all ranks of a training have in common."""
+    shape = admitted.shape
+    return {"seed": admitted.seed, "batch_size": shape.batch_size, "drop_last": shape.drop_last, "world_size": shape.world_size}
+
+
+def _was_written_to(stream: Stream) -> bool:
+    """Whether another file lies at the path of the stream's database, or the same with other times. Nothing is opened."""
+    if stream.plan.lmdb is None or not stream.facts.state:
+        return False
+    path = stream.plan.lmdb
+    was = json.loads(stream.facts.state)["facts"]
+    try:
+        now = os.stat(os.path.join(path, "data.mdb") if os.path.isdir(path) else path)
+    except OSError:
+        return True  # whoever opens it anew says what is wrong
+    return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns) != tuple(
+        was[name] for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")
+    )
+
+
+def _bytes_of(path: str) -> bytes:
+    """What is in a file; b"" where it can't be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""

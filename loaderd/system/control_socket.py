@@ -1,0 +1,329 @@
+"""The control socket: who is there, what they say first, descriptors for them, and the end of their connection."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from loaderd.system.fork_hooks import closed_in_children
+from loaderd.system.loop import Loop, Timer
+from loaderd.system.peer_credentials import Cred, Gate, peer_cred, peer_pidfd
+from loaderd.system.rate_limit import Rarely
+from loaderd_wire import codec
+from loaderd_wire.errors import ProtocolError
+from loaderd_wire.messages import Ask, Hello, Message, Rejected
+
+MAX_SILENT = 64  # connections that have not said anything yet, or are being seen off
+SILENT_S = 2.0  # how long they may
+SLOW_S = 10.0  # how long an answer may wait for a reader that holds no session
+MAX_IN = 1 << 20  # bytes of a first message
+MAX_OUT = 8 << 20  # bytes that may wait for one reader
+ACCEPTS = 32  # in one turn
+READ_BYTES = 1 << 16
+
+Log = Callable[[str, str], object]
+
+
+class Peer:
+    """One connection. `session` is whoever's it is to set (None: no session); `ended` once nothing can be said any longer."""
+
+    __slots__ = ("buffer", "cred", "ended", "finishing", "outbox", "outbox_bytes", "pidfd", "session", "sock", "spoken", "timer")
+
+    def __init__(self, sock: socket.socket, cred: Cred) -> None:
+        self.sock = sock
+        self.cred = cred
+        self.pidfd = -1
+        self.session: int | None = None
+        self.spoken = False
+        self.finishing = False
+        self.ended = False
+        self.buffer = bytearray()
+        self.outbox: deque[tuple[memoryview, list[int]]] = deque()
+        self.outbox_bytes = 0
+        self.timer: Timer | None = None
+
+    def __str__(self) -> str:
+        return f"uid {self.cred.uid}" + (f", pid {self.cred.pid}" if self.cred.pid else "")
+
+
+class Control:
+    """Listens on `path` and speaks with each peer. A context for the whole life of the daemon; `close` it.
+
+    on_message(peer, message): its first message, a Hello or an Ask. Whatever else it ever says ends the connection.
+    on_end(peer): its end, by EOF, by the death of its process, or by us; called once for every peer whose message was passed on.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        path: str,
+        *,
+        gate: Gate,
+        on_message: Callable[[Peer, Any], object],
+        on_end: Callable[[Peer], object],
+        log: Log,
+        cred: Callable[[socket.socket], Cred] = peer_cred,
+        pidfd: Callable[[socket.socket], int] = peer_pidfd,
+    ) -> None:
+        self._loop = loop
+        self.path = path
+        self._gate = gate
+        self._on_message = on_message
+        self._on_end = on_end
+        self._log = log
+        self._cred = cred
+        self._pidfd = pidfd
+        self._rarely = Rarely()
+        self._silent: dict[Peer, None] = {}
+        self.peers: dict[Peer, None] = {}
+        self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self._listener: socket.socket | None = self._listen()
+        closed_in_children(self)
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            old = os.umask(0o177)  # nobody else gets in before the mode is what it shall be
+            try:
+                listener.bind(self.path)
+            finally:
+                os.umask(old)
+            os.chmod(self.path, self._gate.mode)
+            listener.listen(512)
+        except BaseException:
+            listener.close()
+            raise
+        self._loop.watch(listener.fileno(), self._accept)
+        return listener
+
+    # -- what the daemon does with a peer
+
+    def send(self, peer: Peer, message: Message, fds: Sequence[int] = ()) -> None:
+        """Say it, with copies of these descriptors, now or as soon as the peer reads. A peer that lets too much pile up is dropped."""
+        if peer.ended or peer.finishing:
+            return
+        data = codec.frame(message)
+        if peer.outbox_bytes + len(data) > MAX_OUT:
+            self.drop(peer, f"does not read: {peer.outbox_bytes} bytes wait for it")
+            return
+        try:
+            own = [os.dup(fd) for fd in fds]
+        except OSError as error:
+            self.drop(peer, f"nothing can be handed to it: {error.strerror}")
+            return
+        peer.outbox.append((memoryview(data), own))
+        peer.outbox_bytes += len(data)
+        self._write(peer)
+
+    def finish(self, peer: Peer) -> None:
+        """Nothing more will be said: EOF to the peer once it has read all."""
+        if peer.ended or peer.finishing:
+            return
+        peer.finishing = True
+        self._silent[peer] = None
+        self._arm(peer, SILENT_S if not peer.outbox else SLOW_S)
+        self._write(peer)
+
+    def reject(self, peer: Peer, error: str, text: str) -> None:
+        """Say Rejected, then EOF. error: the name of a class in loaderd_wire.errors."""
+        self.send(peer, Rejected(error, text))
+        self.finish(peer)
+
+    def drop(self, peer: Peer, why: str = "") -> None:
+        """End the connection at once. `why` goes to the log, at most once a minute a uid."""
+        if why:
+            more = self._rarely.ask(peer.cred.uid, self._loop.now_s())
+            if more is not None:
+                self._log("warning", f"control socket: {peer} dropped: {why}{more}")
+        self._end(peer)
+
+    def stop_listening(self) -> None:
+        """No new connections; those in the backlog see EOF. The socket's file goes. Idempotent."""
+        if self._listener is not None:
+            self._loop.unwatch(self._listener.fileno())
+            with contextlib.suppress(FileNotFoundError):  # a cleaner of temporary folders was here
+                os.unlink(self.path)
+            self._listener.close()
+            self._listener = None
+
+    def close(self) -> None:
+        self.stop_listening()
+        for peer in tuple(self.peers):
+            self._end(peer)
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+
+    def disown(self) -> None:
+        """In a forked child: close everything, say nothing to anybody."""
+        for peer in self.peers:
+            peer.sock.close()
+        if self._listener is not None:
+            self._listener.close()
+
+    # -- inside
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            if self._listener is None:
+                return
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._turn_away()
+                return  # ECONNABORTED and the like: gone before we came
+            sock.setblocking(False)
+            self._greet(sock)
+
+    def _turn_away(self) -> None:
+        # Out of descriptors, the backlog would wake the loop for ever. The spare one serves to take a connection and close it.
+        if self._spare >= 0:
+            os.close(self._spare)
+        try:
+            assert self._listener is not None
+            self._listener.accept()[0].close()
+        except OSError:
+            pass
+        try:
+            self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._spare = -1
+        more = self._rarely.ask("descriptors", self._loop.now_s())
+        if more is not None:
+            self._log("error", f"out of file descriptors: a connection was turned away; raise RLIMIT_NOFILE{more}")
+
+    def _greet(self, sock: socket.socket) -> None:
+        try:
+            peer = Peer(sock, self._cred(sock))
+        except OSError:
+            sock.close()
+            return
+        if len(self._silent) >= MAX_SILENT:
+            # The oldest goes: who means well says hello at once.
+            self.drop(next(iter(self._silent)), f"more than {MAX_SILENT} connections without a hello")
+        self.peers[peer] = None
+        self._silent[peer] = None
+        self._arm(peer, SILENT_S)
+        self._loop.watch(sock.fileno(), functools.partial(self._ready, peer))
+        refusal = self._gate.refusal(peer.cred.uid)
+        if refusal:
+            more = self._rarely.ask(("refused", peer.cred.uid), self._loop.now_s())
+            if more is not None:
+                self._log("warning", f"control socket: refused {peer}: {refusal}{more}")
+            self.reject(peer, "Refused", refusal)
+
+    def _ready(self, peer: Peer) -> None:
+        if peer.outbox and not peer.ended:
+            self._write(peer)
+        if not peer.ended:
+            self._read(peer)
+
+    def _read(self, peer: Peer) -> None:
+        try:
+            data = peer.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # ECONNRESET: as dead as at its EOF
+        if not data:
+            self._end(peer)
+        elif peer.finishing:
+            return  # read and thrown away, so that our last words aren't lost to a reset
+        elif peer.spoken:
+            self.drop(peer, "speaks out of turn")
+        else:
+            peer.buffer += data
+            self._parse(peer)
+
+    def _parse(self, peer: Peer) -> None:
+        try:
+            if len(peer.buffer) >= codec.LENGTH.size and codec.LENGTH.unpack_from(peer.buffer)[0] > MAX_IN:
+                raise ProtocolError(f"a first message of more than {MAX_IN} bytes")
+            message = codec.unframe(peer.buffer)
+            if message is None:
+                return
+            if not isinstance(message, Hello | Ask) or peer.buffer:
+                raise ProtocolError(f"began with {type(message).__name__}" + (" and more" if peer.buffer else ""))
+        except ProtocolError as error:
+            self.drop(peer, str(error))
+            return
+        peer.spoken = True
+        self._silent.pop(peer, None)
+        self._arm(peer, None)
+        peer.pidfd = self._pidfd(peer.sock)
+        if peer.pidfd >= 0:
+            # A child that it forked may keep the socket open after its death.
+            self._loop.watch(peer.pidfd, functools.partial(self._end, peer))
+        self._on_message(peer, message)
+
+    def _write(self, peer: Peer) -> None:
+        while peer.outbox:
+            data, fds = peer.outbox[0]
+            try:
+                sent = socket.send_fds(peer.sock, [data], fds, socket.MSG_NOSIGNAL) if fds else peer.sock.send(data, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                break
+            except OSError:
+                self._end(peer)
+                return
+            _close_all(fds)
+            peer.outbox_bytes -= sent
+            if sent < len(data):
+                peer.outbox[0] = (data[sent:], [])
+            else:
+                peer.outbox.popleft()
+        self._loop.watch(peer.sock.fileno(), functools.partial(self._ready, peer), write=bool(peer.outbox))
+        if peer.finishing and not peer.outbox:
+            try:
+                peer.sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                self._end(peer)
+        elif peer.spoken and not peer.finishing and (peer.timer is None) == bool(peer.outbox):
+            self._arm(peer, SLOW_S if peer.outbox and peer.session is None else None)
+
+    def _arm(self, peer: Peer, delay_s: float | None) -> None:
+        if peer.timer is not None:
+            peer.timer.cancel()
+            peer.timer = None
+        if delay_s is not None:
+            peer.timer = self._loop.later(delay_s, functools.partial(self._late, peer))
+
+    def _late(self, peer: Peer) -> None:
+        peer.timer = None
+        if peer.finishing or not peer.spoken:
+            self.drop(peer, "" if peer.finishing else f"no hello within {SILENT_S:.0f} s")
+        elif peer.outbox and peer.session is None:
+            self.drop(peer, f"does not read: {peer.outbox_bytes} bytes wait for it since {SLOW_S:.0f} s")
+
+    def _end(self, peer: Peer) -> None:
+        if peer.ended:
+            return
+        peer.ended = True
+        self.peers.pop(peer, None)
+        self._silent.pop(peer, None)
+        self._arm(peer, None)
+        self._loop.unwatch(peer.sock.fileno())
+        peer.sock.close()
+        if peer.pidfd >= 0:
+            self._loop.unwatch(peer.pidfd)
+            os.close(peer.pidfd)
+        for _, fds in peer.outbox:
+            _close_all(fds)
+        peer.outbox.clear()
+        if peer.spoken:
+            self._on_end(peer)
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+    fds.clear()

@@ -1,0 +1,240 @@
+"""Jobs: making rows and putting them into a slot. Nothing else in a worker writes slot memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from loaderd.core.jobs import BadRow, Done, Job, Kind, Replaced, Stage
+from loaderd.data.errors import SampleFault
+from loaderd.data.pipeline.collate import check_like
+from loaderd.engine.scoreboard import Line
+from loaderd.worker.sample_runner import Rows
+from loaderd.worker.seeding import seed_batch
+from loaderd.worker.segments import MappedSegment, Slot
+from loaderd.worker.stage_timer import Stopwatch
+from loaderd.worker.streams import DataChanged, Shelf, Stream
+from loaderd_wire.packing import packed
+from loaderd_wire.slots import align
+
+MOVED = -1  # in place of a row's index
+QUICK = 4096  # bytes of a row that are copied in less time than it takes to say so: they belong to the stage before
+
+
+class Outcome:
+    """What a job came to, before the clock is read."""
+
+    def __init__(self, rows: Rows | None = None) -> None:
+        self.bad: tuple[BadRow, ...] = tuple(rows.bad) if rows else ()
+        self.replaced: tuple[Replaced, ...] = tuple(rows.replaced) if rows else ()
+        self.offset = 0
+        self.size = 0
+        self.needs_tail = 0
+        self.needs_body = 0
+
+
+class Filler:
+    """Runs jobs, one at a time. `mapped`: the worker's segments by number, kept by its main loop."""
+
+    def __init__(self, shelf: Shelf, mapped: Mapping[int, MappedSegment], line: Line) -> None:
+        self._shelf = shelf
+        self._mapped = mapped
+        self._line = line
+
+    def run(self, job: Job) -> Done:
+        """Do the job. The data is looked at before and after: what was read while it changed is not delivered.
+
+        The stamp stays on the last row: whoever sends the answer clears it, so that user code which has damaged the process in such a way
+        that no answer can be sent is found out.
+
+        Raises whatever opening the stream raises, KeyError for an unknown stream or segment.
+        """
+        watch = Stopwatch()
+        self._line.name(job.first, "")
+        self._line.stamp(job.job, job.first, Stage.OPEN)
+        outcome = Outcome()
+        try:
+            stream = self._shelf.get(job.stream)
+            changed = stream.changed()
+            if not changed:
+                outcome = self._do(job, stream, watch)
+                changed = stream.changed()
+        except DataChanged as error:
+            changed = str(error)
+        if changed:
+            outcome = Outcome()
+        seconds = watch.seconds()
+        return Done(
+            job.job,
+            outcome.bad,
+            outcome.replaced,
+            outcome.offset,
+            outcome.size,
+            *seconds,
+            needs_tail=outcome.needs_tail,
+            needs_body=outcome.needs_body,
+            changed=changed,
+        )
+
+    def _do(self, job: Job, stream: Stream, watch: Stopwatch) -> Outcome:
+        if job.kind == Kind.TRIAL:
+            return self._trial(job, stream, watch)
+        mapped = self._mapped[job.segment]
+        if job.rows > mapped.layout.rows or not 0 <= job.first < job.last <= job.rows:
+            raise ValueError(f"{job} does not fit slots of {mapped.layout.rows} rows")
+        slot = mapped.slot(job.slot)
+        if job.kind == Kind.FILL:
+            return self._fill(job, stream, watch, slot)
+        if job.kind == Kind.BATCH:
+            return self._batch(job, stream, watch, slot)
+        if job.kind == Kind.COMPACT:
+            return self._compact(job, stream, watch, slot)
+        raise ValueError(f"{job} is of no kind that this worker knows")
+
+    def _trial(self, job: Job, stream: Stream, watch: Stopwatch) -> Outcome:
+        rows = Rows(stream, job, self._line, watch)
+        for _ in rows.each():
+            pass
+        return Outcome(rows)
+
+    def _fill(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
+        rows = Rows(stream, job, self._line, watch)
+        arrays = slot.arrays()
+        if len(arrays) == len(slot.fields) and rows.copied({field.name: array[job.first : job.last] for field, array in arrays}):
+            slot.indices()[job.first : job.last] = rows.indices
+            return Outcome(rows)
+        texts: dict[str, list[Any]] = {field.name: [] for field in slot.fields if field.kind != "array"}
+        there: list[int] = []
+        columns = {field.name: array for field, array in arrays}
+        rows.into(columns)
+        told = sum(array[0].nbytes for array in columns.values()) > QUICK
+        for row, sample in rows.each(frozenset(job.lost)):
+            if sample is None:
+                continue
+            if told:
+                rows.note(Stage.WRITE)
+            room = rows.room
+            for name, array in columns.items():
+                value = sample[name]
+                if not room or value is not room.get(name):
+                    array[row] = value
+            for name, values in texts.items():
+                values.append(_plain(sample[name]))
+            there.append(row)
+        slot.indices()[job.first : job.last] = rows.indices
+        return _with_chunk(Outcome(rows), _variable(stream, rows, there, texts), job, slot)
+
+    def _batch(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
+        rows = Rows(stream, job, self._line, watch)
+        samples: list[Any] = []
+        there: list[int] = []
+        for row, sample in rows.each(frozenset(job.lost)):
+            if sample is not None:
+                samples.append(sample)
+                there.append(row)
+        if not samples or rows.given_up:
+            return Outcome(rows)
+        try:
+            batch = collate(stream, samples, job.seed, job.epoch, job.start, rows.note_all)
+        except SampleFault as fault:
+            rows.blame(job.first, fault)
+            return Outcome(rows)
+        rows.note_all(Stage.WRITE)
+        names = {field.name for field in slot.fields}
+        chosen = {name: value for name, value in batch.items() if name in names}
+        outcome = Outcome(rows)
+        needed = body_bytes(chosen)
+        if needed > slot.layout.body_bytes:
+            outcome.needs_body = needed
+            return outcome
+        slot.indices()[: len(there)] = rows.indices[[row - job.first for row in there]]
+        described: dict[str, Any] = {}
+        at = slot.layout.body_offset
+        for name, value in chosen.items():
+            if isinstance(value, np.ndarray):
+                slot.array(value.dtype.str, value.shape, at)[...] = value
+                described[name] = [value.dtype.str, list(value.shape), at]
+                at += align(value.nbytes)
+        texts = {name: [_plain(text) for text in value] for name, value in chosen.items() if not isinstance(value, np.ndarray)}
+        return _with_chunk(outcome, {"arrays": described} | _variable(stream, rows, there, texts), job, slot)
+
+    def _compact(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
+        """Move the surviving rows up over the lost ones, row by row in order.
+
+        A row that has moved out leaves -1 in place of its index, so whoever does the job again after a death in the middle sees how far
+        it had come; what is still to move has not been overwritten. Which index belongs to which row needs no memory: no row of a batch
+        has another's, and those of the rows that survived have been written in this very attempt.
+        """
+        watch.enter(Stage.COMPACT)
+        self._line.stamp(job.job, job.first, Stage.COMPACT)
+        lost = set(job.lost)
+        kept = [row for row in range(job.rows) if row not in lost]
+        positions = np.arange(job.start, job.start + job.rows, dtype=np.int64)
+        original = stream.order.indices(job.seed, job.epoch, positions)
+        indices = slot.indices()
+        arrays = [array for _, array in slot.arrays()]
+        for to, row in enumerate(kept):
+            if to != row and indices[row] == original[row]:
+                for array in arrays:
+                    array[to] = array[row]
+                indices[row] = MOVED
+        indices[: len(kept)] = original[kept]
+        return Outcome()
+
+
+def collate(stream: Stream, samples: list[Any], seed: int, epoch: int, position: int, note: Callable[[Stage], None]) -> dict[str, Any]:
+    """The stream's own collate over these samples, seeded by the batch's first position; its fields are those of the stream's first batch.
+
+    Raises SampleFault.
+    """
+    note(Stage.COLLATE)
+    seed_batch(seed, epoch, position)
+    try:
+        batch = stream.recipe.collate(samples, seed, epoch, position)
+        if stream.batch_specs:
+            check_like(stream.recipe.batch_specs(batch), stream.batch_specs)
+        return batch
+    except SampleFault:
+        raise
+    except BaseException as error:  # noqa: BLE001 - see Rows
+        raise SampleFault.of("collate", error) from None
+
+
+def body_bytes(batch: Mapping[str, Any]) -> int:
+    """What the arrays of a collated batch take in a slot."""
+    return sum(align(value.nbytes) for value in batch.values() if isinstance(value, np.ndarray))
+
+
+def _variable(stream: Stream, rows: Rows, there: list[int], texts: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """The parts of a chunk that have no fixed size, for the rows that are there, in order."""
+    parts: dict[str, Any] = {}
+    if stream.source.keys == "stored":
+        parts["keys"] = [rows.key(row) for row in there]
+    if texts:
+        parts["text"] = dict(texts)
+    return parts
+
+
+def _with_chunk(outcome: Outcome, parts: dict[str, Any], job: Job, slot: Slot) -> Outcome:
+    """Write the chunk into the part of the tail that is the job's own; too large for it: say how much a row would need."""
+    if not parts:
+        return outcome
+    data = pack(parts)
+    offset, room = slot.layout.tail_of(job.first, job.last)
+    if len(data) > room:
+        outcome.needs_tail = -(-len(data) // (job.last - job.first))
+        return outcome
+    slot.write(offset, data)
+    outcome.offset, outcome.size = offset, len(data)
+    return outcome
+
+
+def pack(parts: Mapping[str, Any]) -> bytes:
+    """A chunk as it lies in the tail. Text that UTF-8 cannot hold is escaped."""
+    return packed(parts, "backslashreplace")
+
+
+def _plain(value: Any) -> str | bytes:
+    return value if isinstance(value, str) else bytes(value)

@@ -1,0 +1,275 @@
+"""The rows of one job: which sample each is made from, and what happens to those that cannot be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
+from loaderd.data.errors import SampleFault
+from loaderd.data.pipeline.request import SampleRequest
+from loaderd.engine.scoreboard import Line
+from loaderd.worker.seeding import Chance
+from loaderd.worker.stage_timer import Stopwatch
+from loaderd.worker.streams import Stream
+from loaderd_wire.errors import BadSample
+from loaderd_wire.records import quick
+
+TRACEBACKS = 8  # bad samples of one job that keep their traceback
+MAX_TRACEBACK = 8_000
+MAX_MESSAGE = 500
+sample_request = quick(SampleRequest)  # one is made for every row
+BULK_BYTES = 4 << 20  # copied under one stamp: each shows that the job goes on
+
+
+class Rows:
+    """Makes rows of a job by the stream's policy, stamping the scoreboard before each stage of each.
+
+    indices: int64, the dataset index of each row of the job, from `job.first` on; a substitute's once it has taken the row.
+    policy: instead of the stream's own on_error.
+    """
+
+    def __init__(self, stream: Stream, job: Job, line: Line, watch: Stopwatch, *, policy: str = "") -> None:
+        self._stream = stream
+        self._policy = policy or stream.plan.on_error
+        self._job = job
+        self._line = line
+        self._watch = watch
+        self._row = job.first
+        self._user_code = stream.recipe.user_code
+        self._calls = stream.recipe.calls
+        self._named = stream.source.keys == "stored"
+        self._stage = Stage.IDLE
+        self._chance: Chance | None = None  # of the rows' own samples
+        self._seeded: Chance | None = None  # of the latest sample
+        self._candidate = 0  # which sample the row is being made from, as in a job's `condemned`
+        self._condemned = {(each.row, each.candidate) for each in job.condemned}
+        self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
+        self._keys: dict[int, str] = {}
+        self._places: Mapping[str, np.ndarray] = {}
+        self._copied = False
+        self.room: dict[str, np.ndarray] = {}  # where pictures of the row that is being made may be put at once, by field
+        self.bad: list[BadRow] = []
+        self.replaced: list[Replaced] = []
+
+    @property
+    def given_up(self) -> bool:
+        """The batch will not be delivered. Its other rows are made all the same: whoever gets the error is told of all its bad samples."""
+        return self._policy == "raise" and bool(self.bad)
+
+    def note(self, stage: Stage) -> None:
+        """Stamp: this row is in this stage from now on."""
+        if stage is not self._stage:
+            self._stage = stage
+            self._watch.enter(stage)
+            self._line.stamp(self._job.job, self._row, stage, self._candidate)
+
+    def note_all(self, stage: Stage, row: int | None = None) -> None:
+        """Stamp: all rows of the job together (or those from `row` on) are in this stage from now on."""
+        self._line.idle()
+        self._begin(self._job.first if row is None else row, "", stage)
+
+    def _begin(self, row: int, name: str, stage: Stage, candidate: int = 0) -> None:
+        self._row, self._stage, self._candidate = row, stage, candidate
+        self._line.name(row, name)
+        self._watch.enter(stage)
+        self._line.stamp(self._job.job, row, stage, candidate)
+
+    def copied(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Copy all rows of the job from the database at once. arrays: by field, [rows of the job, *shape], contiguous.
+
+        False where that cannot be done, or one of them is no such row: nothing is known of any of them then, and `each` tells which it
+        is and why. A row that is run alone is always made by itself: its stamp must name it.
+        """
+        job = self._job
+        if job.last - job.first < 2 or job.condemned or job.lost:
+            return False
+        self.note_all(Stage.FETCH_MANY)
+        bulk = self._stream.bulk()
+        if bulk is None:
+            return False
+        each = max(1, sum(array.nbytes for array in arrays.values()) // len(self.indices))
+        step = max(2, BULK_BYTES // each)
+        for first in range(0, len(self.indices), step):
+            if first:
+                self.note_all(Stage.FETCH_MANY, job.first + first)
+            last = min(first + step, len(self.indices))
+            if not bulk.write(self.indices[first:last], {name: array[first:last] for name, array in arrays.items()}):
+                return False
+        return True
+
+    def into(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Rows will be copied into these arrays, by field, [rows of the batch, *shape], before the next is made: a sample may be user code's
+        own dict then, with numbers for arrays without axes. Pictures are made in their places where that can be done. A sample has the
+        array of `room` then, and it holds what it should only if the sample is made."""
+        self._copied = True
+        self._places = {name: array for name, array in arrays.items() if array.ndim == 4}
+
+    def each(self, without: frozenset[int] = frozenset()) -> Iterator[tuple[int, Any | None]]:
+        """(row, what `make` makes of it) for every row of the job, in order; together where the dataset can fetch many."""
+        rows = [row for row in range(self._job.first, self._job.last) if row not in without]
+        many = self._stream.source.many and len(rows) > 1 and not self._condemned
+        made = self._make_many(rows) if many else {}
+        if not made and not self._condemned:
+            indices = self.indices.tolist()
+            for row in rows:
+                try:
+                    sample = self._attempt(row, indices[row - self._job.first])
+                except SampleFault as fault:
+                    sample = self.make(row, fault)
+                yield row, sample
+            return
+        for row in rows:
+            yield row, self.make(row, made.pop(row, None))
+
+    def make(self, row: int, first: Any | SampleFault | None = None) -> Any | None:
+        """The sample for this row of the batch, checked against the stream's specs; None if there is none.
+
+        first: what came of the row's own sample, if that has been tried already.
+        """
+        index = int(self.indices[row - self._job.first])
+        fault: SampleFault | None = None
+        if isinstance(first, SampleFault):
+            fault = first
+        elif first is not None:
+            return first
+        elif (row, 0) not in self._condemned:
+            try:
+                return self._attempt(row, index)
+            except SampleFault as caught:
+                fault = caught
+        if self._policy == "replace":
+            for candidate in range(1, MAX_SUBSTITUTES + 1):
+                if (row, candidate) in self._condemned:
+                    continue
+                other = self._stream.order.substitute(self._job.seed, self._job.epoch, self._job.start + row, candidate)
+                try:
+                    sample = self._attempt(row, other, candidate)
+                except SampleFault:
+                    continue
+                self.indices[row - self._job.first] = other
+                if fault is None:  # its own is condemned, and what is wrong with it is known
+                    self.replaced.append(Replaced(row, other))
+                else:
+                    self._report(row, index, fault, False, other)
+                return sample
+        if fault is None:
+            fault = SampleFault("read", "SampleFault", "it was given up, and it has no substitutes left")
+        self._report(row, index, fault, True, None)
+        return None
+
+    def key(self, row: int) -> str:
+        """The stored name of the sample that took this row."""
+        return clean(self._keys[row])
+
+    def blame(self, row: int, fault: SampleFault) -> None:
+        """Report a row that was made, but is of no use. For a batch that could not be collated its first row has to stand."""
+        self._report(row, int(self.indices[row - self._job.first]), fault, True, None)
+
+    def _seed(self, row: int, index: int, own: bool) -> np.ndarray | None:
+        """Seed the global generators for this sample; own: it's the row's, and no substitute. Returns the seeds of its rng, if they are known."""
+        job = self._job
+        if not own:
+            self._seeded = Chance(job.seed, job.epoch, np.array([index]), self._stream.use)
+            self._seeded.seed(0)
+            return None
+        if self._chance is None:
+            self._chance = Chance(job.seed, job.epoch, self.indices.copy(), self._stream.use)
+        self._seeded = self._chance
+        self._chance.seed(row - job.first)
+        return self._chance.seeds(row - job.first) if self._calls else None
+
+    def _again(self) -> bool:
+        """Whether what was made since `_seed` is to be made again."""
+        return self._seeded is not None and self._seeded.again()
+
+    def _attempt(self, row: int, index: int, candidate: int = 0) -> Any:
+        """Make one sample, the row's own or a substitute. Raises SampleFault for whatever user code or the data may do short of killing the process."""
+        if not self._user_code:
+            return self._made(row, index, candidate)
+        while True:
+            try:
+                sample = self._made(row, index, candidate)
+            except SampleFault:
+                if not self._again():
+                    raise
+            else:
+                if not self._again():
+                    return sample
+
+    def _made(self, row: int, index: int, candidate: int) -> Any:
+        """`_attempt`, once."""
+        stream, job = self._stream, self._job
+        self._begin(row, str(index), Stage.READ, candidate)
+        try:
+            seeds = self._seed(row, index, candidate == 0) if self._user_code else None
+            if self._named:
+                self._keys[row] = name = stream.source.key(index)
+                self._line.name(row, name)
+            if self._places:
+                self.room = {name: array[row] for name, array in self._places.items()}
+            request = sample_request(job.seed, job.epoch, index, self.room, seeds)
+            make = stream.recipe.row if self._copied else stream.recipe.make
+            return make(request, self.note)
+        except SampleFault:
+            raise
+        except BaseException as error:  # noqa: BLE001 - SystemExit, KeyboardInterrupt and the like, raised by user code, are bad samples too
+            raise SampleFault.of(self._stage.name.lower(), error) from None
+
+    def _make_many(self, rows: list[int]) -> dict[int, Any]:
+        """row -> sample or SampleFault, from one fetch; empty where that failed as a whole: then one by one tells who it is.
+
+        What user code draws from global generators during the fetch depends on how the batch was cut; its own rng does not.
+        """
+        stream, job = self._stream, self._job
+        indices = [int(self.indices[row - job.first]) for row in rows]
+
+        def note(stage: Stage) -> None:
+            if stage == Stage.FETCH_MANY:
+                self._seed(rows[0], indices[0], True)
+                self.note_all(stage)
+            else:
+                self.note(stage)
+
+        def at(number: int) -> None:
+            self._begin(rows[number], str(indices[number]), Stage.READ)
+            self._seed(rows[number], indices[number], True)
+
+        requests = [sample_request(job.seed, job.epoch, index) for index in indices]
+        while True:
+            try:
+                made = dict(zip(rows, stream.recipe.make_many(requests, note, at, copied=self._copied), strict=True))
+            except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
+                made = {}
+            if not self._again():
+                return made
+
+    def _report(self, row: int, index: int, fault: SampleFault, lost: bool, substitute: int | None) -> None:
+        position = (self._job.start + row) % self._stream.order.samples
+        trace = fault.traceback[-MAX_TRACEBACK:] if len(self.bad) < TRACEBACKS else ""
+        sample = BadSample(
+            index,
+            key_of(self._stream, index),
+            position,
+            fault.stage,
+            fault.error,
+            clean(fault.message)[:MAX_MESSAGE],
+            clean(trace),
+            substitute,
+        )
+        self.bad.append(BadRow(row, lost, sample))
+
+
+def clean(text: str) -> str:
+    """Text that can be encoded: lone surrogates, which file names and user code may bring, shown as escapes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def key_of(stream: Stream, index: int) -> str:
+    """The sample's name; its index where reading the name is what fails."""
+    try:
+        return clean(stream.source.key(index))
+    except Exception:  # noqa: BLE001 - this is only to name a sample that is bad already
+        return str(index)

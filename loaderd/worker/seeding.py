@@ -1,0 +1,132 @@
+"""The global generators that user code may draw from, seeded by what is being made and never by who makes it."""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from loaderd.core.rng import keys, pcg_seeds, twister_states
+from loaderd.worker.generator_watch import GeneratorUse, installed
+
+BATCH = 1 << 62  # added to the position of a batch, to keep its seed apart from those of samples
+AHEAD = 16  # samples whose states are computed together: most of what that costs does not depend on how many
+MANY = 16  # samples whose rngs are seeded in less time together than one by one
+WORDS = 624  # uint32 in the state of a Mersenne Twister, which both generators are
+SPENT = WORDS  # the position at which a generator makes new numbers before it draws one; that of one just seeded
+
+_words = struct.Struct(f"{WORDS}I")
+_latest: tuple[Chance, int] | None = None  # whose sample is being made, and its number
+
+
+class Chance:
+    """Seeds `random`, `numpy.random` and, if loaded, torch's default generator for samples of one job, one at a time.
+
+    What is drawn then is a pure function of (seed, epoch, index). Seeding costs more than many a sample does: about
+    10 us for `random`. So a generator is only watched until the stream's code uses it: `again` tells, once, that the sample is to be made a second time, and
+    from then on this generator is seeded for every sample of the stream. Where nobody watches, both are seeded from the start.
+
+    use: what the stream's code has been seen to use.
+    """
+
+    def __init__(self, seed: int, epoch: int, indices: np.ndarray, use: GeneratorUse) -> None:
+        self._place = (seed, epoch, indices)
+        self._use = use
+        self._watch = installed()
+        self._halves: np.ndarray | None = None
+        self._first = self._last = 0  # of those whose states have been computed
+        self._states = memoryview(b"")
+        self._seeds: np.ndarray | None = None
+        if self._watch is None:
+            use.python = use.numpy = True
+        elif not (use.python and use.numpy):
+            self._watch.arm(use)
+
+    def seed(self, number: int) -> None:
+        """For the sample that is number `number` of them."""
+        global _latest
+        _latest = self, number
+        use = self._use
+        if use.python or use.numpy:
+            if not self._first <= number < self._last:
+                self._first, self._last = number, number + AHEAD
+                self._states = twister_states(self._keys()[number : self._last]).data.cast("B")
+            at = (number - self._first) * 2 * _words.size
+            if use.python:
+                random.setstate((3, (*_words.unpack_from(self._states, at), SPENT), None))
+            if use.numpy:
+                self._set_numpy(self._states[at + _words.size : at + 2 * _words.size])
+        self.seed_torch(number)
+
+    def _set_numpy(self, state: memoryview) -> None:
+        if self._watch is None or not self._watch.set_numpy(state.tobytes()):
+            words: Any = _words.unpack(state)  # numpy takes them in a tenth of the time of an array
+            np.random.set_state(("MT19937", words, SPENT, 0, 0.0))
+
+    def seed_torch(self, number: int) -> None:
+        """Its share of `seed`."""
+        generator = torch_generator()
+        if generator is not None:
+            generator.manual_seed(int(self._keys()[number, 1]) & ((1 << 63) - 1))
+
+    def again(self) -> bool:
+        """Whether what was made since `seed` is to be made again, seeded anew: it has used a generator that was only watched."""
+        use = self._use
+        return self._watch is not None and not (use.python and use.numpy) and self._watch.notices(use)
+
+    def seeds(self, number: int) -> np.ndarray | None:
+        """For the rng of sample `number`, which its transforms are given; None where it makes its own as quickly."""
+        if self._seeds is None:
+            if len(self._place[2]) < MANY:
+                return None
+            self._seeds = pcg_seeds(self._keys())
+        return self._seeds[number]
+
+    def _keys(self) -> np.ndarray:
+        if self._halves is None:
+            self._halves = keys(*self._place)
+        return self._halves
+
+
+class Kept:
+    """The states of the global generators, to be put back: what is imported in the middle of a sample may draw, or seed them."""
+
+    def __init__(self) -> None:
+        watch = installed()
+        self._read = replace(watch.read) if watch is not None else None
+        self._python = random.getstate()
+        self._numpy = np.random.get_state(legacy=False)
+        self._generator = torch_generator()
+        self._torch = self._generator.get_state() if self._generator is not None else None
+
+    def put_back(self) -> None:
+        """As they were. One that has come meanwhile is seeded as it would have been, had it been there before the sample."""
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        if self._generator is not None:
+            self._generator.set_state(self._torch)
+        elif _latest is not None:
+            chance, number = _latest
+            chance.seed_torch(number)
+        watch = installed()
+        if watch is not None and self._read is not None:
+            watch.read = self._read  # neither this nor what was imported is the sample's own code
+
+
+def torch_generator() -> Any:
+    """torch's default generator; None while torch is not loaded."""
+    return getattr(sys.modules.get("torch"), "default_generator", None)
+
+
+def seed_sample(seed: int, epoch: int, index: int) -> None:
+    """For one sample, whatever the job, with nobody watching."""
+    Chance(seed, epoch, np.array([index]), GeneratorUse(True, True)).seed(0)
+
+
+def seed_batch(seed: int, epoch: int, position: int) -> None:
+    """For the collation of the batch that begins at `position`. It is not made again: it may have written into its samples."""
+    seed_sample(seed, epoch, BATCH + position)

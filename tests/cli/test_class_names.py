@@ -1,0 +1,104 @@
+"""Class names: given to `pack`, and compared between the streams of a config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loaderd.core.class_names import disagreement
+from loaderd_client import Loader, LoaderdError
+from loaderd_testing.cli_harness import Place
+
+
+def test_streams_with_the_same_classes_and_streams_without_agree() -> None:
+    assert disagreement({}) == ""
+    assert disagreement({"a": ("x", "y"), "b": (), "c": ("x", "y")}) == ""
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "words"),
+    [
+        (("a", "b", "c"), ("a", "c"), "(3 and 2): label 1 is 'b' in 'train', 'c' in 'val'"),
+        (("a", "b"), ("a", "b", "c"), "(2 and 3): label 2 is no class in 'train', 'c' in 'val'"),
+        (("a", "b"), ("b", "a"), "(2 and 2): label 0 is 'a' in 'train', 'b' in 'val'"),
+    ],
+)
+def test_the_first_class_that_differs_is_named(train: tuple[str, ...], val: tuple[str, ...], words: str) -> None:
+    text = disagreement({"flat": (), "train": train, "same": train, "val": val})
+    assert words in text
+    assert "--classes-from" in text
+    assert text.count("\n") == 1
+
+
+def two(place: Place, *options: str) -> str:
+    """A config whose streams are folders of the classes a, b, c and a, c."""
+    place.cli("pack", "imagefolder", place.images("photos", "abc"), "train.lmdb")
+    place.cli("pack", "imagefolder", place.images("few", "ac"), "val.lmdb", *options)
+    (place.folder / "two.toml").write_text(
+        "[workers]\nnum_workers = 1\n[streams.train]\nlmdb = 'train.lmdb'\n[streams.val]\nlmdb = 'val.lmdb'\n"
+    )
+    return "two.toml"
+
+
+DIFFER = "label 1 is 'b' in 'train', 'c' in 'val'"
+
+
+def test_serve_refuses_streams_whose_labels_mean_two_things(place: Place) -> None:
+    done = place.cli("serve", two(place), code=3)
+    assert DIFFER in done.stderr
+    assert "--classes-from" in done.stderr
+
+
+def test_check_finds_streams_whose_labels_mean_two_things(place: Place) -> None:
+    config = two(place)
+    done = place.cli("check", config, code=1)
+    assert DIFFER in done.stdout
+    assert DIFFER in place.cli("check", config, "--all", code=1).stdout
+    assert DIFFER not in place.cli("check", config, "--stream", "val").stdout
+
+
+def test_an_embedded_daemon_refuses_a_stream_whose_labels_mean_other_things_than_those_of_another_that_it_serves(place: Place) -> None:
+    config = str(place.folder / two(place))
+    with Loader(config, stream="train", output="numpy") as train, Loader(config, stream="val", output="numpy") as val:
+        batches = iter(train)
+        next(batches)
+        for _ in range(2):
+            with pytest.raises(LoaderdError) as caught:
+                len(val)
+        assert len(list(batches)) == len(train) - 1
+    assert "'train'" in str(caught.value)
+    assert "--classes-from" in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["--classes-from", "--classes"])
+def test_a_folder_packed_with_the_classes_of_another_goes_with_it(place: Place, how: str) -> None:
+    (place.folder / "names.txt").write_text("a\nb\nc\n")
+    config = two(place, how, "train.lmdb" if how == "--classes-from" else "names.txt")
+    place.cli("check", config)
+    facts = json.loads(place.cli("inspect", "val.lmdb", "--json").stdout)
+    assert facts["classes"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["--classes", "none.txt"], 3, "none.txt: No such file"),
+        (["--classes-from", "none.lmdb"], 3, "none.lmdb: there is no such file"),
+        (["--classes-from", "mine.py"], 3, "mine.py"),
+        (["--classes", "one.txt"], 3, "folder 'b' is not one of the 1 classes given"),
+        (["--classes", "one.txt", "--classes-from", "x"], 2, "not allowed with argument"),
+    ],
+)
+def test_classes_that_cannot_be_had_or_do_not_fit_are_one_line(place: Place, args: list[str], code: int, said: str) -> None:
+    (place.folder / "one.txt").write_text("a\n")
+    done = place.cli("pack", "imagefolder", place.images(), "db", *args, code=code)
+    assert said in done.stderr
+    assert done.stderr.count("\n") == (2 if code == 2 else 1)
+    assert not Path(place.folder / "db").exists()
+
+
+def test_a_dataset_brings_its_own_classes(place: Place) -> None:
+    done = place.cli("pack", "dataset", "mine:Numbers", "n.lmdb", "--classes", "names.txt", code=2)
+    assert "--classes is for pack imagefolder" in done.stderr

@@ -1,0 +1,59 @@
+"""The way of a Loader to its second session and all further ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from loaderd_client import Loader
+from loaderd_client.control_socket import Control
+from loaderd_testing.deadlines import until
+from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
+
+Fake = Callable[..., FakeDaemon]
+Load = Callable[..., Loader]
+
+
+def test_what_a_daemon_warns_of_is_told_once_however_often_it_is_connected_to(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon, loader = fake(warnings=("a palette",)), load(prefetch=1)
+    batches = iter(loader)
+    rows = checked(next(batches))
+    daemon.kill()
+    daemon.rules.warnings = ("a palette", "a mask")
+    rows += seen(batches)
+    assert rows == epoch_indices(0, daemon.rules)
+    told = [record.message for record in caplog.records if "a palette" in record.message or "a mask" in record.message]
+    assert [text.rpartition(": ")[2] for text in told] == ["a palette", "a mask"]
+
+
+def test_how_epochs_are_cut_is_the_first_sessions_whatever_the_next_daemon_would_do(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(drop_last=True), load(prefetch=1)
+    batches = iter(loader)
+    rows = checked(next(batches))
+    daemon.kill()
+    daemon.rules.drop_last = False
+    rows += seen(batches)
+    assert rows == epoch_indices(0, daemon.rules)[:48]
+    assert [hello.drop_last for hello in daemon.hellos] == [None, True]
+
+
+def test_a_loader_that_is_closed_after_its_handshake_was_interrupted_leaves_no_connection(
+    fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, loader = fake(starts_for_ever=True), load()
+    wait = Control.wait
+
+    def interrupted(control: Control, timeout_s: float) -> bool:
+        monkeypatch.setattr(Control, "wait", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Control, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        len(loader)
+    until("the hello", lambda: daemon.hellos)
+    assert daemon._strangers
+    loader.close()
+    until("the end of the connection", lambda: not daemon._strangers)

@@ -1,0 +1,121 @@
+"""The invariants: a state in which one of them does not hold is an error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from loaderd.core import invariants
+from loaderd.core.jobs import Job
+from loaderd.core.slots import State
+from loaderd.core.state import SchedulerState
+from loaderd_testing.scheduler_harness import House
+
+
+def busy() -> House:
+    """One batch taken, one announced, one that runs."""
+    house = House(workers=1)
+    house.attach(prefetch=2)
+    house.take(keep=True)
+    while len(house.core.state.sessions[1].given) < 2:
+        house.work()
+    house.core.invariants()
+    assert house.core.state.jobs
+    return house
+
+
+def job_of(state: SchedulerState) -> Job:
+    return next(iter(state.jobs.values())).job
+
+
+def loses_its_job(state: SchedulerState) -> None:
+    state.jobs.clear()
+
+
+def is_not_known_to_its_slot(state: SchedulerState) -> None:
+    job = job_of(state)
+    state.sessions[1].rings[job.segment].writers[job.slot].clear()
+
+
+def writes_an_announced_slot(state: SchedulerState) -> None:
+    job = job_of(state)
+    state.sessions[1].rings[job.segment].state[job.slot] = State.ANNOUNCED
+
+
+def is_not_wanted_by_its_batch(state: SchedulerState) -> None:
+    next(iter(state.jobs.values())).draft.running.clear()
+
+
+def forgets_an_announced_slot(state: SchedulerState) -> None:
+    state.sessions[1].given.popitem()
+
+
+def has_a_gap_in_its_window(state: SchedulerState) -> None:
+    state.sessions[1].items[-1].k += 1
+
+
+def has_too_long_a_window(state: SchedulerState) -> None:
+    state.sessions[1].prefetch = 1
+
+
+def announces_a_later_batch_first(state: SchedulerState) -> None:
+    items = state.sessions[1].items
+    items[0].announced, items[1].announced = False, True
+
+
+def puts_two_batches_into_one_slot(state: SchedulerState) -> None:
+    items = state.sessions[1].items
+    items[1].draft.place = items[0].draft.place
+
+
+def claims_twice(state: SchedulerState) -> None:
+    ring = state.sessions[1].rings[1]
+    ring.generation[next(iter(state.sessions[1].given))[1]] += 1
+
+
+def remembers_who_has_left(state: SchedulerState) -> None:
+    state.leaving[2] = state.sessions[1]
+
+
+def starts_a_worker_too_many(state: SchedulerState) -> None:
+    state.pool.begin()
+
+
+@pytest.mark.parametrize(
+    ("harm", "complaint"),
+    [
+        (loses_its_job, "jobs and workers disagree"),
+        (is_not_known_to_its_slot, "isn't known to slot"),
+        (writes_an_announced_slot, "writes a slot that is announced"),
+        (is_not_wanted_by_its_batch, "does its batch want it"),
+        (forgets_an_announced_slot, "has announced or lent"),
+        (has_a_gap_in_its_window, "its window has gaps"),
+        (has_too_long_a_window, "prefetch is 1"),
+        (announces_a_later_batch_first, "a batch was announced before an earlier one"),
+        (puts_two_batches_into_one_slot, "writes where its batch is not|two batches have one slot"),
+        (claims_twice, "was told with another generation"),
+        (remembers_who_has_left, "is still remembered"),
+        (starts_a_worker_too_many, "seats"),
+    ],
+    ids=lambda one: one.__name__ if callable(one) else "",
+)
+def test_a_state_that_contradicts_itself_is_named(harm: Callable[[SchedulerState], None], complaint: str) -> None:
+    house = busy()
+    harm(house.core.state)
+    with pytest.raises(AssertionError, match=complaint):
+        invariants.check(house.core.state)
+
+
+def test_work_beside_an_idle_worker_is_named() -> None:
+    house = House(workers=2)
+    house.attach(prefetch=1)
+    state = house.core.state
+    draft = state.sessions[1].items[0].draft
+    (number, running) = next((n, r) for n, r in state.jobs.items() if r.draft is draft)
+    state.pool.answered(running.worker, number)
+    draft.redo([draft.running.pop(number)])
+    state.sessions[1].rings[1].wrote(running.job.slot, number)
+    del state.jobs[number]
+    with pytest.raises(AssertionError, match="work at batch 0 and an idle worker"):
+        invariants.check(state)

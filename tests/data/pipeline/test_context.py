@@ -1,0 +1,38 @@
+"""The rng that user code gets: the same whether its seeds were known beforehand or not, whatever is done with it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from loaderd.core.rng import Draws, keys, pcg_seeds
+from loaderd.data.pipeline.context import Making
+from loaderd.data.pipeline.request import SampleRequest
+from loaderd_testing.sample_builders import silent
+
+SEEDS = pcg_seeds(keys(3, 2, np.array([5], np.int64)))[0]
+
+
+@pytest.fixture
+def rngs() -> tuple[np.random.Generator, np.random.Generator]:
+    """With seeds that were known, and as numpy makes it of the key."""
+    return Making(SampleRequest(3, 2, 5, rng_seeds=SEEDS), silent).rng(), np.random.Generator(np.random.PCG64(Draws(3, 2, 5).key()))
+
+
+def test_it_draws_what_numpys_own_draws(rngs: tuple[np.random.Generator, np.random.Generator]) -> None:
+    ours, numpys = rngs
+    assert ours.random(8).tolist() == numpys.random(8).tolist()
+    assert ours.bit_generator.state == numpys.bit_generator.state
+
+
+def test_its_copies_and_children_are_those_of_numpys_own(rngs: tuple[np.random.Generator, np.random.Generator]) -> None:
+    ours, numpys = rngs
+    children = [[np.random.Generator(np.random.PCG64(seed)).random() for seed in rng.bit_generator.seed_seq.spawn(3)] for rng in rngs]
+    assert children[0] == children[1]
+    assert ours.bit_generator.seed_seq.entropy == numpys.bit_generator.seed_seq.entropy
+    assert ours.bit_generator.seed_seq.n_children_spawned == 3
+    expected = copy.deepcopy(numpys).random(3).tolist()
+    assert copy.deepcopy(ours).random(3).tolist() == pickle.loads(pickle.dumps(ours)).random(3).tolist() == expected

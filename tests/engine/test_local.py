@@ -1,0 +1,495 @@
+"""The pool's parts one by one, with workers and templates of paper."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from loaderd.core.jobs import IMPORTING, BadRow, Done, Job, Kind, Replaced, Stage, stamp
+from loaderd.engine.channel import Channel
+from loaderd.engine.fork_server import BACKOFF_S, HOPELESS, Template
+from loaderd.engine.launch import Launched
+from loaderd.engine.local import answers
+from loaderd.engine.messages import Fault, OpenFault, Ready, Setup, TemplateReady, Unmap
+from loaderd.engine.output_capture import WINDOW_LINES, Output
+from loaderd.engine.probing import Prober
+from loaderd.engine.scoreboard import Scoreboard
+from loaderd.engine.segment_refs import SegmentTable
+from loaderd.engine.worker_process import STATUS_S, Death, Hand, State
+from loaderd.system.loop import Loop
+from loaderd.worker.stage_timer import Stopwatch
+from loaderd_wire.errors import BadSample
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with Loop() as made:
+        yield made
+
+
+def until(loop: Loop, condition: Callable[[], Any]) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s, "waited in vain"
+        loop.turn(0.05)
+
+
+# -- segments
+
+
+class Told:
+    """A worker that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    def send(self, message: object, fds: tuple[int, ...] = ()) -> None:
+        self.messages.append(message)
+
+
+def mapped_by(*hands: Told) -> tuple[SegmentTable, list[int]]:
+    """A table whose segment 5 these have, and the list that says when it is done."""
+    table, done = SegmentTable(), list[int]()
+    table.add(SimpleNamespace(segment=SimpleNamespace(segment=5)), 9)  # type: ignore[arg-type] # as much of a Map as is looked at
+    for hand in hands:
+        table.give(5, hand)  # type: ignore[arg-type]
+    return table, done
+
+
+def test_a_segment_is_handed_to_a_worker_once() -> None:
+    hand = Told()
+    table, _ = mapped_by(hand)
+    table.give(5, hand)  # type: ignore[arg-type]
+    assert len(hand.messages) == 1
+
+
+def test_a_dropped_segment_is_done_when_its_last_holder_has_unmapped_it_or_died() -> None:
+    first, second = Told(), Told()
+    table, done = mapped_by(first, second)
+    table.drop(5, lambda: done.append(1))
+    assert first.messages[1:] == second.messages[1:] == [Unmap(5)]
+    assert table.unmapped(5, first)  # type: ignore[arg-type]
+    assert not done
+    table.died(second)  # type: ignore[arg-type]
+    assert done == [1]
+
+
+def test_a_worker_that_unmaps_what_nobody_dropped_has_spoken_out_of_turn() -> None:
+    hand, other = Told(), Told()
+    table, done = mapped_by(hand)
+    assert not table.unmapped(5, hand)  # type: ignore[arg-type]
+    table.drop(5, lambda: done.append(1))
+    assert not table.unmapped(5, other)  # type: ignore[arg-type]
+    assert not table.unmapped(6, hand)  # type: ignore[arg-type]
+    assert not done
+
+
+def test_a_segment_has_a_number_of_its_own() -> None:
+    table, _ = mapped_by()
+    with pytest.raises(ValueError, match="segment 5 is there already"):
+        table.add(SimpleNamespace(segment=SimpleNamespace(segment=5)), 9)  # type: ignore[arg-type]
+
+
+# -- output
+
+
+def test_an_empty_pipe_holds_up_nobody(loop: Loop) -> None:
+    read, write = os.pipe()
+    output = Output(loop, read, lambda level, text: None, lambda: "w")
+    assert fcntl.fcntl(read, fcntl.F_GETFL) & os.O_NONBLOCK
+    output._readable()  # for nothing
+    output.close()
+    os.close(write)
+
+
+def test_each_window_has_room_for_lines_again(loop: Loop) -> None:
+    lines: list[str] = []
+    read, write = os.pipe()
+    output = Output(loop, read, lambda level, text: lines.append(text), lambda: "w")
+    for number in (1, 2):
+        os.write(write, b"line\n" * (WINDOW_LINES + 7))
+        until(loop, lambda number=number: len([line for line in lines if line == "w: 7 more lines dropped"]) == number)
+        assert lines.count("w: line") == number * WINDOW_LINES
+    os.write(write, b"last words")
+    output.close()
+    assert lines[-1] == "w: last words"
+    assert output.tail[-1] == "last words"
+    os.close(write)
+
+
+# -- answers
+
+
+def test_an_answer_tells_of_rows_of_its_own_job_alone() -> None:
+    job = Job(7, Kind.FILL, "train", 1, 0, 0, 0, 0, 8, 2, 5)
+
+    def done(number: int = 7, bad: tuple[int, ...] = (), replaced: tuple[int, ...] = ()) -> Done:
+        sample = BadSample(0, "", 0, "read", "E", "", "")
+        rows = tuple(BadRow(row, True, sample) for row in bad)
+        return Done(number, rows, tuple(Replaced(row, 1) for row in replaced), 0, 0, 0.0, 0.0, 0.0, 0.0)
+
+    assert answers(done(), job)
+    assert answers(done(bad=(2,), replaced=(4,)), job)
+    for wrong in (done(8), done(8, bad=(2,)), done(bad=(2, 5)), done(bad=(1,)), done(replaced=(5,)), done(replaced=(1, 3))):
+        assert not answers(wrong, job)
+
+
+# -- probes
+
+
+class Probed:
+    """A probe's worker, at whatever the test has it do; its process is the one with this pid."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.word = stamp(0, 3, Stage.READ)
+        self.why = ""
+
+    def look(self) -> tuple[int, str]:
+        return self.word, "key"
+
+    def send(self, message: object) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def dump(self) -> None: ...
+
+    def kill(self, why: str) -> None:
+        self.why = why
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as made:
+        yield made
+        made.kill()
+
+
+def prober(loop: Loop, found: list[Any], again: list[str]) -> Prober:
+    return Prober(loop, "train", 0.4, found.append, again.append)
+
+
+def watched(loop: Loop, hand: Any) -> tuple[Prober, list[Any]]:
+    """A probe of a stream whose samples may take 0.4 s."""
+    found: list[Any] = []
+    made = prober(loop, found, [])
+    made.hand_ready(hand)
+    return made, found
+
+
+def test_a_probe_that_hangs_in_a_sample_is_killed_and_named(loop: Loop, process: subprocess.Popen[bytes]) -> None:
+    hand: Any = Probed(process.pid)
+    watched(loop, hand)
+    until(loop, lambda: hand.why)
+    assert hand.why == "sample 'key' hangs in stage read: it took longer than sample_timeout_s = 0.4 s"
+
+
+@pytest.mark.parametrize("word", [stamp(0, 3, Stage.READ) | IMPORTING, stamp(0, 0, Stage.OPEN), stamp(0, 0, Stage.COLLATE)])
+def test_a_probe_may_take_longer_for_what_is_no_sample(loop: Loop, process: subprocess.Popen[bytes], word: int) -> None:
+    hand: Any = Probed(process.pid)
+    hand.word = word
+    made, _ = watched(loop, hand)
+    begun_s = loop.now_s()
+    until(loop, lambda: loop.now_s() > begun_s + 1.5)
+    assert not hand.why
+    assert ("importing modules" in made.doing(loop.now_s())[0]) is bool(word & IMPORTING)
+
+
+def test_a_stopped_probe_is_named_as_stopped_and_its_time_counts_for_nothing(loop: Loop, process: subprocess.Popen[bytes]) -> None:
+    hand: Any = Probed(process.pid)
+    process.send_signal(signal.SIGSTOP)
+    made, _ = watched(loop, hand)
+    until(loop, lambda: "stopped" in made.doing(loop.now_s())[0])
+    assert made.doing(loop.now_s()) == ["the worker that opens stream 'train' is stopped by a signal (T); SIGCONT lets it go on"]
+    begun_s = loop.now_s()
+    until(loop, lambda: loop.now_s() > begun_s + 1.5)
+    assert not hand.why
+    process.send_signal(signal.SIGCONT)
+    until(loop, lambda: hand.why)
+
+
+def test_a_probe_that_is_killed_from_outside_is_tried_again_but_not_for_ever(loop: Loop) -> None:
+    found: list[Any] = []
+    again: list[str] = []
+    made = prober(loop, found, again)
+    death = Death(False, "SIGKILL", 0, "", "", "")
+    for _ in range(8):
+        assert not found
+        made.hand_died(SimpleNamespace(), death)  # type: ignore[arg-type]
+    assert again == ["SIGKILL"] * 7
+    (fault,) = found
+    assert isinstance(fault, OpenFault)
+    assert "died in stage idle: SIGKILL" in fault.text
+
+
+# -- hands
+
+
+class Paper:
+    """A template and a boss that remember; the template's workers are what the test makes of their sockets."""
+
+    def __init__(self) -> None:
+        self.pid, self.ready, self.stopped = 1, True, ""
+        self.socks: list[int] = []
+        self.events: list[tuple[str, Any]] = []
+
+    def fork(self, worker: int, line: int, fds: tuple[int, ...]) -> None:
+        self.socks.append(os.dup(fds[0]))
+
+    def reap(self, worker: int) -> None:
+        self.events.append(("reap", worker))
+
+    def hand_does(self, hand: Hand, doing: str) -> None: ...
+
+    def hand_ready(self, hand: Hand) -> None:
+        self.events.append(("ready", hand.state))
+
+    def hand_said(self, hand: Hand, message: Any) -> None:
+        self.events.append(("said", message))
+
+    def hand_died(self, hand: Hand, death: Death) -> None:
+        self.events.append(("died", death.cause))
+
+
+@pytest.fixture
+def forked(loop: Loop) -> Iterator[tuple[Hand, Paper, Channel]]:
+    """A hand whose process has been asked for, and the worker's end of its socket."""
+    board, paper = Scoreboard(4), Paper()
+    setup = Setup((), "", "", 1, 0, "none")
+    template: Any = paper
+    hand = Hand(loop, board, template, setup, 1, "worker 1", boss=paper, gone=lambda hand: None, log=lambda level, text: None)
+    hand.fork(1000.0)
+    channel = Channel(socket.socket(fileno=paper.socks[0]), blocking=True)
+    yield hand, paper, channel
+    hand.close()
+    channel.close()
+    board.close()
+
+
+def give(hand: Hand, process: subprocess.Popen[bytes]) -> None:
+    hand.forked(process.pid, os.pidfd_open(process.pid))
+
+
+def test_a_worker_that_is_killed_before_it_is_known_is_killed_when_it_is(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+) -> None:
+    hand, _, _ = forked
+    hand.kill("no need")
+    assert hand.state is State.FORKING
+    give(hand, process)
+    until(loop, lambda: process.poll() is not None)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_first_words_that_overtake_the_pidfd_wait_for_it(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+) -> None:
+    hand, paper, channel = forked
+    channel.send(Ready())
+    until(loop, lambda: hand.was_ready)
+    assert paper.events == []
+    give(hand, process)
+    assert paper.events == [("ready", State.READY)]
+
+
+def test_a_start_has_all_its_time_from_the_moment_that_the_process_is_there(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, _, _ = forked
+    killed: list[str] = []
+    monkeypatch.setattr(hand, "kill", lambda why, *, own_fault: killed.append(why))
+    loop.clock.now_s += 900.0  # the template was slow to fork it
+    give(hand, process)
+    loop.clock.now_s += 900.0
+    loop.turn(0.0)
+    assert killed == []
+    loop.clock.now_s += 101.0
+    loop.turn(0.0)
+    assert killed == ["it was not ready after 1000 s"]
+
+
+@pytest.mark.parametrize("words", [(Ready(), Ready()), (Unmap(1),)])
+def test_a_worker_that_speaks_out_of_turn_is_killed(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], words: tuple[Any, ...]
+) -> None:
+    hand, _, channel = forked
+    give(hand, process)
+    for message in words:
+        channel.send(message)
+    until(loop, lambda: process.poll() is not None)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_an_order_to_a_worker_that_has_closed_its_socket_ends_that_worker_alone(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+) -> None:
+    hand, _, channel = forked
+    give(hand, process)
+    channel.close()
+    hand.send(Unmap(1))
+    loop.clock.now_s += 1.0
+    until(loop, lambda: process.poll() is not None)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_worker_that_has_said_why_it_ends_is_not_killed_for_the_socket_that_it_closes(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, _, channel = forked
+    killed: list[str] = []
+    monkeypatch.setattr(hand, "kill", lambda why, *, own_fault: killed.append(why))
+    give(hand, process)
+    channel.receive()  # its Setup
+    channel.send(Fault("no such file"))
+    channel.close()
+    assert hand._channel is not None
+    ours = hand._channel.fileno()
+    until(loop, lambda: ours not in loop._watched)
+    loop.clock.now_s += 10.0
+    loop.turn(0.0)
+    assert killed == []
+
+
+def test_a_dead_worker_of_whose_end_the_template_says_nothing_is_told_all_the_same(
+    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+) -> None:
+    hand, paper, _ = forked
+    give(hand, process)
+    process.kill()
+    until(loop, lambda: hand.state is State.DEAD)
+    assert paper.events == [("reap", 1)]
+    loop.clock.now_s += STATUS_S
+    until(loop, lambda: hand.state is State.GONE)
+    assert [what for what, _ in paper.events] == ["reap", "died"]
+
+
+# -- templates
+
+
+class Persistent:
+    """Whoever needs a template, and asks for the next one as soon as one is gone: after which pauses, and what was told of it.
+
+    says: what each template says. command: the process that it is; its end is the template's.
+    """
+
+    def __init__(self, loop: Loop, *, command: str = "true", level: str = "none", boot_s: float = 1e6) -> None:
+        self.loop = loop
+        self.command = command
+        self.says: tuple[object, ...] = ()
+        self.starts = 0
+        self.pauses_s: list[float] = []
+        self.hopeless: list[str] = []
+        self.lines: list[tuple[str, str]] = []
+        setup = Setup((), "", "", 1, 0, level)
+        self.template = Template(loop, (), setup, "forkserver", self, lambda *line: self.lines.append(line), boot_s=boot_s)  # type: ignore[arg-type]
+
+    def launch(self, *args: object, **options: object) -> Launched:
+        self.starts += 1
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel = Channel(its, blocking=True)
+        for message in self.says:
+            channel.send(message)
+        channel.close()
+        read, write = os.pipe()
+        os.close(write)
+        return Launched(subprocess.Popen(self.command.split()), ours, read, os.memfd_create("dump"))
+
+    def template_ready(self) -> None: ...
+
+    def template_died(self) -> None:
+        self.template.ensure()
+        assert self.template._timer is not None
+        self.pauses_s.append(self.template._timer.at_s - self.loop.now_s())
+
+    def template_hopeless(self, text: str) -> None:
+        self.hopeless.append(text)
+
+    def until_gone(self, times: int) -> None:
+        """In no time: the clock goes on while no template is there."""
+
+        def gone() -> bool:
+            if not self.template.pid:
+                self.loop.clock.now_s += 5.0
+            return len(self.pauses_s) >= times
+
+        until(self.loop, gone)
+        self.template.close(DEADLINE_S)
+
+
+def test_templates_that_come_to_nothing_are_started_after_longer_and_longer_pauses(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    boss = Persistent(loop)
+    monkeypatch.setattr("loaderd.engine.fork_server.launch", boss.launch)
+    boss.template.ensure()
+    boss.until_gone(times=len(BACKOFF_S) + 1)
+    assert boss.pauses_s == pytest.approx([*BACKOFF_S[1:], BACKOFF_S[-1], BACKOFF_S[-1]])
+    assert len(boss.hopeless) == len(boss.pauses_s) - (HOPELESS - 1)
+
+
+def test_a_template_that_dies_after_it_was_ready_is_followed_by_the_next_one_at_once(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    boss = Persistent(loop)
+    boss.says = (TemplateReady("none", 1),)
+    monkeypatch.setattr("loaderd.engine.fork_server.launch", boss.launch)
+    boss.template.ensure()
+    boss.until_gone(times=5)
+    assert boss.pauses_s == pytest.approx([0.0] * len(boss.pauses_s))
+    assert boss.hopeless == []
+
+
+@pytest.mark.parametrize(
+    ("says", "levels", "reason"),
+    [((Fault("no module"),), ["debug", "warning", "warning"], "no module"), ((), ["warning"] * 3, "no reason given")],
+)
+def test_user_code_that_no_template_can_import_is_left_to_the_workers_to_tell(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, says: tuple[object, ...], levels: list[str], reason: str
+) -> None:
+    boss = Persistent(loop)
+    boss.says = says
+    monkeypatch.setattr("loaderd.engine.fork_server.launch", boss.launch)
+    boss.template.ensure()
+    boss.until_gone(times=3)
+    assert [level for level, _ in boss.lines] == levels
+    assert all(text.endswith(f"): {reason}") for _, text in boss.lines)
+    assert ["'user'" in text for _, text in boss.lines] == [True, False, False]
+
+
+def test_a_template_that_is_killed_for_its_slowness_is_warned_of(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    boss = Persistent(loop, command="sleep 1000", boot_s=50.0)
+    monkeypatch.setattr("loaderd.engine.fork_server.launch", boss.launch)
+    boss.template.ensure()
+
+    def killed() -> bool:
+        loop.clock.now_s += 10.0
+        return bool(boss.lines)
+
+    until(loop, killed)
+    boss.template.close(DEADLINE_S)
+    ((level, text),) = boss.lines
+    assert level == "warning"
+    assert "it was not ready after 50 s" in text
+
+
+# -- stopwatch
+
+
+def test_all_of_a_jobs_time_is_in_its_stages_once() -> None:
+    begun_s = time.perf_counter()
+    watch = Stopwatch()
+    for stage in (Stage.READ, Stage.DECODE, Stage.TRANSFORM, Stage.WRITE) * 50:
+        watch.enter(stage)
+        until_s = time.perf_counter() + 1e-4
+        while time.perf_counter() < until_s:
+            pass
+    spent = watch.seconds()
+    assert sum(spent) <= time.perf_counter() - begun_s
+    assert min(spent) >= 50 * 1e-4

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from faults.system.conftest import site, undisturbed
+
+__all__ = ["site", "undisturbed"]

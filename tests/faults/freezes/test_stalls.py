@@ -1,0 +1,434 @@
+"""A trainer that waits is told what for: one line after stall_warning_s, the whole story in StallError, and the same in `status`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from faults.freezes.users import bring
+from loaderd_client import StallError
+from loaderd_testing.daemon_harness import Site, digest, plain, pulls, until
+from loaderd_testing.deadlines import DEADLINE_S
+
+WAITS = """
+class Data:
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        if index == 21:
+            wait_here()
+        return {"y": index}
+
+def wait_here():
+    wait_for("go", 1000)
+"""
+
+
+def stalled(batches: Iterator[Any], caplog: pytest.LogCaptureFixture) -> tuple[str, str]:
+    """(the first line that the client logs while it waits, what it raises then); the batches that are ready are taken first."""
+    with caplog.at_level(logging.WARNING, "loaderd_client"), pytest.raises(StallError) as raised:  # noqa: PT012 - as above
+        for _ in range(400):
+            next(batches)
+    lines = [r.getMessage() for r in caplog.records if r.name == "loaderd_client" and "waiting" in r.getMessage()]
+    assert lines, caplog.text
+    assert "\n" not in lines[0]
+    return lines[0], str(raised.value)
+
+
+def stalled_by(named: str, batches: Iterator[Any], caplog: pytest.LogCaptureFixture) -> None:
+    """As `stalled`, once line and error both say this: on a busy machine it takes a while to show."""
+
+    def look() -> bool:
+        caplog.clear()
+        line, error = stalled(batches, caplog)
+        return all(re.search(named, text) for text in (line, error))
+
+    until(named, look)
+
+
+def test_a_hung_sample_is_named_with_worker_stage_key_and_seconds(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    bring(site, WAITS, timeout=1000).serve()
+    batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
+    line, error = stalled(batches, caplog)
+    named = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ has been reading row 5, sample 21, for \d+\.\d s"
+    assert re.search(named, line)
+    assert re.search(named, error)
+    assert re.search(r"\nworker \d+ has been reading row 5, sample 21", error)  # a line for each worker that is busy
+    # and the stack of the living worker, down to the line that waits
+    assert re.search(r"its stacks \d+\.\d s ago:\n  Current thread .*\n(.*\n)* +File .*mine\.py\", line \d+ in wait_here\n", error)
+    (it,) = [w for w in site.status()["workers"] if w["key"] == "21"]
+    assert "in wait_here" in it["stack"]
+    assert it["pid"] in site.workers()  # it lives
+    story = site.status()["sessions"][0]["story"]
+    assert re.search(r"worker \d+ has been reading row 5, sample 21", story)
+    shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+    assert "waits for: batch 2" in shown
+    assert re.search(r"busy .* read +'21'", shown)
+    (site.folder / "go").touch()
+    assert [plain(b)["y"].tolist() for b in batches] == [list(range(i, i + 8)) for i in (16, 24, 32)]
+
+
+def test_stopped_workers_are_named_as_stopped(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:
+    loader = site.write().serve().loader(stall_warning_s=1, timeout_s=3, prefetch=1)
+    got: list[Any] = []
+    batches = kept(pulls(loader), got)
+    next(batches)
+    workers = site.workers()
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        line, error = stalled(batches, caplog)
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+    assert re.search(r"worker \d+ is stopped", line)
+    assert re.search(r"worker \d+ is stopped", error)
+    goes_on(loader, got, undisturbed)
+
+
+def kept(batches: Iterator[Any], got: list[Any]) -> Iterator[Any]:
+    for batch in batches:
+        got.append(plain(batch))
+        yield batch
+
+
+def goes_on(loader: Any, got: list[Any], undisturbed: str) -> None:
+    """After the error the same loader gives the rest of its two epochs, and all of it is the undisturbed stream."""
+    again = loader.state_dict()
+    loader.load_state_dict(again)
+    batches = pulls(loader)
+    while len(got) < 26:
+        got.append(plain(next(batches)))
+    assert digest(got) == undisturbed
+
+
+def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_keeps_nobody_waiting(site: Site, undisturbed: str) -> None:
+    loader = site.write().serve().loader(prefetch=1, timeout_s=30)
+    batches = pulls(loader)
+    got = [plain(next(batches)) for _ in range(3)]
+    until("both workers", lambda: len(site.workers()) == 2)
+    until("nothing to do", lambda: not site.status()["jobs"])
+    stopped = site.workers()[0]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        got += [plain(next(batches)) for _ in range(23)]
+        assert digest(got) == undisturbed
+        until("its end, for its job is made and nobody waits for it", lambda: stopped not in site.workers())
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGCONT)
+    until("its end of that job", lambda: not site.status()["jobs"])
+    assert f"(pid {stopped}) has ended: killed: it is stopped by a signal (T), and nobody waits for it" in site.log.read_text()
+
+
+def test_workers_that_stopped_themselves_are_ended_when_their_trainer_has_gone(site: Site) -> None:
+    module = """
+    class Data:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            if index in (20, 21) and mark(f"stopped{index}"):
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return {"y": index}
+    """
+    bring(site, module, workers=2, batch=1).serve()
+    with site.loader() as loader:
+        batches = iter(loader)
+        for _ in range(20):
+            next(batches)
+        until("both workers' stop", lambda: [w["state"] for w in site.status()["workers"]] == ["stopped", "stopped"])
+    with site.loader(timeout_s=60) as loader:
+        assert [int(y) for batch in loader for y in batch["y"]] == list(range(40))
+
+
+def test_a_stopped_template_is_named_while_no_worker_can_be_started(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:
+    loader = site.write(workers=1).serve().loader(stall_warning_s=3, timeout_s=6, prefetch=1)
+    got: list[Any] = []
+    batches = kept(pulls(loader), got)
+    next(batches)
+    template = site.template()
+    os.kill(template, signal.SIGSTOP)
+    try:
+        site.kill(site.workers()[0])
+        _, error = stalled(batches, caplog)
+        stopped = rf"workers are starting: worker 2 has been waiting: the template \(pid {template}\) is stopped by a signal \(T\); SIGCONT lets it go on, for \d"
+        assert re.search(stopped, error)
+        shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+        assert f"template pid {template} is stopped by a signal (T): no worker can be started; SIGCONT lets it go on" in shown
+    finally:
+        os.kill(template, signal.SIGCONT)
+    goes_on(loader, got, undisturbed)
+
+
+def test_a_stopped_daemon_is_said_to_be_silent(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:
+    loader = site.write().serve().loader(stall_warning_s=3, timeout_s=5)
+    got: list[Any] = []
+    batches = kept(pulls(loader), got)
+    next(batches)
+    site.kill(sig=signal.SIGSTOP)
+    try:
+        line, error = stalled(batches, caplog)
+    finally:
+        site.kill(sig=signal.SIGCONT)
+    assert re.search(r"the daemon does not answer \(for \d+ s", line)
+    assert "the daemon does not answer" in error
+    goes_on(loader, got, undisturbed)
+
+
+def test_a_trainer_that_holds_nearly_all_its_slots_is_told_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    module = WAITS.replace('{"y": index}', '{"x": np.full(100_000, index, np.uint8)}')
+    bring(site, module, timeout=1000, batch=4).serve()
+    batches = iter(site.loader(stall_warning_s=1, timeout_s=3, prefetch=1))
+    held = [next(batches) for _ in range(5)]
+    line, error = stalled(batches, caplog)
+    assert re.search(r"sample 21, .*; you hold 2 of 3 slots", line)
+    assert "you hold 2 of 3 slots" in error
+    assert site.status()["sessions"][0]["slots"]["leased"] == 2
+    assert [b["x"][0, 0] for b in held] == [0, 4, 8, 12, 16]
+    (site.folder / "go").touch()
+    assert next(batches)["x"][1, 5] == 21
+
+
+def test_other_sessions_heavy_work_is_named_as_the_cause(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    module = WAITS.replace("if index == 21", "if os.path.exists(place('busy'))")
+    bring(site, module, timeout=1000).serve()
+    waiting = site.loader(stall_warning_s=1, timeout_s=3)
+    len(waiting)
+    (site.folder / "busy").touch()
+    greedy = site.loader(prefetch=8)
+    with in_thread(lambda: next(iter(greedy))):
+        until("both workers at it", lambda: [len(w["jobs"]) for w in site.status()["workers"]] == [2, 2])
+        line, error = stalled(iter(waiting), caplog)
+        (site.folder / "go").touch()
+    assert re.search(r"workers are busy with other sessions' batches \(4 of 4 jobs\)", line)
+    assert len(re.findall(r"worker \d+ has been reading row \d+, sample \d+", error)) == 2
+    assert next(iter(waiting))["y"].tolist() == list(range(8))
+
+
+@contextlib.contextmanager
+def in_thread(do: Callable[[], Any]) -> Iterator[None]:
+    import threading
+
+    thread = threading.Thread(target=do)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+def test_workers_that_are_starting_are_named_and_what_the_last_one_died_of(
+    site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str
+) -> None:
+    fault = """
+    def init(worker_id):
+        while os.path.exists(os.path.join(os.path.dirname(__file__), "slow")):
+            time.sleep(0.02)
+    """
+    loader = site.write(fault=fault, pool='init = "mine:init"').serve().loader(stall_warning_s=1, timeout_s=3, prefetch=1)
+    got: list[Any] = []
+    batches = kept(pulls(loader), got)
+    next(batches)
+    (site.folder / "slow").touch()
+    for pid in site.workers():
+        os.kill(pid, signal.SIGKILL)
+    line, error = stalled(batches, caplog)
+    assert "workers are starting" in line
+    assert "workers are starting" in error
+    (site.folder / "slow").unlink()
+    goes_on(loader, got, undisturbed)
+
+
+def test_the_last_dead_workers_stack_is_told_while_its_successor_hangs_too(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    module = """
+    class Data:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            if index == 21:
+                if mark("crashed"):
+                    ctypes.string_at(0)
+                wait_for("go", 1000)
+            return {"y": index}
+    """
+    bring(site, module, timeout=1000).serve()
+    batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
+    _, error = stalled(batches, caplog)
+    assert "the last worker that died at stream train: SIGSEGV at sample '21'" in error
+    assert "string_at" in error
+    (site.folder / "go").touch()
+    assert next(batches)["y"].tolist() == list(range(16, 24))
+
+
+def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """Time in which a worker is stopped counts towards no deadline, so it is named and not killed; others go on without it."""
+    module = """
+    class Data:
+        def __len__(self):
+            return 40
+        def __getitem__(self, index):
+            if index == 21 and mark("stopped"):
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return {"y": index}
+    """
+    bring(site, module, timeout=2).serve()
+    batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
+    line, error = stalled(batches, caplog)
+    stopped = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ is stopped by a signal \(T\), \d+\.\d s by now, reading row 5, sample 21"
+    assert re.search(stopped, line)
+    assert re.search(stopped, error)
+    assert "\n  no stack of it can be had while it is stopped" in error
+    status = site.status()
+    assert re.search(r"worker \d+ is stopped by a signal \(T\)", status["sessions"][0]["story"])
+    (it,) = [w for w in status["workers"] if w["state"] == "stopped"]
+    assert (it["key"], it["stage"]) == ("21", "read")
+    assert it["seconds"] > 2  # over sample_timeout_s
+    shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+    assert re.search(r"stopped .* read +'21'", shown)
+    assert [plain(b)["y"].tolist() for b in site.loader()] == [list(range(i, i + 8)) for i in range(0, 40, 8)]
+    os.kill(it["pid"], signal.SIGCONT)
+    assert [plain(b)["y"].tolist() for b in batches] == [list(range(i, i + 8)) for i in (16, 24, 32)]
+    assert it["pid"] in site.workers()
+
+
+NARROW = """
+import sys
+from loaderd.system import memfd
+memfd.PIECE_BYTES = 64  # of shared memory that is reserved in a turn of the loop: a larger segment takes its time
+from loaderd.__main__ import main
+sys.argv[0] = "loaderd"
+sys.exit(main())
+"""
+
+
+def test_a_batch_that_waits_for_a_larger_segment_says_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    module = """
+    class Data:
+        def __len__(self):
+            return 64
+        def __getitem__(self, index):
+            return {"y": index}
+    def ragged(samples, rng):
+        size = 10 if samples[0]["y"] < 16 else 10_000_000
+        return {"x": np.full(size, int(samples[0]["y"]), np.uint8)}
+    """
+    bring(site, module, stream='collate = "mine:ragged"')
+    (site.folder / "narrow.py").write_text(NARROW)
+    site.serve(program=(str(site.folder / "narrow.py"),))
+    batches = iter(site.loader(stall_warning_s=0.2, timeout_s=0.6, prefetch=1))
+    stalled_by(r"step 2 of epoch 0 of stream 'train': batch 2 .* has no slot: waiting for a larger segment", batches, caplog)
+    assert "has no slot: waiting for a larger segment" in site.status()["sessions"][0]["story"]
+    patient = site.loader(prefetch=1)
+    assert [(b["x"].size, int(b["x"][0])) for b in patient][2:4] == [(10_000_000, 16), (10_000_000, 24)]
+
+
+def test_status_of_a_stopped_daemon_says_that_it_is_silent(site: Site) -> None:
+    site.write().serve()
+    site.kill(sig=signal.SIGSTOP)
+    try:
+        out = site.cli("status", str(site.socket))
+    finally:
+        site.kill(sig=signal.SIGCONT)
+    assert out.returncode == 4
+    assert re.search(r"the daemon at .*d\.sock has said nothing for 5 s", out.stderr)
+
+
+SLOW_MODULE = """
+class Data:
+    def __len__(self):
+        return 4000  # 500 batches: more than can be made before a kill is felt
+    def __getitem__(self, index):
+        return {"y": index}
+
+def slowly():
+    while os.path.exists(place("slow")):
+        time.sleep(0.02)
+
+slowly()
+"""
+
+
+def test_a_slow_import_after_a_template_was_killed_is_named_with_its_module_and_its_stack(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    bring(site, SLOW_MODULE).serve()
+    # Stacks are taken once, just before the end of the wait: by then the new template must be that far, on a slow machine too.
+    batches = iter(site.loader(stall_warning_s=2, timeout_s=25, prefetch=1))
+    next(batches)
+    (site.folder / "slow").touch()
+    os.kill(site.template(), signal.SIGKILL)
+    named = r"workers are starting: worker \d+ has been waiting for the template, which is importing mine \(dataset of stream 'train'\), for \d+\.\d s"
+    stack = r"its stacks \d+\.\d s ago:\n(.*\n)* +File .*mine\.py\", line \d+ in slowly\n"
+    line, error = stalled(batches, caplog)
+    assert "workers are starting" in line
+    assert re.search(named, error)
+    assert re.search(stack, error)
+    assert all(w["stack"].count("most recent call first") == 1 for w in site.status()["workers"])
+    assert re.search(named, site.status()["sessions"][0]["story"])
+    shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+    assert re.search(r"starting .* importing mine \(dataset of stream 'train'\), +\d+\.\d s", shown)
+    (site.folder / "slow").unlink()
+    assert len(list(batches)) == 499 - error_steps(line)
+
+
+def error_steps(line: str) -> int:
+    """Batches that were taken after the first one, before the line was said."""
+    return int(re.search(r"step (\d+)", line)[1]) - 1  # type: ignore[index]  # it is there
+
+
+def test_workers_that_die_again_and_again_before_they_are_ready_are_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    module = SLOW_MODULE + textwrap.dedent("""
+    def init(worker_id):
+        if os.path.exists(place("doomed")):
+            os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    bring(site, module, pool='init = "mine:init"').serve()
+    batches = iter(site.loader(stall_warning_s=1, timeout_s=4, prefetch=1))
+    next(batches)
+    (site.folder / "doomed").touch()
+    for pid in site.workers():
+        os.kill(pid, signal.SIGKILL)
+    line, error = stalled(batches, caplog)
+    named = r"workers are starting.*; \d+ died before they were ready, the last: SIGKILL"
+    assert re.search(named, line)
+    assert int(re.search(r"(\d+) died before they were ready", error)[1]) >= 4  # type: ignore[index]  # it is there
+    assert re.search(named, site.status()["sessions"][0]["story"])
+    (site.folder / "doomed").unlink()
+    assert len(list(batches)) == 499 - error_steps(line)
+
+
+def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -> None:
+    (site.folder / "slow").touch()
+    bring(site, SLOW_MODULE)
+    (site.folder / "hasty.py").write_text(HASTY)
+    site.serve(program=(str(site.folder / "hasty.py"),), wait=False)
+    said = r"not ready after \d+ s: opening stream 'train'; the template has been importing mine \(dataset of stream 'train'\) for \d+ s"
+    until("what it waits for", lambda: re.search(said, site.text()))
+    with pytest.raises(StallError, match=r"is starting: opening stream 'train'; the template has been importing mine \(dataset of"):
+        next(iter(site.loader(stall_warning_s=1, timeout_s=2)))
+    until("its status", lambda: "importing mine" in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"])
+    until("its end", lambda: site.process.poll() is not None)  # type: ignore[union-attr]  # it was started
+    assert site.process.returncode == 3  # type: ignore[union-attr]  # as above
+    end = site.text()[site.text().rindex("error") :]
+    assert re.search(r"not ready after 10 s, importing mine \(dataset of stream 'train'\) for \d+ s", end)
+    assert re.search(r"File .*mine\.py\", line \d+ in slowly\n", end)
+
+
+HASTY = """
+import functools, sys
+from loaderd.engine import local
+local.LocalPool = functools.partial(local.LocalPool, boot_s=10.0)
+from loaderd.__main__ import main
+sys.argv[0] = "loaderd"
+sys.exit(main())
+"""

@@ -1,0 +1,1 @@
+"""Harnesses and fakes of the tests."""

@@ -1,0 +1,245 @@
+"""The scheduler with client sessions and workers of paper around it: all that an in-process test needs, step by step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from loaderd.core.actions import Action, Drop, Grow, Kill, Retire, Send, Start, Tell
+from loaderd.core.events import Attach, Detach, Event, Grown, Look, Seen, Told, WorkerDied, WorkerDone, WorkerReady
+from loaderd.core.jobs import BadRow, Done, Job, Kind, Stage, stamp
+from loaderd.core.scheduler import Scheduler, StreamRules
+from loaderd_client.protocol import ClientSession
+from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Batch, Failure, Pulse, Segment
+from loaderd_wire.slices import Cursor, Shape
+
+SHAPE = Shape(samples=64, batch_size=8, rank=0, world_size=1, drop_last=True)
+START = Cursor(0, 0, 0)
+
+
+def segment(number: int = 1, slots: int = 6, tail: int = 64, body: int = 0) -> Segment:
+    return Segment(number, slots, 4096, tail, body)
+
+
+def bad_row(row: int, *, lost: bool = True, traceback: str = "", stage: str = "decode") -> BadRow:
+    return BadRow(row, lost, BadSample(1000 + row, f"key{row}", row, stage, "ValueError", "broken", traceback))
+
+
+class House:
+    """`sent[worker]`: jobs it has and has not answered. `inbox[session]`: messages for the client that it has not heard."""
+
+    def __init__(
+        self,
+        *,
+        workers: int = 2,
+        on_error: str = "raise",
+        collated: bool = False,
+        samples: int = 64,
+        sample_timeout_s: float = 10.0,
+        worker_memory: int = 0,
+        ready: bool = True,
+        streams: tuple[str, ...] = ("train",),
+    ) -> None:
+        self.core = Scheduler(
+            tuple(StreamRules(name, on_error, collated, samples) for name in streams),
+            workers=workers,
+            sample_timeout_s=sample_timeout_s,
+            index_of=lambda stream, seed, epoch, position, candidate: position * 10 + candidate,
+            worker_memory=worker_memory,
+        )
+        self.now_s = 100.0
+        self.check = True  # all that must hold, after each step
+        self.sent: dict[int, deque[Job]] = {}
+        self.inbox: dict[int, deque[Batch | Pulse | Failure]] = {}
+        self.clients: dict[int, ClientSession] = {}
+        self.log: list[Action] = []
+        self.segments: dict[tuple[int, int], Segment] = {}
+        self.make: Callable[[Job], Done] = done
+        self._take_note(self.core.begin(self.now_s))
+        if ready:
+            for worker in list(self.sent):
+                self.step(WorkerReady(worker))
+
+    def step(self, event: Event, *, after_s: float = 0.0) -> list[Action]:
+        self.now_s += after_s
+        actions = self.core.step(event, self.now_s)
+        if self.check:
+            self.core.invariants()
+        self._take_note(actions)
+        return actions
+
+    def _take_note(self, actions: list[Action]) -> None:
+        self.log += actions
+        for action in actions:
+            if isinstance(action, Start):
+                self.sent[action.worker] = deque()
+            elif isinstance(action, Send):
+                self.sent[action.worker].append(action.job)
+            elif isinstance(action, Tell) and action.session in self.inbox:
+                self.inbox[action.session].append(action.message)
+            elif isinstance(action, Drop):
+                self.segments.pop((action.session, action.segment))
+
+    def of(self, kind: type[Action]) -> list[Action]:
+        return [action for action in self.log if isinstance(action, kind)]
+
+    # clients
+
+    def attach(
+        self,
+        session: int = 1,
+        *,
+        shape: Shape = SHAPE,
+        prefetch: int = 4,
+        cursor: Cursor = START,
+        stream: str = "train",
+        tell: bool = True,
+    ) -> ClientSession:
+        first = segment(1, prefetch + 2)
+        self.segments[session, 1] = first
+        self.inbox[session] = deque()
+        self.clients[session] = ClientSession(session, shape, prefetch, first, cursor)
+        self.step(Attach(session, stream, shape, 7, prefetch, first))
+        if tell:
+            self.tell(session)
+        return self.clients[session]
+
+    def tell(self, session: int = 1, **asked: bool) -> list[Action]:
+        return self.step(Told(session, self.clients[session].progress(**asked)))
+
+    def hear(self, session: int = 1) -> None:
+        """The client gets what was sent to it."""
+        while self.inbox[session]:
+            message = self.inbox[session].popleft()
+            if isinstance(message, Batch):
+                self.clients[session].receive(message)
+
+    def take(self, session: int = 1, *, keep: bool = False) -> Batch:
+        """next(): the trainer's batch; it is given back at once unless it keeps it."""
+        client = self.clients[session]
+        if client.dirty:
+            self.tell(session)
+        self.hear(session)
+        batch = client.take()
+        for _ in range(200):
+            if batch is not None:
+                break
+            self.work()
+            self.hear(session)
+            batch = client.take()
+        assert batch is not None, self.core.picture()
+        if not keep:
+            client.release(batch.segment, batch.slot, batch.generation)
+        self.tell(session)
+        return batch
+
+    def grow(self) -> None:
+        for action in [a for a in self.log if isinstance(a, Grow)]:
+            self.log.remove(action)
+            number = max(n for s, n in self.segments if s == action.session) + 1
+            new = Segment(number, action.slots, 8192, action.tail_row_bytes, action.body_bytes)
+            self.segments[action.session, number] = new
+            self.clients[action.session].add_segment(new)
+            self.step(Grown(action.session, new))
+
+    def detach(self, session: int = 1) -> list[Action]:
+        del self.inbox[session], self.clients[session]
+        return self.step(Detach(session))
+
+    # workers
+
+    def work(self, worker: int | None = None) -> None:
+        """Each worker, or this one, finishes the first job that it has."""
+        for w in [worker] if worker else list(self.sent):
+            if self.sent[w]:
+                self.step(WorkerDone(w, self.make(self.sent[w].popleft())))
+
+    def finish(self) -> None:
+        """Until no worker has a job."""
+        for _ in range(1000):
+            if not any(self.sent.values()):
+                return
+            self.work()
+        raise AssertionError("the work never ends")
+
+    def seen(
+        self,
+        worker: int,
+        row: int | None = None,
+        stage: Stage = Stage.READ,
+        *,
+        candidate: int = 0,
+        key: str = "",
+        paused: bool = False,
+    ) -> Seen:
+        job = self.sent[worker][0] if self.sent[worker] else None
+        word = stamp(job.job, job.first if row is None else row, stage, candidate) if job else 0
+        return Seen(worker, word, key, paused, 0)
+
+    def look(self, *seen: Seen, after_s: float = 0.25) -> list[Action]:
+        return self.step(Look(seen), after_s=after_s)
+
+    def die(
+        self,
+        worker: int,
+        row: int | None = None,
+        stage: Stage = Stage.READ,
+        *,
+        candidate: int = 0,
+        own: bool = True,
+        cause: str = "SIGSEGV",
+        key: str = "",
+        stack: str = "",
+        boot: str = "",
+        ready: bool = True,
+    ) -> list[Action]:
+        seen = self.seen(worker, row, stage, candidate=candidate, key=key)
+        del self.sent[worker]
+        actions = self.step(WorkerDied(worker, own, cause, seen, stack, boot))
+        for action in actions:
+            if isinstance(action, Start) and ready:
+                self.step(WorkerReady(action.worker))
+        return actions
+
+    def idle(self, worker: int) -> bool:
+        return not self.sent[worker]
+
+    def holder(self, job: Job) -> int:
+        return next(w for w, jobs in self.sent.items() if job in jobs)
+
+    def jobs(self, kind: Kind | None = None) -> list[Job]:
+        """What the workers have, in order of its sending."""
+        return sorted((job for jobs in self.sent.values() for job in jobs if kind in (None, job.kind)), key=lambda job: job.job)
+
+    def retired(self) -> list[int]:
+        return [action.worker for action in self.log if isinstance(action, Retire)]
+
+
+def done(
+    job: Job,
+    bad: tuple[BadRow, ...] = (),
+    *,
+    seconds: float = 0.0,
+    size: int = 0,
+    needs_tail: int = 0,
+    needs_body: int = 0,
+    changed: str = "",
+) -> Done:
+    return Done(job.job, bad, (), 4096 + job.first, size, seconds, 0.0, 0.0, 0.0, needs_tail, needs_body, changed)
+
+
+def one_session(*, workers: int = 1, prefetch: int = 1, **more: object) -> House:
+    """A house with one session, whose first batch is being made. more: keywords of House."""
+    house = House(workers=workers, **more)  # type: ignore[arg-type] - House's own keywords
+    house.attach(prefetch=prefetch)
+    return house
+
+
+def hang(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> float:
+    """Look until the worker is killed; returns the seconds it took."""
+    begun = house.now_s
+    for _ in range(1000):
+        if any(isinstance(a, Kill) for a in house.look(house.seen(worker, row, stage, key=key))):
+            return house.now_s - begun
+    raise AssertionError("it is never killed")

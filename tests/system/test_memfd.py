@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+
+import pytest
+
+from loaderd.system import memfd
+from loaderd.system.loop import Loop
+from loaderd.system.memfd import PIECE_BYTES, SEALS, Segments
+from loaderd_wire.messages import Segment
+
+Until = Callable[[Callable[[], object]], None]
+BIG = Segment(7, 5, PIECE_BYTES // 2 + 4096, 64, 0)
+
+
+class Answers(list[tuple[int, OSError | None]]):
+    def __call__(self, fd: int, error: OSError | None) -> None:
+        self.append((fd, error))
+
+
+def test_a_reserved_segment_is_sealed_and_has_its_pages(loop: Loop, until: Until) -> None:
+    segments, answers = Segments(loop), Answers()
+    segments.reserve(1, BIG, answers)
+    assert answers == []  # in pieces: others come in between
+    assert segments.live_bytes == BIG.slots * BIG.slot_bytes
+    until(lambda: answers)
+    fd, error = answers[0]
+    assert error is None
+    found = os.fstat(fd)
+    assert found.st_size == BIG.slots * BIG.slot_bytes
+    assert found.st_blocks * 512 >= found.st_size
+    assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) == SEALS
+    with pytest.raises(PermissionError):
+        os.ftruncate(fd, 0)
+    with pytest.raises(PermissionError):
+        os.ftruncate(fd, found.st_size + 1)
+    with mmap.mmap(fd, found.st_size) as view:
+        view[0] = 1
+    assert not os.get_inheritable(fd)
+    assert segments.unfilled_bytes == 0
+    segments.close()
+    assert segments.live_bytes == 0
+
+
+def test_a_reservation_that_fails_in_the_middle_gives_all_back(loop: Loop, until: Until) -> None:
+    made: list[int] = []
+
+    def allocate(fd: int, offset: int, size: int) -> None:
+        made.append(fd)
+        if len(made) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.posix_fallocate(fd, offset, size)
+
+    segments, answers = Segments(loop, allocate=allocate), Answers()
+    segments.reserve(1, BIG, answers)
+    until(lambda: answers)
+    fd, error = answers[0]
+    assert fd == -1
+    assert error is not None
+    assert error.errno == errno.ENOSPC
+    assert segments.live_bytes == segments.unfilled_bytes == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(made[0])
+
+
+def test_a_session_that_ends_while_its_memory_is_reserved_hears_no_more(loop: Loop) -> None:
+    segments, answers = Segments(loop), Answers()
+    segments.reserve(1, BIG, answers)
+    assert segments.of_session(1) == (7,)
+    segments.free(7)
+    for _ in range(6):
+        loop.turn(0)
+    assert answers == []
+    assert segments.live_bytes == 0
+    assert segments.of_session(1) == ()
+
+
+def test_others_are_served_between_two_pieces(loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memfd, "PIECE_BYTES", 4096)
+    segments, answers = Segments(loop), Answers()
+    before = loop.turns
+    segments.reserve(1, Segment(1, 10, 4096, 64, 0), answers)
+    until(lambda: answers)
+    assert loop.turns - before >= 9
+    segments.close()

@@ -1,0 +1,142 @@
+"""The states of the global generators that a sample starts with, whatever was drawn before it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loaderd.core.rng import keys, twister_states
+from loaderd.worker import generator_watch
+from loaderd.worker.generator_watch import GeneratorUse
+from loaderd.worker.seeding import AHEAD, SPENT, Chance, Kept, seed_batch, seed_sample
+
+numpy_random: Any = np.random
+INDICES = np.arange(2 * AHEAD, dtype=np.int64) * 3
+STATES = twister_states(keys(7, 1, INDICES)).view(np.uint32)
+
+
+@pytest.fixture(autouse=True, params=["watched", "alone"])
+def generators(request: pytest.FixtureRequest) -> Iterator[None]:
+    bits, python, numpy = numpy_random.get_bit_generator(), random.getstate(), np.random.get_state()
+    if request.param == "watched":
+        generator_watch.install()
+    yield
+    generator_watch.uninstall()
+    numpy_random.set_bit_generator(bits)
+    random.setstate(python)
+    np.random.set_state(numpy)
+
+
+def used() -> Chance:
+    """Of a stream whose code is known to use both."""
+    return Chance(7, 1, INDICES, GeneratorUse(True, True))
+
+
+def drawn() -> list[float]:
+    """Of each generator uniform and normal numbers, of which it keeps every second."""
+    return [random.random(), random.gauss(0, 1), np.random.random(), np.random.standard_normal()]
+
+
+def states() -> tuple[Any, ...]:
+    name, words, *rest = np.random.get_state()
+    return random.getstate(), (name, words.tolist(), *rest)  # type: ignore[union-attr] # an array
+
+
+def expected(number: int) -> tuple[Any, ...]:
+    python, numpy = STATES[number].tolist()
+    return (3, (*python, SPENT), None), ("MT19937", numpy, SPENT, 0, 0.0)
+
+
+def test_the_states_are_those_of_the_samples_hash() -> None:
+    chance = used()
+    for number in (0, AHEAD + 1, 2, AHEAD - 1):
+        chance.seed(number)
+        assert states() == expected(number)
+        drawn()
+    seed_sample(7, 1, int(INDICES[5]))
+    assert states() == expected(5)
+
+
+def test_what_is_drawn_does_not_depend_on_what_was_drawn_before() -> None:
+    def kept_deviates() -> None:
+        random.gauss(0, 1), np.random.standard_normal()
+
+    def kept_deviates_and_as_many_words_as_a_state_has() -> None:
+        kept_deviates()
+        while np.random.get_state(legacy=False)["state"]["pos"] != SPENT:
+            np.random.bytes(4)
+        while random.getstate()[1][-1] != SPENT:
+            random.getrandbits(32)
+
+    def seeded_anew() -> None:
+        random.seed(1), np.random.seed(1), kept_deviates()
+
+    def another_bit_generator() -> None:
+        numpy_random.set_bit_generator(np.random.MT19937(3))
+
+    chance = used()
+    chance.seed(0)
+    first = drawn()
+    for before in (kept_deviates, kept_deviates_and_as_many_words_as_a_state_has, seeded_anew, another_bit_generator):
+        before()
+        chance.seed(0)
+        assert drawn() == first
+
+
+def test_a_generator_that_is_no_twister_is_an_error_and_not_left_unseeded() -> None:
+    numpy_random.set_bit_generator(np.random.PCG64(3))
+    with pytest.raises(ValueError, match="PCG64"):
+        used().seed(0)
+
+
+def made(chance: Chance, number: int, code: Callable[[], Any]) -> tuple[Any, int]:
+    """(what a sample's code comes to, how often it ran)."""
+    for times in range(1, 9):
+        chance.seed(number)
+        value = code()
+        if not chance.again():
+            return value, times
+    raise AssertionError("it is made again and again")
+
+
+def test_code_that_begins_to_draw_draws_from_its_own_samples_states() -> None:
+    chance, use = used(), GeneratorUse()
+    chance.seed(1)
+    right = drawn()
+    watched = Chance(7, 1, INDICES, use)
+    assert made(watched, 0, lambda: 1) == (1, 1)
+    alone = generator_watch.installed() is None
+    assert made(watched, 1, drawn) == (right, 1 if alone else 2)
+    assert use == GeneratorUse(True, True)
+    assert made(Chance(7, 1, INDICES, use), 1, drawn) == (right, 1)
+
+
+def test_code_that_uses_the_second_generator_when_it_sees_the_first_is_made_again_until_both_are_right() -> None:
+    def code() -> Any:
+        return np.random.random() if random.getstate() == expected(1)[0] else None
+
+    used().seed(1)
+    right = np.random.random()
+    assert made(Chance(7, 1, INDICES, GeneratorUse()), 1, code)[0] == right
+
+
+def test_what_an_import_reads_and_draws_is_no_use_by_the_sample() -> None:
+    def code() -> None:
+        kept = Kept()
+        np.random.get_state(), random.getstate(), drawn()
+        kept.put_back()
+
+    assert made(Chance(7, 1, INDICES, GeneratorUse()), 0, code) == (None, 1)
+
+
+def test_a_batch_has_a_state_of_its_own() -> None:
+    seed_sample(7, 1, 0)
+    sample = states()
+    seed_batch(7, 1, 0)
+    batch = states()
+    seed_batch(7, 1, 0)
+    assert states() == batch != sample
