@@ -11,7 +11,7 @@ import numpy as np
 
 from loaderd_client.batch import DictBatch, TupleBatch, as_indices, as_keys, describe
 from loaderd_client.options import INDEX, KEY
-from loaderd_client.shared_memory import Slot, Slots
+from loaderd_client.shared_memory import SegmentView, Slot
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.hints import few
 from loaderd_wire.messages import Batch, Welcome
@@ -32,7 +32,7 @@ class Shown:
     show: Show
 
 
-class Contents:
+class BatchReader:
     """How the batches of one session are read. Raises ConfigError for a field that the stream lacks; `read` for one that torch does not know."""
 
     def __init__(self, welcome: Welcome, fields: tuple[str, ...] | None, as_tuple: bool | None, output: str) -> None:
@@ -52,7 +52,7 @@ class Contents:
         self._names, self._output = names, output
         self._shown: tuple[Shown, ...] = ()  # before the first batch: torch may not have been imported yet
 
-    def read(self, slots: Slots, batch: Batch, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
+    def read(self, slots: SegmentView, batch: Batch, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
         """(the batch, the slot if any part of it is a view and None if all is private, bytes of its arrays).
 
         Without `lend` everything is copied. The slot is what `views.lend` takes; until then nothing ends with it.

@@ -7,7 +7,7 @@ from typing import Any
 import zmq
 
 from loaderd_client import file_limits, fork_safety
-from loaderd_client.control_socket import Control
+from loaderd_client.control_socket import ControlSocket
 from loaderd_wire import messages as m
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.errors import ProtocolError
@@ -22,10 +22,10 @@ ON_CONTROL = (m.Segment, m.Bye)
 class Connection:
     """Both sockets of an admitted session. Not for two threads at once. `close` leaves no thread, fd or message behind.
 
-    Raises Refused where descriptors are short: libzmq would abort.
+    Raises RefusedError where descriptors are short: libzmq would abort.
     """
 
-    def __init__(self, path: str, control: Control, session: int, token: bytes) -> None:
+    def __init__(self, path: str, control: ControlSocket, session: int, token: bytes) -> None:
         self.control = control
         self._session = session
         file_limits.require(file_limits.ZEROMQ)

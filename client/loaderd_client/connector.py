@@ -14,15 +14,15 @@ from loaderd_client import embedded, ranks
 from loaderd_client.closing import Closing
 from loaderd_client.endpoint import outdated
 from loaderd_client.handshake import Handshake
-from loaderd_client.options import Arguments
-from loaderd_client.session import Attachment
+from loaderd_client.options import LoaderOptions
+from loaderd_client.session import Session
 from loaderd_client.signals import Held
-from loaderd_client.state import State
-from loaderd_client.wait import Limits
+from loaderd_client.state import LoaderState
+from loaderd_client.wait import WaitLimits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import ConfigError, LoaderdError, StreamChanged, by_handler
+from loaderd_wire.errors import ConfigError, LoaderdError, StreamChangedError, by_handler
 from loaderd_wire.facts import differences, edited_code, without_code
-from loaderd_wire.slices import Cursor, Shape
+from loaderd_wire.slices import Cursor, EpochShape
 
 TENSORS = "loaderd_client.torch_backend"
 DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")  # of a Welcome, besides the fingerprints
@@ -53,10 +53,10 @@ def _in_daemon() -> bool:
         return False
 
 
-class Door:
+class Connector:
     """first: what the first session was welcomed with; None before. rank: as settled then. started: `knock` found no daemon ready to serve."""
 
-    def __init__(self, arguments: Arguments, closing: Closing) -> None:
+    def __init__(self, arguments: LoaderOptions, closing: Closing) -> None:
         self._arguments = arguments
         self._closing = closing
         self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal's handler has cut short
@@ -67,7 +67,7 @@ class Door:
         self.rank: ranks.Rank | None = None
         self.started = False
 
-    def knock(self, lost: str, limits: Limits) -> None:
+    def connect(self, lost: str, limits: WaitLimits) -> None:
         """Waits until a session is admitted, for `open` to take. lost: why the last daemon is gone.
 
         Raises what Handshake raises, and ConfigError: for ranks, and inside a worker of DataLoader or of a daemon. What a signal's handler raises
@@ -88,10 +88,10 @@ class Door:
         finally:
             self._path, self.started = handshake.path or self._path, handshake.started
 
-    def open(self, cursor: Cursor, loaded: State | None) -> tuple[Attachment, list[str]]:
+    def open(self, cursor: Cursor, loaded: LoaderState | None) -> tuple[Session, list[str]]:
         """(the session that was admitted, at the cursor; warnings about the loaded state).
 
-        Raises what Attachment raises, StreamChanged for a successor with another stream, and ConfigError for a state that does not fit.
+        Raises what Session raises, StreamChangedError for a successor with another stream, and ConfigError for a state that does not fit.
         """
         assert self._handshake is not None
         admitted, self._handshake = self._handshake.take(), None
@@ -101,7 +101,7 @@ class Door:
         except BaseException:
             admitted.close()
             raise
-        line = Attachment(admitted, self._arguments, self._asked, cursor)
+        line = Session(admitted, self._arguments, self._asked, cursor)
         if self.first is None and self._arguments.source.config:
             stale = outdated(self._arguments.source.config, admitted.path)
             warnings += [stale] if stale else []
@@ -110,8 +110,8 @@ class Door:
         self.rank = self._asked
         return line, warnings
 
-    def _looked_at(self, welcome: m.Welcome, loaded: State | None) -> list[str]:
-        """Warnings. Raises StreamChanged and ConfigError as `open`."""
+    def _looked_at(self, welcome: m.Welcome, loaded: LoaderState | None) -> list[str]:
+        """Warnings. Raises StreamChangedError and ConfigError as `open`."""
         warnings = [text for text in welcome.warnings if text not in self._told]
         self._told.update(welcome.warnings)
         if self.first is not None:
@@ -135,25 +135,25 @@ class Door:
 
     def explained(self, error: LoaderdError) -> LoaderdError:
         """Of an embedded daemon nobody else sees the log: an error that it may explain quotes it."""
-        if not self._path or not self._arguments.source.config or isinstance(error, (ConfigError, StreamChanged)):
+        if not self._path or not self._arguments.source.config or isinstance(error, (ConfigError, StreamChangedError)):
             return error
         return embedded.explained(error, self._path)
 
-    def epitaph(self, how: str) -> str:
+    def end_text(self, how: str) -> str:
         """How the daemon went, and what it said last where that is no daily business: it may be why."""
         words = embedded.last_words(self._path) if self._arguments.source.config else ""
         return f"{how}; its log ends with: {words}" if words else how
 
-    def shut(self, line: Attachment) -> None:
+    def shut(self, line: Session) -> None:
         """Ends the session, and remembers what memory of it may still be held."""
         self._dead = [ref for ref in self._dead if ref() is not None]
         self._dead += [weakref.ref(mapping) for mapping in line.mappings]
         line.close()
 
-    def shape(self) -> Shape | None:
+    def shape(self) -> EpochShape | None:
         """How epochs are cut; None before the first session."""
         first, rank = self.first, self.rank
-        return Shape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last) if first and rank else None
+        return EpochShape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last) if first and rank else None
 
     def _hello(self, rank: ranks.Rank) -> m.Hello:
         """Once a session was had, how its epochs are cut is no longer left to the stream's own settings; another seed is another stream."""
@@ -184,4 +184,4 @@ class Door:
         old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))
         differing = differences(first.order | without_code(first.content) | old, welcome.order | without_code(welcome.content) | new)
         if differing:
-            raise StreamChanged(f"stream {self._arguments.stream!r} is not what it was: {differing}")
+            raise StreamChangedError(f"stream {self._arguments.stream!r} is not what it was: {differing}")

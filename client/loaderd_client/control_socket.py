@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any
 
 from loaderd_wire.codec import frame, unframe
-from loaderd_wire.errors import ProtocolError, Refused, by_handler
+from loaderd_wire.errors import ProtocolError, RefusedError, by_handler
 from loaderd_wire.messages import Message
 
 MAX_FDS = 8
@@ -20,7 +20,7 @@ RECEIVE_BYTES = 64 << 10
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET)  # EAGAIN: the queue of connections is full
 
 
-class Control:
+class ControlSocket:
     """A connected control socket. All its fds are closed on exec; after `close` nothing is left."""
 
     def __init__(self, connected: socket.socket) -> None:
@@ -31,8 +31,8 @@ class Control:
         self.unread: list[Any] = []  # messages that `receive` gives once more
 
     @classmethod
-    def connect(cls, path: str) -> Control | None:
-        """None if nobody listens there now. Raises Refused where this user may not."""
+    def connect(cls, path: str) -> ControlSocket | None:
+        """None if nobody listens there now. Raises RefusedError where this user may not."""
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             connected.connect(path)
@@ -43,11 +43,11 @@ class Control:
             if error.errno in NOBODY:
                 return None
             if error.errno in (errno.EACCES, errno.EPERM):
-                raise Refused(
+                raise RefusedError(
                     f"uid {os.geteuid()} may not connect to {path}: {error.strerror}; the daemon's [daemon] allow_uids must name it, "
                     "and its folder must be passable"
                 ) from None
-            raise Refused(f"cannot connect to {path}: {error.strerror}") from None
+            raise RefusedError(f"cannot connect to {path}: {error.strerror}") from None
         except BaseException:
             connected.close()
             raise

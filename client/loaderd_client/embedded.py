@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 from loaderd_client.endpoint import EXTRA
-from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailed, by_handler
+from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailedError, by_handler
 from loaderd_wire.paths import LOG, LOG_BEGINS, run_folder
 
 ROUTINE = re.compile(r"\S+Z (?:info|debug) ")  # how such lines of the log begin
@@ -51,7 +51,7 @@ if ended:
 """
 
 
-class Starting:
+class EmbeddedStart:
     """A daemon on its way. After `close` it lives on.
 
 
@@ -93,7 +93,7 @@ class Starting:
             pipe = subprocess.PIPE
             return subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=log, pass_fds=(write,), start_new_session=True)
         except (OSError, subprocess.SubprocessError) as error:
-            raise StreamFailed(f"{config}: cannot start {sys.executable}: {error}") from None
+            raise StreamFailedError(f"{config}: cannot start {sys.executable}: {error}") from None
         finally:
             os.close(log)
 
@@ -150,7 +150,7 @@ class Starting:
         if colon and name in CLASSES:
             text, cls = rest, CLASSES[name]
         else:
-            cls = ConfigError if EXTRA in text else StreamFailed
+            cls = ConfigError if EXTRA in text else StreamFailedError
         how = f"was ended by {self.signal}" if self.signal else "ended"
         text = text or f"the embedded daemon {how} before it was ready"
         return cls(_quoting(text, self._log, _lines(self._log, self._log_begin, QUOTED_LINES)))

@@ -16,14 +16,14 @@ EXTRA = "pip install 'loaderd[daemon]'"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Endpoint:
     """socket: absolute path, "" if it follows from `config`. config: absolute path with symlinks resolved, or ""."""
 
     socket: str
     config: str
 
     @classmethod
-    def of(cls, text: str) -> Source:
+    def of(cls, text: str) -> Endpoint:
         """What a user's path means. Raises ConfigError for a config that is not there and for a path no socket can have."""
         path = os.path.abspath(text)
         try:

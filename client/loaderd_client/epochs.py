@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loaderd_wire.slices import Cursor, Shape, steps_left
+from loaderd_wire.slices import Cursor, EpochShape, steps_left
 
 
 @dataclass(slots=True)
@@ -12,7 +12,7 @@ class Pass:
     """One way through an epoch, from `origin`: `steps` batches, of which `taken` are over. given: of those the ones that were handed out,
     or raised for; the others had no rows."""
 
-    shape: Shape
+    shape: EpochShape
     origin: Cursor
     steps: int
     taken: int = 0
@@ -33,7 +33,7 @@ class Pass:
         return min(block, self.shape.samples - self.origin.position - self.taken * block)
 
 
-class Passes:
+class EpochCursor:
     """The order of passes. An iterator is known by the number that `iterate` gave it; only the newest one may go on.
 
     start: where the next pass begins, when none is running. running: the pass whose first batch was asked for.
@@ -60,7 +60,7 @@ class Passes:
         self.newest += 1
         return self.newest
 
-    def begin(self, shape: Shape) -> Pass:
+    def begin(self, shape: EpochShape) -> Pass:
         self.running = Pass(shape, self.start, steps_left(shape, min(self.start.position, shape.samples)))
         return self.running
 

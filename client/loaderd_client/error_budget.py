@@ -10,15 +10,15 @@ JUDGED_FROM = 1000  # rows of this rank; before that a fraction says nothing
 LAST = 5
 
 
-class Tally(NamedTuple):  # made anew for each batch: a frozen dataclass takes five times as long
+class ErrorBudget(NamedTuple):  # made anew for each batch: a frozen dataclass takes five times as long
     """rows: taken by all ranks together, so that it is the same on each. bad: those that this rank met. last: the latest of them."""
 
     rows: int = 0
     bad: int = 0
     last: tuple[BadSample, ...] = ()
 
-    def plus(self, rows: int, bad: tuple[BadSample, ...]) -> Tally:
-        return Tally(self.rows + rows, self.bad + len(bad), (*self.last, *bad)[-LAST:] if bad else self.last)
+    def plus(self, rows: int, bad: tuple[BadSample, ...]) -> ErrorBudget:
+        return ErrorBudget(self.rows + rows, self.bad + len(bad), (*self.last, *bad)[-LAST:] if bad else self.last)
 
     def verdict(self, max_errors: float, world_size: int, *, epoch_ends: bool) -> str:
         """Why the run must end, naming the count and the last keys; "" if it need not. `max_errors` as in Welcome."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import resource
 
-from loaderd_wire.errors import Refused
+from loaderd_wire.errors import RefusedError
 
 ZEROMQ = 8  # a context with one I/O thread, and a DEALER that is connected
 A_SESSION = ZEROMQ + 2  # the control socket, and the segment's memory until it is mapped
@@ -33,7 +33,7 @@ def shortage(needed: int) -> str:
 
 
 def require(needed: int) -> None:
-    """Raises Refused."""
+    """Raises RefusedError."""
     short = shortage(needed)
     if short:
-        raise Refused(short)
+        raise RefusedError(short)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from loaderd_client import file_limits, fork_safety
 from loaderd_client.closing import Closing
-from loaderd_client.control_socket import Control
-from loaderd_client.embedded import Starting
-from loaderd_client.endpoint import Source
+from loaderd_client.control_socket import ControlSocket
+from loaderd_client.embedded import EmbeddedStart
+from loaderd_client.endpoint import Endpoint
 from loaderd_client.log import warn
 from loaderd_client.signals import Held
-from loaderd_client.wait import PING_S, Limits, Wait
+from loaderd_client.wait import PING_S, Wait, WaitLimits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import DaemonGone, LoaderdError, ProtocolError, Refused, StallError, StreamFailed, from_name
+from loaderd_wire.errors import DaemonGoneError, LoaderdError, ProtocolError, RefusedError, StallError, StreamFailedError, from_name
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5  # between two looks for a socket; there is nothing to wait on where no socket is
 ANSWER_S = 0.05
@@ -25,11 +25,11 @@ STARTING_NAP_S = 0.1  # the longest between two looks for the socket of a daemon
 
 
 @dataclass(slots=True)
-class Admitted:
+class AdmittedSession:
     """fd: the first segment's memory; whoever takes this over closes it."""
 
     path: str
-    control: Control
+    control: ControlSocket
     welcome: m.Welcome
     fd: int
 
@@ -49,8 +49,8 @@ class Handshake:
 
     def __init__(
         self,
-        source: Source,
-        limits: Limits,
+        source: Endpoint,
+        limits: WaitLimits,
         hello: Callable[[], m.Hello],
         lost: str,
         meanwhile: Callable[[], object],
@@ -72,14 +72,14 @@ class Handshake:
         self._doing = ""  # what the daemon said last that it is doing
         self._unanswered = False  # the last connection was closed without a word
         self._nap_s = FIRST_PAUSE_S
-        self._control: Control | None = None  # to which the hello has been said
-        self._starting: Starting | None = None
-        self._admitted: Admitted | None = None
+        self._control: ControlSocket | None = None  # to which the hello has been said
+        self._starting: EmbeddedStart | None = None
+        self._admitted: AdmittedSession | None = None
         self.lost = False  # in a forked child: another process's
         fork_safety.watch(self)
 
     def run(self) -> None:
-        """Until `take` has something. Raises what the daemon rejects with; DaemonGone if none is there within reconnect_s; StallError if it
+        """Until `take` has something. Raises what the daemon rejects with; DaemonGoneError if none is there within reconnect_s; StallError if it
         starts for over timeout_s.
         """
         for wait in (self._wait, self._alone):
@@ -94,7 +94,7 @@ class Handshake:
             for wait in (self._wait, self._alone):
                 wait.turn(time.monotonic())
 
-    def take(self) -> Admitted:
+    def take(self) -> AdmittedSession:
         """Whoever asks has it from now on."""
         admitted, self._admitted = self._admitted, None
         assert admitted is not None
@@ -140,19 +140,19 @@ class Handshake:
         self._short = file_limits.shortage(file_limits.A_SESSION + file_limits.SPARE)
         if self._short:
             if not self._lost:
-                raise Refused(self._short)
+                raise RefusedError(self._short)
             return  # who had a session once waits for its place
         self.path = self.path or self._source.find()
-        control = Control.connect(self.path)
+        control = ControlSocket.connect(self.path)
         if control is not None:
             control.send(self._hello())
             self._control, self._doing = control, ""
             return
         self._unanswered, self.started = False, True
         if self._source.config and self._starting is None:
-            self._starting, self._nap_s = Starting(self._source.config, self.path, self._hello().stream), FIRST_PAUSE_S
+            self._starting, self._nap_s = EmbeddedStart(self._source.config, self.path, self._hello().stream), FIRST_PAUSE_S
 
-    def _await_answer(self, control: Control) -> None:
+    def _await_answer(self, control: ControlSocket) -> None:
         pause_s = self._pause_s(self._limits.timeout_s)
         if self._doing or not control.wait(min(ANSWER_S, pause_s)):  # one that is ready answers at once
             self._use_the_wait()
@@ -164,12 +164,12 @@ class Handshake:
             what = f"the daemon at {self.path} {doing}" if self._starting is None else self._story(self._starting)
             self._look(self._limits.timeout_s, what, StallError)
 
-    def _hear(self, control: Control) -> None:
+    def _hear(self, control: ControlSocket) -> None:
         messages = control.receive()
         for number, message in enumerate(messages):
             if isinstance(message, m.Welcome):
                 control.unread = messages[number + 1 :]
-                self._admitted, self._control = Admitted(self.path, control, message, control.take_fd()), None
+                self._admitted, self._control = AdmittedSession(self.path, control, message, control.take_fd()), None
                 return
             if isinstance(message, m.Rejected):
                 raise from_name(message.error, message.text)
@@ -185,7 +185,7 @@ class Handshake:
                 self._unanswered = not self._doing
                 self._lost = self._lost or "it left before it answered"  # its successor may be on its way
 
-    def _await_start(self, starting: Starting) -> None:
+    def _await_start(self, starting: EmbeddedStart) -> None:
         """It listens before it serves, and is connected to as soon as it does."""
         pause_s = self._pause_s(self._limits.timeout_s)
         starting.wait(pause_s if self._admitted else min(self._nap_s, pause_s))
@@ -208,12 +208,12 @@ class Handshake:
         self._killed += 1
         if not self._had and self._killed == STARTS:
             what, *log = str(error).splitlines()
-            raise StreamFailed("\n".join([f"{what}, as were the {STARTS - 1} that were started before it", *log]))
+            raise StreamFailedError("\n".join([f"{what}, as were the {STARTS - 1} that were started before it", *log]))
         self._lost = f"{str(error).splitlines()[0]}, start {self._killed}"
         if not self._had and self._killed == 1:
             warn("the embedded daemon was ended by %s before it was ready; starting another one", signal)
 
-    def _story(self, starting: Starting) -> str:
+    def _story(self, starting: EmbeddedStart) -> str:
         newest = f", which ends with: {starting.newest}" if starting.newest else ""
         return f"the embedded daemon starts; its log is {self.path}.log{newest}"
 
@@ -237,12 +237,12 @@ class Handshake:
         limit_s = 0.0 if self._alone.over(self._limits.reconnect_s) else max(self._limits.timeout_s, self._limits.reconnect_s)
         how = "" if self._source.config else "; start one: loaderd serve CONFIG"
         if self._short:
-            self._look(limit_s, f"{self._short}{last}", Refused)
+            self._look(limit_s, f"{self._short}{last}", RefusedError)
         elif self._unanswered:
             what = f"the daemon at {self.path} closes each connection without an answer; its log may say why"
-            self._look(limit_s, what, DaemonGone)
+            self._look(limit_s, what, DaemonGoneError)
         else:
-            self._look(limit_s, f"no daemon is at {self.path}{last}{how}", DaemonGone)
+            self._look(limit_s, f"no daemon is at {self.path}{last}{how}", DaemonGoneError)
 
     def _nap(self) -> None:
         self._closing.sleep(self._nap_s)

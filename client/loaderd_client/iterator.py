@@ -33,7 +33,7 @@ READ_ONLY = {
 }
 
 
-class Batches:
+class BatchIterator:
     """An iterator of a Loader; after an error other than the end it may go on. State goes through it as through its loader."""
 
     def __init__(self, loader: Loader, take: Callable[[int], Any], number: int) -> None:
@@ -41,7 +41,7 @@ class Batches:
         self._take = take
         self._number = number
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> BatchIterator:
         return self
 
     def __next__(self) -> Any:

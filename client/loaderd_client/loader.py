@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 from loaderd_client import ranks
 from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.closing import Closing
-from loaderd_client.connector import Door
-from loaderd_client.epochs import Pass, Passes
-from loaderd_client.error_budget import Tally
+from loaderd_client.connector import Connector
+from loaderd_client.epochs import EpochCursor, Pass
+from loaderd_client.error_budget import ErrorBudget
 from loaderd_client.errors import sample_error
-from loaderd_client.iterator import Batches, Dataset, LikeDataLoader, Sampler
+from loaderd_client.iterator import BatchIterator, Dataset, LikeDataLoader, Sampler
 from loaderd_client.log import warn
-from loaderd_client.options import Arguments, check
-from loaderd_client.reconnect import Losses
-from loaderd_client.session import Attachment, Ended
+from loaderd_client.options import LoaderOptions, check
+from loaderd_client.reconnect import ReconnectBudget
+from loaderd_client.session import Session, SessionEnded
 from loaderd_client.signals import Held
-from loaderd_client.state import State
+from loaderd_client.state import LoaderState
 from loaderd_client.stats import Stats
-from loaderd_client.wait import Limits
+from loaderd_client.wait import WaitLimits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, StreamFailed
+from loaderd_wire.errors import ConfigError, LoaderdError, ProtocolError, StallError, StreamFailedError
 from loaderd_wire.slices import MAX_EPOCH, Cursor, steps_left
 
 
@@ -37,7 +37,7 @@ class Ready(NamedTuple):
     taken: int
     made: Any
     failed: bool
-    tally: Tally
+    tally: ErrorBudget
 
 
 class Loader(LikeDataLoader):
@@ -84,36 +84,36 @@ class Loader(LikeDataLoader):
         }
         self._set_up(check(source, stream, others, given), None)
 
-    def _set_up(self, arguments: Arguments, state: State | None) -> None:
+    def _set_up(self, arguments: LoaderOptions, state: LoaderState | None) -> None:
         self._arguments = arguments
-        self._limits = Limits(arguments.timeout_s, arguments.reconnect_s, arguments.stall_warning_s)
+        self._limits = WaitLimits(arguments.timeout_s, arguments.reconnect_s, arguments.stall_warning_s)
         self._loaded = state  # not yet compared with the stream's own facts
-        self._passes = Passes(state.cursor if state else Cursor(0, 0, 0))
-        self._tally = Tally(state.rows, state.bad) if state else Tally()
+        self._passes = EpochCursor(state.cursor if state else Cursor(0, 0, 0))
+        self._tally = ErrorBudget(state.rows, state.bad) if state else ErrorBudget()
         self._stats = Stats()
         self._lock = threading.RLock()  # one caller at a time; again in a signal's handler, so that it may close
-        self._line: Attachment | None = None
+        self._line: Session | None = None
         self._closing = Closing()
-        self._door = Door(arguments, self._closing)
+        self._connector = Connector(arguments, self._closing)
         self._ready: Ready | None = None  # made, and not handed out because a signal came between
         self._fatal = ""  # why the run is over: too many bad samples
         self._warned = False
         self._ending: weakref.finalize[..., Any] | None = None
-        weakref.finalize(self, self._door.close).atexit = False
+        weakref.finalize(self, self._connector.close).atexit = False
 
     # Iteration
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> BatchIterator:
         """A pass through the epoch. It takes its epoch and position at its first `next()`; an earlier iterator is ended."""
         self._usable()
         with self._lock:
             self._ready = None
-            return Batches(self, self._next, self._passes.iterate())
+            return BatchIterator(self, self._next, self._passes.iterate())
 
     def __len__(self) -> int:
         """Batches of a whole epoch of this rank."""
         self._known()
-        shape = self._door.shape()
+        shape = self._connector.shape()
         return steps_left(shape, 0) if shape else 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -131,15 +131,15 @@ class Loader(LikeDataLoader):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on there: whoever asks next, an iterator that exists or a new one. Raises ConfigError naming what does not fit."""
-        state = State.from_dict(state_dict)
+        state = LoaderState.from_dict(state_dict)
         with self._lock:
-            first = self._door.first
+            first = self._connector.first
             if first is not None:
                 self._warn(state.fits(first.order, first.content, first.samples))
             self._loaded = None if first else state
             self._ready = None
             self._passes.load(state.cursor)
-            self._tally = Tally(state.rows, state.bad)
+            self._tally = ErrorBudget(state.rows, state.bad)
             self._fatal = ""
 
     # What it is
@@ -178,7 +178,7 @@ class Loader(LikeDataLoader):
     def close(self) -> None:
         """Ends the session, and a `next()` that waits in another thread; tensors stay valid. Idempotent."""
         self._closing.ring()
-        self._door.wake()
+        self._connector.wake()
         line = self._line
         if line is not None and not line.connection.lost:
             line.connection.control.shut()
@@ -239,14 +239,14 @@ class Loader(LikeDataLoader):
         return made
 
     def _running(self, number: int) -> Pass:
-        """The pass that iterator `number` is in. Raises StopIteration once a newer one exists, and StreamFailed where the run is over."""
+        """The pass that iterator `number` is in. Raises StopIteration once a newer one exists, and StreamFailedError where the run is over."""
         if number != self._passes.newest:
             raise StopIteration
         if self._fatal:
-            raise StreamFailed(self._fatal)
+            raise StreamFailedError(self._fatal)
         return self._passes.running or self._begin()
 
-    def _cut_short(self, handed: Ready | None, before: Tally) -> None:
+    def _cut_short(self, handed: Ready | None, before: ErrorBudget) -> None:
         """An error, or an exception of a signal's handler, at no matter what point of a call: whoever goes on after it misses nothing. The
         session is kept, unless it was just being changed: then there will be a new one at the cursor.
         """
@@ -272,7 +272,7 @@ class Loader(LikeDataLoader):
         with self._lock:
             self._ready = None
             self._detach()
-            self._door.close()
+            self._connector.close()
 
     def _tell_of_nothing(self, running: Pass) -> None:
         """A pass is over. Who trains on nothing shall know why."""
@@ -288,15 +288,15 @@ class Loader(LikeDataLoader):
     def _begin(self) -> Pass:
         self._stats.started()
         line = self._attached()
-        if self._door.rank is not None:
-            ranks.still(self._door.rank)
+        if self._connector.rank is not None:
+            ranks.still(self._connector.rank)
         line.sound = False  # until it stands where the pass does
         running = self._passes.begin(line.shape)
         if running.steps:
             line.seek(running.origin)
             line.tell(waiting=True)
         line.sound = True
-        self._door.prepare()  # the first batches are made meanwhile
+        self._connector.prepare()  # the first batches are made meanwhile
         return running
 
     def _make(self, running: Pass) -> None:
@@ -316,7 +316,7 @@ class Loader(LikeDataLoader):
         failed = True
         if text:
             self._fatal = f"stream {self._arguments.stream!r}: {text}"
-            made = StreamFailed(self._fatal)
+            made = StreamFailedError(self._fatal)
         elif batch.failed:
             made = sample_error(batch, running.cursor, self._arguments.stream)
         elif batch.filled == 0 and line.welcome.empty != "deliver":
@@ -347,30 +347,30 @@ class Loader(LikeDataLoader):
         began_s, waited_s = time.monotonic(), self._stats.waited_s
         cursor = running.cursor
         where = f"step {cursor.step} of epoch {cursor.epoch}"
-        losses = Losses(began_s, self._limits, where)
+        reconnects = ReconnectBudget(began_s, self._limits, where)
         try:
             while True:
-                limits = losses.left(time.monotonic())
-                line = self._attached(losses.last, limits)
+                limits = reconnects.left(time.monotonic())
+                line = self._attached(reconnects.last, limits)
                 try:
                     return line.wait_for_batch(limits, where)
-                except Ended as ended:
+                except SessionEnded as ended:
                     self._usable()
-                    losses.add(self._door.epitaph(str(ended)))
+                    reconnects.add(self._connector.end_text(str(ended)))
                     self._detach()
-                pause_s = losses.pause_s(time.monotonic())
-                warn("the daemon is gone (%s); going on with its successor at %s", losses.last, where)
+                pause_s = reconnects.pause_s(time.monotonic())
+                warn("the daemon is gone (%s); going on with its successor at %s", reconnects.last, where)
                 self._closing.sleep(pause_s)
         except LoaderdError as error:
             if not isinstance(error, StallError):  # after which the same session may go on
                 self._detach()
             if self._closing.done:
                 raise
-            raise self._door.explained(losses.told(error)) from None
+            raise self._connector.explained(reconnects.told(error)) from None
         finally:
             self._stats.waited_s = waited_s + time.monotonic() - began_s  # what `_attached` counts is part of it
 
-    def _crowded(self, line: Attachment) -> None:
+    def _crowded(self, line: Session) -> None:
         self._stats.copied += 1
         if not self._warned:
             self._warned = True
@@ -384,25 +384,25 @@ class Loader(LikeDataLoader):
 
     # Sessions
 
-    def _attached(self, lost: str = "", limits: Limits | None = None) -> Attachment:
+    def _attached(self, lost: str = "", limits: WaitLimits | None = None) -> Session:
         """The session, a new one at the cursor if there is none. The others: as Door.open, whose errors it raises."""
         if self._line is not None:
             return self._line
         self._usable()
         began_s = time.monotonic()
         try:
-            self._door.knock(lost, limits or self._limits)
+            self._connector.connect(lost, limits or self._limits)
             with Held():
-                line, warnings = self._door.open(self._passes.cursor, self._loaded)
+                line, warnings = self._connector.open(self._passes.cursor, self._loaded)
                 self._line, self._loaded = line, None
                 self._ending = weakref.finalize(self, line.close)  # for who never closes; at exit the kernel does it
                 self._ending.atexit = False
                 self._warn(warnings)
         except LoaderdError as error:
             self._usable()
-            raise self._door.explained(error) from None
+            raise self._connector.explained(error) from None
         finally:
-            self._stats.connected(time.monotonic() - began_s, started=self._door.started)
+            self._stats.connected(time.monotonic() - began_s, started=self._connector.started)
         return line
 
     def _detach(self) -> None:
@@ -411,17 +411,17 @@ class Loader(LikeDataLoader):
             with Held():
                 if self._ending is not None:
                     self._ending.detach()
-                self._door.shut(line)
+                self._connector.shut(line)
 
     def _known(self) -> m.Welcome:
         """What the first session was welcomed with; connects if there was none."""
-        if self._door.first is not None:
-            return self._door.first
+        if self._connector.first is not None:
+            return self._connector.first
         self._usable()
         self._not_inside()
         try:
             with self._lock:
-                return self._door.first or self._attached().welcome
+                return self._connector.first or self._attached().welcome
         finally:
             if self._closing.done:
                 self._give_up()
@@ -430,10 +430,10 @@ class Loader(LikeDataLoader):
         for text in warnings:
             warn("stream %r: %s", self._arguments.stream, text)
 
-    def _state(self) -> State:
-        known = self._door.first or self._loaded
+    def _state(self) -> LoaderState:
+        known = self._connector.first or self._loaded
         order, content = (known.order, known.content) if known else (None, None)
-        return State(self._passes.cursor, order, content, self._tally.rows, self._tally.bad)
+        return LoaderState(self._passes.cursor, order, content, self._tally.rows, self._tally.bad)
 
     def _usable(self) -> None:
         if self._closing.done:
@@ -445,7 +445,7 @@ class Loader(LikeDataLoader):
             )
 
 
-def _restored(cls: type[Loader], arguments: Arguments, state: State) -> Loader:
+def _restored(cls: type[Loader], arguments: LoaderOptions, state: LoaderState) -> Loader:
     loader = cls.__new__(cls)
     loader._set_up(arguments, state)  # pyright: ignore[reportPrivateUsage] - this is how a Loader comes out of a pickle
     return loader

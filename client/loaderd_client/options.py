@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any
 
-from loaderd_client.endpoint import Source
+from loaderd_client.endpoint import Endpoint
 from loaderd_wire.errors import ConfigError
 from loaderd_wire.hints import few
 from loaderd_wire.slots import MAX_ROWS
@@ -40,10 +40,10 @@ RESERVED = ("device", "shared", "normalize")
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class LoaderOptions:
     """A Loader's arguments, as given; None means the stream's own setting."""
 
-    source: Source
+    source: Endpoint
     stream: str
     batch_size: int | None
     seed: int | None
@@ -64,12 +64,12 @@ class Arguments:
         return None if self.fields is None else tuple(f for f in self.fields if f not in (INDEX, KEY))
 
 
-def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any]) -> Arguments:
+def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any]) -> LoaderOptions:
     """Raises ConfigError naming the first argument that cannot be, its value, and what to change."""
     _strangers(others)
     if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):  # pyright: ignore[reportUnknownArgumentType] - checked here
         raise ConfigError(f"source={source!r}: give the path of the daemon's socket or of its config file (.toml)")
-    found = Source.of(os.fspath(source))
+    found = Endpoint.of(os.fspath(source))
     stream = _stream(stream, found)
     for name, low, high in (("batch_size", 1, MAX_ROWS), ("seed", 0, 1 << 62), ("rank", 0, 1 << 31), ("world_size", 1, 1 << 31)):
         if given[name] is not None:
@@ -83,10 +83,10 @@ def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any
     _ranks(given["rank"], given["world_size"])
     given["fields"] = _fields(given["fields"])
     _output(given["output"])
-    return Arguments(source=found, stream=stream, **given)
+    return LoaderOptions(source=found, stream=stream, **given)
 
 
-def _stream(stream: Any, source: Source) -> str:
+def _stream(stream: Any, source: Endpoint) -> str:
     """The stream's name. Left out, it is the only one of a config; of a socket nobody knows yet which there are."""
     if isinstance(stream, str) and stream:
         return stream
@@ -105,7 +105,7 @@ def _strangers(others: dict[str, Any]) -> None:
         elif name in INSTEAD:
             raise ConfigError(f"{name}={value!r}: not an argument of Loader; {INSTEAD[name]}")
         else:
-            known = [f.name for f in fields(Arguments)]
+            known = [f.name for f in fields(LoaderOptions)]
             near = difflib.get_close_matches(name, known, 1)
             raise ConfigError(
                 f"{name}={value!r}: no such argument; " + (f"did you mean {near[0]}=?" if near else f"known are {', '.join(known)}")

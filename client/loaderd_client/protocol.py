@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Batch, Progress, Released, Segment
 from loaderd_wire.records import quick
-from loaderd_wire.slices import Cursor, Shape, Slice, after, settle, steps
+from loaderd_wire.slices import Cursor, EpochShape, Slice, next_cursor, normalize_cursor, steps
 
 AHEAD = 8  # segments that may be named before they have come
 LATE = 2  # taken batches that are told together, while there are others in hand
@@ -61,7 +61,7 @@ class _Item:
     batch: Batch | None = None
 
 
-class ClientSession:
+class ClientProtocol:
     """One session from its Welcome to its end. Pure: the loader passes in what arrives and sends what `progress` returns.
 
     The plan is the endless row of batches from `cursor`. After a seek, descriptors of batches that are among the first `prefetch`
@@ -69,7 +69,7 @@ class ClientSession:
     the two differ nothing worse comes of it than a batch made twice.
     """
 
-    def __init__(self, session: int, shape: Shape, prefetch: int, segment: Segment, cursor: Cursor) -> None:
+    def __init__(self, session: int, shape: EpochShape, prefetch: int, segment: Segment, cursor: Cursor) -> None:
         if segment.slots < prefetch + 2:
             raise ProtocolError(f"a segment of {segment.slots} slots is too small for prefetch = {prefetch}")
         self.session = session
@@ -92,7 +92,7 @@ class ClientSession:
     def cursor(self) -> Cursor:
         """Of the next batch to take; behind the last batch of an epoch it stands at that epoch's end."""
         if self._passed is not None:
-            self._cursor, self._passed = after(self.shape, self._passed), None
+            self._cursor, self._passed = next_cursor(self.shape, self._passed), None
         return self._cursor
 
     @property
@@ -129,7 +129,7 @@ class ClientSession:
 
     def seek(self, cursor: Cursor) -> None:
         """The next batch is the one at `cursor`: a new plan, unless the present one goes on exactly there."""
-        if settle(self.shape, cursor) == settle(self.shape, self.cursor):
+        if normalize_cursor(self.shape, cursor) == normalize_cursor(self.shape, self.cursor):
             self._cursor = cursor
             return
         here = [item.batch for item in self._items if item.batch]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from loaderd_client.wait import Limits
-from loaderd_wire.errors import DaemonGone, LoaderdError, StallError
+from loaderd_client.wait import WaitLimits
+from loaderd_wire.errors import DaemonGoneError, LoaderdError, StallError
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 
 
-class Losses:
+class ReconnectBudget:
     """Of one wait, which began at now_s; the clock is handed in. last: how the last daemon went, "" before.
 
     One daemon may be lost, and its successor has all the time that there is. Who loses more of them at one batch has `timeout_s` for
     all together, since the wait began: perhaps it is this batch that they die of.
     """
 
-    def __init__(self, now_s: float, limits: Limits, where: str) -> None:
+    def __init__(self, now_s: float, limits: WaitLimits, where: str) -> None:
         self._began_s = now_s
         self._limits = limits
         self._where = where
@@ -28,13 +28,13 @@ class Losses:
         self._count += 1
         self.last = how
 
-    def left(self, now_s: float) -> Limits:
-        """What the next daemon has. Raises DaemonGone if that is nothing."""
+    def left(self, now_s: float) -> WaitLimits:
+        """What the next daemon has. Raises DaemonGoneError if that is nothing."""
         if self._count < 2:
             return self._limits
         left_s = self._limits.timeout_s - (now_s - self._began_s)
         if left_s <= 0:
-            raise DaemonGone(f"waited {now_s - self._began_s:.0f} s for {self._where}")
+            raise DaemonGoneError(f"waited {now_s - self._began_s:.0f} s for {self._where}")
         return replace(self._limits, timeout_s=left_s, reconnect_s=min(left_s, self._limits.reconnect_s))
 
     def pause_s(self, now_s: float) -> float:
@@ -45,7 +45,7 @@ class Losses:
 
     def told(self, error: LoaderdError) -> LoaderdError:
         """The same error, with what was lost before it."""
-        if self._count < 2 or not isinstance(error, (DaemonGone, StallError)):
+        if self._count < 2 or not isinstance(error, (DaemonGoneError, StallError)):
             return error
         lost = f"{self._count} daemons have gone while {self._where} was waited for, the last one: {self.last}"
         return type(error)(f"{lost}; {error}")

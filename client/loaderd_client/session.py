@@ -8,31 +8,31 @@ from collections import deque
 from typing import Any
 
 from loaderd_client.batch import DictBatch, TupleBatch
-from loaderd_client.batch_reader import Contents
+from loaderd_client.batch_reader import BatchReader
 from loaderd_client.connection import Connection
-from loaderd_client.handshake import Admitted
+from loaderd_client.handshake import AdmittedSession
 from loaderd_client.log import warn
-from loaderd_client.options import Arguments
-from loaderd_client.protocol import ClientSession
+from loaderd_client.options import LoaderOptions
+from loaderd_client.protocol import ClientProtocol
 from loaderd_client.ranks import Rank
-from loaderd_client.shared_memory import Lent, Slots, lend, settled, tidy
-from loaderd_client.wait import BatchWait, Limits
+from loaderd_client.shared_memory import Lent, SegmentView, lend, settled, tidy
+from loaderd_client.wait import BatchWait, WaitLimits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, ProtocolError, StallError, from_name
-from loaderd_wire.slices import Cursor, Shape, steps_left
+from loaderd_wire.slices import Cursor, EpochShape, steps_left
 
 
-class Ended(Exception):
+class SessionEnded(Exception):
     """The daemon is gone; the text says how it went."""
 
 
-class Attachment:
+class Session:
     """Not for two threads at once. returned: leases that have ended, appended by whatever thread dropped the last view.
 
     sound: no exception of a signal's handler has cut short a change of the session's state; else it must be given up. Waiting changes nothing.
     """
 
-    def __init__(self, admitted: Admitted, arguments: Arguments, rank: Rank, cursor: Cursor) -> None:
+    def __init__(self, admitted: AdmittedSession, arguments: LoaderOptions, rank: Rank, cursor: Cursor) -> None:
         """Takes over what was admitted, also when it raises: ProtocolError for a welcome that makes no sense, ConfigError as Contents."""
         tidy()
         self.returned: deque[Lent] = deque()
@@ -46,9 +46,9 @@ class Attachment:
         self.sound = True
         try:
             self.shape = _shape(welcome, rank, arguments.stream)
-            self._contents = Contents(welcome, arguments.fields, arguments.as_tuple, arguments.output)
-            slots = Slots(welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size)
-            self.session = ClientSession(welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor)
+            self._contents = BatchReader(welcome, arguments.fields, arguments.as_tuple, arguments.output)
+            slots = SegmentView(welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size)
+            self.session = ClientProtocol(welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor)
             self.connection = Connection(admitted.path, admitted.control, welcome.session, welcome.token)
         except BaseException:
             admitted.control.close()
@@ -125,7 +125,7 @@ class Attachment:
             if session.due:
                 self.tell()
 
-    def wait_for_batch(self, limits: Limits, where: str) -> m.Batch:
+    def wait_for_batch(self, limits: WaitLimits, where: str) -> m.Batch:
         """Sleeps until the next batch is here and takes it.
 
         Raises Ended, StallError after timeout_s, ProtocolError, and what the stream has failed with. Pings once a second, and says
@@ -144,7 +144,7 @@ class Attachment:
             if self._failure is not None:
                 raise from_name(self._failure.error, self._failure.text)
             if self._ended:
-                raise Ended(self._ended)
+                raise SessionEnded(self._ended)
             asked = wait.message_due(self.session.dirty)
             if asked is not None:
                 self.tell(again=asked.ping, ping=asked.ping, waiting=True, stacks=asked.stacks)
@@ -193,7 +193,7 @@ class Attachment:
     def _add(self, segment: m.Segment) -> None:
         fd = self.connection.control.take_fd()
         try:
-            slots = Slots(segment, fd, self._contents.arrays, self.shape.batch_size)
+            slots = SegmentView(segment, fd, self._contents.arrays, self.shape.batch_size)
         finally:
             os.close(fd)
         if segment.segment in self._slots:
@@ -202,7 +202,7 @@ class Attachment:
         self._newest = slots
         self._slots[segment.segment] = slots
 
-    def _complain(self, wait: BatchWait, limits: Limits, where: str) -> None:
+    def _complain(self, wait: BatchWait, limits: WaitLimits, where: str) -> None:
         over = wait.over(limits.timeout_s)
         if not over and not wait.warning_due():
             return
@@ -228,9 +228,9 @@ class Attachment:
         return story + (f"; you hold {held} of {slots} slots" if held >= slots - 1 else "")
 
 
-def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> Shape:
+def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> EpochShape:
     try:
-        shape = Shape(welcome.samples, welcome.batch_size, rank.rank, rank.world_size, welcome.drop_last)
+        shape = EpochShape(welcome.samples, welcome.batch_size, rank.rank, rank.world_size, welcome.drop_last)
     except ValueError as error:
         raise ProtocolError(str(error)) from None
     if not steps_left(shape, 0):

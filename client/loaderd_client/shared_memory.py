@@ -21,7 +21,7 @@ Slot: TypeAlias = Any  # ctypes.Array[c_char], whose stubs hide that it exports 
 Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation
 
 
-class Slots:
+class SegmentView:
     """One segment, mapped for reading and writing, as long as this object or any view of a slot lives.
 
     `specs` are the fields of kind "array" in the order in which they lie (none in a collated stream), `rows` the most a batch has.

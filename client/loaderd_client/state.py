@@ -18,7 +18,7 @@ NUMPY = str(np.__version__)  # pyright: ignore[reportUnknownMemberType, reportUn
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LoaderState:
     """order, content: fingerprints as named facts; None as long as nobody knows them. rows, bad: as in Tally."""
 
     cursor: Cursor
@@ -42,7 +42,7 @@ class State:
         }
 
     @classmethod
-    def from_dict(cls, state: Any) -> State:
+    def from_dict(cls, state: Any) -> LoaderState:
         """Raises ConfigError naming the entry that cannot be."""
         if not isinstance(state, Mapping):
             raise ConfigError(f"a state is what state_dict() returned, not {type(state).__name__} {state!r:.60}")

@@ -12,7 +12,7 @@ TURN_S = 2.0  # a longer turn means that this process itself did not run: that t
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WaitLimits:
     """Seconds, all above 0: a line in the log after stall_warning_s, an error after timeout_s, a lost daemon's grace reconnect_s."""
 
     timeout_s: float
@@ -23,7 +23,7 @@ class Limits:
 class Wait:
     """Seconds in which this process could have been told something: turns in which it was stopped count as TURN_S."""
 
-    def __init__(self, now_s: float, limits: Limits) -> None:
+    def __init__(self, now_s: float, limits: WaitLimits) -> None:
         self._limits = limits
         # So that the first line, and an early end, have an answer to tell.
         self._ping_s = min(PING_S, limits.stall_warning_s / 2, limits.timeout_s / 6)
@@ -99,7 +99,7 @@ class BatchWait(Wait):
     The simulation's clients wait by this class too.
     """
 
-    def __init__(self, now_s: float, limits: Limits, *, told: bool) -> None:
+    def __init__(self, now_s: float, limits: WaitLimits, *, told: bool) -> None:
         """Begin to wait.
 
         Args:

@@ -45,11 +45,11 @@ class ConfigError(LoaderdError, ValueError):
     """An argument, a config value or a loaded state does not fit."""
 
 
-class Refused(LoaderdError):
+class RefusedError(LoaderdError):
     """The daemon does not admit this client: memory, user, or protocol version."""
 
 
-class StreamFailed(LoaderdError):
+class StreamFailedError(LoaderdError):
     """The stream has ended on a fault: max_errors, dying workers, user code that cannot start."""
 
 
@@ -57,11 +57,11 @@ class StallError(LoaderdError):
     """No batch came within timeout_s. The text says what it waited for. The iterator may go on."""
 
 
-class DaemonGone(LoaderdError):
+class DaemonGoneError(LoaderdError):
     """The daemon left, and none came back within reconnect_s."""
 
 
-class StreamChanged(LoaderdError):
+class StreamChangedError(LoaderdError):
     """The data or the config is no longer what this stream began with."""
 
 
@@ -94,7 +94,8 @@ class SampleError(LoaderdError):
 
 
 CLASSES: dict[str, type[LoaderdError]] = {
-    cls.__name__: cls for cls in (ConfigError, Refused, StreamFailed, StallError, DaemonGone, StreamChanged, ProtocolError, SampleError)
+    cls.__name__: cls
+    for cls in (ConfigError, RefusedError, StreamFailedError, StallError, DaemonGoneError, StreamChangedError, ProtocolError, SampleError)
 }
 
 

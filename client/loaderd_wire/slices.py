@@ -18,7 +18,7 @@ LAST_EPOCH = 3 << 60  # the greatest epoch that a daemon serves; messages have r
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class EpochShape:
     """How an epoch is cut into batches.
 
     Attributes:
@@ -78,13 +78,13 @@ class Cursor:
 _cursor, _slice = quick(Cursor), quick(Slice)
 
 
-def steps_left(shape: Shape, origin: int) -> int:
+def steps_left(shape: EpochShape, origin: int) -> int:
     """Steps from position `origin` to the end of the epoch."""
     whole, tail = divmod(shape.samples - origin, shape.world_size * shape.batch_size)
     return whole + (0 if shape.drop_last or tail == 0 else 1)
 
 
-def slice_at(shape: Shape, cursor: Cursor) -> Slice:
+def slice_at(shape: EpochShape, cursor: Cursor) -> Slice:
     """The rows of this rank in the step that begins at the cursor.
 
     Raises:
@@ -104,14 +104,14 @@ def slice_at(shape: Shape, cursor: Cursor) -> Slice:
     return Slice(cursor.epoch, cursor.position + begin, end - begin)
 
 
-def after(shape: Shape, cursor: Cursor) -> Cursor:
+def next_cursor(shape: EpochShape, cursor: Cursor) -> Cursor:
     """The cursor behind the step at `cursor`. Behind the last step its position is `samples`."""
     position = cursor.position + shape.world_size * shape.batch_size
     done = steps_left(shape, min(position, shape.samples)) == 0
     return _cursor(cursor.epoch, shape.samples if done else position, cursor.step + 1)
 
 
-def settle(shape: Shape, cursor: Cursor) -> Cursor:
+def normalize_cursor(shape: EpochShape, cursor: Cursor) -> Cursor:
     """The cursor itself, or the start of the next epoch if no step is left in its own.
 
     Raises:
@@ -122,7 +122,7 @@ def settle(shape: Shape, cursor: Cursor) -> Cursor:
     return cursor if steps_left(shape, cursor.position) else Cursor(cursor.epoch + 1, 0, 0)
 
 
-def steps(shape: Shape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
+def steps(shape: EpochShape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
     """The batches from a cursor on, for ever, over the ends of epochs.
 
     Yields:
@@ -133,7 +133,7 @@ def steps(shape: Shape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
     """
     block, mine, rows = shape.world_size * shape.batch_size, shape.rank * shape.batch_size, shape.batch_size
     while True:
-        cursor = settle(shape, cursor)
+        cursor = normalize_cursor(shape, cursor)
         epoch, position, step = cursor.epoch, cursor.position, cursor.step
         # Whole steps with another whole step behind them need no arithmetic of epochs.
         while shape.samples - position >= 2 * block:
@@ -141,4 +141,4 @@ def steps(shape: Shape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
             position, step = position + block, step + 1
         cursor = Cursor(epoch, position, step)
         yield cursor, slice_at(shape, cursor)
-        cursor = after(shape, cursor)
+        cursor = next_cursor(shape, cursor)

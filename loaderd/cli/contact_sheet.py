@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from loaderd.config.stream import Modes
+from loaderd.config.stream import DecodeModes
 
 CELL = 160  # pixels, the longer side of a picture
 PAD = 8
@@ -28,7 +28,7 @@ class Cell:
     alarm: bool = False
 
 
-def picture_of(sample: Any, modes: Modes) -> np.ndarray | None:
+def picture_of(sample: Any, modes: DecodeModes) -> np.ndarray | None:
     """The sample's first picture as uint8, height x width x 1 or 3, its first mask of the same size beside it; None if it has neither.
 
     Each label of a mask has a colour of its own: 0 is black.
@@ -44,7 +44,7 @@ def picture_of(sample: Any, modes: Modes) -> np.ndarray | None:
     return np.concatenate([np.broadcast_to(shown[0], mask.shape), mask], axis=1)
 
 
-def _is_mask(name: str, sample: Any, pictures: list[str], modes: Modes) -> bool:
+def _is_mask(name: str, sample: Any, pictures: list[str], modes: DecodeModes) -> bool:
     value = sample[name]
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biu":
         return False

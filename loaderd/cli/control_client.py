@@ -67,7 +67,7 @@ def _connect(path: str) -> socket.socket:
     return made
 
 
-class Line:
+class ControlConnection:
     """A connection to a daemon that is asked `what`. `patience_s`: how long it may be silent. Use as a context manager."""
 
     def __init__(self, path: str, what: str) -> None:
@@ -105,7 +105,7 @@ class Line:
         except ProtocolError as error:
             raise CommandError(f"{self.path}: not a loaderd of this version: {error}", FAULT) from None
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ControlConnection:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -15,7 +15,7 @@ GRACE_S = 30.0  # beyond the daemon's own drain_s
 
 def run(args: argparse.Namespace) -> int:
     path = control_client.target(args.target)
-    with control_client.Line(path, "drain") as line:
+    with control_client.ControlConnection(path, "drain") as line:
         for message in line.messages():
             if isinstance(message, Rejected):
                 raise CommandError(f"{path}: {message.text}", FAULT)

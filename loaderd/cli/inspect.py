@@ -59,10 +59,10 @@ def _facts(store: Store) -> dict[str, Any]:
 
 
 def _own(store: Store) -> dict[str, Any]:
-    from loaderd.config.stream import StreamPlan
+    from loaderd.config.stream import StreamConfig
     from loaderd.data.sources.source import Source
 
-    with Source(StreamPlan("inspect", lmdb=store.path, decode=False)) as source:
+    with Source(StreamConfig("inspect", lmdb=store.path, decode=False)) as source:
         return {
             "layout": source.layout,
             "samples": source.total,

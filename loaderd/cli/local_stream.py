@@ -10,17 +10,17 @@ from typing import Any
 
 from loaderd.cli.exit_codes import NO_START, USAGE, CommandError
 from loaderd.config.load import Config
-from loaderd.config.stream import StreamPlan
-from loaderd.core.jobs import Job, Kind, Stage
+from loaderd.config.stream import StreamConfig
+from loaderd.core.jobs import Job, JobKind, Stage
 from loaderd.data.errors import SourceError
 from loaderd.data.user_code import find
 from loaderd.data.user_modules import imported, put_first
-from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.worker.imports import Imports
 from loaderd.worker.probe import probe
-from loaderd.worker.sample_runner import Rows
+from loaderd.worker.sample_runner import SampleRunner
 from loaderd.worker.stage_timer import Stopwatch
-from loaderd.worker.streams import Shelf, Stream
+from loaderd.worker.streams import OpenStreams, WorkerStream
 from loaderd_wire.hints import few
 
 LIKE_A_WORKER = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
@@ -33,7 +33,7 @@ def like_a_worker(args: argparse.Namespace) -> None:
         os.execve(sys.executable, [sys.executable, "-m", "loaderd", *args.argv], {**LIKE_A_WORKER, **os.environ})
 
 
-def chosen(config: Config, name: str | None) -> StreamPlan:
+def chosen(config: Config, name: str | None) -> StreamConfig:
     """The stream of this name, or the only one. Raises CommandError."""
     names = few([plan.name for plan in config.streams])
     found = [plan for plan in config.streams if name in (None, plan.name)]
@@ -44,7 +44,7 @@ def chosen(config: Config, name: str | None) -> StreamPlan:
     return found[0]
 
 
-class Stamps:
+class NullStatusLine:
     """Stands where a worker has its line of the scoreboard. on_stage is told each stage of each row as it begins."""
 
     def __init__(self, on_stage: Callable[[int, Stage], None] = lambda row, stage: None) -> None:
@@ -61,36 +61,36 @@ class Stamps:
     def importing(self, on: bool) -> None: ...
 
 
-class Desk:
+class LocalStream:
     """The stream, open. Raises CommandError that names what is wrong, with the user's own traceback."""
 
-    def __init__(self, config: Config, plan: StreamPlan) -> None:
+    def __init__(self, config: Config, plan: StreamConfig) -> None:
         put_first(config.folder)
-        self._shelf = Shelf([plan], 0, 1)
+        self._open_streams = OpenStreams([plan], 0, 1)
         self._plan = plan
         self._imported = imported(config.folder)
-        Imports(Stamps(), self._shelf.torch_came).watch()  # type: ignore[arg-type]  # Stamps does what is asked of a Line
+        Imports(NullStatusLine(), self._open_streams.torch_came).watch()  # type: ignore[arg-type]  # Stamps does what is asked of a Line
         try:
             if config.workers.init:
                 find(config.workers.init, "init")(0)
-            self.stream: Stream = self._shelf.get(plan.name)
+            self.stream: WorkerStream = self._open_streams.get(plan.name)
         except SourceError as error:
             raise CommandError(f"stream {plan.name!r}: {error}\n{error.traceback}".strip(), NO_START) from error
         except ValueError as error:  # a split that is empty
             raise CommandError(f"stream {plan.name!r}: {error}", NO_START) from error
 
-    def probe(self) -> StreamFacts:
+    def probe(self) -> StreamInfo:
         """Make the first samples, as the daemon does before it serves; from then on samples must have their fields. Raises CommandError."""
-        found = probe(self._plan.name, self._shelf, Stamps(), self._plan, self._imported)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
-        if isinstance(found, OpenFault):
+        found = probe(self._plan.name, self._open_streams, NullStatusLine(), self._plan, self._imported)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
+        if isinstance(found, OpenError):
             raise CommandError(f"{found.text}\n{found.traceback}".strip(), NO_START)
-        self.stream.recipe.fix(found.sample_specs)
+        self.stream.sample_pipeline.fix(found.sample_specs)
         return found
 
-    def rows(self, seed: int, epoch: int, start: int, rows: int, stamps: Stamps, *, policy: str = "") -> Rows:
+    def rows(self, seed: int, epoch: int, start: int, rows: int, stamps: NullStatusLine, *, policy: str = "") -> SampleRunner:
         """What makes rows [0, rows) of the batch that begins at position `start`."""
-        job = Job(1, Kind.TRIAL, self.stream.plan.name, 0, 0, seed, epoch, start, rows, 0, rows)
-        return Rows(self.stream, job, stamps, Stopwatch(), policy=policy)  # type: ignore[arg-type]  # as above
+        job = Job(1, JobKind.TRIAL, self.stream.plan.name, 0, 0, seed, epoch, start, rows, 0, rows)
+        return SampleRunner(self.stream, job, stamps, Stopwatch(), policy=policy)  # type: ignore[arg-type]  # as above
 
     def label(self, sample: Any) -> str:
         """The sample's class, as far as one can tell: `label`, or the only whole number that it has."""

@@ -7,7 +7,7 @@ import os
 import sys
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
-from loaderd.cli.progress import Progress
+from loaderd.cli.progress import ProgressLine
 from loaderd.cli.status import size
 
 SHOWN_BAD = 20
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from loaderd.data.jpeg import rewrite
     from loaderd.data.packing import class_names, inputs
 
-    with Progress("samples") as progress:
+    with ProgressLine("samples") as progress:
         shown = 0
 
         def bad(name: str, reason: str) -> None:

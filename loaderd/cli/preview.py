@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
-from loaderd_wire.slices import Cursor, Shape, Slice, slice_at, steps_left
+from loaderd_wire.slices import Cursor, EpochShape, Slice, slice_at, steps_left
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,12 +22,14 @@ def run(args: argparse.Namespace) -> int:
     settings = load.load(args.config, os.environ, os.getuid())
     plan = local_stream.chosen(settings, args.stream)
     local_stream.like_a_worker(args)
-    table = local_stream.Desk(settings, plan)
+    table = local_stream.LocalStream(settings, plan)
     table.probe()
     shape = _shape(args, plan, table.stream.order.samples)
     cursor, part = _place(args, shape)
     seed = plan.seed if args.seed is None else args.seed
-    rows = table.rows(seed, args.epoch, part.start, part.rows, local_stream.Stamps(), policy="" if plan.on_error == "replace" else "skip")
+    rows = table.rows(
+        seed, args.epoch, part.start, part.rows, local_stream.NullStatusLine(), policy="" if plan.on_error == "replace" else "skip"
+    )
     samples = [rows.make(row) for row in range(part.rows)]
     facts = _facts(args, plan.name, seed, shape, cursor, part, _described(table, part, rows, samples))
     if args.json:
@@ -37,10 +39,10 @@ def run(args: argparse.Namespace) -> int:
     return FINE
 
 
-def _shape(args: argparse.Namespace, plan: Any, samples: int) -> Shape:
+def _shape(args: argparse.Namespace, plan: Any, samples: int) -> EpochShape:
     if args.rank >= args.world_size:
         raise CommandError(f"--rank {args.rank} is not below --world-size {args.world_size}", USAGE)
-    shape = Shape(samples, args.batch_size or plan.batch_size, args.rank, args.world_size, plan.drop_last)
+    shape = EpochShape(samples, args.batch_size or plan.batch_size, args.rank, args.world_size, plan.drop_last)
     if steps_left(shape, 0) == 0:
         raise CommandError(
             f"an epoch of {samples} samples has no whole step of {shape.world_size} x {shape.batch_size}; a smaller --batch-size has", USAGE
@@ -48,7 +50,7 @@ def _shape(args: argparse.Namespace, plan: Any, samples: int) -> Shape:
     return shape
 
 
-def _place(args: argparse.Namespace, shape: Shape) -> tuple[Cursor, Slice]:
+def _place(args: argparse.Namespace, shape: EpochShape) -> tuple[Cursor, Slice]:
     """The batch that is asked for. Raises CommandError where there is none."""
     block = shape.world_size * shape.batch_size
     if args.position is None:
@@ -86,7 +88,9 @@ def _described(table: Any, part: Slice, rows: Any, samples: list[Any]) -> list[d
     return described
 
 
-def _facts(args: argparse.Namespace, stream: str, seed: int, shape: Shape, cursor: Cursor, part: Slice, rows: list[Any]) -> dict[str, Any]:
+def _facts(
+    args: argparse.Namespace, stream: str, seed: int, shape: EpochShape, cursor: Cursor, part: Slice, rows: list[Any]
+) -> dict[str, Any]:
     return {
         "stream": stream,
         "seed": seed,

@@ -11,7 +11,7 @@ DRAWN_S = 0.1  # between two drawings of the bar
 SAID_S = 10.0  # between two plain lines
 
 
-class Progress:
+class ProgressLine:
     """Use as a context manager and call it with (done, total). `say` prints a line above the bar."""
 
     def __init__(self, what: str) -> None:
@@ -45,7 +45,7 @@ class Progress:
         sys.stderr.write(f"{line}\n")
         self._next_s = 0.0 if self._live else self._next_s
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

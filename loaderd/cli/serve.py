@@ -45,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> int:
-    from loaderd.engine.local import LocalPool
+    from loaderd.engine.local import LocalEngine
     from loaderd.server.daemon import Daemon, StartOptions  # what this brings is imported while the template is on its own way
 
     options = StartOptions(args.stream, args.embedded, args.ready_fd, args.log_format, args.log_level)
-    return Daemon(config, options, make_engine=partial(LocalPool, ahead=ahead)).run()
+    return Daemon(config, options, make_engine=partial(LocalEngine, ahead=ahead)).run()
 
 
 def prepared(config: Config, args: argparse.Namespace) -> Config:

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 def fetch(path: str) -> dict[str, Any]:
     """The daemon's picture of itself. Raises CommandError."""
-    with control_client.Line(path, "status") as line:
+    with control_client.ControlConnection(path, "status") as line:
         for message in line.messages():
             if isinstance(message, Rejected):
                 raise CommandError(f"{path}: {message.text}", FAULT)

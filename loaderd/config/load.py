@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loaderd.config.schema import CONFIG, DAEMON, WORKERS, DaemonConfig, WorkersConfig
-from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.config.types import join, show
 from loaderd_wire import paths
 from loaderd_wire.errors import ConfigError
@@ -34,10 +34,10 @@ class Config:
     default_socket: bool
     daemon: DaemonConfig
     workers: WorkersConfig
-    streams: tuple[StreamPlan, ...]
+    streams: tuple[StreamConfig, ...]
 
 
-class Faults:
+class ConfigProblems:
     """Collects what is wrong; `where` is a path such as streams.train.transforms[1].size."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ def socket_of(path: str, env: Mapping[str, str], uid: int) -> str:
     """The socket that the daemon of this config file has, whatever else the file says. Raises ConfigError."""
     real = _real(path)
     daemon = _toml(_read(path, real), real).get("daemon", {})
-    faults = Faults()
+    faults = ConfigProblems()
     given = daemon.get("socket") if isinstance(daemon, dict) else None
     socket = _socket(given, real, env, uid, faults)
     if socket is None:
@@ -74,7 +74,7 @@ def _real(path: str) -> str:
 
 def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
     """The config in `text`, which came from `path` (absolute). Raises ConfigError and nothing else."""
-    faults = Faults()
+    faults = ConfigProblems()
     values = CONFIG.read(_toml(text, path), faults.add)
     values = {"daemon": DAEMON.read({}, faults.add), "workers": WORKERS.read({}, faults.add)} | {
         k: v for k, v in values.items() if v is not None
@@ -127,7 +127,7 @@ def _toml(text: str, path: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def _socket(given: Any, path: str, env: Mapping[str, str], uid: int, faults: Faults) -> str | None:
+def _socket(given: Any, path: str, env: Mapping[str, str], uid: int, faults: ConfigProblems) -> str | None:
     """The socket's path. None if there is a fault, found here or before."""
     if given is not None and (not isinstance(given, str) or not given):
         return None
@@ -138,7 +138,7 @@ def _socket(given: Any, path: str, env: Mapping[str, str], uid: int, faults: Fau
         return None
 
 
-def _path(where: str, given: Any, folder: str, env: Mapping[str, str], faults: Faults) -> str | None:
+def _path(where: str, given: Any, folder: str, env: Mapping[str, str], faults: ConfigProblems) -> str | None:
     """The path, absolute; None if there is none, or one that is not even text, which has been reported already."""
     if not isinstance(given, str) or not given:
         return None
@@ -149,11 +149,11 @@ def _path(where: str, given: Any, folder: str, env: Mapping[str, str], faults: F
         return None
 
 
-def _stream(name: str, values: Mapping[str, Any]) -> StreamPlan:
+def _stream(name: str, values: Mapping[str, Any]) -> StreamConfig:
     shuffle = values["shuffle"]
-    steps = tuple(Step(*step) for step in values["transforms"])
+    steps = tuple(TransformConfig(*step) for step in values["transforms"])
     blocks = shuffle["block"] if isinstance(shuffle, dict) else int(shuffle)
-    return StreamPlan(name=name, **{**values, "shuffle": blocks, "max_errors": float(values["max_errors"] or 0), "transforms": steps})
+    return StreamConfig(name=name, **{**values, "shuffle": blocks, "max_errors": float(values["max_errors"] or 0), "transforms": steps})
 
 
 def _all(path: str, lines: list[str]) -> str:

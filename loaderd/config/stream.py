@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransformConfig:
     """One transform: a built-in `op` with its parameters in `args`, or a user's `call` ("pkg.module:function") with its args."""
 
     op: str | None
@@ -18,7 +18,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Modes:
+class DecodeModes:
     """How the image fields of a stream become pixels.
 
     stream: "rgb", "gray" or "index", of the fields that `fields` doesn't name. paired: fields that share the geometry of others.
@@ -41,7 +41,7 @@ class Modes:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamPlan:
+class StreamConfig:
     """Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
 
     shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are stored. nonfinite: "allow" or "error".
@@ -68,10 +68,10 @@ class StreamPlan:
     max_errors: float = 0.0
     nonfinite: str = "allow"
     collate: str = "stack"
-    transforms: tuple[Step, ...] = ()
+    transforms: tuple[TransformConfig, ...] = ()
     survey: dict[str, Any] | None = None
 
-    def modes(self) -> Modes:
+    def modes(self) -> DecodeModes:
         """The mode of each field: that of its first decode op which has one, else the stream's."""
         stream, fields, paired = self.mode, dict[str, str](), set[str]()
         for step in reversed(self.transforms):
@@ -82,7 +82,7 @@ class StreamPlan:
                     fields[step.args["field"]] = step.args["mode"]
                 else:
                     stream = step.args["mode"]
-        return Modes(stream, fields, frozenset(paired))
+        return DecodeModes(stream, fields, frozenset(paired))
 
     @property
     def data_name(self) -> str:
@@ -97,7 +97,7 @@ class StreamPlan:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> StreamPlan:
+    def from_json(cls, text: str) -> StreamConfig:
         values = json.loads(text)
-        values["transforms"] = tuple(Step(**step) for step in values["transforms"])
+        values["transforms"] = tuple(TransformConfig(**step) for step in values["transforms"])
         return cls(**values)

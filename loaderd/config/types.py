@@ -26,7 +26,7 @@ MAX_INT = 1 << 62
 MAX_DEPTH = 16  # of tables in tables, in arguments for user code
 
 
-class Kind(Protocol):
+class ValueType(Protocol):
     def read(self, value: Any, say: Say) -> Any: ...
 
     def schema(self) -> dict[str, Any]: ...
@@ -36,7 +36,7 @@ class Kind(Protocol):
 class Key:
     """One key of a table. later: a word that a later version will know; it has no kind, and its text says what does that in this one."""
 
-    kind: Kind | None
+    kind: ValueType | None
     text: str = ""
     default: Any = None
     required: bool = False
@@ -49,7 +49,7 @@ class Key:
 LATER = Key(None)
 
 
-def key(kind: Kind, text: str, default: Any = MISSING) -> Any:
+def key(kind: ValueType, text: str, default: Any = MISSING) -> Any:
     """A field of a dataclass that is a table of the config: the one place where the key is written. Without a default the config makes one."""
     known = {} if default is MISSING else {"default": default}
     return field(metadata={"key": Key(kind, text, known.get("default"))}, **known)
@@ -196,7 +196,7 @@ class Path:
 class Either:
     """The first kind that takes the value; `what` names them all."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ValueType, ...]
     what: str
 
     def read(self, value: Any, say: Say) -> Any:
@@ -229,7 +229,7 @@ class Fraction:
 class Many:
     """An array of one kind, as a tuple."""
 
-    kind: Kind
+    kind: ValueType
 
     def read(self, value: Any, say: Say) -> Any:
         if not isinstance(value, list):

@@ -10,7 +10,7 @@ from loaderd_wire.messages import Batch, Failure, Pulse
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartWorker:
     """Start a worker. Answered by WorkerReady or WorkerDied.
 
     Attributes:
@@ -23,7 +23,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendJob:
     """Give a job to a worker. Answered by WorkerDone or WorkerDied.
 
     Attributes:
@@ -36,7 +36,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
+class DumpStack:
     """Have a worker write the stacks of its threads.
 
     Answered by StackDumped, unless it dies before. A WorkerDied brings the stacks, too.
@@ -49,7 +49,7 @@ class Dump:
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class KillWorker:
     """Kill a worker and its process group. Answered by WorkerDied.
 
     Attributes:
@@ -62,7 +62,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Retire:
+class RetireWorker:
     """Ask an idle worker to end. Answered by WorkerDied.
 
     Attributes:
@@ -73,7 +73,7 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendMessage:
     """Send a message to a client.
 
     Attributes:
@@ -86,7 +86,7 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Grow:
+class GrowSegment:
     """Reserve a larger segment for a session. Answered by SegmentGrown or GrowFailed.
 
     Attributes:
@@ -103,7 +103,7 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class FreeSegment:
     """Free a segment: none of its slots is leased, announced or being written any longer.
 
     Attributes:
@@ -157,7 +157,7 @@ class CannotBoot:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LogLine:
     """Write a line to the log.
 
     Attributes:
@@ -169,4 +169,17 @@ class Note:
     text: str
 
 
-Action = Start | Send | Dump | Kill | Retire | Tell | Grow | Drop | Quarantine | StreamBroken | CannotBoot | Note
+Action = (
+    StartWorker
+    | SendJob
+    | DumpStack
+    | KillWorker
+    | RetireWorker
+    | SendMessage
+    | GrowSegment
+    | FreeSegment
+    | Quarantine
+    | StreamBroken
+    | CannotBoot
+    | LogLine
+)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from loaderd.core.actions import Drop, Grow, Note, Send, StreamBroken, Tell
-from loaderd.core.sessions import Session
+from loaderd.core.actions import FreeSegment, GrowSegment, LogLine, SendJob, SendMessage, StreamBroken
+from loaderd.core.sessions import SessionState
 from loaderd.core.state import RunningJob, SchedulerState
-from loaderd.core.streams import Stream
+from loaderd.core.streams import StreamState
 from loaderd_wire.messages import Failure
 from loaderd_wire.records import quick
 
@@ -13,7 +13,7 @@ HEADROOM = 5 / 4  # size of a larger segment over the size that was asked for
 NOTE_S = 1.0  # least time between two log lines about one session
 FAILURE_CHARS = 64 << 10  # of the text that tells a client why its session has ended
 
-_send, _tell = quick(Send), quick(Tell)
+_send, _tell = quick(SendJob), quick(SendMessage)
 
 
 class JobAssigner:
@@ -48,9 +48,9 @@ class JobAssigner:
             if worker is None:
                 return
             self._job_count += 1
-            stream, draft = state.streams[session.stream], item.draft
-            job = draft.hand_out(self._job_count, stream.parts(draft.slice.rows, pool.seats, session.prefetch, urgent))
-            state.jobs[job.job] = RunningJob(job, worker, session, draft, draft.attempt)
+            stream, build = state.streams[session.stream], item.build
+            job = build.hand_out(self._job_count, stream.parts(build.slice.rows, pool.seats, session.prefetch, urgent))
+            state.jobs[job.job] = RunningJob(job, worker, session, build, build.attempt)
             session.rings[job.segment].writers[job.slot].add(job.job)
             pool.give(worker, job.job, state.now_s)
             state.actions.append(_send(worker, job))
@@ -69,7 +69,7 @@ class JobAssigner:
         running.session.rings[running.job.segment].wrote(running.job.slot, number)
         return running
 
-    def refresh(self, session: Session) -> None:
+    def refresh(self, session: SessionState) -> None:
         """Do what has become possible after a change of a session.
 
         Claims slots, announces finished batches, frees segments that nothing uses, and gives the
@@ -84,12 +84,12 @@ class JobAssigner:
         if session.unsaid and not session.ended:
             state.actions += [_tell(session.session, message) for message in session.announce(state.now_s)]
         if session.gone or len(session.rings) > 1:
-            state.actions += [Drop(session.session, segment) for segment in session.spent()]
+            state.actions += [FreeSegment(session.session, segment) for segment in session.spent()]
             if session.gone and not session.rings:
                 state.leaving.pop(session.session, None)
         state.queue.put(session)
 
-    def fail(self, session: Session, error: str, text: str) -> None:
+    def fail(self, session: SessionState, error: str, text: str) -> None:
         """End a session on a fault and tell its client.
 
         Args:
@@ -99,9 +99,9 @@ class JobAssigner:
         """
         session.end(text)
         session.failure = session.failure or Failure(session.session, error, text[:FAILURE_CHARS])
-        self.state.actions.append(Tell(session.session, session.failure))
+        self.state.actions.append(SendMessage(session.session, session.failure))
 
-    def break_stream(self, stream: Stream, error: str, text: str) -> None:
+    def break_stream(self, stream: StreamState, error: str, text: str) -> None:
         """End a stream on a fault: all its sessions fail, and later ones fail at once."""
         if stream.broken:
             return
@@ -112,7 +112,7 @@ class JobAssigner:
             self.fail(state.sessions[number], error, text)
             self.refresh(state.sessions[number])
 
-    def note(self, session: Session, fault: str, then: str) -> None:
+    def note(self, session: SessionState, fault: str, then: str) -> None:
         """Log what a client said that cannot be true, and what is done then.
 
         Logs at most once in NOTE_S for each session.
@@ -123,9 +123,9 @@ class JobAssigner:
             return
         more = f" ({session.notes_left_out} more like it left out)" if session.notes_left_out else ""
         session.note_s, session.notes_left_out = now_s, 0
-        self.state.actions.append(Note("warning", f"session {session.session} told of {fault}: {then}{more}"))
+        self.state.actions.append(LogLine("warning", f"session {session.session} told of {fault}: {then}{more}"))
 
-    def _grow(self, session: Session) -> None:
+    def _grow(self, session: SessionState) -> None:
         """Ask for a larger segment if a batch of the window does not fit into the current one."""
         if session.growing or session.ended:
             return
@@ -136,4 +136,4 @@ class JobAssigner:
         session.growing, session.outgrown = True, False
         tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
         body = max(has.body_bytes, int(body * HEADROOM))
-        self.state.actions.append(Grow(session.session, has.slots, tail, body))
+        self.state.actions.append(GrowSegment(session.session, has.slots, tail, body))

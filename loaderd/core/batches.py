@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from loaderd.core.fault_ledger import Blame
-from loaderd.core.jobs import BadRow, Condemned, Done, Job, Kind
+from loaderd.core.fault_ledger import FaultLedger
+from loaderd.core.jobs import BadRow, Done, Excluded, Job, JobKind
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Batch
 from loaderd_wire.records import quick
@@ -21,7 +21,7 @@ BAD_SAMPLES = 1 << 14  # in a descriptor
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotRef:
     """A claimed slot.
 
     Attributes:
@@ -36,7 +36,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowRange:
     """Work of one kind on rows [first, last). A piece of one row is run alone, as one job.
 
     Attributes:
@@ -45,16 +45,16 @@ class Piece:
         last: The row behind the last one.
     """
 
-    kind: Kind
+    kind: JobKind
     first: int
     last: int
 
 
-_piece, _job, _batch = quick(Piece), quick(Job), quick(Batch)
-FILL, BATCH, TRIAL, COMPACT = Kind  # a lookup in the class costs ten times as much
+_piece, _job, _batch = quick(RowRange), quick(Job), quick(Batch)
+FILL, BATCH, TRIAL, COMPACT = JobKind  # a lookup in the class costs ten times as much
 
 
-class Draft:
+class BatchBuild:
     """A batch that is being made, or is made.
 
     Attributes:
@@ -81,11 +81,11 @@ class Draft:
     __slots__ = (
         "apart",
         "attempt",
-        "blame",
         "chunks",
         "collated",
         "compacted",
         "found",
+        "ledger",
         "needs_body",
         "needs_tail",
         "on_error",
@@ -105,11 +105,11 @@ class Draft:
         self.collated = collated
         self.seed = seed
         self.slice = cut
-        self.blame = Blame(on_error)
+        self.ledger = FaultLedger(on_error)
         self.attempt = 0
-        self.place: Place | None = None
-        self.todo: deque[Piece] = deque()
-        self.running: dict[int, Piece] = {}
+        self.place: SlotRef | None = None
+        self.todo: deque[RowRange] = deque()
+        self.running: dict[int, RowRange] = {}
         self.chunks: list[Chunk] = []
         self.found: dict[int, BadRow] = {}
         self.replaced: dict[int, int] = {}
@@ -118,7 +118,7 @@ class Draft:
         self.apart = False
         self.rescued = False
 
-    def begin(self, place: Place | None) -> None:
+    def begin(self, place: SlotRef | None) -> None:
         """Start over.
 
         Args:
@@ -134,10 +134,10 @@ class Draft:
         self.todo.clear()
         if place is None:
             return
-        if len(self.blame.lost) < self.slice.rows:
-            if self.apart or self.blame.batch_deaths:  # then trials may have been cut short
+        if len(self.ledger.lost) < self.slice.rows:
+            if self.apart or self.ledger.batch_deaths:  # then trials may have been cut short
                 kind = TRIAL if self.collated else FILL
-                self.todo.extend(Piece(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.blame.lost)
+                self.todo.extend(RowRange(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.ledger.lost)
             if self.collated or not self.apart:
                 self.todo.append(_piece(BATCH if self.collated else FILL, 0, self.slice.rows))
         self._next_stage()
@@ -167,14 +167,14 @@ class Draft:
         if piece.kind is FILL and piece.last - piece.first > 1:
             size = max(1, -(-self.slice.rows // parts))
             if piece.first + size < piece.last:
-                self.todo.appendleft(Piece(FILL, piece.first + size, piece.last))
-                piece = Piece(FILL, piece.first, piece.first + size)
+                self.todo.appendleft(RowRange(FILL, piece.first + size, piece.last))
+                piece = RowRange(FILL, piece.first, piece.first + size)
         self.running[job] = piece
         condemned, lost = (), self.lost if piece.kind is COMPACT else ()
-        if self.blame.guilty and piece.kind is not COMPACT:
+        if self.ledger.has_bad and piece.kind is not COMPACT:
             rows = range(piece.first, piece.last)
-            condemned = tuple(Condemned(row, each) for row in rows for each in sorted(self.blame.condemned.get(row, ())))
-            lost = tuple(row for row in sorted(self.blame.lost) if piece.first <= row < piece.last)
+            condemned = tuple(Excluded(row, each) for row in rows for each in sorted(self.ledger.excluded.get(row, ())))
+            lost = tuple(row for row in sorted(self.ledger.lost) if piece.first <= row < piece.last)
         cut = self.slice
         return _job(
             job,
@@ -192,7 +192,7 @@ class Draft:
             lost,
         )
 
-    def redo(self, pieces: Iterable[Piece]) -> None:
+    def redo(self, pieces: Iterable[RowRange]) -> None:
         """Put pieces before all others that no worker has."""
         self.todo.extendleft(reversed(list(pieces)))
         self._next_stage()
@@ -222,27 +222,27 @@ class Draft:
             return
         lost = self.lost
         if lost and len(lost) < self.slice.rows and lost[0] < self.slice.rows - len(lost):
-            self.todo.append(Piece(COMPACT, 0, self.slice.rows))
+            self.todo.append(RowRange(COMPACT, 0, self.slice.rows))
 
     @property
     def lost(self) -> tuple[int, ...]:
         """Rows that are not in the slot, in order."""
-        return tuple(sorted({row for row, bad in self.found.items() if bad.lost} | self.blame.lost))
+        return tuple(sorted({row for row, bad in self.found.items() if bad.lost} | self.ledger.lost))
 
     @property
     def bad(self) -> tuple[BadSample, ...]:
         """Its bad samples, by row. What a death has shown comes before what a worker has said."""
-        convicted = {row: replace(sample, substitute=self.replaced.get(row)) for row, sample in self.blame.convicted.items()}
+        convicted = {row: replace(sample, substitute=self.replaced.get(row)) for row, sample in self.ledger.convicted.items()}
         samples = {row: bad.sample for row, bad in self.found.items()} | convicted
         return tuple(samples[row] for row in sorted(samples))
 
     @property
     def failed(self) -> bool:
         """There is no batch in the slot, only the reasons why."""
-        if self.blame.collate is not None or any(bad.sample.stage == "collate" for bad in self.found.values()):
+        if self.ledger.collate is not None or any(bad.sample.stage == "collate" for bad in self.found.values()):
             return True
         if self.on_error == "raise":
-            return bool(self.found or self.blame.convicted)
+            return bool(self.found or self.ledger.convicted)
         return self.on_error == "replace" and len(self.lost) > 0
 
     def missing(self) -> list[tuple[int, int]]:
@@ -262,9 +262,9 @@ class Draft:
         assert self.place is not None, "a draft without a slot can't be announced"
         place, cut = self.place, self.slice
         failed, lost, bad = False, (), ()
-        if self.found or self.blame.guilty:
+        if self.found or self.ledger.has_bad:
             failed, lost = self.failed, self.lost
-            bad = self.bad if self.blame.collate is None else (self.blame.collate, *self.bad)
+            bad = self.bad if self.ledger.collate is None else (self.ledger.collate, *self.bad)
         chunks = () if failed else tuple(_renumber(c, lost) for c in sorted(self.chunks, key=lambda c: c.first))
         return _batch(
             session,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loaderd.core.actions import Action, Dump, Kill
-from loaderd.core.events import Seen
+from loaderd.core.actions import Action, DumpStack, KillWorker
+from loaderd.core.events import WorkerObservation
 from loaderd.core.jobs import Stage, importing, same
-from loaderd.core.pool import Life, Pool, Worker
+from loaderd.core.pool import PoolWorker, WorkerPool, WorkerState
 
 DUMP_S = 0.2  # between asking for a worker's stacks and its kill
 LOOK_S, LOOK_MIN_S = 0.25, 0.02
@@ -16,7 +16,7 @@ IMPORT_S = 120.0  # for imports within a sample: the first import of torch is no
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DeadlineLimits:
     """What a worker may take for one stage, and beside that for modules that it imports meanwhile.
 
     Attributes:
@@ -66,11 +66,11 @@ class Deadlines:
     def __init__(self, sample_timeout_s: float, kill_s: float) -> None:
         if sample_timeout_s <= 0 or kill_s <= 0:
             raise ValueError(f"sample_timeout_s {sample_timeout_s} and kill_s {kill_s} must be above 0")
-        self.limits = Limits(sample_timeout_s)
+        self.limits = DeadlineLimits(sample_timeout_s)
         self.kill_s = kill_s
         self.every_s = max(LOOK_MIN_S, min(LOOK_S, sample_timeout_s / 8))
 
-    def look(self, pool: Pool, seen: tuple[Seen, ...], now_s: float) -> tuple[list[Action], list[Worker]]:
+    def look(self, pool: WorkerPool, seen: tuple[WorkerObservation, ...], now_s: float) -> tuple[list[Action], list[PoolWorker]]:
         """Take in one look at the workers.
 
         Args:
@@ -82,10 +82,10 @@ class Deadlines:
             (dumps and kills to do, workers that are still not dead kill_s after their kill).
         """
         actions: list[Action] = []
-        stuck: list[Worker] = []
+        stuck: list[PoolWorker] = []
         for one in seen:
             w = pool.workers.get(one.worker)
-            if w is None or w.life is Life.STARTING or w.life is Life.STUCK:
+            if w is None or w.life is WorkerState.STARTING or w.life is WorkerState.STUCK:
                 continue
             moved, still = not same(one.word, w.word), one.paused or one.starved
             passed = 0.0 if still else now_s - w.looked_s
@@ -97,7 +97,7 @@ class Deadlines:
                 w.quiet_s += passed
                 if w.quiet_s >= self.kill_s:
                     stuck.append(w)
-            elif w.life is Life.RETIRING and not w.jobs:
+            elif w.life is WorkerState.RETIRING and not w.jobs:
                 w.quiet_s += passed
                 if w.quiet_s >= self.kill_s:
                     actions.append(self.kill(pool, w, now_s, f"it was asked to end and did not for {self.kill_s:g} s"))
@@ -111,7 +111,7 @@ class Deadlines:
                 actions += [] if still else self._judge(pool, w, now_s)
         return actions, stuck
 
-    def _judge(self, pool: Pool, w: Worker, now_s: float) -> list[Action]:
+    def _judge(self, pool: WorkerPool, w: PoolWorker, now_s: float) -> list[Action]:
         _, row, stage = w.stamp
         w.late = self.limits.passed(stage, w.quiet_s, w.import_s)
         if not w.late:
@@ -121,12 +121,12 @@ class Deadlines:
             return []
         if w.dumped_s is None:
             w.dumped_s, w.asked = now_s, w.job
-            return [Dump(w.worker)]
+            return [DumpStack(w.worker)]
         if now_s - w.dumped_s < DUMP_S:
             return []
         return [self.kill(pool, w, now_s, f"row {row} in {stage.name.lower()}: {w.late}")]
 
-    def kill(self, pool: Pool, w: Worker, now_s: float, why: str) -> Kill:
+    def kill(self, pool: WorkerPool, w: PoolWorker, now_s: float, why: str) -> KillWorker:
         """Kill a worker. If it does not die, a later `look` reports it.
 
         Args:
@@ -137,4 +137,4 @@ class Deadlines:
         """
         pool.killed(w.worker, now_s)
         w.quiet_s = 0.0
-        return Kill(w.worker, why)
+        return KillWorker(w.worker, why)

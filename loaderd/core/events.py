@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from loaderd.core.jobs import Done
 from loaderd.core.streams import StreamRules
 from loaderd_wire.messages import Progress, Segment
-from loaderd_wire.slices import Shape
+from loaderd_wire.slices import EpochShape
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class StreamOpened:
     """A stream was opened: from now on sessions may attach to it.
 
     It is new, or it has no session and was opened again because its data had changed.
@@ -42,7 +42,7 @@ class Attach:
 
     session: int
     stream: str
-    shape: Shape
+    shape: EpochShape
     seed: int
     prefetch: int
     segment: Segment
@@ -60,7 +60,7 @@ class Detach:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProgressReceived:
     """A Progress of a session has arrived.
 
     The scheduler does not rely on it: it may be late, repeated, false, or of a session that is gone.
@@ -75,7 +75,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class SegmentGrown:
     """The answer to a GrowSegment: the larger segment is reserved and on its way to the client.
 
     Attributes:
@@ -88,7 +88,7 @@ class Grown:
 
 
 @dataclass(frozen=True, slots=True)
-class NotGrown:
+class GrowFailed:
     """The answer to a GrowSegment: there is no memory for the larger segment.
 
     Attributes:
@@ -112,7 +112,7 @@ class WorkerReady:
 
 
 @dataclass(frozen=True, slots=True)
-class Booting:
+class WorkerBooting:
     """What a worker does before it is ready, or the process that it is to be forked from.
 
     Attributes:
@@ -141,7 +141,7 @@ class WorkerDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WorkerObservation:
     """What one look at a worker has shown.
 
     Time in which a worker was paused, or the loop was starved, counts towards no limit.
@@ -164,18 +164,18 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WorkerPoll:
     """The timer that runs while workers have jobs: all workers, as the status board shows them.
 
     Attributes:
         seen: One entry for each worker.
     """
 
-    seen: tuple[Seen, ...]
+    seen: tuple[WorkerObservation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Dumped:
+class StackDumped:
     """The answer to a DumpStack.
 
     Attributes:
@@ -206,7 +206,7 @@ class WorkerDied:
     worker: int
     own: bool
     cause: str
-    seen: Seen
+    seen: WorkerObservation
     stack: str
     boot: str
 
@@ -216,4 +216,18 @@ class Drain:
     """Finish: nothing new is made, and what was announced stays valid."""
 
 
-Event = Opened | Attach | Detach | Told | Grown | NotGrown | Booting | WorkerReady | WorkerDone | Look | Dumped | WorkerDied | Drain
+Event = (
+    StreamOpened
+    | Attach
+    | Detach
+    | ProgressReceived
+    | SegmentGrown
+    | GrowFailed
+    | WorkerBooting
+    | WorkerReady
+    | WorkerDone
+    | WorkerPoll
+    | StackDumped
+    | WorkerDied
+    | Drain
+)

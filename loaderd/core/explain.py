@@ -6,9 +6,9 @@ from typing import Any
 
 from loaderd.core import stack_dumps
 from loaderd.core.jobs import SINGLE, Stage, importing
-from loaderd.core.pool import Life, Worker
-from loaderd.core.sessions import Session
-from loaderd.core.slots import State
+from loaderd.core.pool import PoolWorker, WorkerState
+from loaderd.core.sessions import SessionState
+from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
 
 SHOWN = 64  # workers in a detail
@@ -24,7 +24,7 @@ DOING = {
 }
 
 
-def story(state: SchedulerState, session: Session, now_s: float) -> tuple[str, str]:
+def explain(state: SchedulerState, session: SessionState, now_s: float) -> tuple[str, str]:
     """What a session's next batch waits for.
 
     Args:
@@ -40,9 +40,9 @@ def story(state: SchedulerState, session: Session, now_s: float) -> tuple[str, s
         return "", ""
     stream = state.streams[session.stream]
     lines = [line]
-    first = concerned(state, session)
+    first = blocking_workers(state, session)
     known = {w.worker for w in first}
-    told = first + [w for w in state.pool.workers.values() if w.worker not in known and (w.jobs or w.life is not Life.UP)]
+    told = first + [w for w in state.pool.workers.values() if w.worker not in known and (w.jobs or w.life is not WorkerState.UP)]
     for n, w in enumerate(told[:SHOWN]):
         lines += [_worker_line(w, now_s), *(_stack_lines(w, now_s) if n < stack_dumps.MOST else [])]
     if len(told) > SHOWN:
@@ -53,43 +53,43 @@ def story(state: SchedulerState, session: Session, now_s: float) -> tuple[str, s
     return line, "\n".join(lines)
 
 
-def concerned(state: SchedulerState, session: Session) -> list[Worker]:
+def blocking_workers(state: SchedulerState, session: SessionState) -> list[PoolWorker]:
     """The workers that a session's next batch waits for.
 
     Those that make it; if it has no slot, those that keep the session's slots in use; if nobody makes
     it, all that are busy, or else starting.
     """
-    if session.ended or not session.items or session.items[0].draft.whole:
+    if session.ended or not session.items or session.items[0].build.whole:
         return []
-    draft = session.items[0].draft
+    build = session.items[0].build
     workers = state.pool.workers
-    if draft.place is None:
+    if build.place is None:
         return [w for w in workers.values() if any(state.jobs[n].session is session for n in w.jobs)]
-    at = [workers[state.jobs[number].worker] for number in draft.running]
-    return at or [w for w in workers.values() if w.jobs] or [w for w in workers.values() if w.life is Life.STARTING]
+    at = [workers[state.jobs[number].worker] for number in build.running]
+    return at or [w for w in workers.values() if w.jobs] or [w for w in workers.values() if w.life is WorkerState.STARTING]
 
 
-def _stack_lines(w: Worker, now_s: float) -> list[str]:
+def _stack_lines(w: PoolWorker, now_s: float) -> list[str]:
     if w.paused:
         return ["  no stack of it can be had while it is stopped"]
     stack = stack_dumps.of(w)
     return [f"  its stacks {now_s - w.stack_s:.1f} s ago:", *("  " + line for line in stack.splitlines())] if stack else []
 
 
-def _line(state: SchedulerState, session: Session, now_s: float) -> str:
+def _line(state: SchedulerState, session: SessionState, now_s: float) -> str:
     if session.ended:
         return session.ended
     if not session.items:
         return "" if session.plan else "the daemon knows no plan of this client yet"
     item = session.items[0]
-    draft = item.draft
-    if draft.whole:
+    build = item.build
+    if build.whole:
         return ""
     batch = f"batch {item.k} (epoch {item.cursor.epoch}, step {item.cursor.step})"
-    if draft.place is None:
+    if build.place is None:
         return f"{batch} has no slot: {no_slot(session)}"
-    rows = _ranges(draft.missing())
-    at = [state.pool.workers[state.jobs[number].worker] for number in draft.running]
+    rows = _ranges(build.missing())
+    at = [state.pool.workers[state.jobs[number].worker] for number in build.running]
     if at:
         w = max(at, key=lambda w: (w.paused, w.quiet_s))
         died = state.streams[session.stream].died
@@ -98,30 +98,30 @@ def _line(state: SchedulerState, session: Session, now_s: float) -> str:
     return f"{batch} waits for rows {rows}: {_no_worker(state, session, now_s)}"
 
 
-def no_slot(session: Session) -> str:
+def no_slot(session: SessionState) -> str:
     """Why the next batch of a session has no slot."""
     if session.growing:
         return "waiting for a larger segment"
     ring = session.rings[session.current]
     slots = len(ring.state)
-    leased = ring.count(State.LEASED)
+    leased = ring.count(SlotState.LEASED)
     if leased == slots:
         return f"all slots are in the trainer's hands ({leased} of {slots})"
-    parts = [f"{ring.count(s)} {s.value}" for s in State if ring.count(s)]
+    parts = [f"{ring.count(s)} {s.value}" for s in SlotState if ring.count(s)]
     return f"of {slots} slots {', '.join(parts)}"
 
 
-def _no_worker(state: SchedulerState, session: Session, now_s: float) -> str:
+def _no_worker(state: SchedulerState, session: SessionState, now_s: float) -> str:
     pool = state.pool
     if pool.up == 0:
-        stuck = sum(w.life is Life.STUCK for w in pool.workers.values())
+        stuck = sum(w.life is WorkerState.STUCK for w in pool.workers.values())
         more = f" ({stuck} do not die)" if stuck else ""
-        first = next((w for w in pool.workers.values() if w.life is Life.STARTING and w.doing), None)
+        first = next((w for w in pool.workers.values() if w.life is WorkerState.STARTING and w.doing), None)
         doing = f": {_worker_line(first, now_s)}" if first else ""
         stream = state.streams[session.stream]
         last = f"; the last death: {stream.last_death}" if stream.last_death else ""
-        if pool.fallen:
-            last = f"; {pool.fallen} died before they were ready, the last: {pool.last_fall}"
+        if pool.boot_deaths:
+            last = f"; {pool.boot_deaths} died before they were ready, the last: {pool.last_fall}"
         return f"workers are starting{more}{doing}{last}"
     own = sum(state.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
     busy = len(state.jobs)
@@ -130,20 +130,20 @@ def _no_worker(state: SchedulerState, session: Session, now_s: float) -> str:
     return f"all {pool.up} workers are busy with this session's other rows" if busy else "no worker is free"
 
 
-def _worker_line(w: Worker, now_s: float) -> str:
+def _worker_line(w: PoolWorker, now_s: float) -> str:
     name = f"worker {w.worker}"
     number, row, stage = w.stamp
     if w.paused:
         at = f", {DOING[stage]} row {row}, sample {w.key or '?'}" if number in w.jobs and stage in SINGLE else ""
         return f"{name} is stopped by a signal (T), {now_s - w.paused_s:.1f} s by now{at}; SIGCONT lets it go on"
-    if w.life is Life.STARTING:
+    if w.life is WorkerState.STARTING:
         return f"{name} has been {w.doing} for {now_s - w.doing_s:.1f} s" if w.doing else f"{name} is starting"
-    if w.life is Life.KILLED:
+    if w.life is WorkerState.KILLED:
         return f"{name} was killed and does not end"
-    if w.life is Life.STUCK:
+    if w.life is WorkerState.STUCK:
         return f"{name} does not die: its slot is in quarantine"
     if number not in w.jobs or stage is Stage.IDLE:
-        return f"{name} has just begun" if w.life is Life.UP else f"{name} is {w.life.value}"
+        return f"{name} has just begun" if w.life is WorkerState.UP else f"{name} is {w.life.value}"
     row_of = f" row {row}, sample {w.key or '?'}," if stage in SINGLE else ""
     what = f"importing modules while {DOING[stage]}" if importing(w.word) else DOING[stage]
     return f"{name} has been {what}{row_of} for {_seconds(w, now_s):.1f} s"
@@ -160,7 +160,7 @@ def _ranges(rows: list[tuple[int, int]]) -> str:
     return text + (", ..." if len(merged) > 8 else "")
 
 
-def picture(state: SchedulerState, now_s: float) -> dict[str, Any]:
+def snapshot(state: SchedulerState, now_s: float) -> dict[str, Any]:
     """Streams, sessions and workers as plain data, for JSON.
 
     Args:
@@ -191,9 +191,9 @@ def _stream(state: SchedulerState, name: str) -> dict[str, Any]:
     }
 
 
-def _session(state: SchedulerState, s: Session, now_s: float) -> dict[str, Any]:
+def _session(state: SchedulerState, s: SessionState, now_s: float) -> dict[str, Any]:
     first = s.items[0].cursor if s.items else None
-    slots = {state.value: sum(ring.count(state) for ring in s.rings.values()) for state in State}
+    slots = {state.value: sum(ring.count(state) for ring in s.rings.values()) for state in SlotState}
     return {
         "session": s.session,
         "stream": s.stream,
@@ -215,7 +215,7 @@ def _session(state: SchedulerState, s: Session, now_s: float) -> dict[str, Any]:
     }
 
 
-def _worker(state: SchedulerState, w: Worker, now_s: float) -> dict[str, Any]:
+def _worker(state: SchedulerState, w: PoolWorker, now_s: float) -> dict[str, Any]:
     number, row, stage = w.stamp
     busy = number in w.jobs
     return {
@@ -227,14 +227,14 @@ def _worker(state: SchedulerState, w: Worker, now_s: float) -> dict[str, Any]:
         "stage": ("import" if importing(w.word) else stage.name.lower()) if busy else None,
         "key": w.key if busy else "",
         "seconds": round(_seconds(w, now_s), 3) if busy or w.paused or w.doing else 0.0,
-        "doing": w.doing if w.life is Life.STARTING else "",
+        "doing": w.doing if w.life is WorkerState.STARTING else "",
         "stack": stack_dumps.of(w),
     }
 
 
-def _seconds(w: Worker, now_s: float) -> float:
+def _seconds(w: PoolWorker, now_s: float) -> float:
     """For how many seconds a worker has been doing what it does."""
-    if w.life is Life.STARTING:
+    if w.life is WorkerState.STARTING:
         return now_s - w.doing_s if w.doing else 0.0
     if w.paused:
         return now_s - w.paused_s

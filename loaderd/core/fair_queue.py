@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 
-from loaderd.core.sessions import Item, Session
+from loaderd.core.sessions import PlannedBatch, SessionState
 
 
-class Queue:
+class FairQueue:
     """A heap of the sessions with work. Each step costs O(log n) in their number.
 
     An entry is out of date when its session has changed since; such an entry is passed over.
@@ -15,8 +15,8 @@ class Queue:
 
     def __init__(self) -> None:
         # (batches ahead, turn, session, version, first batch with work). A version occurs once a session.
-        self._heap: list[tuple[int, int, int, int, Item]] = []
-        self._sessions: dict[int, Session] = {}
+        self._heap: list[tuple[int, int, int, int, PlannedBatch]] = []
+        self._sessions: dict[int, SessionState] = {}
         self._turns: dict[int, int] = {}
         self._count = 0
 
@@ -24,7 +24,7 @@ class Queue:
         """Number of entries, those that are out of date included."""
         return len(self._heap)
 
-    def put(self, session: Session) -> None:
+    def put(self, session: SessionState) -> None:
         """Bring a session's entry up to date.
 
         To be called whenever its work, or what is ahead of its trainer, may have changed.
@@ -43,7 +43,7 @@ class Queue:
             self._heap = [entry for entry in self._heap if self._fresh(entry)]
             heapq.heapify(self._heap)
 
-    def peek(self) -> tuple[Session, Item] | None:
+    def peek(self) -> tuple[SessionState, PlannedBatch] | None:
         """The session to serve next and the batch it has work for; None if there is no work."""
         while self._heap:
             entry = self._heap[0]
@@ -53,12 +53,12 @@ class Queue:
             heapq.heappop(self._heap)
         return None
 
-    def served(self, session: Session) -> None:
+    def served(self, session: SessionState) -> None:
         """A session has got a job: among equals it is the last one now."""
         self._count += 1
         self._turns[session.session] = self._count
         self.put(session)
 
-    def _fresh(self, entry: tuple[int, int, int, int, Item]) -> bool:
+    def _fresh(self, entry: tuple[int, int, int, int, PlannedBatch]) -> bool:
         session = self._sessions.get(entry[2])
         return session is not None and session.version == entry[3]

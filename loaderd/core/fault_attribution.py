@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from loaderd.core.actions import Quarantine
-from loaderd.core.batches import Draft, Piece
-from loaderd.core.fault_ledger import Death, again
-from loaderd.core.jobs import SINGLE, Job, Kind, Stage
-from loaderd.core.streams import Stream
+from loaderd.core.batches import BatchBuild, RowRange
+from loaderd.core.fault_ledger import JobDeath, again
+from loaderd.core.jobs import SINGLE, Job, JobKind, Stage
+from loaderd.core.streams import StreamState
 from loaderd_wire.errors import BadSample
 
 IndexOf = Callable[[str, int, int, int, int], int]
 
 
-class Inquest:
+class FaultAttribution:
     """Attributes deaths of workers to samples, by the policy of their stream."""
 
-    def __init__(self, streams: Mapping[str, Stream], index_of: IndexOf) -> None:
+    def __init__(self, streams: Mapping[str, StreamState], index_of: IndexOf) -> None:
         """Keep what names a sample.
 
         Args:
@@ -28,7 +28,7 @@ class Inquest:
         self._streams = streams
         self._index_of = index_of
 
-    def hold(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
+    def hold(self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str) -> list[Quarantine]:
         """A worker is dead: count that, and put what is left of its piece back into the batch.
 
         Args:
@@ -43,19 +43,19 @@ class Inquest:
             Lines for the quarantine log: at most one.
         """
         death, key = _within(piece, death, key)
-        convicted = self.convict(draft, job, piece, death, key, stack)
-        if draft.blame.collate is not None:
-            draft.todo.clear()
+        convicted = self.mark_bad(build, job, piece, death, key, stack)
+        if build.ledger.collate is not None:
+            build.todo.clear()
             return convicted
         pieces = again(piece.kind, piece.first, piece.last, death)
-        if convicted and draft.collated:
-            pieces = [(Kind.BATCH, 0, job.rows)] if piece.kind is Kind.BATCH else []
-        draft.redo(Piece(*p) for p in pieces if not set(range(p[1], p[2])) <= draft.blame.lost)
-        if len(draft.blame.lost) == job.rows:
-            draft.todo.clear()
+        if convicted and build.collated:
+            pieces = [(JobKind.BATCH, 0, job.rows)] if piece.kind is JobKind.BATCH else []
+        build.redo(RowRange(*p) for p in pieces if not set(range(p[1], p[2])) <= build.ledger.lost)
+        if len(build.ledger.lost) == job.rows:
+            build.todo.clear()
         return convicted
 
-    def convict(self, draft: Draft, job: Job, piece: Piece, death: Death, key: str, stack: str) -> list[Quarantine]:
+    def mark_bad(self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str) -> list[Quarantine]:
         """Count a worker's end, and exclude the sample, or the batch, that is now known to be bad.
 
         Args:
@@ -70,20 +70,20 @@ class Inquest:
             Lines for the quarantine log: at most one.
         """
         death, key = _within(piece, death, key)
-        verdict = draft.blame.judge(piece.kind, piece.first, piece.last, death)
+        verdict = build.ledger.judge(piece.kind, piece.first, piece.last, death)
         if verdict.collate:
             sample = self._sample(job, job.first, 0, Stage.COLLATE, death, "", stack)
-            draft.blame.collate = sample
+            build.ledger.collate = sample
         elif verdict.row is not None:
             # The key belongs to the sample that the status board named.
             named = (verdict.row, verdict.candidate) == (death.row, death.candidate)
             sample = self._sample(job, verdict.row, verdict.candidate, death.stage, death, key if named else "", stack)
-            draft.blame.convict(verdict.row, verdict.candidate, sample)
+            build.ledger.mark_bad(verdict.row, verdict.candidate, sample)
         else:
             return []
         return [Quarantine(job.stream, job.epoch, sample)]
 
-    def _sample(self, job: Job, row: int, candidate: int, stage: Stage, death: Death, key: str, stack: str) -> BadSample:
+    def _sample(self, job: Job, row: int, candidate: int, stage: Stage, death: JobDeath, key: str, stack: str) -> BadSample:
         position = (job.start + row) % self._streams[job.stream].rules.samples
         index = self._index_of(job.stream, job.seed, job.epoch, position, candidate)
         name = "read" if stage is Stage.FETCH_MANY else stage.name.lower()
@@ -93,7 +93,7 @@ class Inquest:
         return BadSample(index, key or str(index), position, name, error, text, stack)
 
 
-def _within(piece: Piece, death: Death, key: str) -> tuple[Death, str]:
+def _within(piece: RowRange, death: JobDeath, key: str) -> tuple[JobDeath, str]:
     """The same death and key; if its row lies outside of the job, it names no row and no sample.
 
     Only memory that was overwritten can say so.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loaderd.core.jobs import MAX_SUBSTITUTES, SINGLE, Kind, Stage
+from loaderd.core.jobs import MAX_SUBSTITUTES, SINGLE, JobKind, Stage
 from loaderd_wire.errors import BadSample
 
 OWN_DEATHS = 2  # workers that a row running alone, or a batch in its collate, may end before it is bad
@@ -13,7 +13,7 @@ BATCH_DEATHS = 6  # workers that a collated batch may end anywhere: trials that 
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class JobDeath:
     """How the worker ended that ran a job.
 
     Attributes:
@@ -34,7 +34,7 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Attribution:
     """Which sample a death is attributed to.
 
     Attributes:
@@ -48,7 +48,7 @@ class Verdict:
     collate: bool = False
 
 
-class Blame:
+class FaultLedger:
     """What is known against the samples of one batch.
 
     A row's own sample and each of its substitutes are counted apart. A sample that is bad is excluded:
@@ -65,24 +65,24 @@ class Blame:
         collate: What is wrong with the batch as a whole, if it cannot be collated.
     """
 
-    __slots__ = ("_candidates", "batch_deaths", "collate", "collate_deaths", "condemned", "convicted", "lost", "outside", "own")
+    __slots__ = ("_candidates", "batch_deaths", "collate", "collate_deaths", "convicted", "excluded", "lost", "outside", "own")
 
     def __init__(self, on_error: str) -> None:
         self._candidates = range(MAX_SUBSTITUTES + 1 if on_error == "replace" else 1)
         self.own: dict[tuple[int, int], int] = {}
         self.outside: dict[tuple[int, int], int] = {}
         self.collate_deaths = self.batch_deaths = 0
-        self.condemned: dict[int, set[int]] = {}
+        self.excluded: dict[int, set[int]] = {}
         self.convicted: dict[int, BadSample] = {}
         self.lost: set[int] = set()
         self.collate: BadSample | None = None
 
     @property
-    def guilty(self) -> bool:
+    def has_bad(self) -> bool:
         """A sample, or the batch as a whole, is known to be bad."""
-        return bool(self.condemned) or self.collate is not None
+        return bool(self.excluded) or self.collate is not None
 
-    def judge(self, kind: Kind, first: int, last: int, death: Death) -> Verdict:
+    def judge(self, kind: JobKind, first: int, last: int, death: JobDeath) -> Attribution:
         """Count one death, and say which sample it is attributed to by now.
 
         Args:
@@ -92,43 +92,43 @@ class Blame:
             death: How the worker ended. Its row lies in the job.
         """
         alone = last - first == 1
-        if kind is Kind.COMPACT or death.stage in (Stage.IDLE, Stage.OPEN):
-            return Verdict()
-        if kind is Kind.BATCH:
+        if kind is JobKind.COMPACT or death.stage in (Stage.IDLE, Stage.OPEN):
+            return Attribution()
+        if kind is JobKind.BATCH:
             return self._judge_batch(death, first if alone else None)
         if death.hung:
             guilty = death.stage in SINGLE or alone
-            return self._against(death.row if death.stage in SINGLE else first, death) if guilty else Verdict()
+            return self._against(death.row if death.stage in SINGLE else first, death) if guilty else Attribution()
         if not alone:
-            return Verdict()
+            return Attribution()
         verdict = self._against(first, death)
         mark = (first, verdict.candidate)
         deaths, most = (self.own, OWN_DEATHS) if death.own else (self.outside, OUTSIDE_DEATHS)
         deaths[mark] = deaths.get(mark, 0) + 1
-        return verdict if deaths[mark] >= most else Verdict()
+        return verdict if deaths[mark] >= most else Attribution()
 
-    def _judge_batch(self, death: Death, only_row: int | None) -> Verdict:
+    def _judge_batch(self, death: JobDeath, only_row: int | None) -> Attribution:
         if death.hung and death.stage is not Stage.COLLATE:
             if death.stage in SINGLE:
                 return self._against(death.row, death)
             if only_row is not None:
                 return self._against(only_row, death)
         if not death.own and not death.hung:
-            return Verdict()
+            return Attribution()
         self.batch_deaths += BATCH_DEATHS // 2 if death.hung else 1
         if death.stage is Stage.COLLATE:
             self.collate_deaths += OWN_DEATHS if death.hung else 1
-        return Verdict(collate=self.collate_deaths >= OWN_DEATHS or self.batch_deaths >= BATCH_DEATHS)
+        return Attribution(collate=self.collate_deaths >= OWN_DEATHS or self.batch_deaths >= BATCH_DEATHS)
 
-    def _against(self, row: int, death: Death) -> Verdict:
+    def _against(self, row: int, death: JobDeath) -> Attribution:
         """The sample that the row was being made from.
 
         If the word on the status board names one that must not be made, it is the next one that may.
         """
-        left = [candidate for candidate in self._candidates if candidate not in self.condemned.get(row, ())]
-        return Verdict(row, death.candidate if death.candidate in left or not left else left[0])
+        left = [candidate for candidate in self._candidates if candidate not in self.excluded.get(row, ())]
+        return Attribution(row, death.candidate if death.candidate in left or not left else left[0])
 
-    def convict(self, row: int, candidate: int, sample: BadSample) -> None:
+    def mark_bad(self, row: int, candidate: int, sample: BadSample) -> None:
         """Exclude a sample. The row is lost when it has no other.
 
         Args:
@@ -136,7 +136,7 @@ class Blame:
             candidate: Which sample of the row.
             sample: What is wrong with it.
         """
-        condemned = self.condemned.setdefault(row, set())
+        condemned = self.excluded.setdefault(row, set())
         condemned.add(candidate)
         if candidate == 0:
             self.convicted[row] = sample
@@ -145,7 +145,7 @@ class Blame:
             self.lost.add(row)
 
 
-def again(kind: Kind, first: int, last: int, death: Death) -> list[tuple[Kind, int, int]]:
+def again(kind: JobKind, first: int, last: int, death: JobDeath) -> list[tuple[JobKind, int, int]]:
     """What is to be run after a death.
 
     A row that is suspected runs alone, so that its next death is known to be its own.
@@ -159,14 +159,14 @@ def again(kind: Kind, first: int, last: int, death: Death) -> list[tuple[Kind, i
     Returns:
         (kind, first, last) of each piece, in order.
     """
-    if kind is Kind.COMPACT or death.stage in (Stage.IDLE, Stage.OPEN):
+    if kind is JobKind.COMPACT or death.stage in (Stage.IDLE, Stage.OPEN):
         return [(kind, first, last)]
     inside = death.stage in SINGLE and first <= death.row < last
-    if kind is Kind.BATCH:
+    if kind is JobKind.BATCH:
         if death.stage is Stage.COLLATE or not (death.own or death.hung):
             return [(kind, first, last)]
         rows = [death.row] if inside else range(first, last)
-        return [*[(Kind.TRIAL, row, row + 1) for row in rows], (kind, first, last)]
+        return [*[(JobKind.TRIAL, row, row + 1) for row in rows], (kind, first, last)]
     if inside:
         parts = [(kind, first, death.row), (kind, death.row, death.row + 1), (kind, death.row + 1, last)]
         return [p for p in parts if p[1] < p[2]]

@@ -37,7 +37,7 @@ def mix(word: int) -> int:
     return word ^ (word >> 31)
 
 
-def absorb(state: int, *words: int) -> int:
+def mix_in(state: int, *words: int) -> int:
     """Hash further words into a state.
 
     Args:
@@ -57,9 +57,9 @@ def absorb(state: int, *words: int) -> int:
     return state
 
 
-def digest(purpose: Purpose, *words: int) -> int:
+def hash64(purpose: Purpose, *words: int) -> int:
     """A value in [0, 2**64) that depends on the purpose and on each word in its place."""
-    return absorb(0, purpose, *words)
+    return mix_in(0, purpose, *words)
 
 
 def below(value: int, n: int) -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from loaderd.core import explain
-from loaderd.core.jobs import Kind
-from loaderd.core.sessions import Session
-from loaderd.core.slots import State
+from loaderd.core.jobs import JobKind
+from loaderd.core.sessions import SessionState
+from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
 
-GIVEN = (State.ANNOUNCED, State.LEASED)
+GIVEN = (SlotState.ANNOUNCED, SlotState.LEASED)
 
 
-def check(state: SchedulerState) -> None:
+def assert_invariants(state: SchedulerState) -> None:
     """Check the state.
 
     Raises:
@@ -35,20 +35,20 @@ def _jobs(state: SchedulerState) -> None:
         job, session = running.job, running.session
         ring = session.rings[job.segment]
         assert number in ring.writers[job.slot], f"job {number} isn't known to slot {job.slot}"
-        assert running.wanted == (number in running.draft.running), f"job {number}: does its batch want it?"
+        assert running.wanted == (number in running.build.running), f"job {number}: does its batch want it?"
         if running.wanted:
-            place = running.draft.place
+            place = running.build.place
             assert place is not None, f"job {number} writes for a batch without a slot"
             assert (place.segment, place.slot) == (job.segment, job.slot), f"job {number} writes where its batch is not"
-            assert ring.state[job.slot] is State.FILLING, f"job {number} writes a slot that is {ring.state[job.slot].value}"
+            assert ring.state[job.slot] is SlotState.FILLING, f"job {number} writes a slot that is {ring.state[job.slot].value}"
         else:
-            assert ring.state[job.slot] is State.ENDING, f"forsaken job {number} writes a slot that is {ring.state[job.slot].value}"
-        for row in range(job.first, job.last) if job.kind is not Kind.TRIAL else ():
+            assert ring.state[job.slot] is SlotState.ENDING, f"forsaken job {number} writes a slot that is {ring.state[job.slot].value}"
+        for row in range(job.first, job.last) if job.kind is not JobKind.TRIAL else ():
             other = written.setdefault((session.session, job.segment, job.slot, row), number)
             assert other == number, f"jobs {other} and {number} both write row {row} of slot {job.slot}"
 
 
-def _session(state: SchedulerState, s: Session) -> None:
+def _session(state: SchedulerState, s: SessionState) -> None:
     name = f"session {s.session}"
     out: set[tuple[int, int]] = set()
     for number, ring in s.rings.items():
@@ -63,27 +63,27 @@ def _session(state: SchedulerState, s: Session) -> None:
     assert [item.k for item in s.items] == list(range(s.taken, s.taken + len(s.items))), f"{name}: its window has gaps"
     told = [item.announced for item in s.items]
     assert told == sorted(told, reverse=True), f"{name}: a batch was announced before an earlier one: {told}"
-    places = [(p.segment, p.slot) for item in s.items if (p := item.draft.place)]
+    places = [(p.segment, p.slot) for item in s.items if (p := item.build.place)]
     assert len(places) == len(set(places)), f"{name}: two batches have one slot: {places}"
     for item in s.items:
-        place = item.draft.place
+        place = item.build.place
         if place:
-            now = s.rings_state(place)
-            wanted = (State.READY, State.ANNOUNCED) if item.draft.whole else (State.FILLING,)
-            assert now in wanted, f"{name} batch {item.k} is in a slot that is {now}, whole: {item.draft.whole}"
+            now = s.slot_states(place)
+            wanted = (SlotState.READY, SlotState.ANNOUNCED) if item.build.whole else (SlotState.FILLING,)
+            assert now in wanted, f"{name} batch {item.k} is in a slot that is {now}, whole: {item.build.whole}"
 
 
-def _progress(state: SchedulerState, s: Session) -> None:
+def _progress(state: SchedulerState, s: SessionState) -> None:
     """A session that wants a batch has a job, work in the queue, or a reason that can be named."""
     if not s.items or s.ended:
         return
-    draft = s.items[0].draft
-    if draft.whole:
+    build = s.items[0].build
+    if build.whole:
         assert s.items[0].announced, f"session {s.session}: batch {s.items[0].k} is whole and untold"
-    elif draft.place is None:
+    elif build.place is None:
         reason = explain.no_slot(s)
         assert s.growing or s.rings[s.current].free == 0, f"session {s.session} leaves a slot free: {reason}"
     else:
-        assert draft.running or draft.has_work, f"session {s.session}: nobody works at batch {s.items[0].k}"
-        if draft.has_work and state.pool.idle and not state.draining:
+        assert build.running or build.has_work, f"session {s.session}: nobody works at batch {s.items[0].k}"
+        if build.has_work and state.pool.idle and not state.draining:
             raise AssertionError(f"session {s.session}: work at batch {s.items[0].k} and an idle worker")

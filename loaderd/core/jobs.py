@@ -11,7 +11,7 @@ from enum import IntEnum
 from loaderd_wire.errors import BadSample
 
 
-class Kind(IntEnum):
+class JobKind(IntEnum):
     """What is to be done with rows [first, last) of a batch."""
 
     FILL = 0  # make rows [first, last) and write them into the slot
@@ -93,7 +93,7 @@ def same(word: int, other: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Condemned:
+class Excluded:
     """A sample that a row must not be made from.
 
     Attributes:
@@ -139,7 +139,7 @@ class Job:
     rows: int
     first: int
     last: int
-    condemned: tuple[Condemned, ...] = ()
+    excluded: tuple[Excluded, ...] = ()
     lost: tuple[int, ...] = ()
 
 

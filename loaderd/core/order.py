@@ -14,7 +14,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from loaderd.core.hashing import FIRST, SECOND, STRIDE, Purpose, absorb, below, digest
+from loaderd.core.hashing import FIRST, SECOND, STRIDE, Purpose, below, hash64, mix_in
 from loaderd.core.jobs import MAX_SUBSTITUTES
 
 Ints = NDArray[np.int64]
@@ -119,9 +119,9 @@ class Order:
         """
         places = np.remainder(positions, self.samples).astype(np.uint64)
         if self._shuffle == 1:
-            places = _permutation(digest(Purpose.EPOCH, seed, epoch), self.samples)(places)
+            places = _permutation(hash64(Purpose.EPOCH, seed, epoch), self.samples)(places)
         elif self._shuffle > 1:
-            places = self._in_blocks(digest(Purpose.EPOCH, seed, epoch), places)
+            places = self._in_blocks(hash64(Purpose.EPOCH, seed, epoch), places)
         return self._of_split(places)
 
     def index(self, seed: int, epoch: int, position: int) -> int:
@@ -142,7 +142,7 @@ class Order:
         if not 1 <= tries <= MAX_SUBSTITUTES:
             raise ValueError(f"there are substitutes 1 to {MAX_SUBSTITUTES}, not {tries}")
         position %= self.samples
-        ahead = 1 + below(digest(Purpose.SUBSTITUTE, seed, epoch, position, tries), max(1, self.samples - 1))
+        ahead = 1 + below(hash64(Purpose.SUBSTITUTE, seed, epoch, position, tries), max(1, self.samples - 1))
         return self.index(seed, epoch, position + ahead)
 
     def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
@@ -159,14 +159,14 @@ class Order:
     def _of_split(self, places: Words) -> Ints:
         places += np.uint64(self._low)
         if self._scattered:
-            places = _permutation(digest(Purpose.SPLIT), self._total)(places)
+            places = _permutation(hash64(Purpose.SPLIT), self._total)(places)
         return places.astype(np.int64)
 
     def _in_blocks(self, key: int, places: Words) -> Words:
         """Permute the full blocks among themselves. The short one, if any, is put before a drawn block."""
         size = self._shuffle
         full, short = divmod(self.samples, size)
-        short_at = below(digest(Purpose.SHORT_BLOCK, key), full + 1) * size  # where the short block begins
+        short_at = below(hash64(Purpose.SHORT_BLOCK, key), full + 1) * size  # where the short block begins
         behind = places >= np.uint64(short_at + short)
         in_short = (places >= np.uint64(short_at)) & ~behind
         places[behind] -= np.uint64(short)
@@ -187,11 +187,11 @@ def _inside(key: int, blocks: Words, offsets: Words, size: int) -> Words:
     out = np.empty_like(offsets)
     names = np.unique(blocks)
     which = np.searchsorted(names, blocks)
-    inside = digest(Purpose.INSIDE_BLOCK, key)
+    inside = hash64(Purpose.INSIDE_BLOCK, key)
     if size > SORTED:
         for i, name in enumerate(names.tolist()):
             rows = which == i
-            out[rows] = _permutation(absorb(inside, name), size)(offsets[rows])
+            out[rows] = _permutation(mix_in(inside, name), size)(offsets[rows])
         return out
     for first in range(0, len(names), TABLE_BLOCKS):
         rows = (which >= first) & (which < first + TABLE_BLOCKS)
@@ -225,10 +225,10 @@ def _permutation(key: int, n: int) -> Callable[[Words], Words]:
     if n <= SORTED:
         table = _tables(np.array([key], np.uint64), n)[0]
         return lambda words: table[words.astype(np.int64)]
-    return _Walk(key, n)
+    return FeistelPermutation(key, n)
 
 
-class _Walk:
+class FeistelPermutation:
     """A bijection of [0, n) without a table, for n < 2**62.
 
     It is a Feistel network on [0, a) x [0, b), where a * b is just above n. A result that is not below
@@ -242,7 +242,7 @@ class _Walk:
     def __init__(self, key: int, n: int) -> None:
         a = isqrt(n - 1) + 1
         self._n, self._a, self._b = _word(n), _word(a), _word(-(-n // a))
-        self._keys = [_word(digest(Purpose.ROUND, key, i)) for i in range(ROUNDS)]
+        self._keys = [_word(hash64(Purpose.ROUND, key, i)) for i in range(ROUNDS)]
 
     def __call__(self, words: Words) -> Words:
         words = self._once(words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from loaderd.core.actions import Retire, Start
+from loaderd.core.actions import RetireWorker, StartWorker
 from loaderd.core.jobs import Stage, unstamp
 
 QUEUE = 2  # jobs that a worker may have: one that runs, and one that it can begin without waiting
@@ -13,7 +13,7 @@ SLOW_S = 1.0  # a worker that has not moved for so long gets no second job
 BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0  # before a worker is started again in one place of the pool
 
 
-class Life(Enum):
+class WorkerState(Enum):
     """What becomes of a worker."""
 
     STARTING = "starting"
@@ -24,7 +24,7 @@ class Life(Enum):
 
 
 @dataclass(slots=True)
-class Worker:
+class PoolWorker:
     """A process that is not known to be dead.
 
     Attributes:
@@ -52,8 +52,8 @@ class Worker:
     """
 
     worker: int
-    seat: int
-    life: Life = Life.STARTING
+    pool_slot: int
+    life: WorkerState = WorkerState.STARTING
     jobs: list[int] = field(default_factory=list[int])
     word: int = 0
     key: str = ""
@@ -88,7 +88,7 @@ class Worker:
         self.suspect, self.dumped_s, self.late = False, None, ""
 
 
-class Pool:
+class WorkerPool:
     """A fixed number of workers. They are numbered from 1, and no number comes again.
 
     A worker that dies is replaced at once. If its place in the pool then sees another death before a
@@ -114,9 +114,9 @@ class Pool:
         if seats < 1:
             raise ValueError(f"a pool needs a worker, not {seats}")
         self.seats = seats
-        self.workers: dict[int, Worker] = {}
+        self.workers: dict[int, PoolWorker] = {}
         self.ever_ready = False
-        self.fallen = 0
+        self.boot_deaths = 0
         self.last_fall = ""
         self._deaths = [0] * seats
         self._count = 0
@@ -145,9 +145,9 @@ class Pool:
     @property
     def up(self) -> int:
         """Number of workers that are ready and are to stay."""
-        return sum(w.life is Life.UP for w in self.workers.values())
+        return sum(w.life is WorkerState.UP for w in self.workers.values())
 
-    def begin(self) -> list[Start]:
+    def begin(self) -> list[StartWorker]:
         """The first workers, to be started now."""
         return [self._start(seat, 0.0) for seat in range(self.seats)]
 
@@ -160,7 +160,7 @@ class Pool:
             now_s: Time of the event.
         """
         w = self.workers.get(worker)
-        if w is not None and w.life is Life.STARTING:
+        if w is not None and w.life is WorkerState.STARTING:
             w.doing, w.doing_s = doing, now_s
 
     def ready(self, worker: int) -> None:
@@ -170,9 +170,9 @@ class Pool:
             ValueError: There is no such worker.
         """
         w = self._known(worker, "WorkerReady")
-        if w.life is Life.STARTING:
-            w.life = Life.UP
-            self.ever_ready, self.fallen = True, 0
+        if w.life is WorkerState.STARTING:
+            w.life = WorkerState.UP
+            self.ever_ready, self.boot_deaths = True, 0
             w.doing, w.asked = "", None
             self.sort(w)
 
@@ -201,7 +201,7 @@ class Pool:
         w.jobs.append(job)
         self.sort(w)
 
-    def answered(self, worker: int, job: int) -> Retire | None:
+    def answered(self, worker: int, job: int) -> RetireWorker | None:
         """A worker has answered a job.
 
         Returns:
@@ -216,19 +216,19 @@ class Pool:
         w.jobs.remove(job)
         w.moved()
         w.paused = False
-        if w.seat >= 0:
-            self._deaths[w.seat] = 0
+        if w.pool_slot >= 0:
+            self._deaths[w.pool_slot] = 0
         self.sort(w)
-        return Retire(worker) if w.life is Life.RETIRING and not w.jobs else None
+        return RetireWorker(worker) if w.life is WorkerState.RETIRING and not w.jobs else None
 
-    def retire(self, worker: int) -> Retire | None:
+    def retire(self, worker: int) -> RetireWorker | None:
         """A worker is to be replaced once it has no jobs. Returns the action if it has none now."""
         w = self.workers[worker]
-        if w.life is not Life.UP:
+        if w.life is not WorkerState.UP:
             return None
-        w.life = Life.RETIRING
+        w.life = WorkerState.RETIRING
         self.sort(w)
-        return None if w.jobs else Retire(worker)
+        return None if w.jobs else RetireWorker(worker)
 
     def killed(self, worker: int, now_s: float) -> None:
         """A worker is being killed: it gets no more jobs.
@@ -238,17 +238,17 @@ class Pool:
             now_s: Time of the event.
         """
         w = self.workers[worker]
-        w.life, w.killed_s = Life.KILLED, now_s
+        w.life, w.killed_s = WorkerState.KILLED, now_s
         self.sort(w)
 
-    def stuck(self, worker: int) -> Start:
+    def stuck(self, worker: int) -> StartWorker:
         """A worker does not die. Returns the start of another one in its place."""
         w = self.workers[worker]
-        w.life, seat, w.seat = Life.STUCK, w.seat, -1
+        w.life, seat, w.pool_slot = WorkerState.STUCK, w.pool_slot, -1
         self.sort(w)
         return self._start(seat, 0.0)
 
-    def died(self, worker: int, cause: str) -> tuple[Worker, Start | None]:
+    def died(self, worker: int, cause: str) -> tuple[PoolWorker, StartWorker | None]:
         """A worker is dead.
 
         Args:
@@ -262,42 +262,42 @@ class Pool:
             ValueError: There is no such worker.
         """
         w = self._known(worker, "WorkerDied")
-        if w.life is Life.STARTING:
-            self.fallen, self.last_fall = self.fallen + 1, cause
+        if w.life is WorkerState.STARTING:
+            self.boot_deaths, self.last_fall = self.boot_deaths + 1, cause
         del self.workers[worker]
         self._idle.pop(worker, None)
         self._single.pop(worker, None)
         self._watched.discard(worker)
-        if w.seat < 0:
+        if w.pool_slot < 0:
             return w, None
-        if w.life is Life.RETIRING and not w.jobs:
-            return w, self._start(w.seat, 0.0)
-        self._deaths[w.seat] += 1
-        deaths = self._deaths[w.seat]
-        return w, self._start(w.seat, 0.0 if deaths == 1 else min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(deaths - 2, 10)))
+        if w.life is WorkerState.RETIRING and not w.jobs:
+            return w, self._start(w.pool_slot, 0.0)
+        self._deaths[w.pool_slot] += 1
+        deaths = self._deaths[w.pool_slot]
+        return w, self._start(w.pool_slot, 0.0 if deaths == 1 else min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(deaths - 2, 10)))
 
-    def _start(self, seat: int, delay_s: float) -> Start:
+    def _start(self, seat: int, delay_s: float) -> StartWorker:
         self._count += 1
-        self.workers[self._count] = Worker(self._count, seat)
-        return Start(self._count, delay_s)
+        self.workers[self._count] = PoolWorker(self._count, seat)
+        return StartWorker(self._count, delay_s)
 
-    def _known(self, worker: int, what: str) -> Worker:
+    def _known(self, worker: int, what: str) -> PoolWorker:
         w = self.workers.get(worker)
         if w is None:
             raise ValueError(f"{what} of worker {worker}, which is none of {sorted(self.workers)}")
         return w
 
-    def sort(self, w: Worker) -> None:
+    def sort(self, w: PoolWorker) -> None:
         """To be called after a change of a worker: may it get a job, is it watched?"""
         worker, jobs = w.worker, len(w.jobs)
         self._idle.pop(worker, None)
         self._single.pop(worker, None)
-        if w.life is Life.UP:
+        if w.life is WorkerState.UP:
             if not jobs:
                 self._idle[worker] = None
             elif jobs < QUEUE and w.quiet_s <= SLOW_S and not w.paused:
                 self._single[worker] = None
-        if w.seat >= 0 and (jobs or w.life is Life.KILLED or w.life is Life.RETIRING):
+        if w.pool_slot >= 0 and (jobs or w.life is WorkerState.KILLED or w.life is WorkerState.RETIRING):
             self._watched.add(worker)
         else:
             self._watched.discard(worker)
@@ -308,14 +308,14 @@ class Pool:
         Raises:
             AssertionError: They contradict each other.
         """
-        seats = sorted(w.seat for w in self.workers.values() if w.seat >= 0)
+        seats = sorted(w.pool_slot for w in self.workers.values() if w.pool_slot >= 0)
         assert seats == list(range(self.seats)), f"seats {seats} of {self.seats}"
         for w in self.workers.values():
             assert len(w.jobs) <= QUEUE, f"worker {w.worker} has jobs {w.jobs}"
-            assert not w.jobs or w.life is not Life.STARTING, f"worker {w.worker} is starting with jobs {w.jobs}"
-            assert (w.worker in self._idle) == (w.life is Life.UP and not w.jobs), f"worker {w.worker} is {w.life.value}: idle?"
-            room = w.life is Life.UP and len(w.jobs) == 1 and w.quiet_s <= SLOW_S and not w.paused
+            assert not w.jobs or w.life is not WorkerState.STARTING, f"worker {w.worker} is starting with jobs {w.jobs}"
+            assert (w.worker in self._idle) == (w.life is WorkerState.UP and not w.jobs), f"worker {w.worker} is {w.life.value}: idle?"
+            room = w.life is WorkerState.UP and len(w.jobs) == 1 and w.quiet_s <= SLOW_S and not w.paused
             assert (w.worker in self._single) == room, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"
-            watched = w.seat >= 0 and (bool(w.jobs) or w.life in (Life.KILLED, Life.RETIRING))
+            watched = w.pool_slot >= 0 and (bool(w.jobs) or w.life in (WorkerState.KILLED, WorkerState.RETIRING))
             assert (w.worker in self._watched) == watched, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: watched?"
         assert self._watched <= self.workers.keys(), "a worker that is gone is watched"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from loaderd.core.jobs import Stage
-from loaderd.core.pool import SLOW_S, Life, Worker
+from loaderd.core.pool import SLOW_S, PoolWorker, WorkerState
 from loaderd.core.state import RunningJob, SchedulerState
 
 ABANDONED_S = 5.0  # how long a worker has been stopped before it is ended where nobody waits for it
 
 
-def abandoned(state: SchedulerState, w: Worker, now_s: float) -> bool:
+def abandoned(state: SchedulerState, w: PoolWorker, now_s: float) -> bool:
     """Whether a worker is stopped and no session waits for any of its jobs.
 
     Whoever was to let it go on may be gone, and it would keep its place in the pool for ever. A worker
@@ -20,12 +20,12 @@ def abandoned(state: SchedulerState, w: Worker, now_s: float) -> bool:
         w: The worker.
         now_s: Time of the event.
     """
-    if not w.paused or now_s - w.paused_s < ABANDONED_S or w.life not in (Life.UP, Life.RETIRING):
+    if not w.paused or now_s - w.paused_s < ABANDONED_S or w.life not in (WorkerState.UP, WorkerState.RETIRING):
         return False
     return not any(state.jobs[job].wanted for job in w.jobs)
 
 
-def stranded(state: SchedulerState, w: Worker) -> RunningJob | None:
+def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
     """The job of a worker that is to be made again elsewhere, if there is one.
 
     All of this must hold: it has not begun; it stands behind a slow job, or its worker is stopped;
@@ -40,11 +40,11 @@ def stranded(state: SchedulerState, w: Worker) -> RunningJob | None:
         return None
     number, _, stage = w.stamp
     begins = not w.paused or (w.jobs[0] == number and stage is not Stage.IDLE)
-    begun = state.jobs[w.jobs[0]].draft if begins else None
+    begun = state.jobs[w.jobs[0]].build if begins else None
     for job in w.jobs:
         running = state.jobs[job]
-        session, draft = running.session, running.draft
-        waits = running.wanted and not session.gone and bool(session.items) and session.items[0].draft is draft
-        if waits and not draft.rescued and draft is not begun and session.rings[session.current].free:
+        session, build = running.session, running.build
+        waits = running.wanted and not session.gone and bool(session.items) and session.items[0].build is build
+        if waits and not build.rescued and build is not begun and session.rings[session.current].free:
             return running
     return None

@@ -11,12 +11,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from loaderd.core.hashing import FIRST, MASK, SECOND, STRIDE, Purpose, absorb, below, digest, mix
+from loaderd.core.hashing import FIRST, MASK, SECOND, STRIDE, Purpose, below, hash64, mix, mix_in
 
 TWISTER_WORDS = 312  # uint64: the 624 words of 32 bits that a Mersenne Twister has for a state
 
 
-class Draws:
+class CounterRng:
     """The random values of one sample. They may be asked for in any order; there is no state."""
 
     __slots__ = ("_seed", "_words")
@@ -35,8 +35,8 @@ class Draws:
     def _draw(self, op: int, k: int) -> int:
         if self._seed is None:
             seed, epoch, index = self._words
-            self._seed = absorb(_begun(Purpose.DRAW, seed, epoch), index)
-        return absorb(self._seed, op, k)
+            self._seed = mix_in(_begun(Purpose.DRAW, seed, epoch), index)
+        return mix_in(self._seed, op, k)
 
     def uniform(self, op: int, k: int) -> float:
         """A multiple of 2**-53 in [0, 1).
@@ -65,14 +65,14 @@ class Draws:
     def key(self) -> int:
         """128 bits for `numpy.random.Generator(numpy.random.PCG64(key))`, which user code gets."""
         seed, epoch, index = self._words
-        high = absorb(_begun(Purpose.KEY, seed, epoch), index)
-        return (high << 64) | absorb(high, 1)
+        high = mix_in(_begun(Purpose.KEY, seed, epoch), index)
+        return (high << 64) | mix_in(high, 1)
 
 
 @lru_cache(maxsize=64)
 def _begun(purpose: Purpose, seed: int, epoch: int) -> int:
     """What the hashes of all samples of an epoch begin with."""
-    return digest(purpose, seed, epoch)
+    return hash64(purpose, seed, epoch)
 
 
 def keys(seed: int, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:

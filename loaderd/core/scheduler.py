@@ -11,30 +11,30 @@ from typing import Any
 
 from loaderd.core import explain, stack_dumps
 from loaderd.core import invariants as checks
-from loaderd.core.actions import Action, Drop, Tell
+from loaderd.core.actions import Action, FreeSegment, SendMessage
 from loaderd.core.assignment import JobAssigner
 from loaderd.core.deadlines import Deadlines
 from loaderd.core.events import (
     Attach,
-    Booting,
     Detach,
     Drain,
-    Dumped,
     Event,
-    Grown,
-    Look,
-    NotGrown,
-    Opened,
-    Told,
+    GrowFailed,
+    ProgressReceived,
+    SegmentGrown,
+    StackDumped,
+    StreamOpened,
+    WorkerBooting,
     WorkerDied,
     WorkerDone,
+    WorkerPoll,
     WorkerReady,
 )
-from loaderd.core.fault_attribution import IndexOf, Inquest
-from loaderd.core.pool import Pool
-from loaderd.core.sessions import Session
+from loaderd.core.fault_attribution import FaultAttribution, IndexOf
+from loaderd.core.pool import WorkerPool
+from loaderd.core.sessions import SessionState
 from loaderd.core.state import SchedulerState
-from loaderd.core.streams import Stream, StreamRules
+from loaderd.core.streams import StreamRules, StreamState
 from loaderd.core.supervision import WorkerSupervisor
 from loaderd_wire.messages import Progress, Pulse
 
@@ -76,26 +76,26 @@ class Scheduler:
         Raises:
             ValueError: A number is out of range.
         """
-        self.state = SchedulerState(Pool(workers), {rules.name: Stream(rules) for rules in streams})
+        self.state = SchedulerState(WorkerPool(workers), {rules.name: StreamState(rules) for rules in streams})
         self._assigner = JobAssigner(self.state)
         self._deadlines = Deadlines(sample_timeout_s, kill_s)
         self._supervisor = WorkerSupervisor(
-            self.state, self._assigner, self._deadlines, Inquest(self.state.streams, index_of), worker_memory
+            self.state, self._assigner, self._deadlines, FaultAttribution(self.state.streams, index_of), worker_memory
         )
         self._looked_s: float | None = None
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
-            Opened: self._opened,
+            StreamOpened: self._opened,
             Attach: self._attach,
             Detach: self._detach,
-            Told: self._told,
-            Grown: self._grown,
-            NotGrown: self._not_grown,
-            Booting: lambda e: self.state.pool.booting(e.worker, e.doing, self.state.now_s),
+            ProgressReceived: self._told,
+            SegmentGrown: self._grown,
+            GrowFailed: self._not_grown,
+            WorkerBooting: lambda e: self.state.pool.booting(e.worker, e.doing, self.state.now_s),
             WorkerReady: lambda e: self.state.pool.ready(e.worker),
             WorkerDone: self._supervisor.done,
             WorkerDied: self._supervisor.died,
-            Look: self._look,
-            Dumped: lambda e: stack_dumps.take(self.state.pool.workers.get(e.worker), e.stack, self.state.now_s),
+            WorkerPoll: self._look,
+            StackDumped: lambda e: stack_dumps.take(self.state.pool.workers.get(e.worker), e.stack, self.state.now_s),
             Drain: self._drain,
         }
 
@@ -144,7 +144,7 @@ class Scheduler:
 
     def picture(self) -> dict[str, Any]:
         """The state as plain data, for `status`."""
-        return explain.picture(self.state, self.state.now_s)
+        return explain.snapshot(self.state, self.state.now_s)
 
     def invariants(self) -> None:
         """Check what must hold between two events.
@@ -152,16 +152,16 @@ class Scheduler:
         Raises:
             AssertionError: The state contradicts itself. The text says where.
         """
-        checks.check(self.state)
+        checks.assert_invariants(self.state)
 
     # streams and sessions
 
-    def _opened(self, e: Opened) -> None:
+    def _opened(self, e: StreamOpened) -> None:
         streams = self.state.streams
         known = streams.get(e.rules.name)
         if known is not None and known.sessions:
             raise ValueError(f"stream {e.rules.name!r} has sessions of what it was")
-        streams[e.rules.name] = Stream(e.rules)
+        streams[e.rules.name] = StreamState(e.rules)
 
     def _attach(self, e: Attach) -> None:
         state = self.state
@@ -170,7 +170,7 @@ class Scheduler:
             raise ValueError(
                 f"session {e.session} of stream {e.stream!r} can't attach: streams {sorted(state.streams)}, sessions {sorted(state.sessions)}"
             )
-        session = Session(e, stream.rules.on_error, stream.rules.collated)
+        session = SessionState(e, stream.rules.on_error, stream.rules.collated)
         state.sessions[e.session] = session
         stream.sessions.add(e.session)
         if state.draining:
@@ -188,7 +188,7 @@ class Scheduler:
         state.leaving[e.session] = session
         self._assigner.refresh(session)
 
-    def _told(self, e: Told) -> None:
+    def _told(self, e: ProgressReceived) -> None:
         state = self.state
         session, p = state.sessions.get(e.session), e.progress
         if session is None or p.seq <= session.seq:
@@ -209,33 +209,33 @@ class Scheduler:
         session.settle()
         told = session.anew(p.have, state.now_s) if p.again and p.plan == session.plan else []
         told += session.reminders({r.segment for r in p.released}, state.now_s)
-        state.actions += [Tell(session.session, message) for message in told]
+        state.actions += [SendMessage(session.session, message) for message in told]
         self._assigner.refresh(session)
         if p.ping:
             self._answer(session, p)
 
-    def _answer(self, session: Session, p: Progress) -> None:
+    def _answer(self, session: SessionState, p: Progress) -> None:
         """A ping is answered with what is known after everything else about the message is done."""
         state = self.state
         self._assigner.assign()
-        state.actions += stack_dumps.ask(explain.concerned(state, session)) if p.stacks else []
-        line, detail = explain.story(state, session, state.now_s)
-        state.actions += [Tell(session.session, session.failure)] if session.failure else []
-        state.actions.append(Tell(session.session, Pulse(session.session, p.seq, state.turns, session.made, line, detail)))
+        state.actions += stack_dumps.ask(explain.blocking_workers(state, session)) if p.stacks else []
+        line, detail = explain.explain(state, session, state.now_s)
+        state.actions += [SendMessage(session.session, session.failure)] if session.failure else []
+        state.actions.append(SendMessage(session.session, Pulse(session.session, p.seq, state.turns, session.made, line, detail)))
 
-    def _grown(self, e: Grown) -> None:
+    def _grown(self, e: SegmentGrown) -> None:
         session = self.state.sessions.get(e.session)
         if session is None:
-            self.state.actions.append(Drop(e.session, e.segment.segment))
+            self.state.actions.append(FreeSegment(e.session, e.segment.segment))
             return
         session.grown(e.segment)
         self._assigner.refresh(session)
 
-    def _not_grown(self, e: NotGrown) -> None:
+    def _not_grown(self, e: GrowFailed) -> None:
         session = self.state.sessions.get(e.session)
         if session is not None:
             session.growing = False
-            self._assigner.fail(session, "StreamFailed", e.text)
+            self._assigner.fail(session, "StreamFailedError", e.text)
             self._assigner.refresh(session)
 
     def _drain(self, _: Drain) -> None:
@@ -246,6 +246,6 @@ class Scheduler:
 
     # workers
 
-    def _look(self, e: Look) -> None:
+    def _look(self, e: WorkerPoll) -> None:
         self._looked_s = self.state.now_s
         self._supervisor.look(e)

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from loaderd.core.batches import Draft, Place
+from loaderd.core.batches import BatchBuild, SlotRef
 from loaderd.core.events import Attach
-from loaderd.core.slots import ANNOUNCE, ANNOUNCED, ENDING, FILLING, FINISH, FREE, LEASE, LEASED, READY, RELEASE, Ring, State
+from loaderd.core.slots import ANNOUNCE, ANNOUNCED, ENDING, FILLING, FINISH, FREE, LEASE, LEASED, READY, RELEASE, SlotState, SlotTable
 from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
 from loaderd_wire.records import quick
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left
@@ -16,11 +16,11 @@ from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left
 NOT_OUT = (FILLING, READY, ENDING)  # the client cannot know the generation of such a slot
 REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
 
-_place = quick(Place)
+_place = quick(SlotRef)
 
 
 @dataclass(slots=True)
-class Item:
+class PlannedBatch:
     """A batch of the window.
 
     Attributes:
@@ -32,12 +32,12 @@ class Item:
 
     k: int
     cursor: Cursor
-    draft: Draft
+    build: BatchBuild
     announced: bool = False
 
 
 @dataclass(slots=True)
-class Given:
+class Announced:
     """A slot that the client was told of and has not given back.
 
     Attributes:
@@ -46,12 +46,12 @@ class Given:
         told_s: When that was sent.
     """
 
-    draft: Draft
+    build: BatchBuild
     message: Batch
     told_s: float
 
 
-class Session:
+class SessionState:
     """What one client is to get next, what it holds, and what it has said. The scheduler drives it.
 
     The window are batches [taken, taken + prefetch) of the plan.
@@ -105,7 +105,7 @@ class Session:
         self.prefetch = event.prefetch
         self.on_error = on_error
         self.collated = collated
-        self.rings = {event.segment.segment: Ring(event.segment)}
+        self.rings = {event.segment.segment: SlotTable(event.segment)}
         self.current = event.segment.segment
         self.growing = self.outgrown = False
         self.ended = ""
@@ -113,8 +113,8 @@ class Session:
         self.gone = False
         self.seq = self.plan = self.taken = self.made = 0
         self.waiting = False
-        self.items: deque[Item] = deque()
-        self.given: dict[tuple[int, int], Given] = {}
+        self.items: deque[PlannedBatch] = deque()
+        self.given: dict[tuple[int, int], Announced] = {}
         self._steps: Iterator[tuple[Cursor, Slice]] | None = None
         # These say what has to be looked at: most events change little of a window.
         self._heard: dict[int, Released] = {}  # the client's latest statement on each segment
@@ -197,11 +197,11 @@ class Session:
         Args:
             p: The Progress that begins it.
         """
-        stock = {given.draft.slice: given.draft for key, given in self.given.items() if self._state(key) is ANNOUNCED}
+        stock = {given.build.slice: given.build for key, given in self.given.items() if self._state(key) is ANNOUNCED}
         for item in self.items:
-            if item.draft.place and not self._is_given(item.draft):
-                stock.setdefault(item.draft.slice, item.draft)
-        old = [item.draft for item in self.items]
+            if item.build.place and not self._is_given(item.build):
+                stock.setdefault(item.build.slice, item.build)
+        old = [item.build for item in self.items]
         self._unsettled = self.unplaced = self.unsaid = True
         self.plan, self.taken = p.plan, p.taken
         self.items.clear()
@@ -209,19 +209,19 @@ class Session:
         kept: set[int] = set()
         for _ in range(p.taken):
             _, cut = next(self._steps)
-            draft = stock.pop(cut, None)
-            if draft and self._is_given(draft):
-                self._lease(draft)
+            build = stock.pop(cut, None)
+            if build and self._is_given(build):
+                self._lease(build)
         while len(self.items) < self.prefetch:
             cursor, cut = next(self._steps)
             k = self.taken + len(self.items)
-            draft = stock.get(cut) if k < self.prefetch else None
-            if draft:
-                kept.add(id(draft))
-            self.items.append(Item(k, cursor, draft or self._draft(cut)))
-        for draft in old:
-            if id(draft) not in kept:
-                self._forsake(draft)
+            build = stock.get(cut) if k < self.prefetch else None
+            if build:
+                kept.add(id(build))
+            self.items.append(PlannedBatch(k, cursor, build or self._build(cut)))
+        for build in old:
+            if id(build) not in kept:
+                self._forsake(build)
 
     def advance(self, taken: int) -> str:
         """The trainer has got the batches before `taken`: move the window on.
@@ -236,11 +236,11 @@ class Session:
         if ahead < 0:
             return f"{taken} batches taken of plan {self.plan} after {self.taken}"
         while self.taken < taken:
-            draft = self.items.popleft().draft
-            if self._is_given(draft):
-                self._lease(draft)
+            build = self.items.popleft().build
+            if self._is_given(build):
+                self._lease(build)
             else:
-                self._forsake(draft)  # it is being made again, but the client had it after all
+                self._forsake(build)  # it is being made again, but the client had it after all
             self.taken += 1
             self.unplaced = True
         return ""
@@ -251,12 +251,12 @@ class Session:
             return
         self._unsettled, self.unplaced = False, True
         for item in self.items:
-            place = item.draft.place
-            state = self.rings_state(place) if place and item.draft.whole else FILLING
+            place = item.build.place
+            state = self.slot_states(place) if place and item.build.whole else FILLING
             if state is LEASED:
-                item.draft = self._draft(item.draft.slice)
+                item.build = self._build(item.build.slice)
             elif state in (FREE, None):
-                self.wait(item.draft)
+                self.wait(item.build)
 
     # what the scheduler does
 
@@ -267,14 +267,14 @@ class Session:
         assert self._steps is not None
         while len(self.items) < self.prefetch:
             cursor, cut = next(self._steps)
-            self.items.append(Item(self.taken + len(self.items), cursor, self._draft(cut)))
+            self.items.append(PlannedBatch(self.taken + len(self.items), cursor, self._build(cut)))
         self.unplaced = False
         ring = self.rings[self.current]
         for item in self.items:
-            draft = item.draft
-            if draft.place is not None:
+            build = item.build
+            if build.place is not None:
                 continue
-            if not self._fits(draft, ring.segment):
+            if not self._fits(build, ring.segment):
                 self.unplaced = True
                 continue
             if not ring.free:
@@ -283,14 +283,14 @@ class Session:
             if claimed is None:
                 self.unplaced = True
                 break
-            draft.begin(_place(self.current, *claimed))
-            if not draft.todo:
-                self.finish(draft)
+            build.begin(_place(self.current, *claimed))
+            if not build.todo:
+                self.finish(build)
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, build: BatchBuild) -> None:
         """If all rows of a batch are in its slot, the slot is READY."""
-        if draft.whole and draft.place and self.rings_state(draft.place) is FILLING:
-            self.rings[draft.place.segment].move(draft.place.slot, FINISH)
+        if build.whole and build.place and self.slot_states(build.place) is FILLING:
+            self.rings[build.place.segment].move(build.place.slot, FINISH)
             self.made += 1
             self.unsaid = True
 
@@ -303,19 +303,19 @@ class Session:
         messages: list[Batch] = []
         self.unsaid = False
         for item in self.items:
-            draft = item.draft
-            place = draft.place
-            if place is not None and not draft.todo and not draft.running:
-                state = self.rings_state(place)
+            build = item.build
+            place = build.place
+            if place is not None and not build.todo and not build.running:
+                state = self.slot_states(place)
                 if state is READY:
                     self.rings[place.segment].move(place.slot, ANNOUNCE)
                     state = ANNOUNCED
-                    message = draft.descriptor(self.session, self.plan, item.k)
-                    self.given[place.segment, place.slot] = Given(draft, message, now_s)
+                    message = build.descriptor(self.session, self.plan, item.k)
+                    self.given[place.segment, place.slot] = Announced(build, message, now_s)
                     messages.append(message)
                 elif state is ANNOUNCED and not item.announced:  # kept at a seek, under a new number
                     given = self.given[place.segment, place.slot]
-                    given.message, given.told_s = draft.descriptor(self.session, self.plan, item.k), now_s
+                    given.message, given.told_s = build.descriptor(self.session, self.plan, item.k), now_s
                     messages.append(given.message)
                 item.announced = item.announced or state is ANNOUNCED
             if not item.announced:
@@ -334,10 +334,10 @@ class Session:
         """
         again: list[Batch] = []
         for given in self.given.values():
-            place = given.draft.place
+            place = given.build.place
             assert place is not None
             current = given.message.plan == self.plan and given.message.k >= self.taken
-            if self.rings_state(place) is ANNOUNCED and (not current or given.message.k >= have):
+            if self.slot_states(place) is ANNOUNCED and (not current or given.message.k >= have):
                 given.told_s = now_s
                 again.append(given.message)
         return sorted(again, key=lambda m: (m.plan, m.k))
@@ -354,31 +354,31 @@ class Session:
         """
         again: list[Batch] = []
         for (segment, _), given in self.given.items():
-            place = given.draft.place
+            place = given.build.place
             if place is None or now_s - given.told_s < REMIND_S:
                 continue
-            orphan = self.rings_state(place) is ANNOUNCED and (given.message.plan != self.plan or given.message.k < self.taken)
+            orphan = self.slot_states(place) is ANNOUNCED and (given.message.plan != self.plan or given.message.k < self.taken)
             if orphan or (segment != self.current and segment not in mentioned):
                 given.told_s = now_s
                 again.append(given.message)
         return again
 
-    def restart(self, draft: Draft) -> None:
+    def restart(self, build: BatchBuild) -> None:
         """Make a batch again in another slot. The old one is FREE when its last job has ended."""
-        place = draft.place
-        self.wait(draft)
+        place = build.place
+        self.wait(build)
         if place is not None:
             self.rings[place.segment].abandon(place.slot)
 
-    def wait(self, draft: Draft) -> None:
+    def wait(self, build: BatchBuild) -> None:
         """A batch has no slot any longer, and waits for one."""
-        draft.begin(None)
+        build.begin(None)
         self.unplaced = True
 
     def needs(self) -> tuple[int, int]:
         """(bytes of tail a row, bytes of body) that batches of the window are known to need."""
-        drafts = [item.draft for item in self.items]
-        return max((d.needs_tail for d in drafts), default=0), max((d.needs_body for d in drafts), default=0)
+        builds = [item.build for item in self.items]
+        return max((d.needs_tail for d in builds), default=0), max((d.needs_body for d in builds), default=0)
 
     def grown(self, segment: Segment) -> None:
         """A larger segment has been reserved; slots are claimed in it from now on.
@@ -388,7 +388,7 @@ class Session:
         """
         if segment.segment <= self.current or segment.slots < self.prefetch + 2:
             raise ValueError(f"session {self.session} has segment {self.current}: can't go on in {segment}")
-        self.rings[segment.segment] = Ring(segment)
+        self.rings[segment.segment] = SlotTable(segment)
         self.current = segment.segment
         self.growing = False
 
@@ -400,8 +400,8 @@ class Session:
         """
         self.ended = self.ended or why
         for item in self.items:
-            if not self._is_given(item.draft):
-                self._forsake(item.draft)
+            if not self._is_given(item.build):
+                self._forsake(item.build)
 
     def leave(self) -> None:
         """The client is gone: all slots go back, those with a job when it has ended."""
@@ -420,14 +420,14 @@ class Session:
             self._heard.pop(number, None)
         return done
 
-    def first_work(self) -> Item | None:
+    def first_work(self) -> PlannedBatch | None:
         """The first batch of the window that has a piece for a worker."""
         for item in self.items:
-            if item.draft.todo and item.draft.has_work:
+            if item.build.todo and item.build.has_work:
                 return item
         return None
 
-    def rings_state(self, place: Place) -> State | None:
+    def slot_states(self, place: SlotRef) -> SlotState | None:
         """State of a slot.
 
         Returns:
@@ -438,40 +438,40 @@ class Session:
 
     # parts of the above
 
-    def _draft(self, cut: Slice) -> Draft:
-        return Draft(self.stream, self.on_error, self.collated, self.seed, cut)
+    def _build(self, cut: Slice) -> BatchBuild:
+        return BatchBuild(self.stream, self.on_error, self.collated, self.seed, cut)
 
-    def _fits(self, draft: Draft, segment: Segment) -> bool:
-        return draft.needs_tail <= segment.tail_row_bytes and draft.needs_body <= segment.body_bytes
+    def _fits(self, build: BatchBuild, segment: Segment) -> bool:
+        return build.needs_tail <= segment.tail_row_bytes and build.needs_body <= segment.body_bytes
 
-    def _state(self, key: tuple[int, int]) -> State:
+    def _state(self, key: tuple[int, int]) -> SlotState:
         return self.rings[key[0]].state[key[1]]
 
-    def _is_given(self, draft: Draft) -> bool:
-        place = draft.place
+    def _is_given(self, build: BatchBuild) -> bool:
+        place = build.place
         given = self.given.get((place.segment, place.slot)) if place else None
-        return given is not None and given.draft is draft
+        return given is not None and given.build is build
 
-    def _lease(self, draft: Draft) -> None:
-        place = draft.place
-        if place and self.rings_state(place) is ANNOUNCED:
+    def _lease(self, build: BatchBuild) -> None:
+        place = build.place
+        if place and self.slot_states(place) is ANNOUNCED:
             self.rings[place.segment].move(place.slot, LEASE)
 
-    def _forsake(self, draft: Draft) -> None:
+    def _forsake(self, build: BatchBuild) -> None:
         """No batch of the window is this one any longer. A slot that the client knows stays."""
-        if draft.place and not self._is_given(draft):
-            if self.rings_state(draft.place) in (FILLING, READY):
-                self.restart(draft)
+        if build.place and not self._is_given(build):
+            if self.slot_states(build.place) in (FILLING, READY):
+                self.restart(build)
             else:
-                self.wait(draft)
+                self.wait(build)
 
     def _take_back(self, k: int) -> None:
         """Free a slot for batch k: the last batch after it that is not announced loses its own."""
         for item in reversed(self.items):
-            place = item.draft.place
+            place = item.build.place
             if item.k <= k:
                 return
             if not place or place.segment != self.current or self.rings[self.current].writers[place.slot]:
                 continue
-            if self.rings_state(place) in (FILLING, READY):
-                return self.restart(item.draft)
+            if self.slot_states(place) in (FILLING, READY):
+                return self.restart(item.build)

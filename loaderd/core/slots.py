@@ -7,7 +7,7 @@ from enum import Enum
 from loaderd_wire.messages import Segment
 
 
-class State(str, Enum):
+class SlotState(str, Enum):
     """What a slot is used for."""
 
     FREE = "free"
@@ -19,10 +19,10 @@ class State(str, Enum):
 
 
 # Used by these names in what runs for every batch: a lookup in the class costs ten times as much.
-FREE, FILLING, READY, ANNOUNCED, LEASED, ENDING = State
+FREE, FILLING, READY, ANNOUNCED, LEASED, ENDING = SlotState
 
 
-class Verb(str, Enum):  # str: its hash is fast, and every move looks it up in the table
+class SlotEvent(str, Enum):  # str: its hash is fast, and every move looks it up in the table
     """What may happen to a slot."""
 
     CLAIM = "claim"
@@ -34,9 +34,9 @@ class Verb(str, Enum):  # str: its hash is fast, and every move looks it up in t
     SETTLE = "settle"  # its last job has ended
 
 
-CLAIM, FINISH, ANNOUNCE, LEASE, RELEASE, ABANDON, SETTLE = Verb
+CLAIM, FINISH, ANNOUNCE, LEASE, RELEASE, ABANDON, SETTLE = SlotEvent
 
-MOVES: dict[tuple[State, Verb], State] = {
+MOVES: dict[tuple[SlotState, SlotEvent], SlotState] = {
     (FREE, CLAIM): FILLING,
     (FILLING, FINISH): READY,
     (FILLING, ABANDON): ENDING,
@@ -49,7 +49,7 @@ MOVES: dict[tuple[State, Verb], State] = {
 }
 
 
-class Ring:
+class SlotTable:
     """States, generations and writers of a segment's slots.
 
     A slot with a writer is FILLING or ENDING.
@@ -79,11 +79,11 @@ class Ring:
         """No slot is claimed, announced, leased or being written: the segment may be freed."""
         return len(self._free) == len(self.state)
 
-    def count(self, state: State) -> int:
+    def count(self, state: SlotState) -> int:
         """Number of slots in a state."""
         return self.state.count(state)
 
-    def move(self, slot: int, verb: Verb) -> None:
+    def move(self, slot: int, verb: SlotEvent) -> None:
         """Change a slot's state.
 
         Args:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from loaderd.core.actions import Dump
-from loaderd.core.pool import Life, Worker
+from loaderd.core.actions import DumpStack
+from loaderd.core.pool import PoolWorker, WorkerState
 
 MOST = 8  # workers whose stacks are taken at a time
 CHARS = 12_000  # of one worker's stacks that are kept
-ASKED_OF = (Life.STARTING, Life.UP, Life.RETIRING)  # others are being killed, and were asked before
+ASKED_OF = (WorkerState.STARTING, WorkerState.UP, WorkerState.RETIRING)  # others are being killed, and were asked before
 
 
-def ask(workers: Iterable[Worker]) -> list[Dump]:
+def ask(workers: Iterable[PoolWorker]) -> list[DumpStack]:
     """Have workers write their stacks.
 
     Once for each job, because the signal can cut short a sleep of C code. A stopped worker cannot
@@ -21,15 +21,15 @@ def ask(workers: Iterable[Worker]) -> list[Dump]:
     Args:
         workers: Which ones. Of more than MOST those that have not moved for the longest time.
     """
-    actions: list[Dump] = []
+    actions: list[DumpStack] = []
     for w in sorted(workers, key=lambda w: -w.quiet_s)[:MOST]:
         if w.life in ASKED_OF and not w.paused and w.asked != w.job:
             w.asked, w.stack = w.job, ""
-            actions.append(Dump(w.worker))
+            actions.append(DumpStack(w.worker))
     return actions
 
 
-def take(w: Worker | None, text: str, now_s: float) -> None:
+def take(w: PoolWorker | None, text: str, now_s: float) -> None:
     """Keep the stacks that a worker has written.
 
     Args:
@@ -45,7 +45,7 @@ def take(w: Worker | None, text: str, now_s: float) -> None:
         w.asked = None
 
 
-def of(w: Worker) -> str:
+def of(w: PoolWorker) -> str:
     """The stacks of a worker, if they are of the job that it has now; else ""."""
     return w.stack if w.asked == w.job else ""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from loaderd.core.actions import Action
-from loaderd.core.batches import Draft
-from loaderd.core.fair_queue import Queue
+from loaderd.core.batches import BatchBuild
+from loaderd.core.fair_queue import FairQueue
 from loaderd.core.jobs import Job
-from loaderd.core.pool import Pool
-from loaderd.core.sessions import Session
-from loaderd.core.streams import Stream
+from loaderd.core.pool import WorkerPool
+from loaderd.core.sessions import SessionState
+from loaderd.core.streams import StreamState
 
 
 @dataclass(slots=True)
@@ -31,14 +31,14 @@ class RunningJob:
 
     job: Job
     worker: int
-    session: Session
-    draft: Draft
+    session: SessionState
+    build: BatchBuild
     attempt: int
 
     @property
     def wanted(self) -> bool:
         """Whether its result counts: the batch has not been started again since."""
-        return self.draft.attempt == self.attempt
+        return self.build.attempt == self.attempt
 
 
 @dataclass(slots=True)
@@ -58,12 +58,12 @@ class SchedulerState:
         actions: What the latest event led to, in order.
     """
 
-    pool: Pool
-    streams: dict[str, Stream]
-    sessions: dict[int, Session] = field(default_factory=dict[int, Session])
-    leaving: dict[int, Session] = field(default_factory=dict[int, Session])
+    pool: WorkerPool
+    streams: dict[str, StreamState]
+    sessions: dict[int, SessionState] = field(default_factory=dict[int, SessionState])
+    leaving: dict[int, SessionState] = field(default_factory=dict[int, SessionState])
     jobs: dict[int, RunningJob] = field(default_factory=dict[int, RunningJob])
-    queue: Queue = field(default_factory=Queue)
+    queue: FairQueue = field(default_factory=FairQueue)
     draining: bool = False
     turns: int = 0
     now_s: float = 0.0

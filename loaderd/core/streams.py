@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from loaderd.core.jobs import Done, Job, Kind
+from loaderd.core.jobs import Done, Job, JobKind
 
 JOB_S = 0.02  # least work of a job, unless a trainer waits for its batch
 URGENT_JOB_S = 0.0015  # least work of a job if one does: below it, a second worker costs more than it saves
@@ -13,7 +13,7 @@ LONG_JOB_S = 0.25  # a longer job is cut in any case, because a seek has to wait
 PIECES = 2  # jobs a worker, over all batches that a session has in the making
 PACE_WEIGHT = 0.2  # weight of the newest job in the moving average
 FROM_OUTSIDE = 1 / 8  # for how many deaths of its own doing a death from outside counts
-FILL, COMPACT = Kind.FILL, Kind.COMPACT  # a lookup in the class costs ten times as much
+FILL, COMPACT = JobKind.FILL, JobKind.COMPACT  # a lookup in the class costs ten times as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class StreamRules:
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamState:
     """A stream that is served.
 
     Attributes:
@@ -99,7 +99,7 @@ class Stream:
         self.died += 1
         self.last_death, self.last_stack = cause, stack
 
-    def obituary(self) -> str:
+    def failure_text(self) -> str:
         """Why the stream ends, once its workers have died too often."""
         text = f"{self.died} workers died and no sample of stream {self.rules.name!r} was finished in between; the last: {self.last_death}"
         return text + (f"\n{self.last_stack}" if self.last_stack else "")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from loaderd.core import rescheduling
-from loaderd.core.actions import CannotBoot, Note, Quarantine
+from loaderd.core.actions import CannotBoot, LogLine, Quarantine
 from loaderd.core.assignment import JobAssigner
 from loaderd.core.deadlines import Deadlines
-from loaderd.core.events import Look, Seen, WorkerDied, WorkerDone
-from loaderd.core.fault_attribution import Inquest
-from loaderd.core.fault_ledger import Death
-from loaderd.core.jobs import Done, Kind, Stage, candidate_of, same, unstamp
-from loaderd.core.pool import Life, Worker
-from loaderd.core.sessions import Session
+from loaderd.core.events import WorkerDied, WorkerDone, WorkerObservation, WorkerPoll
+from loaderd.core.fault_attribution import FaultAttribution
+from loaderd.core.fault_ledger import JobDeath
+from loaderd.core.jobs import Done, JobKind, Stage, candidate_of, same, unstamp
+from loaderd.core.pool import PoolWorker, WorkerState
+from loaderd.core.sessions import SessionState
 from loaderd.core.state import RunningJob, SchedulerState
 
 WAY_ON = "a new Loader reads the new data once nobody uses this stream any longer; so does a daemon that is drained and started again"
 CODE_WAY_ON = "a new daemon reads the new code: run `loaderd drain` (or end the training) and start again, it goes on from its saved state"
 
-MAKES_ROWS = (Kind.FILL, Kind.BATCH)
+MAKES_ROWS = (JobKind.FILL, JobKind.BATCH)
 
 
 class WorkerSupervisor:
@@ -29,13 +29,15 @@ class WorkerSupervisor:
         breaker: Deaths of workers without a finished row between them that end a stream.
     """
 
-    def __init__(self, state: SchedulerState, assigner: JobAssigner, deadlines: Deadlines, inquest: Inquest, worker_memory: int) -> None:
+    def __init__(
+        self, state: SchedulerState, assigner: JobAssigner, deadlines: Deadlines, attribution: FaultAttribution, worker_memory: int
+    ) -> None:
         self.deadlines = deadlines
         self.worker_memory = worker_memory
         self.breaker = max(10, 5 * state.pool.seats)
         self._state = state
         self._assigner = assigner
-        self._inquest = inquest
+        self._attribution = attribution
 
     def done(self, e: WorkerDone) -> None:
         """A worker has answered a job.
@@ -51,7 +53,7 @@ class WorkerSupervisor:
         if changed:
             # A job of a session that has left may be older than the stream, which was opened again.
             if not running.session.gone:
-                self._assigner.break_stream(stream, "StreamChanged", changed)
+                self._assigner.break_stream(stream, "StreamChangedError", changed)
         elif done.needs_tail or done.needs_body:
             if running.wanted:
                 _outgrown(running, done)
@@ -60,12 +62,12 @@ class WorkerSupervisor:
             if running.wanted:
                 self._finished(running, done)
         # While the batch waits for its other jobs, nothing has changed for the session.
-        if not (running.wanted and running.draft.running):
+        if not (running.wanted and running.build.running):
             self._assigner.refresh(running.session)
         if retire:
             state.actions.append(retire)
 
-    def look(self, e: Look) -> None:
+    def look(self, e: WorkerPoll) -> None:
         """The workers have been looked at: check deadlines, memory, and jobs that wait in vain."""
         state = self._state
         actions, stuck = self.deadlines.look(state.pool, e.seen, state.now_s)
@@ -88,12 +90,12 @@ class WorkerSupervisor:
         if start:
             state.actions.append(start)
         if e.boot:
-            state.actions.append(Note("error", f"worker {e.worker} could not start: {e.cause}\n{e.boot}"))
+            state.actions.append(LogLine("error", f"worker {e.worker} could not start: {e.cause}\n{e.boot}"))
             if not state.pool.ever_ready:
                 state.actions.append(CannotBoot(e.boot))
         number, _, _ = unstamp(e.seen.word)
         late = w.killed_s is not None and bool(w.late)
-        touched: dict[int, Session] = {}
+        touched: dict[int, SessionState] = {}
         at: RunningJob | None = None
         for job in w.jobs:
             running = self._assigner.end_job(job)
@@ -106,35 +108,35 @@ class WorkerSupervisor:
         self._count_death(e, at, late)
 
     def _finished(self, running: RunningJob, done: Done) -> None:
-        job, draft = running.job, running.draft
+        job, build = running.job, running.build
         if done.bad and job.kind in MAKES_ROWS:
-            known = draft.blame.convicted
+            known = build.ledger.convicted
             self._state.actions += [Quarantine(job.stream, job.epoch, bad.sample) for bad in done.bad if bad.row not in known]
-        draft.absorb(done.job, done)
-        running.session.finish(draft)
+        build.absorb(done.job, done)
+        running.session.finish(build)
 
-    def _look_at(self, w: Worker, seen: Seen) -> None:
+    def _look_at(self, w: PoolWorker, seen: WorkerObservation) -> None:
         state = self._state
-        if (running := rescheduling.stranded(state, w)) is not None:
-            running.draft.rescued = True
-            running.session.restart(running.draft)
+        if (running := rescheduling.find_stranded(state, w)) is not None:
+            running.build.rescued = True
+            running.session.restart(running.build)
             self._assigner.refresh(running.session)
         if rescheduling.abandoned(state, w, state.now_s):
             state.actions.append(self.deadlines.kill(state.pool, w, state.now_s, "it is stopped by a signal (T), and nobody waits for it"))
-        if 0 < self.worker_memory < seen.anon_bytes and w.life is Life.UP:
+        if 0 < self.worker_memory < seen.anon_bytes and w.life is WorkerState.UP:
             text = f"worker {w.worker} has {seen.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: it is replaced"
-            state.actions.append(Note("warning", text))
+            state.actions.append(LogLine("warning", text))
             retire = state.pool.retire(w.worker)
             state.actions += [retire] if retire else []
 
-    def _give_up(self, w: Worker) -> None:
+    def _give_up(self, w: PoolWorker) -> None:
         """A worker does not die after its kill.
 
         Another one is started in its place. The slots that it may still write stay out of use until
         it is dead; their batches are made again in other slots.
         """
         state = self._state
-        state.actions.append(Note("error", f"worker {w.worker} does not die: its slots are in quarantine until it does"))
+        state.actions.append(LogLine("error", f"worker {w.worker} does not die: its slots are in quarantine until it does"))
         state.actions.append(state.pool.stuck(w.worker))
         at, row, stage = w.stamp
         for number in w.jobs:
@@ -142,30 +144,30 @@ class WorkerSupervisor:
             if not running.wanted:
                 continue
             if number == at and stage is not Stage.IDLE:
-                piece = running.draft.running[number]
-                death = Death(row, stage, own=False, hung=True, cause=w.late, candidate=candidate_of(w.word))
-                convicted = self._inquest.convict(running.draft, running.job, piece, death, w.key, "")
+                piece = running.build.running[number]
+                death = JobDeath(row, stage, own=False, hung=True, cause=w.late, candidate=candidate_of(w.word))
+                convicted = self._attribution.mark_bad(running.build, running.job, piece, death, w.key, "")
                 state.actions += convicted
-                running.draft.apart = not convicted
-            running.session.restart(running.draft)
+                running.build.apart = not convicted
+            running.session.restart(running.build)
             self._assigner.refresh(running.session)
 
-    def _run_again(self, running: RunningJob, w: Worker, e: WorkerDied) -> None:
+    def _run_again(self, running: RunningJob, w: PoolWorker, e: WorkerDied) -> None:
         """Put the rows of a dead worker's job back into their batch."""
         number, row, stage = unstamp(e.seen.word)
-        draft, job = running.draft, running.job
-        piece = draft.running.pop(job.job)
+        build, job = running.build, running.job
+        piece = build.running.pop(job.job)
         if job.job == number and stage is not Stage.IDLE:
             killed = w.killed_s is not None
             hung = killed and bool(w.late) and same(e.seen.word, w.word)
-            death = Death(row, stage, e.own and not killed, hung, w.late if hung else e.cause, candidate_of(e.seen.word))
-            convicted = self._inquest.hold(draft, job, piece, death, e.seen.key, e.stack)
+            death = JobDeath(row, stage, e.own and not killed, hung, w.late if hung else e.cause, candidate_of(e.seen.word))
+            convicted = self._attribution.hold(build, job, piece, death, e.seen.key, e.stack)
             self._state.actions += convicted
             # The two deaths that show that a sample is bad count as one.
             self._state.streams[job.stream].deaths -= 0 if hung else len(convicted)
         else:
-            draft.redo([piece])
-        running.session.finish(draft)
+            build.redo([piece])
+        running.session.finish(build)
 
     def _count_death(self, e: WorkerDied, at: RunningJob | None, late: bool) -> None:
         """End a stream whose workers die again and again while none of its rows is finished.
@@ -178,16 +180,16 @@ class WorkerSupervisor:
             stream.lost(e.own or late or bool(e.boot), e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""), e.boot or e.stack)
             # All sessions may have met the same sample at the same time.
             if stream.deaths >= self.breaker * max(1, len(stream.sessions)):
-                self._assigner.break_stream(stream, "StreamFailed", stream.obituary())
+                self._assigner.break_stream(stream, "StreamFailedError", stream.failure_text())
 
 
 def _outgrown(running: RunningJob, done: Done) -> None:
     """A slot was too small for the job's rows: the batch is made again in a larger one."""
-    session, draft = running.session, running.draft
+    session, build = running.session, running.build
     had = session.rings[running.job.segment].segment
     if done.needs_tail:
-        draft.needs_tail = max(done.needs_tail, had.tail_row_bytes + 1)
+        build.needs_tail = max(done.needs_tail, had.tail_row_bytes + 1)
     if done.needs_body:
-        draft.needs_body = max(done.needs_body, had.body_bytes + 1)
+        build.needs_body = max(done.needs_body, had.body_bytes + 1)
     session.outgrown = True
-    session.restart(draft)
+    session.restart(build)

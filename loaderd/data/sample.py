@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import Modes
+from loaderd.config.stream import DecodeModes
 
 MAX_DEPTH = 16
 MAX_FIELDS = 256
@@ -87,7 +87,7 @@ def _number(value: Any, name: str) -> np.ndarray:
         raise BadValue(f"field {name!r} is {value!r:.40}, which does not fit int64") from None
 
 
-def _pixels(image: Any, name: str, mode: str | Modes) -> np.ndarray:
+def _pixels(image: Any, name: str, mode: str | DecodeModes) -> np.ndarray:
     """A Pillow image of a user's. Raises BadValue for one whose numbers would be lost without anybody having said so, ImageError."""
     from loaderd.data.images.decode import from_pillow, holds_labels
 
@@ -103,7 +103,7 @@ def _pixels(image: Any, name: str, mode: str | Modes) -> np.ndarray:
     return from_pillow(image, said)
 
 
-def leaf(value: Any, name: str, mode: str | Modes, sample: Sample) -> None:
+def leaf(value: Any, name: str, mode: str | DecodeModes, sample: Sample) -> None:
     """Put one value that is no container into the sample. Raises BadValue naming the field."""
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes)):
         sample[name] = plain_array(np.asarray(value), name)
@@ -136,7 +136,7 @@ def _field_name(key: Any) -> str:
     return name
 
 
-def _walk(value: Any, name: str, depth: int, mode: str | Modes, sample: Sample) -> None:
+def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, sample: Sample) -> None:
     if isinstance(value, Mapping):
         parts = [(_field_name(key), item) for key, item in value.items()]
     elif isinstance(value, (tuple, list)):
@@ -181,7 +181,7 @@ def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
     return sample if 0 < len(sample) <= MAX_FIELDS and len(sample) == len(value) else None
 
 
-def flatten(value: Any, mode: str | Modes) -> tuple[Sample, str]:
+def flatten(value: Any, mode: str | DecodeModes) -> tuple[Sample, str]:
     """Whatever a dataset returned, as (sample, form): a mapping is a "dict"; a tuple, list or single value a "tuple" with fields "0", "1", ...
 
     Nested fields are called "a.b". Raises BadValue naming the field.

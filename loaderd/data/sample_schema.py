@@ -82,7 +82,7 @@ class SampleSchema:
         )
 
 
-class Mold:
+class RawMatcher:
     """Fast path: whether a value of user code can be copied into a slot as it is, found out by one look at each field."""
 
     def __init__(self, schema: SampleSchema, form: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.user_code import find
 from loaderd.system.modules import Imported
 
@@ -26,7 +26,7 @@ def imported(folder: str) -> Imported:
     return _imported
 
 
-def import_all(plans: list[StreamPlan], init: str, tell: Callable[[str], object]) -> None:
+def import_all(plans: list[StreamConfig], init: str, tell: Callable[[str], object]) -> None:
     """Import all user code of these plans, and `init` if that is not "". tell(text): called before each import that is not done yet.
 
     Raises SourceError where something cannot be imported.
@@ -38,7 +38,7 @@ def import_all(plans: list[StreamPlan], init: str, tell: Callable[[str], object]
         find(name, what)
 
 
-def _entries(plans: list[StreamPlan]) -> Iterator[tuple[str, str, str]]:
+def _entries(plans: list[StreamConfig]) -> Iterator[tuple[str, str, str]]:
     """("pkg.module:name", the setting that names it, whose setting that is) of all user code."""
     for plan in plans:
         place = f"stream {plan.name!r}"

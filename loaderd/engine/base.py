@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from loaderd.config.schema import WorkersConfig
-from loaderd.config.stream import StreamPlan
-from loaderd.core.events import Event, Look
+from loaderd.config.stream import StreamConfig
+from loaderd.core.events import Event, WorkerPoll
 from loaderd.core.jobs import Job
-from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.system.loop import Loop
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
@@ -23,7 +23,7 @@ class Engine(Protocol):
 
     # -- streams
 
-    def open(self, stream: str, done: Callable[[StreamFacts | OpenFault], None], /) -> None:
+    def open(self, stream: str, done: Callable[[StreamInfo | OpenError], None], /) -> None:
         """Find out what a stream is, in a process of its own. done(): called once, later, with what it is or why that can't be known."""
         ...
 
@@ -59,7 +59,7 @@ class Engine(Protocol):
         """Ask a worker without jobs to end. Answer: WorkerDied."""
         ...
 
-    def look(self) -> Look:
+    def look(self) -> WorkerPoll:
         """What the workers that have jobs are doing at this moment."""
         ...
 
@@ -97,10 +97,10 @@ class MakeEngine(Protocol):
     def __call__(
         self,
         loop: Loop,
-        streams: Sequence[StreamPlan],
+        streams: Sequence[StreamConfig],
         config: WorkersConfig,
         *,
-        late: Sequence[StreamPlan],
+        late: Sequence[StreamConfig],
         num_workers: int,
         folder: str,
         emit: Callable[[Event], object],

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.engine.channel import Channel, ChannelClosed
 from loaderd.engine.launch import Launched, launch
-from loaderd.engine.messages import Doing, Ended, Fault, Fork, Forked, NotForked, Quit, Reap, Setup, TemplateReady
-from loaderd.engine.output_capture import Log, Output
+from loaderd.engine.messages import ChildEnded, Doing, Fork, Forked, ForkServerReady, NotForked, Quit, Reap, Setup, WorkerFault
+from loaderd.engine.output_capture import Log, OutputCapture
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
 from loaderd.system.loop import Loop, Timer
@@ -28,16 +28,16 @@ NO_FDS_S = 1.0  # to the next try where there are none
 HOPELESS = 4  # such starts after which whoever waits for a worker is told
 
 
-class Boss(Protocol):
+class ForkServerListener(Protocol):
     """Who is told. Nothing here is called from inside a method of Template."""
 
-    def template_ready(self) -> None: ...
+    def fork_server_ready(self) -> None: ...
 
     def forked(self, worker: int, pid: int, pidfd: int) -> None:
         """The pidfd is the boss's from now on."""
         ...
 
-    def template_does(self, doing: str) -> None:
+    def fork_server_does(self, doing: str) -> None:
         """What it is about to do before it is ready."""
         ...
 
@@ -45,16 +45,16 @@ class Boss(Protocol):
 
     def ended(self, worker: int, status: int) -> None: ...
 
-    def template_died(self) -> None:
+    def fork_server_died(self) -> None:
         """All that it still had to say has been told. Its workers get SIGKILL from the kernel."""
         ...
 
-    def template_hopeless(self, text: str) -> None:
+    def fork_server_failed(self, text: str) -> None:
         """It cannot be started; no further try is made until `ensure`."""
         ...
 
 
-class Template:
+class ForkServer:
     """At most one template process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when.
 
     plans: of all streams. setup: what the next one is told. ahead: the first one, if it has been started already.
@@ -63,10 +63,10 @@ class Template:
     def __init__(
         self,
         loop: Loop,
-        plans: Sequence[StreamPlan],
+        plans: Sequence[StreamConfig],
         setup: Setup,
         start_method: str,
-        boss: Boss,
+        listener: ForkServerListener,
         log: Log,
         *,
         boot_s: float,
@@ -76,7 +76,7 @@ class Template:
         self._plans = plans
         self.setup = setup
         self._spawn = start_method == "spawn"
-        self._boss = boss
+        self._listener = listener
         self._log = log
         self._boot_s = boot_s
         self._ahead = ahead
@@ -87,7 +87,7 @@ class Template:
         self._last_words = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
-        self._output: Output | None = None
+        self._output: OutputCapture | None = None
         self._pidfd = -1
         self._timer: Timer | None = None
         self.ready = False
@@ -163,7 +163,7 @@ class Template:
         # Our child, and not reaped: this is its pidfd and no other's.
         self._pidfd = os.pidfd_open(self._process.pid)
         self._fault, self._slow = "", False
-        self._output = Output(self._loop, started.output, self._log, lambda: "template")
+        self._output = OutputCapture(self._loop, started.output, self._log, lambda: "template")
         self._channel = Channel(started.socket, blocking=False)
         self._loop.watch(self._pidfd, self._died)
         self._loop.watch(self._channel.fileno(), self._readable)
@@ -218,11 +218,11 @@ class Template:
 
     def _hear(self, message: object, fds: list[int]) -> None:
         if isinstance(message, Forked) and len(fds) == 1:
-            self._boss.forked(message.worker, message.pid, fds[0])
+            self._listener.forked(message.worker, message.pid, fds[0])
             return
         for fd in fds:
             os.close(fd)
-        if isinstance(message, TemplateReady):
+        if isinstance(message, ForkServerReady):
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -230,15 +230,15 @@ class Template:
             self.ready = True
             os.close(self._dump_fd)
             self._dump_fd = -1
-            self._boss.template_ready()
+            self._listener.fork_server_ready()
         elif isinstance(message, NotForked):
-            self._boss.not_forked(message.worker, message.text)
-        elif isinstance(message, Ended):
-            self._boss.ended(message.worker, message.status)
+            self._listener.not_forked(message.worker, message.text)
+        elif isinstance(message, ChildEnded):
+            self._listener.ended(message.worker, message.status)
         elif isinstance(message, Doing) and not self.ready:
             self.doing, self.doing_s = message.text, self._loop.now_s()
-            self._boss.template_does(message.text)
-        elif isinstance(message, Fault):
+            self._listener.fork_server_does(message.text)
+        elif isinstance(message, WorkerFault):
             self._fault = message.text
         else:
             raise ProtocolError(f"{message!r:.100} with {len(fds)} descriptors")
@@ -262,8 +262,8 @@ class Template:
                 f"template {pid} ended while importing {level!r} ({cause}): {self._fault or 'no reason given'}",
             )
         if not was_ready and self._fails >= HOPELESS:
-            self._boss.template_hopeless(f"the template process cannot start ({cause}): {self._fault or self._last_words}")
-        self._boss.template_died()
+            self._listener.fork_server_failed(f"the template process cannot start ({cause}): {self._fault or self._last_words}")
+        self._listener.fork_server_died()
 
     def _forget(self) -> int | None:
         """Reap it and give back all that belonged to it. Returns its wait status."""

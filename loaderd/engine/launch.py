@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.system.processes import keep_niceness
 
 BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; main()"
@@ -38,7 +38,7 @@ def environment(users: Mapping[str, str], *, copies: bool = False) -> dict[str, 
     return {**ours, **(COPYING if copies else {}), **users}
 
 
-def only_copies(plans: Sequence[StreamPlan], init: str) -> bool:
+def only_copies(plans: Sequence[StreamConfig], init: str) -> bool:
     """Whether all streams are delivered as they are stored: no transform and no user code, which has uses of its own for its copies."""
     return not init and all(
         plan.dataset is None and not plan.transforms and ":" not in plan.layout and ":" not in plan.collate for plan in plans
@@ -76,7 +76,7 @@ class Launched:
             os.close(self.dump)
 
 
-def launch(plans: Sequence[StreamPlan], init: str, folder: str, *, preload: str, spawn: bool) -> Launched:
+def launch(plans: Sequence[StreamConfig], init: str, folder: str, *, preload: str, spawn: bool) -> Launched:
     """Start a template. preload: "none" if it shall import nothing before it is told what. The others: as in its Setup."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     read, write = os.pipe2(os.O_CLOEXEC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loaderd.core.jobs import BadRow, Condemned, Done, Job, Replaced
+from loaderd.core.jobs import BadRow, Done, Excluded, Job, Replaced
 from loaderd.system.modules import Module
 from loaderd_wire.codec import Codec
 from loaderd_wire.errors import BadSample
@@ -16,7 +16,7 @@ from loaderd_wire.slots import FieldSpec
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """First message to the template and to each worker. plans: StreamPlan as JSON. folder: first on sys.path, or "".
+    """First message to the template and to each worker. plans: StreamConfig as JSON. folder: first on sys.path, or "".
 
     init: "pkg.module:function" or "". place: which of num_workers this worker is, from 0; stand-ins of a worker that does not die
     and probes have places from num_workers on. preload: what a template imports ahead: "user", "base" or "none". lenient: a stream whose
@@ -56,7 +56,7 @@ class Quit:
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateReady:
+class ForkServerReady:
     """preloaded: as Setup.preload, what it came to. threads: of the template, 1 unless something is very wrong."""
 
     preloaded: str
@@ -78,7 +78,7 @@ class NotForked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildEnded:
     """Worker `worker` is reaped; status as of os.waitpid."""
 
     worker: int
@@ -90,14 +90,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Find out what stream `stream` is. Answer: StreamFacts or OpenFault."""
+    """Find out what stream `stream` is. Answer: StreamInfo or OpenError."""
 
     stream: str
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What a stream was found to be; comes before its first job. state: as in StreamFacts. specs: of a sample; batch_specs: of a collated
+class UseStream:
+    """What a stream was found to be; comes before its first job. state: as in StreamInfo. specs: of a sample; batch_specs: of a collated
     stream's batches, else (). plan: as in Setup, which does not have that of a stream that was opened after this worker had started.
     """
 
@@ -111,7 +111,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class MapSegment:
     """Map this segment, whose memfd comes with this. fields: what its slots hold, in their order; rows: of one slot."""
 
     segment: Segment
@@ -121,7 +121,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmap:
+class UnmapSegment:
     """Answer: Unmapped."""
 
     segment: int
@@ -143,12 +143,12 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class WorkerBooted:
     """User code is imported, `init` has run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unmapped:
+class SegmentUnmapped:
     segment: int
 
 
@@ -160,21 +160,21 @@ class NewModules:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class NoteLine:
     """A line to be logged as a warning; of those that several workers say once."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class WorkerFault:
     """The worker cannot go on and ends after this. text: the reason, with the traceback where user code raised."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class StreamFacts:
+class StreamInfo:
     """What a stream is, as found by trying it in a worker.
 
     total: samples of the dataset (not of the split). identity: of the stored data. state: of its file, as in Source, "" without one. keys: "index" or "stored". specs, form ("dict",
@@ -204,7 +204,7 @@ class StreamFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenFault:
+class OpenError:
     """The stream cannot be served. kind: "data" or "user code". text: path and reason, a line or three. traceback: user code's, or ""."""
 
     stream: str
@@ -219,25 +219,25 @@ ORDERS = Codec(
         2: Fork,
         3: Reap,
         4: Quit,
-        5: TemplateReady,
+        5: ForkServerReady,
         6: Forked,
         7: NotForked,
-        8: Ended,
+        8: ChildEnded,
         16: Probe,
-        17: Use,
-        18: Map,
-        19: Unmap,
+        17: UseStream,
+        18: MapSegment,
+        19: UnmapSegment,
         20: Job,
         21: Leave,
-        32: Ready,
-        33: StreamFacts,
-        34: OpenFault,
-        35: Unmapped,
+        32: WorkerBooted,
+        33: StreamInfo,
+        34: OpenError,
+        35: SegmentUnmapped,
         36: Done,
-        37: Fault,
+        37: WorkerFault,
         38: Doing,
-        39: Noted,
+        39: NoteLine,
         40: NewModules,
     },
-    (Segment, FieldSpec, Condemned, BadSample, BadRow, Replaced, Module),
+    (Segment, FieldSpec, Excluded, BadSample, BadRow, Replaced, Module),
 )

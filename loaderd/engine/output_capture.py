@@ -17,7 +17,7 @@ LAST_BYTES = 1 << 20  # read of what a dead process left in its pipe
 Log = Callable[[str, str], object]
 
 
-class Output:
+class OutputCapture:
     """Owns the pipe's reading end `fd`. label(): what stands before each line. tail: the last lines, newest last."""
 
     def __init__(self, loop: Loop, fd: int, log: Log, label: Callable[[], str]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loaderd.core.deadlines import Limits
+from loaderd.core.deadlines import DeadlineLimits
 from loaderd.core.fault_ledger import OUTSIDE_DEATHS
 from loaderd.core.jobs import Stage, importing, same, unstamp
-from loaderd.engine.messages import OpenFault, Probe, StreamFacts
-from loaderd.engine.worker_process import Death, Hand
+from loaderd.engine.messages import OpenError, Probe, StreamInfo
+from loaderd.engine.worker_process import WorkerExit, WorkerProcess
 from loaderd.system import processes
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
@@ -24,16 +24,16 @@ class Prober:
     """
 
     def __init__(
-        self, loop: Loop, stream: str, timeout_s: float, done: Callable[[StreamFacts | OpenFault], None], again: Callable[[str], None]
+        self, loop: Loop, stream: str, timeout_s: float, done: Callable[[StreamInfo | OpenError], None], again: Callable[[str], None]
     ) -> None:
         self._loop = loop
         self._stream = stream
-        self._limits = Limits(timeout_s)
+        self._limits = DeadlineLimits(timeout_s)
         self._every_s = min(1.0, timeout_s / 4)
         self._done = done
         self._again = again
         self._killed = 0
-        self._answer: StreamFacts | OpenFault | None = None
+        self._answer: StreamInfo | OpenError | None = None
         self._word = -1
         self._key = ""
         self._looked_s = self._quiet_s = self._import_s = 0.0  # as a worker's in the scheduler's pool
@@ -41,12 +41,12 @@ class Prober:
         self._hung = ""
         self._timer: Timer | None = None
 
-    def hand_ready(self, hand: Hand) -> None:
-        hand.send(Probe(self._stream))
+    def worker_ready(self, child: WorkerProcess) -> None:
+        child.send(Probe(self._stream))
         self._looked_s = self._loop.now_s()
-        self._watch(hand)
+        self._watch(child)
 
-    def hand_does(self, hand: Hand, doing: str) -> None:
+    def worker_does(self, child: WorkerProcess, doing: str) -> None:
         """The pool tells of it for all hands."""
 
     def doing(self, now_s: float) -> list[str]:
@@ -62,14 +62,14 @@ class Prober:
         what += ", importing modules," if importing(self._word) else ""
         return [f"{who} has been {what} for {self._quiet_s + now_s - self._looked_s:.0f} s"]
 
-    def hand_said(self, hand: Hand, message: Any) -> None:
-        if not isinstance(message, (StreamFacts, OpenFault)) or message.stream != self._stream or self._answer is not None:
+    def worker_reported(self, child: WorkerProcess, message: Any) -> None:
+        if not isinstance(message, (StreamInfo, OpenError)) or message.stream != self._stream or self._answer is not None:
             raise ProtocolError(f"{message!r:.60} in answer to a probe of stream {self._stream!r}")
         self._answer = message
         self._stop()
-        hand.leave()
+        child.leave()
 
-    def hand_died(self, hand: Hand, death: Death) -> None:
+    def worker_died(self, child: WorkerProcess, death: WorkerExit) -> None:
         self._stop()
         outside = not (self._answer or self._hung or death.own or death.boot)
         self._killed += outside
@@ -79,26 +79,26 @@ class Prober:
         else:
             self._done(self._answer or self._fault(death))
 
-    def _fault(self, death: Death) -> OpenFault:
+    def _fault(self, death: WorkerExit) -> OpenError:
         if death.boot:
             text, _, traceback = death.boot.partition("\n")
-            return OpenFault(self._stream, "user code", text, traceback)
+            return OpenError(self._stream, "user code", text, traceback)
         _, _, stage = unstamp(death.word)
         where = f"while it made sample {death.key!r} ({stage.name.lower()})" if death.key else f"in stage {stage.name.lower()}"
         if self._hung:
-            return OpenFault(self._stream, "user code", self._hung, death.stack)
-        return OpenFault(self._stream, "data", f"the worker that opened it died {where}: {death.cause}", death.stack)
+            return OpenError(self._stream, "user code", self._hung, death.stack)
+        return OpenError(self._stream, "data", f"the worker that opened it died {where}: {death.cause}", death.stack)
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _watch(self, hand: Hand) -> None:
+    def _watch(self, child: WorkerProcess) -> None:
         now_s = self._loop.now_s()
-        word, key = hand.look()
+        word, key = child.look()
         stage = unstamp(word)[2]
-        self._stopped = processes.stopped(hand.pid)
+        self._stopped = processes.stopped(child.pid)
         passed_s = 0.0 if self._stopped else now_s - self._looked_s
         if not same(word, self._word):
             self._quiet_s = self._import_s = passed_s = 0.0
@@ -109,8 +109,8 @@ class Prober:
         if late:
             what = f"sample {key!r} hangs in stage {stage.name.lower()}" if key else f"opening it hangs in stage {stage.name.lower()}"
             self._hung = f"{what}: {late}"
-            hand.dump()
-            hand.kill(self._hung)
+            child.dump()
+            child.kill(self._hung)
             self._timer = None
             return
-        self._timer = self._loop.later(self._every_s, lambda: self._watch(hand))
+        self._timer = self._loop.later(self._every_s, lambda: self._watch(child))

@@ -67,7 +67,7 @@ class Scoreboard:
         return "" if b"\0" in text else text.decode("utf-8", "replace")
 
 
-class Line:
+class StatusLine:
     """A worker's own line. Children that user code forks don't have it mapped.
 
     Does nothing in any other process than the one that made it: whoever falls back into the worker's loop in a forked child stops, by the
@@ -106,7 +106,7 @@ class Line:
         self.stamp(0, 0, 0)
 
 
-_lines: weakref.WeakSet[Line] = weakref.WeakSet()
+_lines: weakref.WeakSet[StatusLine] = weakref.WeakSet()
 
 
 def _disown() -> None:

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from loaderd.core.jobs import Job, Stage, unstamp
 from loaderd.engine.channel import Channel, ChannelClosed, pair
-from loaderd.engine.fork_server import Template
-from loaderd.engine.messages import Doing, Fault, Leave, Ready, Setup
-from loaderd.engine.output_capture import Log, Output
+from loaderd.engine.fork_server import ForkServer
+from loaderd.engine.messages import Doing, Leave, Setup, WorkerBooted, WorkerFault
+from loaderd.engine.output_capture import Log, OutputCapture
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
@@ -29,7 +29,7 @@ LEFT = "left as it was told"  # a cause of death
 STATUS_S = 2.0  # what the template gets to tell how a dead worker ended
 
 
-class State(Enum):
+class ProcessState(Enum):
     WAITING = "waiting"  # for the template
     FORKING = "forking"  # the template has been asked
     BOOTING = "booting"
@@ -38,7 +38,7 @@ class State(Enum):
     GONE = "gone"
 
 
-class Death:
+class WorkerExit:
     """How a hand ended. own, cause, stack, boot: as in WorkerDied; word, key: its last stamp."""
 
     def __init__(self, own: bool, cause: str, word: int, key: str, stack: str, boot: str) -> None:
@@ -50,23 +50,23 @@ class Death:
         self.boot = boot
 
 
-class Boss(Protocol):
-    def hand_does(self, hand: Hand, doing: str) -> None:
+class WorkerListener(Protocol):
+    def worker_does(self, child: WorkerProcess, doing: str) -> None:
         """As in Doing."""
         ...
 
-    def hand_ready(self, hand: Hand) -> None: ...
+    def worker_ready(self, child: WorkerProcess) -> None: ...
 
-    def hand_said(self, hand: Hand, message: Any) -> None:
+    def worker_reported(self, child: WorkerProcess, message: Any) -> None:
         """An answer. Raises ProtocolError for one that nobody asked for; then the worker is killed."""
         ...
 
-    def hand_died(self, hand: Hand, death: Death) -> None:
+    def worker_died(self, child: WorkerProcess, death: WorkerExit) -> None:
         """Its pidfd has been readable; it owns nothing any longer."""
         ...
 
 
-class Hand:
+class WorkerProcess:
     """Owns socket, pidfd, output pipe and stack dump of a worker.
 
     worker: its number, also towards the template. place: as in Setup, and its line on the scoreboard. jobs: sent and not answered, by number, the first one runs.
@@ -77,26 +77,26 @@ class Hand:
         self,
         loop: Loop,
         board: Scoreboard,
-        template: Template,
+        template: ForkServer,
         setup: Setup,
         worker: int,
         name: str,
         *,
-        boss: Boss,
-        gone: Callable[[Hand], None],
+        listener: WorkerListener,
+        gone: Callable[[WorkerProcess], None],
         log: Log,
     ) -> None:
         self._loop = loop
         self._board = board
-        self._template = template
+        self._fork_server = template
         self._setup = setup
-        self._boss = boss
+        self._listener = listener
         self._gone = gone
         self._log = log
         self.worker = worker
         self.place = setup.place
         self.name = name
-        self.state = State.WAITING
+        self.state = ProcessState.WAITING
         self.pid = 0
         self.jobs: dict[int, Job] = {}
         self.was_ready = False
@@ -108,7 +108,7 @@ class Hand:
         self._pidfd = -1
         self._dump_fd = -1
         self._channel: Channel | None = None
-        self._output: Output | None = None
+        self._output: OutputCapture | None = None
         self._timers: list[Timer] = []
         self._boot_s = 0.0
         self._boot_timer: Timer | None = None
@@ -124,7 +124,7 @@ class Hand:
     @property
     def alive(self) -> bool:
         """It may be writing: neither dead nor still to be born."""
-        return self.state in (State.FORKING, State.BOOTING, State.READY)
+        return self.state in (ProcessState.FORKING, ProcessState.BOOTING, ProcessState.READY)
 
     def look(self) -> tuple[int, str]:
         """(word, key) of its line on the scoreboard."""
@@ -140,12 +140,12 @@ class Hand:
         ours, its = pair()
         read, write = os.pipe2(os.O_CLOEXEC)
         self._dump_fd = os.memfd_create(f"loaderd-stack-{self.worker}", os.MFD_CLOEXEC)
-        self._output = Output(self._loop, read, self._log, self._label)
+        self._output = OutputCapture(self._loop, read, self._log, self._label)
         self._channel = Channel(ours, blocking=False, takes_fds=False)
         self._loop.watch(ours.fileno(), self._readable)
-        self.state = State.FORKING
+        self.state = ProcessState.FORKING
         with its:
-            self._template.fork(self.worker, self.place, (its.fileno(), self._board.fd, write, self._dump_fd))
+            self._fork_server.fork(self.worker, self.place, (its.fileno(), self._board.fd, write, self._dump_fd))
         os.close(write)
         self.send(self._setup)
         self._boot_s = boot_s
@@ -153,8 +153,8 @@ class Hand:
 
     def forked(self, pid: int, pidfd: int) -> None:
         """It is process `pid`; the pidfd is ours from now on."""
-        self.pid, self._pidfd, self._session = pid, pidfd, self._template.pid
-        self.state = State.BOOTING
+        self.pid, self._pidfd, self._session = pid, pidfd, self._fork_server.pid
+        self.state = ProcessState.BOOTING
         self._await_boot()
         self._loop.watch(pidfd, self._dead)
         if self._killed:
@@ -169,14 +169,18 @@ class Hand:
         try:
             self._channel.send(message, fds)
         except ChannelClosed:
-            self._deaf("it closed its socket")
+            self._unresponsive("it closed its socket")
             return
         if self._channel.unsent:
             self._loop.watch(self._channel.fileno(), self._readable, write=True)
 
     def dump(self, then: Callable[[str], object] | None = None) -> None:
         """Have it write its stacks; they come with its death. then(text): called once with them, "" where it cannot do that (yet)."""
-        if self._pidfd < 0 or self.state not in (State.BOOTING, State.READY) or not processes.catches(self.pid, processes.DUMP_SIGNAL):
+        if (
+            self._pidfd < 0
+            or self.state not in (ProcessState.BOOTING, ProcessState.READY)
+            or not processes.catches(self.pid, processes.DUMP_SIGNAL)
+        ):
             if then is not None:
                 self._loop.soon(lambda: then(""))
             return
@@ -189,12 +193,12 @@ class Hand:
 
     def kill(self, why: str, *, own_fault: bool = False) -> None:
         """SIGKILL, as soon as a dump that was asked for has had its time. Idempotent."""
-        if self.state in (State.DEAD, State.GONE) or self._killed:
+        if self.state in (ProcessState.DEAD, ProcessState.GONE) or self._killed:
             return
         self._killed, self._own_fault = why, own_fault
         if self._dumped_s is not None and self._loop.now_s() - self._dumped_s < RECENT_S:
             self._stack_at = 0  # it goes with the death, whoever has seen it before
-        if self.state == State.WAITING:
+        if self.state == ProcessState.WAITING:
             self._loop.soon(lambda: self._end(False, "never started", ""))
         elif self._pidfd >= 0:
             wait_s = 0.0 if self._dumped_s is None else self._dumped_s + DUMP_S - self._loop.now_s()
@@ -212,23 +216,23 @@ class Hand:
         """The template could not make it."""
         self._end(False, text, "")
 
-    def never(self, text: str) -> None:
+    def start_failed(self, text: str) -> None:
         """There will be no template to make it."""
         self._end(True, text, text)
 
-    def template_died(self) -> None:
+    def fork_server_died(self) -> None:
         """Its process, if it had come to be, is being killed by the kernel; to be sure we kill it too."""
-        if self.state == State.FORKING:
+        if self.state == ProcessState.FORKING:
             # No pidfd has come, and no order but Setup has gone out: whatever process there was has nothing to write to.
             self._end(False, "the template died while it was being started", "")
-        elif self.state in (State.BOOTING, State.READY):
+        elif self.state in (ProcessState.BOOTING, ProcessState.READY):
             processes.send_signal(self._pidfd, signal.SIGKILL)
-        elif self.state == State.DEAD:
+        elif self.state == ProcessState.DEAD:
             self.ended(processes.reap_adopted(self.pid))
 
     def ended(self, status: int | None, *, out_of_memory: bool = False) -> None:
         """Its wait status, None: it cannot be learnt."""
-        if self.state != State.DEAD:
+        if self.state != ProcessState.DEAD:
             return
         how = processes.ending(status, out_of_memory=out_of_memory)
         own, cause = how.own, how.cause
@@ -271,7 +275,7 @@ class Hand:
         self._boot_timer = self._loop.later(self._boot_s, self._boots_too_long)
 
     def _boots_too_long(self) -> None:
-        if self.state == State.FORKING and self._template.stopped:
+        if self.state == ProcessState.FORKING and self._fork_server.stopped:
             self._await_boot()  # there is no process yet that could be late
         elif not self.was_ready and self.alive:
             self.dump()
@@ -282,7 +286,7 @@ class Hand:
         if self._pidfd >= 0:
             processes.send_signal(self._pidfd, signal.SIGKILL)
 
-    def _deaf(self, why: str) -> None:
+    def _unresponsive(self, why: str) -> None:
         """Its socket is of no use any longer, although we did not close it."""
         if self._channel is not None:
             self._loop.unwatch(self._channel.fileno())
@@ -304,45 +308,45 @@ class Hand:
                 if not all_of_it:
                     break
         except ChannelClosed:
-            self._deaf("it closed its socket")
+            self._unresponsive("it closed its socket")
         except ProtocolError as error:
             self._loop.unwatch(self._channel.fileno())
             self._log("error", f"{self.name} spoke nonsense and is killed: {error}")
             self.kill(f"it spoke nonsense: {error}", own_fault=True)
 
     def _hear(self, message: Any) -> None:
-        if isinstance(message, Fault):
+        if isinstance(message, WorkerFault):
             self._fault = message.text
         elif isinstance(message, Doing) and not self.was_ready:
             self.doing, self.doing_s = message.text, self._loop.now_s()
-            self._boss.hand_does(self, message.text)
-        elif isinstance(message, Ready):
+            self._listener.worker_does(self, message.text)
+        elif isinstance(message, WorkerBooted):
             if self.was_ready:
                 raise ProtocolError("Ready, a second time")
             self.was_ready = True
             # Its first words can overtake the template's: then the pidfd has not come yet.
-            if self.state == State.BOOTING:
+            if self.state == ProcessState.BOOTING:
                 self._ready()
         elif not self.was_ready:
             raise ProtocolError(f"{message!r:.60} before Ready")
         else:
-            self._boss.hand_said(self, message)
+            self._listener.worker_reported(self, message)
 
     def _ready(self) -> None:
-        self.state = State.READY
+        self.state = ProcessState.READY
         if self._boot_timer is not None:
             self._boot_timer.cancel()
-        self._boss.hand_ready(self)
+        self._listener.worker_ready(self)
 
     def _dead(self) -> None:
         """Its pidfd is readable: it will never write again."""
         self._loop.unwatch(self._pidfd)
         self._readable(all_of_it=True)  # what it had said before
-        self.state = State.DEAD
-        if self._template.pid == self._session and self._template.ready:
+        self.state = ProcessState.DEAD
+        if self._fork_server.pid == self._session and self._fork_server.ready:
             # Not reaped before we say so: its number still is its group's.
             processes.kill_unreaped_group(self.pid)
-            self._template.reap(self.worker)
+            self._fork_server.reap(self.worker)
             self._timers.append(self._loop.later(STATUS_S, lambda: self.ended(None)))
         else:
             processes.kill_group(self.pid, self._session)
@@ -354,7 +358,7 @@ class Hand:
         return os.pread(self._dump_fd, MAX_STACK, self._stack_at).decode("utf-8", "replace")
 
     def _end(self, own: bool, cause: str, boot: str) -> None:
-        if self.state == State.GONE:
+        if self.state == ProcessState.GONE:
             return
         word, key = self.look()
         stack = self._stack() or (self._fault if not boot else "")
@@ -362,9 +366,9 @@ class Hand:
             boot = f"{boot}\n{self._stack()}"
         self.close()
         self._gone(self)
-        self._boss.hand_died(self, Death(own, cause, word, key, stack, boot))
+        self._listener.worker_died(self, WorkerExit(own, cause, word, key, stack, boot))
 
-    def bury(self, timeout_s: float) -> None:
+    def terminate(self, timeout_s: float) -> None:
         """Kill it and what it started, and wait for its end; nobody is told."""
         if self._pidfd >= 0:
             processes.send_signal(self._pidfd, signal.SIGKILL)
@@ -374,7 +378,7 @@ class Hand:
 
     def close(self) -> None:
         """Give back everything; the process itself is left to its fate. Idempotent."""
-        self.state = State.GONE
+        self.state = ProcessState.GONE
         for timer in (*self._timers, self._dump_timer, self._boot_timer):
             if timer is not None:
                 timer.cancel()

@@ -7,13 +7,13 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
-from loaderd.config.stream import StreamPlan
-from loaderd.engine.messages import StreamFacts
-from loaderd_wire.errors import ConfigError, Refused, StreamChanged
+from loaderd.config.stream import StreamConfig
+from loaderd.engine.messages import StreamInfo
+from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
 from loaderd_wire.facts import CODE, differences, without_code
 from loaderd_wire.hints import few
 from loaderd_wire.messages import PROTOCOL, Hello, Segment
-from loaderd_wire.slices import Shape, steps_left
+from loaderd_wire.slices import EpochShape, steps_left
 from loaderd_wire.slots import MAX_ROWS, FieldSpec, slot_layout
 
 SPARE_SLOTS = 2  # one in the trainer's hands, one for the batch that next() hands over while the last is still held
@@ -24,18 +24,18 @@ LONG_FACT = 4000  # characters; a longer fact is known by its hash
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class OpenedStream:
     """A stream that has been opened: what the config says, and what was found."""
 
-    plan: StreamPlan
-    facts: StreamFacts
+    plan: StreamConfig
+    facts: StreamInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmittedStream:
     """What a session will be: `segment` is not reserved yet, and has the number it was given. fields: as asked, in that order."""
 
-    shape: Shape
+    shape: EpochShape
     seed: int
     prefetch: int
     fields: tuple[FieldSpec, ...]
@@ -49,9 +49,9 @@ class Admitted:
 
 
 def check_protocol(protocol: int) -> None:
-    """Raises Refused."""
+    """Raises RefusedError."""
     if protocol != PROTOCOL:
-        raise Refused(f"you speak protocol {protocol}, this daemon {PROTOCOL}: install the same version of loaderd on both sides")
+        raise RefusedError(f"you speak protocol {protocol}, this daemon {PROTOCOL}: install the same version of loaderd on both sides")
 
 
 def no_stream(name: str, names: Collection[str]) -> ConfigError:
@@ -59,7 +59,7 @@ def no_stream(name: str, names: Collection[str]) -> ConfigError:
 
 
 def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
-    """Whether the daemon of this config has such a stream at all, opened or not. names: of all of them. Raises ConfigError or Refused."""
+    """Whether the daemon of this config has such a stream at all, opened or not. names: of all of them. Raises ConfigError or RefusedError."""
     check_protocol(hello.protocol)
     if hello.config and hello.config != config_path.encode("utf-8", "backslashreplace").decode():  # as the wire spells what is not UTF-8
         raise ConfigError(f"the daemon on this socket serves {config_path or 'no config file'}, not {hello.config}")
@@ -67,8 +67,8 @@ def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
         raise no_stream(hello.stream, names)
 
 
-def admit(hello: Hello, stream: Stream, segment: int) -> Admitted:
-    """What the session of this Hello is, which is `check_known`. Raises ConfigError, Refused or StreamChanged, whose text is for the
+def admit(hello: Hello, stream: OpenedStream, segment: int) -> AdmittedStream:
+    """What the session of this Hello is, which is `check_known`. Raises ConfigError, RefusedError or StreamChangedError, whose text is for the
     trainer's user."""
     shape = _shape(hello, stream)
     fields = _fields(hello, stream)
@@ -78,11 +78,18 @@ def admit(hello: Hello, stream: Stream, segment: int) -> Admitted:
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
         raise ConfigError(f"prefetch = {hello.prefetch} is not in 1 .. {MAX_PREFETCH}")
     made = sized(stream, fields, shape.batch_size, hello.prefetch + SPARE_SLOTS, segment)
-    return Admitted(shape, seed, hello.prefetch, fields, made, order, content)
+    return AdmittedStream(shape, seed, hello.prefetch, fields, made, order, content)
 
 
 def sized(
-    stream: Stream, fields: tuple[FieldSpec, ...], rows: int, slots: int, segment: int, *, tail_row_bytes: int = 0, body_bytes: int = 0
+    stream: OpenedStream,
+    fields: tuple[FieldSpec, ...],
+    rows: int,
+    slots: int,
+    segment: int,
+    *,
+    tail_row_bytes: int = 0,
+    body_bytes: int = 0,
 ) -> Segment:
     """A segment of `slots` slots for batches of `rows` rows; at least as roomy as the probe found necessary."""
     facts = stream.facts
@@ -93,7 +100,7 @@ def sized(
     return Segment(segment, slots, layout.slot_bytes, tail, body)
 
 
-def order_facts(stream: Stream, seed: int) -> dict[str, str]:
+def order_facts(stream: OpenedStream, seed: int) -> dict[str, str]:
     """The order fingerprint: what makes position p of an epoch another sample. Never a path or a time."""
     plan = stream.plan
     return {
@@ -107,7 +114,7 @@ def order_facts(stream: Stream, seed: int) -> dict[str, str]:
     }
 
 
-def content_facts(stream: Stream, fields: tuple[str, ...] | None) -> dict[str, str]:
+def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[str, str]:
     """The content fingerprint: what makes another batch of the same samples."""
     plan = stream.plan
     return {
@@ -124,7 +131,7 @@ def content_facts(stream: Stream, fields: tuple[str, ...] | None) -> dict[str, s
     }
 
 
-def _code_facts(facts: StreamFacts) -> dict[str, str]:
+def _code_facts(facts: StreamInfo) -> dict[str, str]:
     """A fact for each of the users' modules, and one for all those beyond MOST_CODE."""
     found = {CODE + module.path: module.digest for module in facts.code[:MOST_CODE]}
     rest = facts.code[MOST_CODE:]
@@ -138,7 +145,7 @@ def _fact(value: object) -> str:
     return text if len(text) <= LONG_FACT else "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _shape(hello: Hello, stream: Stream) -> Shape:
+def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
     plan = stream.plan
     batch_size = plan.batch_size if hello.batch_size is None else hello.batch_size
     drop_last = plan.drop_last if hello.drop_last is None else hello.drop_last
@@ -151,7 +158,7 @@ def _shape(hello: Hello, stream: Stream) -> Shape:
             f'stream {plan.name!r} has on_error = "skip", and world_size = {hello.world_size}: a rank whose batch lost all its rows would go '
             'on without the others; set on_error = "replace", or empty = "deliver" where your training takes batches without rows'
         )
-    shape = Shape(stream.facts.samples, batch_size, hello.rank, hello.world_size, drop_last)
+    shape = EpochShape(stream.facts.samples, batch_size, hello.rank, hello.world_size, drop_last)
     if steps_left(shape, 0) == 0:
         raise ConfigError(
             f"an epoch of stream {plan.name!r} would have no step: n = {shape.samples} samples, but a whole step takes "
@@ -160,7 +167,7 @@ def _shape(hello: Hello, stream: Stream) -> Shape:
     return shape
 
 
-def _fields(hello: Hello, stream: Stream) -> tuple[FieldSpec, ...]:
+def _fields(hello: Hello, stream: OpenedStream) -> tuple[FieldSpec, ...]:
     known = {spec.name: spec for spec in stream.facts.specs}
     if hello.fields is None:
         return stream.facts.specs
@@ -177,6 +184,6 @@ def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, st
         known = without_code(was)  # of other code the client is told, and goes on
         changed = differences(known, {name: now[name] for name in known if name in now}) if known else ""
         if changed:
-            raise StreamChanged(
+            raise StreamChangedError(
                 f"stream {hello.stream!r} has changed: {changed}; put back what it was, or begin a new training with a new Loader"
             )

@@ -16,28 +16,28 @@ from typing import Any
 from loaderd.config.load import Config
 from loaderd.core import actions
 from loaderd.core.class_names import disagreement
-from loaderd.core.events import Drain, Event, Opened, Told, WorkerReady
+from loaderd.core.events import Drain, Event, ProgressReceived, StreamOpened, WorkerReady
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd.data import native_library
 from loaderd.engine.base import MakeEngine
-from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server import status
-from loaderd.server.admission import Stream, check_protocol
+from loaderd.server.admission import OpenedStream, check_protocol
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
-from loaderd.server.readiness import Starter
-from loaderd.server.sessions import Reception
-from loaderd.server.startup import Startup
+from loaderd.server.readiness import ReadinessPipe
+from loaderd.server.sessions import SessionRegistry
+from loaderd.server.startup import StartupReporter
 from loaderd.system import file_limits, resource_limits, systemd
-from loaderd.system.control_socket import Control, Peer
-from loaderd.system.http import PROMETHEUS, Metrics, Page, parse_address
+from loaderd.system.control_socket import ControlListener, Peer
+from loaderd.system.http import PROMETHEUS, HttpServer, Page, parse_address
 from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile, prepare_folder
-from loaderd.system.logs import Log, Quarantine, stderr_sink
+from loaderd.system.logs import Log, QuarantineLog, stderr_sink
 from loaderd.system.loop import Loop, Timer
-from loaderd.system.memfd import Segments
-from loaderd.system.peer_credentials import Gate
-from loaderd.system.zmq_router import Messages
+from loaderd.system.memfd import SegmentStore
+from loaderd.system.peer_credentials import PeerGate
+from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire import paths
-from loaderd_wire.errors import LoaderdError, StreamFailed
+from loaderd_wire.errors import LoaderdError, StreamFailedError
 from loaderd_wire.hints import few
 from loaderd_wire.messages import Ask, Hello, Report
 
@@ -88,7 +88,7 @@ class Daemon:
         self._stderr = stderr
         self._state = STARTING
         self._code = EXIT_DRAINED
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, OpenedStream] = {}
         self._opening: set[str] = set()
         self._faults: dict[str, str] = {}  # of the streams that could not be opened when they were last asked for
         self._idle_timer: Timer | None = None
@@ -99,7 +99,7 @@ class Daemon:
     def run(self) -> int:
         """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
         with Loop(on_slow=self._slow) as self._loop:
-            self._starter = Starter(self._loop, self._options.ready_fd, self._starter_left)
+            self._starter = ReadinessPipe(self._loop, self._options.ready_fd, self._starter_left)
             ours = self._config.daemon.socket + paths.LOG if self._options.embedded else ""
             self._log = Log(stderr_sink(self._loop, self._stderr, path=ours), form=self._options.log_format, level=self._options.log_level)
             try:
@@ -129,7 +129,7 @@ class Daemon:
         too_long = paths.too_long(s.socket)
         if too_long:
             raise CannotServe(too_long)
-        gate = Gate.here(s.allow_uids)
+        gate = PeerGate.here(s.allow_uids)
         prepare_folder(s.socket, uid=gate.own, default=self._config.default_socket, others=gate.open)
         limit = file_limits.raise_limit()
         most = file_limits.sessions_that_fit(limit, file_limits.in_use() + file_limits.A_WORKER * self._workers)
@@ -141,11 +141,11 @@ class Daemon:
         if self._options.embedded:
             self._log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.callback(self._remove_files)
-        self._quarantine = Quarantine(s.quarantine)
+        self._quarantine = QuarantineLog(s.quarantine)
         stack.callback(self._quarantine.close)
-        self._segments = Segments(loop)
+        self._segments = SegmentStore(loop)
         stack.callback(self._segments.close)
-        self._reception = Reception(
+        self._registry = SessionRegistry(
             loop,
             self._segments,
             config_path=self._config.path,
@@ -181,30 +181,30 @@ class Daemon:
             oom_kills=lambda: resource_limits.oom_kills(self._root),
         )
         stack.callback(self._pool.close)
-        self._reception.pool = self._pool
+        self._registry.pool = self._pool
         self._dispatcher = self._new_dispatcher()
         for plan in first:
             self._want(plan.name)
 
-    def _listen(self, stack: ExitStack, connections: ExitStack, gate: Gate) -> None:
-        s, loop, reception = self._config.daemon, self._loop, self._reception
-        self._control = Control(loop, s.socket, gate=gate, on_message=self._first_words, on_end=self._gone, log=self._log)
+    def _listen(self, stack: ExitStack, connections: ExitStack, gate: PeerGate) -> None:
+        s, loop, registry = self._config.daemon, self._loop, self._registry
+        self._control = ControlListener(loop, s.socket, gate=gate, on_message=self._first_words, on_end=self._gone, log=self._log)
         connections.callback(self._control.close)
         stack.callback(self._control.stop_listening)
-        self._messages = Messages(
+        self._messages = MessageRouter(
             loop,
             s.socket + paths.MESSAGES,
             mode=gate.mode,
             uids=gate.uids if gate.open else (),
-            on_progress=lambda session, progress: self.step(Told(session, progress)),
+            on_progress=lambda session, progress: self.step(ProgressReceived(session, progress)),
             log=self._log,
         )
         stack.callback(self._messages.close)
-        reception.control, reception.messages = self._control, self._messages
+        registry.control, registry.messages = self._control, self._messages
         if s.metrics:
             pages = {"/metrics": self._metrics_page, "/healthz": self._health_page, "/readyz": self._ready_page}
             try:
-                stack.callback(Metrics(loop, parse_address(s.metrics), pages).close)
+                stack.callback(HttpServer(loop, parse_address(s.metrics), pages).close)
             except (OSError, ValueError) as error:
                 raise CannotServe(f"metrics = {s.metrics!r}: {error}; set another [daemon] metrics") from None
 
@@ -213,19 +213,19 @@ class Daemon:
         if name in self._opening:
             return
         if not self._opening:
-            self._startup = Startup(self._loop, self._pool.doing, self._log)
-            self._reception.progress = self._startup.text
+            self._startup = StartupReporter(self._loop, self._pool.doing, self._log)
+            self._registry.progress = self._startup.text
         self._opening.add(name)
         self._startup.opens(self._opening)
         self._faults.pop(name, None)
         self._pool.open(name, functools.partial(self._opened, name))
 
-    def _opened(self, name: str, found: StreamFacts | OpenFault) -> None:
+    def _opened(self, name: str, found: StreamInfo | OpenError) -> None:
         self._opening.discard(name)
-        if isinstance(found, OpenFault):
+        if isinstance(found, OpenError):
             self._faults[name] = f"{found.text}\n{found.traceback}".strip()
         else:
-            self._streams[name] = Stream(next(plan for plan in self._plans if plan.name == name), found)
+            self._streams[name] = OpenedStream(next(plan for plan in self._plans if plan.name == name), found)
             for text in found.warnings:
                 self._log("warning", f"stream {name!r}: {text}")
         if self._begun:
@@ -250,11 +250,11 @@ class Daemon:
         if name in self._faults:
             text = status.stream_faults({name: self._faults[name]})
             self._log("error", text)
-            self._reception.not_opened(name, StreamFailed(text))
+            self._registry.not_opened(name, StreamFailedError(text))
         else:
             self._log("info", f"stream {status.stream_counts([(name, self._streams[name].facts.samples)])} is open")
-            self.step(Opened(self._rules(name)))
-            self._reception.opened(name)
+            self.step(StreamOpened(self._rules(name)))
+            self._registry.opened(name)
 
     def _disagreement(self) -> str:
         # As the config has them: the order in which they were opened is chance.
@@ -265,7 +265,7 @@ class Daemon:
         return StreamRules(name, stream.plan.on_error, stream.facts.collated, stream.facts.samples)
 
     def _new_dispatcher(self) -> ActionDispatcher:
-        workers, reception = self._config.workers, self._reception
+        workers, registry = self._config.workers, self._registry
         scheduler = Scheduler(
             (),
             workers=self._workers,
@@ -276,10 +276,10 @@ class Daemon:
         handlers = ActionHandlers(
             engine=self._pool,
             send_message=self._messages.send,
-            grow=reception.grow,
-            drop=reception.drop,
+            grow=registry.grow,
+            drop=registry.drop,
             quarantine=self._set_aside,
-            stream_broken=reception.stream_broken,
+            stream_broken=registry.stream_broken,
             cannot_boot=self._cannot_serve,
             log=self._log,
         )
@@ -289,7 +289,7 @@ class Daemon:
         self._startup.what = "starting workers"
         self._begun = True
         for name in self._streams:
-            self.step(Opened(self._rules(name)))
+            self.step(StreamOpened(self._rules(name)))
         self._dispatcher.begin()
 
     def _await_worker(self, event: Event, made: list[actions.Action]) -> None:
@@ -324,7 +324,7 @@ class Daemon:
             self._log("warning", text)
         self._starter.tell("ready")
         systemd.notify("READY=1", self._env)
-        self._reception.open(self._streams)
+        self._registry.open(self._streams)
         if self._options.embedded:
             self._leave_when_alone(EMBEDDED_FIRST_S)
 
@@ -347,7 +347,7 @@ class Daemon:
         if self._state == DRAINING:
             self._control.drop(peer)  # it sees EOF before an answer, and looks for a successor
         elif isinstance(message, Hello):
-            self._reception.hello(peer, message)
+            self._registry.hello(peer, message)
         else:
             self._asked(peer, message)
 
@@ -369,7 +369,7 @@ class Daemon:
             self._control.reject(peer, "ProtocolError", f"nobody knows what {ask.what!r} is; ask for status or drain")
 
     def _gone(self, peer: Peer) -> None:
-        self._reception.gone(peer)
+        self._registry.gone(peer)
         if self._options.embedded and not self._starter.waits and not self._users():
             self._leave_when_alone(EMBEDDED_LAST_S)
 
@@ -383,7 +383,7 @@ class Daemon:
             self._arm_idle(self._config.daemon.exit_when_idle_s, self._idle)
 
     def _idle(self) -> None:
-        if not self._reception.guests:
+        if not self._registry.pendings:
             self._drain(f"no trainer for {self._config.daemon.exit_when_idle_s:g} s")
 
     def _leave_when_alone(self, delay_s: float) -> None:
@@ -411,16 +411,16 @@ class Daemon:
         s, segments = self._config.daemon, self._segments
         return {
             "state": self._state,
-            "doing": self._reception.progress() if self._state == STARTING or self._opening else "",
-            "failed": self._reception.all_broken,
+            "doing": self._registry.progress() if self._state == STARTING or self._opening else "",
+            "failed": self._registry.all_broken,
             **status.installed(),
             "socket": s.socket,
             "config": self._config.path,
             "turns": self._loop.turns,
             "lost_s": round(self._loop.lost_s, 3),
             "cpu_s": round(time.process_time(), 3),  # between two pictures: what scheduling and announcing the batches in between cost
-            **status.merged(self._dispatcher.picture(), self._reception.picture(), self._seen_streams(), self._pool.picture()),
-            "memory": {"limit": self._reception.memory, "segments": segments.live_bytes},
+            **status.merged(self._dispatcher.picture(), self._registry.picture(), self._seen_streams(), self._pool.picture()),
+            "memory": {"limit": self._registry.memory, "segments": segments.live_bytes},
             "quarantine": {"path": s.quarantine, "count": self._quarantine.count, "tail": list(self._quarantine.tail)},
             "garbage": self._messages.garbage,
             "errors": list(self._log.errors),
@@ -434,11 +434,11 @@ class Daemon:
         return Page(200, status.prometheus(status.numbers(self.picture())), PROMETHEUS)
 
     def _health_page(self) -> Page:
-        return Page(503, "every stream has failed\n") if self._reception.all_broken else Page(200, "ok\n")
+        return Page(503, "every stream has failed\n") if self._registry.all_broken else Page(200, "ok\n")
 
     def _ready_page(self) -> Page:
-        ready = self._state == SERVING and not self._reception.all_broken
-        return Page(200 if ready else 503, f"{'failed' if self._reception.all_broken else self._state}\n")
+        ready = self._state == SERVING and not self._registry.all_broken
+        return Page(200 if ready else 503, f"{'failed' if self._registry.all_broken else self._state}\n")
 
     # -- end
 
@@ -457,8 +457,8 @@ class Daemon:
         systemd.notify("STOPPING=1", self._env)
         self._control.stop_listening()
         # What is still made for nobody is not waited for long: it may be what hangs.
-        patience_s = self._config.daemon.drain_s if self._reception.guests else min(self._config.daemon.drain_s, ALONE_S)
-        self._reception.close("drained")
+        patience_s = self._config.daemon.drain_s if self._registry.pendings else min(self._config.daemon.drain_s, ALONE_S)
+        self._registry.close("drained")
         if started == STARTING:
             self._loop.stop()
             return

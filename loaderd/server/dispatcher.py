@@ -37,8 +37,8 @@ class ActionHandlers:
 
     engine: Engine
     send_message: Callable[[int, Batch | Pulse | Failure], object]
-    grow: Callable[[actions.Grow], object]
-    drop: Callable[[actions.Drop], object]
+    grow: Callable[[actions.GrowSegment], object]
+    drop: Callable[[actions.FreeSegment], object]
     quarantine: Callable[[actions.Quarantine], object]
     stream_broken: Callable[[actions.StreamBroken], object]
     cannot_boot: Callable[[str], object]
@@ -68,18 +68,18 @@ class ActionDispatcher:
         self._schedule_s = 0.0
         send_message, cannot_boot, log = handlers.send_message, handlers.cannot_boot, handlers.log
         self._do: dict[type[Any], Callable[[Any], object]] = {
-            actions.Start: lambda a: engine.start(a.worker, a.delay_s),
-            actions.Send: lambda a: engine.send(a.worker, a.job),
-            actions.Dump: lambda a: engine.dump(a.worker),
-            actions.Kill: lambda a: engine.kill(a.worker, a.why),
-            actions.Retire: lambda a: engine.retire(a.worker),
-            actions.Tell: lambda a: send_message(a.session, a.message),
-            actions.Grow: handlers.grow,
-            actions.Drop: handlers.drop,
+            actions.StartWorker: lambda a: engine.start(a.worker, a.delay_s),
+            actions.SendJob: lambda a: engine.send(a.worker, a.job),
+            actions.DumpStack: lambda a: engine.dump(a.worker),
+            actions.KillWorker: lambda a: engine.kill(a.worker, a.why),
+            actions.RetireWorker: lambda a: engine.retire(a.worker),
+            actions.SendMessage: lambda a: send_message(a.session, a.message),
+            actions.GrowSegment: handlers.grow,
+            actions.FreeSegment: handlers.drop,
             actions.Quarantine: handlers.quarantine,
             actions.StreamBroken: handlers.stream_broken,
             actions.CannotBoot: lambda a: cannot_boot(a.text),
-            actions.Note: lambda a: log(a.level, a.text),
+            actions.LogLine: lambda a: log(a.level, a.text),
         }
 
     def begin(self) -> None:

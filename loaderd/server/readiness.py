@@ -11,7 +11,7 @@ from loaderd.system.loop import Loop
 MOST_BYTES = 32 << 10  # a pipe takes more at once, so nobody waits for its reader
 
 
-class Starter:
+class ReadinessPipe:
     """fd: the pipe's writing end, ours from now on; None if nobody waits. left(): called when nobody reads it any more."""
 
     def __init__(self, loop: Loop, fd: int | None, left: Callable[[], object]) -> None:

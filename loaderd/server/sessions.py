@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loaderd.core.actions import Drop, Grow, StreamBroken
-from loaderd.core.events import Attach, Detach, Event, Grown, NotGrown
+from loaderd.core.actions import FreeSegment, GrowSegment, StreamBroken
+from loaderd.core.events import Attach, Detach, Event, GrowFailed, SegmentGrown
 from loaderd.engine.base import Engine
-from loaderd.server.admission import Admitted, Stream, admit, check_known, sized
+from loaderd.server.admission import AdmittedStream, OpenedStream, admit, check_known, sized
 from loaderd.system import file_limits, resource_limits
-from loaderd.system.control_socket import Control, Peer
+from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.loop import Loop, Timer
-from loaderd.system.memfd import Segments
-from loaderd.system.rate_limit import Rarely
-from loaderd.system.zmq_router import Messages
-from loaderd_wire.errors import ConfigError, LoaderdError, Refused, StreamChanged, from_name
+from loaderd.system.memfd import SegmentStore
+from loaderd.system.rate_limit import RateLimit
+from loaderd.system.zmq_router import MessageRouter
+from loaderd_wire.errors import ConfigError, LoaderdError, RefusedError, StreamChangedError, from_name
 from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
 
 MAX_NAMED = 32  # different refusals that the log tells within a minute
@@ -33,19 +33,19 @@ Log = Callable[[str, str], object]
 
 
 @dataclass(slots=True)
-class Guest:
+class PendingSession:
     """A session, from the moment its memory is being reserved. warnings: for its user. attached: the scheduler knows of it."""
 
     session: int
     peer: Peer
     hello: Hello
-    admitted: Admitted
+    admitted: AdmittedStream
     warnings: tuple[str, ...]
     attached: bool = False
     growing: int = 0
 
 
-class Reception:
+class SessionRegistry:
     """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
 
     names: of all streams. wanted(name): called when somebody asks for one that has not been opened, or is to be opened anew, since its data changed and those who had
@@ -59,7 +59,7 @@ class Reception:
     def __init__(
         self,
         loop: Loop,
-        segments: Segments,
+        segments: SegmentStore,
         *,
         config_path: str,
         names: Sequence[str],
@@ -89,21 +89,21 @@ class Reception:
         self._draw = draw
         self.memory = memory
         self.most = most
-        self._rarely = Rarely(max_keys=MAX_NAMED)
-        self.guests: dict[int, Guest] = {}
+        self._rarely = RateLimit(max_keys=MAX_NAMED)
+        self.pendings: dict[int, PendingSession] = {}
         self.broken: dict[str, tuple[str, str]] = {}
         self.progress: Callable[[], str] = lambda: "starting"  # what clients that wait are told
         self._parked: dict[Peer, Hello] = {}
         self._parked_timer: Timer | None = None
-        self._streams: Mapping[str, Stream] | None = None
+        self._streams: Mapping[str, OpenedStream] | None = None
         # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds nobody.
         self._sessions = int.from_bytes(draw(5), "big") << 8
         self._last_segment = 0
-        self.control: Control
-        self.messages: Messages
+        self.control: ControlListener
+        self.messages: MessageRouter
         self.pool: Engine
 
-    def open(self, streams: Mapping[str, Stream]) -> None:
+    def open(self, streams: Mapping[str, OpenedStream]) -> None:
         """From now on clients are admitted, first of all those that have waited. streams: that have been opened; it grows."""
         self._streams = streams
         for peer, hello in self._waiting({hello.stream for hello in self._parked.values()}):
@@ -124,11 +124,11 @@ class Reception:
         """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
         for peer in tuple(self._parked):
             self.control.drop(peer)
-        for guest in tuple(self.guests.values()):
-            if guest.attached:
-                self.control.send(guest.peer, Bye(reason))
+        for pending in tuple(self.pendings.values()):
+            if pending.attached:
+                self.control.send(pending.peer, Bye(reason))
             else:
-                self.control.drop(guest.peer)
+                self.control.drop(pending.peer)
 
     # -- what clients do
 
@@ -137,7 +137,7 @@ class Reception:
             self._park(peer, hello)
             return
         edited = self.pool.edited()
-        if self._outdated and hello.config and not self.guests:
+        if self._outdated and hello.config and not self.pendings:
             why = "its config has changed" if _bytes_of(self._config_path) != self._config else _edited(edited) if edited else ""
             if why:
                 self._outdated(why)
@@ -149,7 +149,7 @@ class Reception:
             return
         try:
             if short:
-                raise Refused(short)
+                raise RefusedError(short)
             check_known(hello, self._names, self._config_path)
             if hello.stream not in self._streams or self._is_of_the_past(hello.stream):
                 self._wanted(hello.stream)
@@ -165,39 +165,39 @@ class Reception:
             return  # found out just now, and nothing has been made for it yet
         self._sessions += 1
         warnings = (self._old_code(edited),) if edited and self._streams[hello.stream].facts.code else ()
-        unlike = _unlike(hello.stream, admitted, [other.admitted for other in self.guests.values() if other.hello.stream == hello.stream])
+        unlike = _unlike(hello.stream, admitted, [other.admitted for other in self.pendings.values() if other.hello.stream == hello.stream])
         if unlike:
             self._log("warning", unlike)
             warnings += (unlike,)
-        guest = Guest(self._sessions, peer, hello, admitted, warnings)
-        peer.session = guest.session
-        self.guests[guest.session] = guest
-        self._segments.reserve(guest.session, admitted.segment, lambda fd, error: self._reserved(guest, fd, error))
+        pending = PendingSession(self._sessions, peer, hello, admitted, warnings)
+        peer.session = pending.session
+        self.pendings[pending.session] = pending
+        self._segments.reserve(pending.session, admitted.segment, lambda fd, error: self._reserved(pending, fd, error))
 
     def gone(self, peer: Peer) -> None:
         """The peer's connection has ended."""
         self._unpark(peer)
-        guest = self.guests.pop(peer.session, None) if peer.session is not None else None
-        if guest is None:
+        pending = self.pendings.pop(peer.session, None) if peer.session is not None else None
+        if pending is None:
             return
-        self.messages.forget(guest.session)
-        if guest.growing:
-            self._segments.free(guest.growing)
-        if guest.attached:
-            self._log("info", f"session {guest.session} ({peer}) has ended")
-            self._step(Detach(guest.session))
+        self.messages.forget(pending.session)
+        if pending.growing:
+            self._segments.free(pending.growing)
+        if pending.attached:
+            self._log("info", f"session {pending.session} ({peer}) has ended")
+            self._step(Detach(pending.session))
         else:
-            self._segments.free(guest.admitted.segment.segment)
-        if not self.guests:
+            self._segments.free(pending.admitted.segment.segment)
+        if not self.pendings:
             self._emptied()
 
     # -- what the scheduler wants
 
-    def grow(self, action: Grow) -> None:
-        guest = self.guests.get(action.session)
-        if guest is None or self._streams is None:
+    def grow(self, action: GrowSegment) -> None:
+        pending = self.pendings.get(action.session)
+        if pending is None or self._streams is None:
             return  # its Detach is on the way
-        stream, admitted = self._streams[guest.hello.stream], guest.admitted
+        stream, admitted = self._streams[pending.hello.stream], pending.admitted
         self._last_segment += 1
         segment = sized(
             stream,
@@ -208,14 +208,14 @@ class Reception:
             tail_row_bytes=action.tail_row_bytes,
             body_bytes=action.body_bytes,
         )
-        why = self._shortage(f"a larger segment for stream {guest.hello.stream!r}", segment, 0)
+        why = self._shortage(f"a larger segment for stream {pending.hello.stream!r}", segment, 0)
         if why:
-            self._step(NotGrown(guest.session, why))
+            self._step(GrowFailed(pending.session, why))
             return
-        guest.growing = segment.segment
-        self._segments.reserve(guest.session, segment, lambda fd, error: self._grown(guest, segment, fd, error))
+        pending.growing = segment.segment
+        self._segments.reserve(pending.session, segment, lambda fd, error: self._grown(pending, segment, fd, error))
 
-    def drop(self, action: Drop) -> None:
+    def drop(self, action: FreeSegment) -> None:
         segment = action.segment
         self.pool.drop_segment(segment, lambda: self._segments.free(segment))
 
@@ -230,18 +230,18 @@ class Reception:
     def picture(self) -> list[dict[str, Any]]:
         return [
             {
-                "session": guest.session,
-                "stream": guest.hello.stream,
-                "uid": guest.peer.cred.uid,
-                "pid": guest.peer.cred.pid,
-                "rank": guest.admitted.shape.rank,
-                "world_size": guest.admitted.shape.world_size,
-                "batch_size": guest.admitted.shape.batch_size,
-                "prefetch": guest.admitted.prefetch,
-                "bytes": guest.admitted.bytes,
-                "attached": guest.attached,
+                "session": pending.session,
+                "stream": pending.hello.stream,
+                "uid": pending.peer.cred.uid,
+                "pid": pending.peer.cred.pid,
+                "rank": pending.admitted.shape.rank,
+                "world_size": pending.admitted.shape.world_size,
+                "batch_size": pending.admitted.shape.batch_size,
+                "prefetch": pending.admitted.prefetch,
+                "bytes": pending.admitted.bytes,
+                "attached": pending.attached,
             }
-            for guest in self.guests.values()
+            for pending in self.pendings.values()
         ]
 
     # -- inside
@@ -249,15 +249,15 @@ class Reception:
     def _is_of_the_past(self, stream: str) -> bool:
         """Its data has changed since it was opened, and nobody is here any longer who began with what it was."""
         assert self._streams is not None
-        if any(guest.hello.stream == stream for guest in self.guests.values()):
+        if any(pending.hello.stream == stream for pending in self.pendings.values()):
             return False
-        return self.broken.get(stream, ("", ""))[0] == StreamChanged.__name__ or _was_written_to(self._streams[stream])
+        return self.broken.get(stream, ("", ""))[0] == StreamChangedError.__name__ or _was_written_to(self._streams[stream])
 
     def _old_code(self, edited: list[str]) -> str:
-        who = "others use this daemon, which" if self._outdated and self.guests else "this daemon"
+        who = "others use this daemon, which" if self._outdated and self.pendings else "this daemon"
         return f"{_edited(edited)}: {who} goes on with the old code (`loaderd drain {self._config_path or 'SOCKET'}` ends it)"
 
-    def _admit(self, hello: Hello, stream: Stream) -> Admitted:
+    def _admit(self, hello: Hello, stream: OpenedStream) -> AdmittedStream:
         """Raises LoaderdError."""
         self._last_segment += 1
         try:
@@ -266,14 +266,16 @@ class Reception:
             raise error if isinstance(error, LoaderdError) else ConfigError(f"stream {hello.stream!r}: {error}") from None
         if hello.stream in self.broken:
             raise from_name(*self.broken[hello.stream])
-        if len(self.guests) >= self.most:
-            raise Refused(f"{len(self.guests)} sessions are all that RLIMIT_NOFILE leaves room for; raise the hard limit (ulimit -Hn)")
+        if len(self.pendings) >= self.most:
+            raise RefusedError(
+                f"{len(self.pendings)} sessions are all that RLIMIT_NOFILE leaves room for; raise the hard limit (ulimit -Hn)"
+            )
         # A client that comes back to a successor still pins memory of the old one with the batch in its hands: had it to wait
         # until that fits into the ceiling beside the new segment, it would wait for itself. The system's own limits still count.
         held = 0 if hello.order else hello.held_bytes
         why = self._shortage(f"stream {hello.stream!r}", admitted.segment, held)
         if why:
-            raise Refused(why)
+            raise RefusedError(why)
         return admitted
 
     def _shortage(self, what: str, segment: Segment, held: int) -> str | None:
@@ -287,23 +289,23 @@ class Reception:
             rooms=self._rooms(),
         )
 
-    def _reserved(self, guest: Guest, fd: int, error: OSError | None) -> None:
-        admitted, peer, hello = guest.admitted, guest.peer, guest.hello
+    def _reserved(self, pending: PendingSession, fd: int, error: OSError | None) -> None:
+        admitted, peer, hello = pending.admitted, pending.peer, pending.hello
         if error is not None:
-            self.guests.pop(guest.session, None)
+            self.pendings.pop(pending.session, None)
             peer.session = None
             why = f"{resource_limits.size(admitted.bytes)} of shared memory for stream {hello.stream!r} could not be reserved: {error.strerror}"
             self._log("error", why)
-            self.control.reject(peer, "Refused", why)
+            self.control.reject(peer, "RefusedError", why)
             return
         assert self._streams is not None
         stream, token = self._streams[hello.stream], self._draw(16)
-        guest.attached = True
-        self.messages.admit(guest.session, token)
+        pending.attached = True
+        self.messages.admit(pending.session, token)
         self.pool.add_segment(admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd)
-        self._step(Attach(guest.session, hello.stream, admitted.shape, admitted.seed, admitted.prefetch, admitted.segment))
+        self._step(Attach(pending.session, hello.stream, admitted.shape, admitted.seed, admitted.prefetch, admitted.segment))
         welcome = Welcome(
-            session=guest.session,
+            session=pending.session,
             token=token,
             daemon=self._life,
             samples=admitted.shape.samples,
@@ -321,28 +323,28 @@ class Reception:
             on_error=stream.plan.on_error,
             max_errors=stream.plan.max_errors,
             empty=stream.plan.empty,
-            warnings=guest.warnings,
+            warnings=pending.warnings,
         )
         shape = admitted.shape
         self._log(
             "info",
-            f"session {guest.session} ({peer}): stream {hello.stream!r}, batch_size {shape.batch_size}, "
+            f"session {pending.session} ({peer}): stream {hello.stream!r}, batch_size {shape.batch_size}, "
             f"rank {shape.rank} of {shape.world_size}, {admitted.segment.slots} slots, {resource_limits.size(admitted.bytes)}",
         )
         self.control.send(peer, welcome, (fd,))
 
-    def _grown(self, guest: Guest, segment: Segment, fd: int, error: OSError | None) -> None:
-        guest.growing = 0
+    def _grown(self, pending: PendingSession, segment: Segment, fd: int, error: OSError | None) -> None:
+        pending.growing = 0
         if error is not None:
             self._step(
-                NotGrown(
-                    guest.session, f"{resource_limits.size(segment.slots * segment.slot_bytes)} could not be reserved: {error.strerror}"
+                GrowFailed(
+                    pending.session, f"{resource_limits.size(segment.slots * segment.slot_bytes)} could not be reserved: {error.strerror}"
                 )
             )
             return
-        self.pool.add_segment(segment, guest.hello.stream, guest.admitted.fields, guest.admitted.shape.batch_size, fd)
-        self.control.send(guest.peer, segment, (fd,))
-        self._step(Grown(guest.session, segment))
+        self.pool.add_segment(segment, pending.hello.stream, pending.admitted.fields, pending.admitted.shape.batch_size, fd)
+        self.control.send(pending.peer, segment, (fd,))
+        self._step(SegmentGrown(pending.session, segment))
 
     def _refuse(self, peer: Peer, error: LoaderdError) -> None:
         text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."
@@ -381,7 +383,7 @@ def _edited(files: list[str]) -> str:
     return f"{shown} was edited after its import" if len(files) == 1 else f"{shown} were edited after their import"
 
 
-def _unlike(stream: str, new: Admitted, others: list[Admitted]) -> str:
+def _unlike(stream: str, new: AdmittedStream, others: list[AdmittedStream]) -> str:
     """ "" or a warning: this rank seems to belong to the training of the others, and cuts or orders the epoch in another way, so that samples come
     twice or never. Where its rank is there already, or others are like it, it is of another training.
     """
@@ -397,13 +399,13 @@ def _unlike(stream: str, new: Admitted, others: list[Admitted]) -> str:
     return f"stream {stream!r}: {one}, {two}: ranks of one training need the same, or samples come twice and others never"
 
 
-def _way(admitted: Admitted) -> dict[str, object]:
+def _way(admitted: AdmittedStream) -> dict[str, object]:
     """What all ranks of a training have in common."""
     shape = admitted.shape
     return {"seed": admitted.seed, "batch_size": shape.batch_size, "drop_last": shape.drop_last, "world_size": shape.world_size}
 
 
-def _was_written_to(stream: Stream) -> bool:
+def _was_written_to(stream: OpenedStream) -> bool:
     """Whether another file lies at the path of the stream's database, or the same with other times. Nothing is opened."""
     if stream.plan.lmdb is None or not stream.facts.state:
         return False

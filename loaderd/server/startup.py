@@ -11,7 +11,7 @@ FIRST_S = 5.0  # until the first line in the log; the next ones when the wait ha
 SHOWN = 4  # of those that are not ready
 
 
-class Startup:
+class StartupReporter:
     """From now until `end`. what: is being done. doing(): a line for each of those that are not ready."""
 
     def __init__(self, loop: Loop, doing: Callable[[], list[str]], log: Callable[[str, str], object]) -> None:

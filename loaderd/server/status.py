@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from loaderd import __version__
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data import native_library
-from loaderd.server.admission import Stream
+from loaderd.server.admission import OpenedStream
 from loaderd_wire.hints import few
 
 MAX_BODY = 1 << 20  # characters of a picture; a wire string can't be longer
@@ -57,7 +57,7 @@ def label(name: str, value: str) -> str:
 
 
 def merged(
-    inside: Mapping[str, Any], guests: Iterable[Mapping[str, Any]], streams: Mapping[str, Mapping[str, Any]], pool: Mapping[str, Any]
+    inside: Mapping[str, Any], pendings: Iterable[Mapping[str, Any]], streams: Mapping[str, Mapping[str, Any]], pool: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Streams, sessions, workers: what the scheduler knows (`inside`, empty before it exists) beside what the others know of the same.
 
@@ -69,13 +69,13 @@ def merged(
         "jobs": inside.get("jobs", 0),
         "schedule_s": inside.get("schedule_s", 0.0),
         "streams": {name: {**stream, **inside.get("streams", {}).get(name, {})} for name, stream in streams.items()},
-        "sessions": [{**guest, **sessions.get(guest["session"], {})} for guest in guests],
+        "sessions": [{**pending, **sessions.get(pending["session"], {})} for pending in pendings],
         "workers": [{**processes.get(entry["worker"], {}), **entry} for entry in inside.get("workers", ())],
         "pool": {name: value for name, value in pool.items() if name != "workers"},
     }
 
 
-def stream(plan: StreamPlan, found: Stream | None, fault: str) -> dict[str, Any]:
+def stream(plan: StreamConfig, found: OpenedStream | None, fault: str) -> dict[str, Any]:
     """A stream of the config. found: None where it has not been opened; fault: why it could not be when it was last asked for."""
     seen = {"data": plan.lmdb or plan.dataset, "batch_size": plan.batch_size, "opened": found is not None, "failed": fault}
     if found is None:

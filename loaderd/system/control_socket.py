@@ -13,8 +13,8 @@ from typing import Any
 
 from loaderd.system.fork_hooks import closed_in_children
 from loaderd.system.loop import Loop, Timer
-from loaderd.system.peer_credentials import Cred, Gate, peer_cred, peer_pidfd
-from loaderd.system.rate_limit import Rarely
+from loaderd.system.peer_credentials import PeerCredentials, PeerGate, peer_cred, peer_pidfd
+from loaderd.system.rate_limit import RateLimit
 from loaderd_wire import codec
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Ask, Hello, Message, Rejected
@@ -35,7 +35,7 @@ class Peer:
 
     __slots__ = ("buffer", "cred", "ended", "finishing", "outbox", "outbox_bytes", "pidfd", "session", "sock", "spoken", "timer")
 
-    def __init__(self, sock: socket.socket, cred: Cred) -> None:
+    def __init__(self, sock: socket.socket, cred: PeerCredentials) -> None:
         self.sock = sock
         self.cred = cred
         self.pidfd = -1
@@ -52,7 +52,7 @@ class Peer:
         return f"uid {self.cred.uid}" + (f", pid {self.cred.pid}" if self.cred.pid else "")
 
 
-class Control:
+class ControlListener:
     """Listens on `path` and speaks with each peer. A context for the whole life of the daemon; `close` it.
 
     on_message(peer, message): its first message, a Hello or an Ask. Whatever else it ever says ends the connection.
@@ -64,11 +64,11 @@ class Control:
         loop: Loop,
         path: str,
         *,
-        gate: Gate,
+        gate: PeerGate,
         on_message: Callable[[Peer, Any], object],
         on_end: Callable[[Peer], object],
         log: Log,
-        cred: Callable[[socket.socket], Cred] = peer_cred,
+        cred: Callable[[socket.socket], PeerCredentials] = peer_cred,
         pidfd: Callable[[socket.socket], int] = peer_pidfd,
     ) -> None:
         self._loop = loop
@@ -79,7 +79,7 @@ class Control:
         self._log = log
         self._cred = cred
         self._pidfd = pidfd
-        self._rarely = Rarely()
+        self._rarely = RateLimit()
         self._silent: dict[Peer, None] = {}
         self.peers: dict[Peer, None] = {}
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -219,7 +219,7 @@ class Control:
             more = self._rarely.ask(("refused", peer.cred.uid), self._loop.now_s())
             if more is not None:
                 self._log("warning", f"control socket: refused {peer}: {refusal}{more}")
-            self.reject(peer, "Refused", refusal)
+            self.reject(peer, "RefusedError", refusal)
 
     def _ready(self, peer: Peer) -> None:
         if peer.outbox and not peer.ended:

@@ -47,7 +47,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-class Metrics:
+class HttpServer:
     """Serves `pages` (path -> what makes the page) on `address`; `port` is the one in use. Raises OSError when it can't listen."""
 
     def __init__(self, loop: Loop, address: tuple[str, int], pages: Mapping[str, Callable[[], Page]]) -> None:

@@ -184,7 +184,7 @@ class Log:
         self._sink.close()
 
 
-class Quarantine:
+class QuarantineLog:
     """Samples set aside, one JSON object a line, appended to `path`, which exists from the first one on.
 
     Beyond max_bytes the file becomes <path>.1 and a new one begins. `tail` has the latest few, newest last.

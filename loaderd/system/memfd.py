@@ -27,7 +27,7 @@ class _Held:
     closed: bool = False
 
 
-class Segments:
+class SegmentStore:
     """Every segment of this daemon, from its reservation until its last worker has unmapped it. The one owner of the descriptors.
 
     A segment counts in `live_bytes` from `reserve` to `free`; `unfilled_bytes` is what is promised and not yet taken from the

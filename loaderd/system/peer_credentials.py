@@ -14,17 +14,17 @@ EVERYBODY = 4294967295  # uids that the initial user namespace maps
 
 
 @dataclass(frozen=True, slots=True)
-class Cred:
+class PeerCredentials:
     """pid: 0 where the peer's PID namespace isn't ours."""
 
     pid: int
     uid: int
 
 
-def peer_cred(sock: socket.socket) -> Cred:
+def peer_cred(sock: socket.socket) -> PeerCredentials:
     """Who made the connection, by the kernel's word."""
     pid, uid, _ = UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
-    return Cred(pid, uid)
+    return PeerCredentials(pid, uid)
 
 
 def peer_pidfd(sock: socket.socket) -> int:
@@ -41,7 +41,7 @@ def maps_everybody(uid_map: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class PeerGate:
     """own: our uid, which may always attach, as may root. all_mapped: see `maps_everybody`."""
 
     own: int
@@ -50,7 +50,7 @@ class Gate:
     all_mapped: bool = True
 
     @classmethod
-    def here(cls, allow_uids: tuple[int | str, ...]) -> Gate:
+    def here(cls, allow_uids: tuple[int | str, ...]) -> PeerGate:
         """The gate of this process. allow_uids: as in the config, uids and "unmapped"."""
         try:
             with open("/proc/self/uid_map") as file:

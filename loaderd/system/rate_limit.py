@@ -7,7 +7,7 @@ from collections.abc import Hashable
 MAX_KEYS = 1024
 
 
-class Rarely:
+class RateLimit:
     """At most one line a key in every_s. Memory and lines are bounded: beyond max_keys keys all others share one."""
 
     def __init__(self, every_s: float = 60.0, max_keys: int = MAX_KEYS) -> None:

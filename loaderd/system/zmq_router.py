@@ -15,7 +15,7 @@ from collections.abc import Callable
 import zmq
 
 from loaderd.system.loop import Loop
-from loaderd.system.rate_limit import Rarely
+from loaderd.system.rate_limit import RateLimit
 from loaderd_wire.codec import WIRE
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Batch, Failure, Progress, Pulse
@@ -44,7 +44,7 @@ class _Route:
         self.outbox: deque[bytes] = deque()
 
 
-class Messages:
+class MessageRouter:
     """The ROUTER at `path`. on_progress(session, progress): well-formed, and said by that session; of several that have piled up
     in one plan only the last, unless one asks for something.
 
@@ -61,7 +61,7 @@ class Messages:
         self._routes: dict[int, _Route] = {}
         self._blocked: dict[int, None] = {}
         self._news: dict[int, Progress] = {}
-        self._rarely = Rarely()
+        self._rarely = RateLimit()
         self._sent = False  # in this turn
         self.garbage = 0
         self.path = path
@@ -127,7 +127,7 @@ class Messages:
             data = WIRE.encode(message)
         except ProtocolError as error:
             self._log("error", f"session {session}: {error}")
-            data = WIRE.encode(Failure(session, "StreamFailed", f"the daemon could not say it: {error}"))
+            data = WIRE.encode(Failure(session, "StreamFailedError", f"the daemon could not say it: {error}"))
         out = not route.outbox and self._put(route, data)
         if not out and route.peer is not None and len(route.outbox) < MAX_OUT:
             route.outbox.append(data)

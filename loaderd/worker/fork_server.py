@@ -14,30 +14,30 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Done, Job
 from loaderd.data.errors import SourceError
 from loaderd.data.user_modules import import_all, imported, put_first
 from loaderd.engine.channel import Channel, ChannelClosed
 from loaderd.engine.messages import (
     ORDERS,
+    ChildEnded,
     Doing,
-    Ended,
-    Fault,
     Fork,
     Forked,
-    Map,
+    ForkServerReady,
+    MapSegment,
     NotForked,
     Probe,
     Quit,
-    Ready,
     Reap,
+    SegmentUnmapped,
     Setup,
-    StreamFacts,
-    TemplateReady,
-    Unmap,
-    Unmapped,
-    Use,
+    StreamInfo,
+    UnmapSegment,
+    UseStream,
+    WorkerBooted,
+    WorkerFault,
 )
 from loaderd.system.processes import adopt_orphans, children, die_with_parent, set_name, threads
 from loaderd.worker import process_setup
@@ -70,24 +70,24 @@ def main(argv: list[str]) -> int:
     try:
         import_users(received[0], lambda text: channel.send(Doing(text)))
     except SourceError as error:
-        channel.send(Fault(str(error)[:60_000]))
+        channel.send(WorkerFault(str(error)[:60_000]))
         return 1
     process_setup.dump_no_stacks()
     os.close(dump)
     process_setup.ignore_signals()
     if threads() > 1:
-        channel.send(Fault(f"it has {threads()} threads after preloading {received[0].preload!r}"))
+        channel.send(WorkerFault(f"it has {threads()} threads after preloading {received[0].preload!r}"))
         return 1
     gc.collect()
     gc.freeze()
-    channel.send(TemplateReady(received[0].preload, threads()))
-    template = Template(channel, spawn_worker if argv[3] == "spawn" else be_worker)
+    channel.send(ForkServerReady(received[0].preload, threads()))
+    template = ForkServerProcess(channel, spawn_worker if argv[3] == "spawn" else be_worker)
     try:
         template.run()
     except ChannelClosed:
         pass  # the daemon is gone, and so shall we be
     finally:
-        if template.is_template():
+        if template.is_fork_server():
             template.sweep_all()
     return 0
 
@@ -99,7 +99,9 @@ def import_base() -> None:
             importlib.import_module(name)
         except ImportError:
             continue  # whoever really needs it will say so
-    ORDERS.prepare(received=(Setup, Probe, Use, Map, Unmap, Job), sent=(Doing, Ready, StreamFacts, Done, Unmapped))
+    ORDERS.prepare(
+        received=(Setup, Probe, UseStream, MapSegment, UnmapSegment, Job), sent=(Doing, WorkerBooted, StreamInfo, Done, SegmentUnmapped)
+    )
 
 
 def import_users(setup: Setup, tell: Callable[[str], object]) -> None:
@@ -113,7 +115,7 @@ def import_users(setup: Setup, tell: Callable[[str], object]) -> None:
 
         folder = os.getcwd()
         generator_watch.install()
-        import_all([StreamPlan.from_json(plan) for plan in setup.plans], setup.init, tell)
+        import_all([StreamConfig.from_json(plan) for plan in setup.plans], setup.init, tell)
         imported(setup.folder).look()
         process_setup.pin_native_threads()
         os.chdir(folder)
@@ -136,7 +138,7 @@ def spawn_worker(template: int, sock: int, board: int, line: int, output: int, d
     os.execv(sys.executable, [sys.executable, "-c", boot, json.dumps(list(map(str, sys.path))), "worker", rest])
 
 
-class Template:
+class ForkServerProcess:
     """Serves Fork and Reap. `body` is what a child does: run(template, socket, board, line, output, dump) -> exit code."""
 
     def __init__(self, channel: Channel, body: Callable[[int, int, int, int, int, int], int]) -> None:
@@ -145,7 +147,7 @@ class Template:
         self._pids: dict[int, int] = {}
         self._own = os.getpid()
 
-    def is_template(self) -> bool:
+    def is_fork_server(self) -> bool:
         """False in whatever process a worker's child may have become."""
         return os.getpid() == self._own
 
@@ -211,7 +213,7 @@ class Template:
     def _reap(self, order: Reap) -> None:
         pid = self._pids.pop(order.worker)
         _, status = os.waitpid(pid, 0)
-        self._channel.send(Ended(order.worker, status))
+        self._channel.send(ChildEnded(order.worker, status))
 
     def _sweep(self) -> bool:
         """Kill whoever is our child and no worker. Workers adopt what is orphaned below them, so these come from dead workers only,

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.core.jobs import BadRow, Done, Job, Kind, Replaced, Stage
+from loaderd.core.jobs import BadRow, Done, Job, JobKind, Replaced, Stage
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.collate import check_like
-from loaderd.engine.scoreboard import Line
-from loaderd.worker.sample_runner import Rows
+from loaderd.engine.scoreboard import StatusLine
+from loaderd.worker.sample_runner import SampleRunner
 from loaderd.worker.seeding import seed_batch
-from loaderd.worker.segments import MappedSegment, Slot
+from loaderd.worker.segments import MappedSegment, MappedSlot
 from loaderd.worker.stage_timer import Stopwatch
-from loaderd.worker.streams import DataChanged, Shelf, Stream
+from loaderd.worker.streams import DataChanged, OpenStreams, WorkerStream
 from loaderd_wire.packing import packed
 from loaderd_wire.slots import align
 
@@ -23,10 +23,10 @@ MOVED = -1  # in place of a row's index
 QUICK = 4096  # bytes of a row that are copied in less time than it takes to say so: they belong to the stage before
 
 
-class Outcome:
+class JobResult:
     """What a job came to, before the clock is read."""
 
-    def __init__(self, rows: Rows | None = None) -> None:
+    def __init__(self, rows: SampleRunner | None = None) -> None:
         self.bad: tuple[BadRow, ...] = tuple(rows.bad) if rows else ()
         self.replaced: tuple[Replaced, ...] = tuple(rows.replaced) if rows else ()
         self.offset = 0
@@ -35,11 +35,11 @@ class Outcome:
         self.needs_body = 0
 
 
-class Filler:
+class JobRunner:
     """Runs jobs, one at a time. `mapped`: the worker's segments by number, kept by its main loop."""
 
-    def __init__(self, shelf: Shelf, mapped: Mapping[int, MappedSegment], line: Line) -> None:
-        self._shelf = shelf
+    def __init__(self, open_streams: OpenStreams, mapped: Mapping[int, MappedSegment], line: StatusLine) -> None:
+        self._open_streams = open_streams
         self._mapped = mapped
         self._line = line
 
@@ -54,9 +54,9 @@ class Filler:
         watch = Stopwatch()
         self._line.name(job.first, "")
         self._line.stamp(job.job, job.first, Stage.OPEN)
-        outcome = Outcome()
+        outcome = JobResult()
         try:
-            stream = self._shelf.get(job.stream)
+            stream = self._open_streams.get(job.stream)
             changed = stream.changed()
             if not changed:
                 outcome = self._do(job, stream, watch)
@@ -64,7 +64,7 @@ class Filler:
         except DataChanged as error:
             changed = str(error)
         if changed:
-            outcome = Outcome()
+            outcome = JobResult()
         seconds = watch.seconds()
         return Done(
             job.job,
@@ -78,33 +78,33 @@ class Filler:
             changed=changed,
         )
 
-    def _do(self, job: Job, stream: Stream, watch: Stopwatch) -> Outcome:
-        if job.kind == Kind.TRIAL:
+    def _do(self, job: Job, stream: WorkerStream, watch: Stopwatch) -> JobResult:
+        if job.kind == JobKind.TRIAL:
             return self._trial(job, stream, watch)
         mapped = self._mapped[job.segment]
         if job.rows > mapped.layout.rows or not 0 <= job.first < job.last <= job.rows:
             raise ValueError(f"{job} does not fit slots of {mapped.layout.rows} rows")
         slot = mapped.slot(job.slot)
-        if job.kind == Kind.FILL:
+        if job.kind == JobKind.FILL:
             return self._fill(job, stream, watch, slot)
-        if job.kind == Kind.BATCH:
+        if job.kind == JobKind.BATCH:
             return self._batch(job, stream, watch, slot)
-        if job.kind == Kind.COMPACT:
+        if job.kind == JobKind.COMPACT:
             return self._compact(job, stream, watch, slot)
         raise ValueError(f"{job} is of no kind that this worker knows")
 
-    def _trial(self, job: Job, stream: Stream, watch: Stopwatch) -> Outcome:
-        rows = Rows(stream, job, self._line, watch)
+    def _trial(self, job: Job, stream: WorkerStream, watch: Stopwatch) -> JobResult:
+        rows = SampleRunner(stream, job, self._line, watch)
         for _ in rows.each():
             pass
-        return Outcome(rows)
+        return JobResult(rows)
 
-    def _fill(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
-        rows = Rows(stream, job, self._line, watch)
+    def _fill(self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot) -> JobResult:
+        rows = SampleRunner(stream, job, self._line, watch)
         arrays = slot.arrays()
         if len(arrays) == len(slot.fields) and rows.copied({field.name: array[job.first : job.last] for field, array in arrays}):
             slot.indices()[job.first : job.last] = rows.indices
-            return Outcome(rows)
+            return JobResult(rows)
         texts: dict[str, list[Any]] = {field.name: [] for field in slot.fields if field.kind != "array"}
         there: list[int] = []
         columns = {field.name: array for field, array in arrays}
@@ -124,10 +124,10 @@ class Filler:
                 values.append(_plain(sample[name]))
             there.append(row)
         slot.indices()[job.first : job.last] = rows.indices
-        return _with_chunk(Outcome(rows), _variable(stream, rows, there, texts), job, slot)
+        return _with_chunk(JobResult(rows), _variable(stream, rows, there, texts), job, slot)
 
-    def _batch(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
-        rows = Rows(stream, job, self._line, watch)
+    def _batch(self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot) -> JobResult:
+        rows = SampleRunner(stream, job, self._line, watch)
         samples: list[Any] = []
         there: list[int] = []
         for row, sample in rows.each(frozenset(job.lost)):
@@ -135,16 +135,16 @@ class Filler:
                 samples.append(sample)
                 there.append(row)
         if not samples or rows.given_up:
-            return Outcome(rows)
+            return JobResult(rows)
         try:
             batch = collate(stream, samples, job.seed, job.epoch, job.start, rows.note_all)
         except SampleFault as fault:
-            rows.blame(job.first, fault)
-            return Outcome(rows)
+            rows.ledger(job.first, fault)
+            return JobResult(rows)
         rows.note_all(Stage.WRITE)
         names = {field.name for field in slot.fields}
         chosen = {name: value for name, value in batch.items() if name in names}
-        outcome = Outcome(rows)
+        outcome = JobResult(rows)
         needed = body_bytes(chosen)
         if needed > slot.layout.body_bytes:
             outcome.needs_body = needed
@@ -160,7 +160,7 @@ class Filler:
         texts = {name: [_plain(text) for text in value] for name, value in chosen.items() if not isinstance(value, np.ndarray)}
         return _with_chunk(outcome, {"arrays": described} | _variable(stream, rows, there, texts), job, slot)
 
-    def _compact(self, job: Job, stream: Stream, watch: Stopwatch, slot: Slot) -> Outcome:
+    def _compact(self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot) -> JobResult:
         """Move the surviving rows up over the lost ones, row by row in order.
 
         A row that has moved out leaves -1 in place of its index, so whoever does the job again after a death in the middle sees how far
@@ -181,10 +181,12 @@ class Filler:
                     array[to] = array[row]
                 indices[row] = MOVED
         indices[: len(kept)] = original[kept]
-        return Outcome()
+        return JobResult()
 
 
-def collate(stream: Stream, samples: list[Any], seed: int, epoch: int, position: int, note: Callable[[Stage], None]) -> dict[str, Any]:
+def collate(
+    stream: WorkerStream, samples: list[Any], seed: int, epoch: int, position: int, note: Callable[[Stage], None]
+) -> dict[str, Any]:
     """The stream's own collate over these samples, seeded by the batch's first position; its fields are those of the stream's first batch.
 
     Raises SampleFault.
@@ -192,9 +194,9 @@ def collate(stream: Stream, samples: list[Any], seed: int, epoch: int, position:
     note(Stage.COLLATE)
     seed_batch(seed, epoch, position)
     try:
-        batch = stream.recipe.collate(samples, seed, epoch, position)
+        batch = stream.sample_pipeline.collate(samples, seed, epoch, position)
         if stream.batch_specs:
-            check_like(stream.recipe.batch_specs(batch), stream.batch_specs)
+            check_like(stream.sample_pipeline.batch_specs(batch), stream.batch_specs)
         return batch
     except SampleFault:
         raise
@@ -207,7 +209,7 @@ def body_bytes(batch: Mapping[str, Any]) -> int:
     return sum(align(value.nbytes) for value in batch.values() if isinstance(value, np.ndarray))
 
 
-def _variable(stream: Stream, rows: Rows, there: list[int], texts: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _variable(stream: WorkerStream, rows: SampleRunner, there: list[int], texts: Mapping[str, list[Any]]) -> dict[str, Any]:
     """The parts of a chunk that have no fixed size, for the rows that are there, in order."""
     parts: dict[str, Any] = {}
     if stream.source.keys == "stored":
@@ -217,7 +219,7 @@ def _variable(stream: Stream, rows: Rows, there: list[int], texts: Mapping[str, 
     return parts
 
 
-def _with_chunk(outcome: Outcome, parts: dict[str, Any], job: Job, slot: Slot) -> Outcome:
+def _with_chunk(outcome: JobResult, parts: dict[str, Any], job: Job, slot: MappedSlot) -> JobResult:
     """Write the chunk into the part of the tail that is the job's own; too large for it: say how much a row would need."""
     if not parts:
         return outcome

@@ -6,21 +6,34 @@ import json
 import os
 import socket
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Job
 from loaderd.data.errors import SourceError, user_traceback
 from loaderd.data.user_code import build
 from loaderd.data.user_modules import import_all, imported, put_first
 from loaderd.engine.channel import Channel, ChannelClosed
-from loaderd.engine.messages import Doing, Fault, Leave, Map, NewModules, Noted, Probe, Ready, Setup, Unmap, Unmapped, Use
-from loaderd.engine.scoreboard import Line
+from loaderd.engine.messages import (
+    Doing,
+    Leave,
+    MapSegment,
+    NewModules,
+    NoteLine,
+    Probe,
+    SegmentUnmapped,
+    Setup,
+    UnmapSegment,
+    UseStream,
+    WorkerBooted,
+    WorkerFault,
+)
+from loaderd.engine.scoreboard import StatusLine
 from loaderd.worker import generator_watch, process_setup
 from loaderd.worker.imports import Imports
-from loaderd.worker.job_runner import Filler
+from loaderd.worker.job_runner import JobRunner
 from loaderd.worker.probe import probe
 from loaderd.worker.sample_runner import clean
 from loaderd.worker.segments import MappedSegment
-from loaderd.worker.streams import Shelf
+from loaderd.worker.streams import OpenStreams
 from loaderd_wire.errors import ProtocolError
 
 MAX_TEXT = 60_000
@@ -34,9 +47,9 @@ def run(template: int, sock: int, board: int, line: int, output: int, dump: int)
     process_setup.disarm_children(channel.sock)
     own = os.getpid()
     try:
-        stamps = Line(board, line)
+        stamps = StatusLine(board, line)
         os.close(board)
-        Worker(channel, stamps).run()
+        WorkerMain(channel, stamps).run()
     except ChannelClosed:
         return 0
     except BaseException as error:  # noqa: BLE001 - the rim: whatever it is, it is told and ends this process alone
@@ -54,7 +67,7 @@ def _confess(channel: Channel, error: BaseException) -> None:
     else:
         text = f"{type(error).__name__}: {error}\n{user_traceback(error) or _own_traceback(error)}"
     try:
-        channel.send(Fault(clean(text).strip()[:MAX_TEXT]))
+        channel.send(WorkerFault(clean(text).strip()[:MAX_TEXT]))
     except (ChannelClosed, ProtocolError):
         return  # the exit code has to do
 
@@ -65,10 +78,10 @@ def _own_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
-class Worker:
+class WorkerMain:
     """Orders in, answers out, on one channel. Raises ChannelClosed when the pool is gone, and whatever ends the worker."""
 
-    def __init__(self, channel: Channel, line: Line) -> None:
+    def __init__(self, channel: Channel, line: StatusLine) -> None:
         self._channel = channel
         self._line = line
         self._mapped: dict[int, MappedSegment] = {}
@@ -78,7 +91,7 @@ class Worker:
         if setup is None or not isinstance(setup[0], Setup):
             raise ProtocolError("the first message to a worker must be Setup")
         self._boot(setup[0])
-        self._channel.send(Ready())
+        self._channel.send(WorkerBooted())
         while (received := self._channel.receive()) is not None:
             order, fds = received
             if isinstance(order, Leave):
@@ -88,7 +101,7 @@ class Worker:
 
     def _boot(self, setup: Setup) -> None:
         """Import all user code and call `init`: what fails here is told before the worker is ready."""
-        self._plans = {plan.name: plan for plan in map(StreamPlan.from_json, setup.plans)}
+        self._plans = {plan.name: plan for plan in map(StreamConfig.from_json, setup.plans)}
         put_first(setup.folder)
         generator_watch.install()
         for plan in self._plans.values():
@@ -106,32 +119,32 @@ class Worker:
             self._channel.send(Doing(f"calling init, {setup.init}"))
             build(setup.init, "init", setup.place)
             process_setup.pin_native_threads()
-        self._shelf = Shelf(list(self._plans.values()), setup.place, setup.num_workers)
-        self._filler = Filler(self._shelf, self._mapped, self._line)
-        Imports(self._line, self._shelf.torch_came).watch()
+        self._open_streams = OpenStreams(list(self._plans.values()), setup.place, setup.num_workers)
+        self._runner = JobRunner(self._open_streams, self._mapped, self._line)
+        Imports(self._line, self._open_streams.torch_came).watch()
 
     def _obey(self, order: object, fds: list[int]) -> None:
         if isinstance(order, Job):
-            done = self._filler.run(order)
+            done = self._runner.run(order)
             new = self._imported.news()
             if new:  # told first: rows that were made by other code than those of other workers are not to be delivered
                 self._channel.send(NewModules(new))
             self._channel.send(done)
             self._line.idle()
-            for text in self._shelf.notes():
-                self._channel.send(Noted(clean(text)))
-        elif isinstance(order, Map):
+            for text in self._open_streams.notes():
+                self._channel.send(NoteLine(clean(text)))
+        elif isinstance(order, MapSegment):
             self._mapped[order.segment.segment] = MappedSegment(order, fds[0])
             os.close(fds[0])
-        elif isinstance(order, Unmap):
+        elif isinstance(order, UnmapSegment):
             mapped = self._mapped.pop(order.segment, None)
             if mapped is not None:
                 mapped.close()
-            self._channel.send(Unmapped(order.segment))
-        elif isinstance(order, Use):
-            self._shelf.use(order)
+            self._channel.send(SegmentUnmapped(order.segment))
+        elif isinstance(order, UseStream):
+            self._open_streams.use(order)
         elif isinstance(order, Probe):
-            self._channel.send(probe(order.stream, self._shelf, self._line, self._plans[order.stream], self._imported))
+            self._channel.send(probe(order.stream, self._open_streams, self._line, self._plans[order.stream], self._imported))
         else:
             raise ProtocolError(f"a worker does not know what to do with {order!r:.100}")
 

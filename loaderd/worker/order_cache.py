@@ -10,7 +10,7 @@ SPAN = 4096  # positions, 32 KB of indices
 KEPT = 8  # spans of several sessions, or of two epochs
 
 
-class Spans:
+class OrderCache:
     """Remembers the last KEPT spans of an order; its memory does not grow with the dataset."""
 
     def __init__(self, order: Order) -> None:

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import StreamPlan
-from loaderd.core.jobs import Job, Kind, Stage
+from loaderd.config.stream import StreamConfig
+from loaderd.core.jobs import Job, JobKind, Stage
 from loaderd.data.errors import SampleFault, SourceError, user_traceback
-from loaderd.engine.messages import OpenFault, StreamFacts
-from loaderd.engine.scoreboard import Line
+from loaderd.engine.messages import OpenError, StreamInfo
+from loaderd.engine.scoreboard import StatusLine
 from loaderd.system.modules import Imported
 from loaderd.worker.job_runner import body_bytes, collate, pack
-from loaderd.worker.sample_runner import Rows, clean
+from loaderd.worker.sample_runner import SampleRunner, clean
 from loaderd.worker.stage_timer import Stopwatch
-from loaderd.worker.streams import Shelf, Stream
+from loaderd.worker.streams import OpenStreams, WorkerStream
 from loaderd_wire.slots import TAIL_ROW_BYTES, FieldSpec, align
 
 TRIES = 16  # samples that may be bad before the stream is
@@ -23,21 +23,21 @@ GOOD = 4  # samples that are looked at
 MEASURED = 64  # samples whose names are measured; of TRIES of them the texts as well
 
 
-def probe(name: str, shelf: Shelf, line: Line, plan: StreamPlan, imported: Imported) -> StreamFacts | OpenFault:
-    """Open stream `name` and try it. Everything that the data or user code raises becomes an OpenFault."""
+def probe(name: str, open_streams: OpenStreams, line: StatusLine, plan: StreamConfig, imported: Imported) -> StreamInfo | OpenError:
+    """Open stream `name` and try it. Everything that the data or user code raises becomes an OpenError."""
     line.stamp(0, 0, Stage.OPEN)
     try:
-        return _facts(shelf.get(name), line, imported)
+        return _facts(open_streams.get(name), line, imported)
     except SourceError as error:
         kind = "user code" if error.traceback else "data"
-        return OpenFault(name, kind, clean(str(error)), clean(error.traceback))
+        return OpenError(name, kind, clean(str(error)), clean(error.traceback))
     except _NoGoodSample as error:
-        return OpenFault(name, error.kind, clean(str(error)), clean(error.traceback))
+        return OpenError(name, error.kind, clean(str(error)), clean(error.traceback))
     except ValueError as error:  # Order: a split that is bad or empty
-        return OpenFault(name, "data", clean(f"{plan.data_name}: {error}"), "")
+        return OpenError(name, "data", clean(f"{plan.data_name}: {error}"), "")
     except BaseException as error:  # noqa: BLE001 - user code that is built here may raise anything
         text = f"{plan.data_name} cannot be opened: {type(error).__name__}: {error}"
-        return OpenFault(name, "user code", clean(text), clean(user_traceback(error)))
+        return OpenError(name, "user code", clean(text), clean(user_traceback(error)))
     finally:
         line.idle()
 
@@ -49,14 +49,14 @@ class _NoGoodSample(Exception):
         self.traceback = traceback
 
 
-def _facts(stream: Stream, line: Line, imported: Imported) -> StreamFacts:
+def _facts(stream: WorkerStream, line: StatusLine, imported: Imported) -> StreamInfo:
     source, plan = stream.source, stream.plan
     specs, good = _good_samples(stream, line)
     tail, body = _tail_row_bytes(stream, specs, good), 0
     batch_specs = specs
-    if stream.recipe.collated:
+    if stream.sample_pipeline.collated:
         batch, body = _collated(stream, line)
-        batch_specs = stream.recipe.batch_specs(batch)
+        batch_specs = stream.sample_pipeline.batch_specs(batch)
         arrays = {name: [value.dtype.str, list(value.shape), 1 << 40] for name, value in batch.items() if isinstance(value, np.ndarray)}
         texts = {name: value for name, value in batch.items() if not isinstance(value, np.ndarray)}
         tail += 2 * len(pack({"arrays": arrays, "text": {name: [] for name in texts}}))
@@ -64,7 +64,7 @@ def _facts(stream: Stream, line: Line, imported: Imported) -> StreamFacts:
             max((sum(len(value) + 9 for value in values) // max(1, len(values)) for values in texts.values()), default=0) * 2 * len(texts)
         )
     imported.look()
-    return StreamFacts(
+    return StreamInfo(
         stream=plan.name,
         total=source.total,
         samples=stream.order.samples,
@@ -75,26 +75,28 @@ def _facts(stream: Stream, line: Line, imported: Imported) -> StreamFacts:
         classes=tuple(source.classes),
         specs=batch_specs,
         sample_specs=specs,
-        form=stream.recipe.form,
-        collated=stream.recipe.collated,
+        form=stream.sample_pipeline.form,
+        collated=stream.sample_pipeline.collated,
         tail_row_bytes=align(tail, 8),
         body_bytes=body,
-        jpeg_extension=stream.recipe.jpeg_extension,
-        warnings=tuple(clean(text) for text in (*source.warnings, *stream.recipe.label_notes(stream.first_indices(TRIES).tolist()))),
+        jpeg_extension=stream.sample_pipeline.jpeg_extension,
+        warnings=tuple(
+            clean(text) for text in (*source.warnings, *stream.sample_pipeline.label_notes(stream.first_indices(TRIES).tolist()))
+        ),
         values=source.values,
-        code=imported.all() if stream.recipe.user_code else (),
+        code=imported.all() if stream.sample_pipeline.user_code else (),
     )
 
 
-def _rows(stream: Stream, line: Line, first: int, last: int) -> Rows:
+def _rows(stream: WorkerStream, line: StatusLine, first: int, last: int) -> SampleRunner:
     """Rows of the split as stored, without policy: a bad one is None and reported in `bad`."""
-    job = Job(0, Kind.TRIAL, stream.plan.name, 0, 0, stream.plan.seed, 0, 0, last, first, last)
-    rows = Rows(stream, job, line, Stopwatch(), policy="skip")
+    job = Job(0, JobKind.TRIAL, stream.plan.name, 0, 0, stream.plan.seed, 0, 0, last, first, last)
+    rows = SampleRunner(stream, job, line, Stopwatch(), policy="skip")
     rows.indices = stream.first_indices(last)[first:]
     return rows
 
 
-def _good_samples(stream: Stream, line: Line) -> tuple[tuple[FieldSpec, ...], list[Any]]:
+def _good_samples(stream: WorkerStream, line: StatusLine) -> tuple[tuple[FieldSpec, ...], list[Any]]:
     """What the first good one of the split's first TRIES samples fixes, and GOOD samples that fit. Raises _NoGoodSample without any."""
     count = min(TRIES, stream.order.samples)
     rows = _rows(stream, line, 0, count)
@@ -105,22 +107,22 @@ def _good_samples(stream: Stream, line: Line) -> tuple[tuple[FieldSpec, ...], li
             continue
         if not good:
             try:
-                stream.recipe.fix(stream.recipe.specs(sample))
+                stream.sample_pipeline.fix(stream.sample_pipeline.specs(sample))
             except SampleFault as fault:
-                rows.blame(row, fault)
+                rows.ledger(row, fault)
                 continue
         good.append(sample)
         if len(good) == GOOD:
             break
     if good:
-        assert stream.recipe.schema is not None
-        return stream.recipe.schema.specs, good
+        assert stream.sample_pipeline.schema is not None
+        return stream.sample_pipeline.schema.specs, good
     first = rows.bad[0].sample
     kind = "user code" if first.traceback else "data"
     raise _NoGoodSample(f"{stream.plan.data_name}: not one of its first {count} samples can be made: {first.line()}", kind, first.traceback)
 
 
-def _tail_row_bytes(stream: Stream, specs: tuple[FieldSpec, ...], good: list[Any]) -> int:
+def _tail_row_bytes(stream: WorkerStream, specs: tuple[FieldSpec, ...], good: list[Any]) -> int:
     """Bytes of tail for each row, so that a chunk of any number of rows fits: names and texts with half as much again for longer ones."""
     texts = [spec.name for spec in specs if spec.kind != "array"]
     stored = stream.source.keys == "stored"
@@ -130,7 +132,7 @@ def _tail_row_bytes(stream: Stream, specs: tuple[FieldSpec, ...], good: list[Any
     if stored:
         indices = stream.first_indices(MEASURED).tolist()
         size += max(len(stream.source.key(index).encode("utf-8", "backslashreplace")) for index in indices) + 5
-    if texts and not stream.recipe.collated:
+    if texts and not stream.sample_pipeline.collated:
         size += max(sum(_text_bytes(sample[name]) + 5 for name in texts) for sample in good)
     frame = len(pack({"keys": [], "text": {name: [] for name in texts}}))
     return max(TAIL_ROW_BYTES, size * 3 // 2 + frame)
@@ -140,7 +142,7 @@ def _text_bytes(value: Any) -> int:
     return len(value.encode("utf-8", "backslashreplace")) if isinstance(value, str) else len(bytes(value))
 
 
-def _collated(stream: Stream, line: Line) -> tuple[dict[str, Any], int]:
+def _collated(stream: WorkerStream, line: StatusLine) -> tuple[dict[str, Any], int]:
     """A batch of the split's first samples, and the bytes of arrays that a batch of the stream's size should have room for."""
     want = min(stream.plan.batch_size, stream.order.samples)
     rows = _rows(stream, line, 0, want)

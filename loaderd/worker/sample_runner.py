@@ -10,10 +10,10 @@ import numpy as np
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
-from loaderd.engine.scoreboard import Line
-from loaderd.worker.seeding import Chance
+from loaderd.engine.scoreboard import StatusLine
+from loaderd.worker.seeding import GlobalSeeder
 from loaderd.worker.stage_timer import Stopwatch
-from loaderd.worker.streams import Stream
+from loaderd.worker.streams import WorkerStream
 from loaderd_wire.errors import BadSample
 from loaderd_wire.records import quick
 
@@ -24,28 +24,28 @@ sample_request = quick(SampleRequest)  # one is made for every row
 BULK_BYTES = 4 << 20  # copied under one stamp: each shows that the job goes on
 
 
-class Rows:
+class SampleRunner:
     """Makes rows of a job by the stream's policy, stamping the scoreboard before each stage of each.
 
     indices: int64, the dataset index of each row of the job, from `job.first` on; a substitute's once it has taken the row.
     policy: instead of the stream's own on_error.
     """
 
-    def __init__(self, stream: Stream, job: Job, line: Line, watch: Stopwatch, *, policy: str = "") -> None:
+    def __init__(self, stream: WorkerStream, job: Job, line: StatusLine, watch: Stopwatch, *, policy: str = "") -> None:
         self._stream = stream
         self._policy = policy or stream.plan.on_error
         self._job = job
         self._line = line
         self._watch = watch
         self._row = job.first
-        self._user_code = stream.recipe.user_code
-        self._calls = stream.recipe.calls
+        self._user_code = stream.sample_pipeline.user_code
+        self._calls = stream.sample_pipeline.calls
         self._named = stream.source.keys == "stored"
         self._stage = Stage.IDLE
-        self._chance: Chance | None = None  # of the rows' own samples
-        self._seeded: Chance | None = None  # of the latest sample
+        self._seeder: GlobalSeeder | None = None  # of the rows' own samples
+        self._seeded: GlobalSeeder | None = None  # of the latest sample
         self._candidate = 0  # which sample the row is being made from, as in a job's `condemned`
-        self._condemned = {(each.row, each.candidate) for each in job.condemned}
+        self._condemned = {(each.row, each.candidate) for each in job.excluded}
         self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
         self._keys: dict[int, str] = {}
         self._places: Mapping[str, np.ndarray] = {}
@@ -84,7 +84,7 @@ class Rows:
         is and why. A row that is run alone is always made by itself: its stamp must name it.
         """
         job = self._job
-        if job.last - job.first < 2 or job.condemned or job.lost:
+        if job.last - job.first < 2 or job.excluded or job.lost:
             return False
         self.note_all(Stage.FETCH_MANY)
         bulk = self._stream.bulk()
@@ -164,7 +164,7 @@ class Rows:
         """The stored name of the sample that took this row."""
         return clean(self._keys[row])
 
-    def blame(self, row: int, fault: SampleFault) -> None:
+    def ledger(self, row: int, fault: SampleFault) -> None:
         """Report a row that was made, but is of no use. For a batch that could not be collated its first row has to stand."""
         self._report(row, int(self.indices[row - self._job.first]), fault, True, None)
 
@@ -172,14 +172,14 @@ class Rows:
         """Seed the global generators for this sample; own: it's the row's, and no substitute. Returns the seeds of its rng, if they are known."""
         job = self._job
         if not own:
-            self._seeded = Chance(job.seed, job.epoch, np.array([index]), self._stream.use)
+            self._seeded = GlobalSeeder(job.seed, job.epoch, np.array([index]), self._stream.use)
             self._seeded.seed(0)
             return None
-        if self._chance is None:
-            self._chance = Chance(job.seed, job.epoch, self.indices.copy(), self._stream.use)
-        self._seeded = self._chance
-        self._chance.seed(row - job.first)
-        return self._chance.seeds(row - job.first) if self._calls else None
+        if self._seeder is None:
+            self._seeder = GlobalSeeder(job.seed, job.epoch, self.indices.copy(), self._stream.use)
+        self._seeded = self._seeder
+        self._seeder.seed(row - job.first)
+        return self._seeder.seeds(row - job.first) if self._calls else None
 
     def _again(self) -> bool:
         """Whether what was made since `_seed` is to be made again."""
@@ -211,7 +211,7 @@ class Rows:
             if self._places:
                 self.room = {name: array[row] for name, array in self._places.items()}
             request = sample_request(job.seed, job.epoch, index, self.room, seeds)
-            make = stream.recipe.row if self._copied else stream.recipe.make
+            make = stream.sample_pipeline.row if self._copied else stream.sample_pipeline.make
             return make(request, self.note)
         except SampleFault:
             raise
@@ -240,7 +240,7 @@ class Rows:
         requests = [sample_request(job.seed, job.epoch, index) for index in indices]
         while True:
             try:
-                made = dict(zip(rows, stream.recipe.make_many(requests, note, at, copied=self._copied), strict=True))
+                made = dict(zip(rows, stream.sample_pipeline.make_many(requests, note, at, copied=self._copied), strict=True))
             except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
                 made = {}
             if not self._again():
@@ -267,7 +267,7 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def key_of(stream: Stream, index: int) -> str:
+def key_of(stream: WorkerStream, index: int) -> str:
     """The sample's name; its index where reading the name is what fails."""
     try:
         return clean(stream.source.key(index))

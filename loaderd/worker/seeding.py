@@ -20,10 +20,10 @@ WORDS = 624  # uint32 in the state of a Mersenne Twister, which both generators 
 SPENT = WORDS  # the position at which a generator makes new numbers before it draws one; that of one just seeded
 
 _words = struct.Struct(f"{WORDS}I")
-_latest: tuple[Chance, int] | None = None  # whose sample is being made, and its number
+_latest: tuple[GlobalSeeder, int] | None = None  # whose sample is being made, and its number
 
 
-class Chance:
+class GlobalSeeder:
     """Seeds `random`, `numpy.random` and, if loaded, torch's default generator for samples of one job, one at a time.
 
     What is drawn then is a pure function of (seed, epoch, index). Seeding costs more than many a sample does: about
@@ -110,8 +110,8 @@ class Kept:
         if self._generator is not None:
             self._generator.set_state(self._torch)
         elif _latest is not None:
-            chance, number = _latest
-            chance.seed_torch(number)
+            seeder, number = _latest
+            seeder.seed_torch(number)
         watch = installed()
         if watch is not None and self._read is not None:
             watch.read = self._read  # neither this nor what was imported is the sample's own code
@@ -124,7 +124,7 @@ def torch_generator() -> Any:
 
 def seed_sample(seed: int, epoch: int, index: int) -> None:
     """For one sample, whatever the job, with nobody watching."""
-    Chance(seed, epoch, np.array([index]), GeneratorUse(True, True)).seed(0)
+    GlobalSeeder(seed, epoch, np.array([index]), GeneratorUse(True, True)).seed(0)
 
 
 def seed_batch(seed: int, epoch: int, position: int) -> None:

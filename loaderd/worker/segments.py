@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.engine.messages import Map
+from loaderd.engine.messages import MapSegment
 from loaderd_wire.slot_reader import SlotReader
 from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
 
@@ -32,7 +32,7 @@ class MappedSegment:
     Whoever took an array from it must have let it go before `close`. Raises OSError where it cannot be mapped.
     """
 
-    def __init__(self, order: Map, fd: int) -> None:
+    def __init__(self, order: MapSegment, fd: int) -> None:
         self.segment = order.segment
         self.fields = order.fields
         self.collated = order.collated
@@ -49,7 +49,7 @@ class MappedSegment:
         if os.fstat(fd).st_size < self._bytes:
             raise ValueError(f"segment {order.segment.segment} is shorter than its {self._bytes} bytes")
         self._libc = _libc()
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, MappedSlot] = {}
         address = self._libc.mmap(None, self._bytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
         if address is None or address == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), f"segment {order.segment.segment} of {self._bytes} bytes cannot be mapped")
@@ -59,7 +59,7 @@ class MappedSegment:
             self.close()
             raise OSError(code, "madvise(MADV_DONTFORK) failed: a forked child could write into slots")
 
-    def slot(self, slot: int) -> Slot:
+    def slot(self, slot: int) -> MappedSlot:
         """The memory of one slot; it must not outlive this mapping."""
         if not 0 <= slot < self.segment.slots:
             raise ValueError(f"segment {self.segment.segment} has no slot {slot}")
@@ -67,7 +67,7 @@ class MappedSegment:
         if made is None:
             # All of its pages at once: a fault for each of them, on the way through the first batch, costs several times as much.
             self._libc.madvise(self._address + slot * self.segment.slot_bytes, self.segment.slot_bytes, MADV_POPULATE_WRITE)
-            made = self._slots[slot] = Slot(self, self._address + slot * self.segment.slot_bytes)
+            made = self._slots[slot] = MappedSlot(self, self._address + slot * self.segment.slot_bytes)
         return made
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class MappedSegment:
             self._address = 0
 
 
-class Slot:
+class MappedSlot:
     """Arrays over one slot's bytes, valid while it is mapped."""
 
     def __init__(self, mapped: MappedSegment, address: int) -> None:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
-from loaderd.engine.messages import Use
+from loaderd.engine.messages import UseStream
 from loaderd.worker import process_setup
 from loaderd.worker.generator_watch import GeneratorUse
-from loaderd.worker.order_cache import Spans
+from loaderd.worker.order_cache import OrderCache
 from loaderd_wire.slots import FieldSpec
 
 if TYPE_CHECKING:
-    from loaderd.data.lmdb.bulk_rows import Bulk
-    from loaderd.data.pipeline.pipeline import Recipe
+    from loaderd.data.lmdb.bulk_rows import BulkReader
+    from loaderd.data.pipeline.pipeline import SamplePipeline
     from loaderd.data.sources.source import Source
 
 
@@ -27,28 +27,28 @@ class DataChanged(Exception):
 
 
 @dataclass(slots=True)
-class Stream:
+class WorkerStream:
     """An open stream.
 
     batch_specs: the fields of a collated batch; empty while it is being probed. differs: what is not as in the stream as probed, or "".
     use: the global generators that its code has been seen to use in this process.
     """
 
-    plan: StreamPlan
+    plan: StreamConfig
     source: Source
-    recipe: Recipe
+    sample_pipeline: SamplePipeline
     order: Order
-    spans: Spans
+    spans: OrderCache
     batch_specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
     use: GeneratorUse = field(default_factory=GeneratorUse)
-    _bulk: Bulk | None = None
+    _bulk: BulkReader | None = None
     _sought: bool = False
 
-    def bulk(self) -> Bulk | None:
+    def bulk(self) -> BulkReader | None:
         """What copies many rows at once, if this stream's are stored so that it can be done; looks at the first sample the first time."""
-        if not self._sought and self.recipe.schema is not None:
-            self._sought, self._bulk = True, self.recipe.bulk()
+        if not self._sought and self.sample_pipeline.schema is not None:
+            self._sought, self._bulk = True, self.sample_pipeline.bulk()
         return self._bulk
 
     def changed(self) -> str:
@@ -61,18 +61,18 @@ class Stream:
         return stored.indices(0, 0, np.arange(min(count, stored.samples), dtype=np.int64))
 
 
-class Shelf:
+class OpenStreams:
     """Opens each stream at its first use. Owns the sources."""
 
-    def __init__(self, plans: Sequence[StreamPlan], place: int, num_workers: int) -> None:
+    def __init__(self, plans: Sequence[StreamConfig], place: int, num_workers: int) -> None:
         self._plans = {plan.name: plan for plan in plans}
         self._place = place
         self._num_workers = num_workers
-        self._open: dict[str, Stream] = {}
-        self._uses: dict[str, Use] = {}
-        self._latest: Stream | None = None  # that somebody asked for; None while one is being opened
+        self._open: dict[str, WorkerStream] = {}
+        self._uses: dict[str, UseStream] = {}
+        self._latest: WorkerStream | None = None  # that somebody asked for; None while one is being opened
 
-    def use(self, use: Use) -> None:
+    def use(self, use: UseStream) -> None:
         """What the stream was found to be when it was probed; to be told before `get`.
 
         An open file is shared by all streams of it, and data that has changed may be what this stream was opened with: then all are closed,
@@ -85,13 +85,13 @@ class Shelf:
             self._latest = None
         self._uses[use.stream] = use
         if use.stream not in self._plans:
-            self._plans[use.stream] = StreamPlan.from_json(use.plan)
+            self._plans[use.stream] = StreamConfig.from_json(use.plan)
 
     def notes(self) -> list[str]:
         """Lines that somebody should be told, each once."""
         return [text for stream in self._open.values() for text in stream.source.notes()]
 
-    def get(self, name: str) -> Stream:
+    def get(self, name: str) -> WorkerStream:
         """The open stream. Raises DataChanged where its data cannot be opened as it was before, SourceError, or whatever user code
         raises while it is built."""
         stream = self._open.get(name)
@@ -99,21 +99,21 @@ class Shelf:
             self._latest = None
             plan, use = self._plans[name], self._uses.get(name)
             try:
-                source, recipe = _open(plan)
+                source, sample_pipeline = _open(plan)
             except (Exception, SystemExit) as error:  # whatever it is, a file that is not what it was comes first
                 changed = _changed_since(plan, use)
                 if changed:
                     raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
                 raise
             order = Order(source.total, plan.split, plan.split_by, plan.shuffle)
-            stream = self._open[name] = Stream(plan, source, recipe, order, Spans(order))
+            stream = self._open[name] = WorkerStream(plan, source, sample_pipeline, order, OrderCache(order))
             process_setup.pin_native_threads()
             if use is not None:
-                recipe.fix(use.specs)
+                sample_pipeline.fix(use.specs)
                 stream.batch_specs = use.batch_specs
                 stream.differs = _difference(plan, source, use)
         self._latest = stream
-        if stream.recipe.user_code:
+        if stream.sample_pipeline.user_code:
             self.tell_torch()
         return stream
 
@@ -130,26 +130,26 @@ class Shelf:
         )
 
 
-def _open(plan: StreamPlan) -> tuple[Source, Recipe]:
+def _open(plan: StreamConfig) -> tuple[Source, SamplePipeline]:
     # Only here: a worker that has no such stream need not load what these need.
-    from loaderd.data.pipeline.pipeline import Recipe
+    from loaderd.data.pipeline.pipeline import SamplePipeline
     from loaderd.data.sources.source import Source
 
     source = Source(plan)
     try:
-        return source, Recipe(plan, source)
+        return source, SamplePipeline(plan, source)
     except BaseException:
         source.close()
         raise
 
 
-def _changed_since(plan: StreamPlan, use: Use | None) -> str:
+def _changed_since(plan: StreamConfig, use: UseStream | None) -> str:
     from loaderd.data.lmdb.watch import changed_since
 
     return changed_since(plan.lmdb, use.state) if plan.lmdb is not None and use is not None else ""
 
 
-def _difference(plan: StreamPlan, source: Source, use: Use) -> str:
+def _difference(plan: StreamConfig, source: Source, use: UseStream) -> str:
     name = plan.lmdb or plan.dataset
     text = source.expect(use.state)
     if text:

@@ -23,19 +23,19 @@ from decode import in_turns, photos
 from meter import table
 from PIL import Image
 
-from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.core.jobs import Stage
-from loaderd.core.rng import Draws
+from loaderd.core.rng import CounterRng
 from loaderd.data.jpeg import fused_decode, rewrite
 from loaderd.data.pipeline.ops import crop_box
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
 
 CROPS = 6  # of each photo
-TRAIN = (Step("random_resized_crop", None, {"size": 224}), Step("hflip", None))
-EVAL = (Step("resize", None, {"size": 256}), Step("center_crop", None, {"size": 224}))
+TRAIN = (TransformConfig("random_resized_crop", None, {"size": 224}), TransformConfig("hflip", None))
+EVAL = (TransformConfig("resize", None, {"size": 256}), TransformConfig("center_crop", None, {"size": 224}))
 
 
 class Held(Source):
@@ -53,9 +53,9 @@ def quiet(stage: Stage) -> None:
     pass
 
 
-def ours(values: Sequence[bytes], steps: tuple[Step, ...]) -> Callable[[int, int], np.ndarray]:
-    recipe = Recipe(StreamPlan("bench", lmdb="-", transforms=steps), Held(values))
-    return lambda index, epoch: recipe.make(SampleRequest(1, epoch, index), quiet)["image"]
+def ours(values: Sequence[bytes], steps: tuple[TransformConfig, ...]) -> Callable[[int, int], np.ndarray]:
+    sample_pipeline = SamplePipeline(StreamConfig("bench", lmdb="-", transforms=steps), Held(values))
+    return lambda index, epoch: sample_pipeline.make(SampleRequest(1, epoch, index), quiet)["image"]
 
 
 def slowly(make: Callable[[int, int], np.ndarray]) -> Callable[[int, int], np.ndarray]:
@@ -73,7 +73,7 @@ def slowly(make: Callable[[int, int], np.ndarray]) -> Callable[[int, int], np.nd
 
 def pillows_training(values: Sequence[bytes]) -> Callable[[int, int], np.ndarray]:
     def make(index: int, epoch: int) -> np.ndarray:
-        draws = Draws(1, epoch, index)
+        draws = CounterRng(1, epoch, index)
         with Image.open(io.BytesIO(values[index])) as image:
             top, left, height, width = crop_box(image.height, image.width, (0.08, 1.0), (0.75, 1.3333), draws, 0)
             out = image.resize((224, 224), Image.Resampling.BILINEAR, (left, top, left + width, top + height))

@@ -20,10 +20,10 @@ from decode import in_turns, photos
 from images import CROPS, TRAIN, ours, quiet, slowly
 from meter import table
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.jpeg import rewrite
 from loaderd.data.lmdb import record_format
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
 
@@ -48,13 +48,13 @@ def rows(path: str, count: int, width: int) -> tuple[Callable[[], int], Callable
     with lmdb.open(path, subdir=False, map_size=1 << 30) as env, env.begin(write=True) as txn:
         for n in range(count):
             txn.put(record_format.sample_key(n), record_format.pack_sample(Sample({"x": np.full(width, n, np.float32)})), append=True)
-        txn.put(record_format.META_KEY, record_format.pack_meta(record_format.Meta(count, "bench", named=False)))
+        txn.put(record_format.META_KEY, record_format.pack_meta(record_format.DatabaseMeta(count, "bench", named=False)))
     order = np.random.default_rng(1).permutation(count)
 
     def reader(native: bool) -> Callable[[], int]:
-        source = Source(StreamPlan("bench", lmdb=path))
-        recipe = Recipe(source.plan, source)
-        bulk = recipe.bulk(recipe.specs(recipe.make(0, 0, 0, quiet)))
+        source = Source(StreamConfig("bench", lmdb=path))
+        sample_pipeline = SamplePipeline(source.plan, source)
+        bulk = sample_pipeline.bulk(sample_pipeline.specs(sample_pipeline.make(0, 0, 0, quiet)))
         assert bulk is not None
         assert bulk._pages is not None, "`_rows` is needed"
         if not native:

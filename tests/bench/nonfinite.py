@@ -17,24 +17,24 @@ import numpy as np
 from decode import photos
 from meter import row, table, versions
 
-from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.core.jobs import Stage
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sources.source import Source
 
 COUNT = 48
 RECIPES = {
     "normalize last": (
-        Step("random_resized_crop", None, {"size": 224}),
-        Step("hflip", None),
-        Step("normalize", None, {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}),
+        TransformConfig("random_resized_crop", None, {"size": 224}),
+        TransformConfig("hflip", None),
+        TransformConfig("normalize", None, {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}),
     ),
     "normalize, to_chw": (
-        Step("random_resized_crop", None, {"size": 224}),
-        Step("hflip", None),
-        Step("normalize", None, {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}),
-        Step("to_chw", None),
+        TransformConfig("random_resized_crop", None, {"size": 224}),
+        TransformConfig("hflip", None),
+        TransformConfig("normalize", None, {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}),
+        TransformConfig("to_chw", None),
     ),
 }
 
@@ -42,10 +42,10 @@ RECIPES = {
 def note(stage: Stage) -> None: ...
 
 
-def sample_s(recipe: Recipe, epoch: int) -> float:
+def sample_s(sample_pipeline: SamplePipeline, epoch: int) -> float:
     begin_s = time.process_time()
     for index in range(COUNT):
-        recipe.make(SampleRequest(0, epoch, index), note)
+        sample_pipeline.make(SampleRequest(0, epoch, index), note)
     return (time.process_time() - begin_s) / COUNT
 
 
@@ -65,12 +65,12 @@ def main() -> None:
             (folder / f"{n:03}.jpg").write_bytes(data)
         pack_imagefolder(str(folder), f"{name}/db", random_access=False)
         for title, steps in RECIPES.items():
-            recipes = []
+            sample_pipelines = []
             for kind in ("allow", "error"):
-                source = stack.enter_context(Source(StreamPlan("bench", lmdb=f"{name}/db", nonfinite=kind, transforms=steps)))
-                recipes.append(Recipe(source.plan, source))
-                sample_s(recipes[-1], 0)
-            taken = np.array([[sample_s(recipe, epoch) for recipe in recipes] for epoch in range(rounds)]) * 1e6
+                source = stack.enter_context(Source(StreamConfig("bench", lmdb=f"{name}/db", nonfinite=kind, transforms=steps)))
+                sample_pipelines.append(SamplePipeline(source.plan, source))
+                sample_s(sample_pipelines[-1], 0)
+            taken = np.array([[sample_s(sample_pipeline, epoch) for sample_pipeline in sample_pipelines] for epoch in range(rounds)]) * 1e6
             rows.append(row(f"{title}, allow", taken[:, 0].tolist(), "us"))
             rows.append(row(f"{title}, error", taken[:, 1].tolist(), "us", taken[:, 0].tolist()))
             rows.append([f"{title}, the check costs", f"{np.median(taken[:, 1] / taken[:, 0] - 1):.1%}", "", ""])

@@ -117,9 +117,9 @@ class Site:
                 return _watched(work, trainer, daemon if way.up else None)
 
 
-def _watched(work: Workload, trainer: processes.Trainer, daemon: processes.Daemon | None) -> Figures:
+def _watched(work: Workload, trainer: processes.TrainerProcess, daemon: processes.DaemonProcess | None) -> Figures:
     """What a trainer measures, and what its processes and the daemon's look like meanwhile."""
-    looks: list[processes.Look] = []
+    looks: list[processes.CpuReading] = []
     memory = 0.0
     while trainer.runs(LOOK_S):
         if "pss_mb" in work.figures:

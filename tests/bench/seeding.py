@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import StreamPlan
-from loaderd.core.jobs import Job, Kind
-from loaderd.worker.job_runner import Filler
-from loaderd.worker.streams import Shelf
+from loaderd.config.stream import StreamConfig
+from loaderd.core.jobs import Job, JobKind
+from loaderd.worker.job_runner import JobRunner
+from loaderd.worker.streams import OpenStreams
 from loaderd_wire.slots import slot_layout
 
 ROWS, JOBS = 128, 40  # of a job, of a round
@@ -60,25 +60,25 @@ class Line:
     def idle(self) -> None: ...
 
 
-def filler(draw: str) -> Filler:
+def runner(draw: str) -> JobRunner:
     """Of one stream, with a slot in this process's memory."""
     from loaderd.worker.probe import probe
 
-    plan = StreamPlan(draw, dataset="seeding:Drawing", dataset_args={"draw": draw}, batch_size=ROWS)
-    shelf = Shelf([plan], 0, 1)
-    found: Any = probe(draw, shelf, Line(), plan, SimpleNamespace(look=lambda: None, all=lambda: ()))  # type: ignore[arg-type]
+    plan = StreamConfig(draw, dataset="seeding:Drawing", dataset_args={"draw": draw}, batch_size=ROWS)
+    open_streams = OpenStreams([plan], 0, 1)
+    found: Any = probe(draw, open_streams, Line(), plan, SimpleNamespace(look=lambda: None, all=lambda: ()))  # type: ignore[arg-type]
     fields = found.specs
     arrays = [(field, np.zeros((ROWS, *field.shape), field.dtype)) for field in fields]
     indices = np.zeros(ROWS, np.int64)
     slot: Any = SimpleNamespace(fields=fields, arrays=lambda: arrays, indices=lambda: indices, layout=slot_layout(fields, ROWS))
     mapped: Any = SimpleNamespace(layout=SimpleNamespace(rows=ROWS), slot=lambda number: slot)
-    return Filler(shelf, {1: mapped}, Line())  # type: ignore[arg-type] # all that is asked of a Line
+    return JobRunner(open_streams, {1: mapped}, Line())  # type: ignore[arg-type] # all that is asked of a Line
 
 
-def row_us(made: Filler, draw: str, epoch: int) -> float:
+def row_us(made: JobRunner, draw: str, epoch: int) -> float:
     begin_s = time.process_time()
     for job in range(JOBS):
-        made.run(Job(job + 1, Kind.FILL, draw, 1, 0, 7, epoch, job * ROWS % 1024, ROWS, 0, ROWS))
+        made.run(Job(job + 1, JobKind.FILL, draw, 1, 0, 7, epoch, job * ROWS % 1024, ROWS, 0, ROWS))
     return (time.process_time() - begin_s) / (JOBS * ROWS) * 1e6
 
 
@@ -97,7 +97,7 @@ def main() -> None:
     told = {}
     for draw in ("nothing", "random", "numpy", "both", "torch"):  # torch last: all samples are seeded for it once it is loaded
         if args.only in draw:
-            made = filler(draw)
+            made = runner(draw)
             row_us(made, draw, 0)
             told[draw] = [round(row_us(made, draw, epoch), 2) for epoch in range(args.rounds)]
     print(json.dumps(told))

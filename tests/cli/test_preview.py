@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from loaderd.cli.contact_sheet import Cell, draw, picture_of
-from loaderd.config.stream import Modes
+from loaderd.config.stream import DecodeModes
 from loaderd.data.sample import Sample
 from loaderd_client import Loader
 from loaderd_testing.cli_harness import Place
@@ -114,14 +114,14 @@ def planar(array: np.ndarray) -> Sample:
 )
 @pytest.mark.filterwarnings("ignore:All-NaN slice")
 def test_whatever_a_picture_is_made_of_it_can_be_shown(sample: Sample) -> None:
-    picture = picture_of(sample, Modes())
+    picture = picture_of(sample, DecodeModes())
     assert picture is not None
     assert (picture.dtype, picture.shape[:2]) == (np.uint8, (4, 6))
     draw("a title", [Cell(picture, ("label", "key \N{SNOWMAN}" * 20)), Cell(None, ("bad",), True)])
 
 
 def test_a_sample_without_a_picture_is_shown_as_text() -> None:
-    assert picture_of(Sample({"y": np.zeros(3)}), Modes()) is None
+    assert picture_of(Sample({"y": np.zeros(3)}), DecodeModes()) is None
 
 
 def test_the_file_is_a_png_whatever_it_is_called(place: Place) -> None:
@@ -132,13 +132,13 @@ def test_the_file_is_a_png_whatever_it_is_called(place: Place) -> None:
 def test_a_mask_is_shown_beside_its_picture_with_a_colour_for_each_label() -> None:
     labels = np.array([[0, 1], [255, 300]], np.uint16)
     sample = Sample({"image": np.full((2, 2, 3), 9, np.uint8), "mask": labels[:, :, np.newaxis]}, images=("image", "mask"))
-    shown = picture_of(sample, Modes(fields={"mask": "index"}))
+    shown = picture_of(sample, DecodeModes(fields={"mask": "index"}))
     assert shown is not None
     assert shown.shape == (2, 4, 3)
     assert (shown[:, :2] == 9).all()
     assert len({tuple(colour) for colour in shown[:, 2:].reshape(-1, 3).tolist()}) == 4
     assert shown[0, 2].tolist() == [0, 0, 0]
     paired = Sample({"image": sample["image"], "mask": labels.astype(np.int64)}, images=("image",))
-    np.testing.assert_array_equal(picture_of(paired, Modes(paired=frozenset({"image", "mask"}))), shown)
-    alone = picture_of(Sample({"mask": labels[:, :, np.newaxis]}, images=("mask",)), Modes("index"))
+    np.testing.assert_array_equal(picture_of(paired, DecodeModes(paired=frozenset({"image", "mask"}))), shown)
+    alone = picture_of(Sample({"mask": labels[:, :, np.newaxis]}, images=("mask",)), DecodeModes("index"))
     np.testing.assert_array_equal(alone, shown[:, 2:])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loaderd.cli.status import lines
-from loaderd_client import Loader, StreamFailed
+from loaderd_client import Loader, StreamFailedError
 from loaderd_testing.cli_harness import DEADLINE_S, Place, until
 from loaderd_wire import codec
 from loaderd_wire.messages import Report, Starting
@@ -71,7 +71,10 @@ def test_a_daemon_that_still_starts_is_alive_but_not_ready(place: Place) -> None
 
 def test_a_daemon_whose_streams_have_all_failed_is_4(place: Place) -> None:
     place.serve(place.config(args="crash = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]", workers="num_workers = 1"))
-    with Loader(str(place.folder / "config.toml"), stream="train", output="numpy", batch_size=40) as loader, pytest.raises(StreamFailed):
+    with (
+        Loader(str(place.folder / "config.toml"), stream="train", output="numpy", batch_size=40) as loader,
+        pytest.raises(StreamFailedError),
+    ):
         next(iter(loader))
     assert "failed" in place.cli("status", "config.toml", code=4).stdout
     place.cli("status", "config.toml", "--alive", code=4)
@@ -149,7 +152,7 @@ PICTURE: dict[str, Any] = {
     "memory": {"limit": 1 << 30, "segments": 1 << 28},
     "streams": {
         "train": {"samples": 1000, "batch_size": 8, "row_s": 0.01, "fields": [], "data": "/d", "deaths": 2, "last_death": "SIGKILL"},
-        "val": {"samples": 10, "batch_size": 8, "fields": [], "data": "/d", "failed": "StreamFailed: too many\nlines"},
+        "val": {"samples": 10, "batch_size": 8, "fields": [], "data": "/d", "failed": "StreamFailedError: too many\nlines"},
     },
     "sessions": [
         {
@@ -199,7 +202,7 @@ def test_the_picture_tells_who_waits_for_what() -> None:
         "256 MiB of 1.0 GiB shared",
         "1,000 samples  batch 8  100 samples/s a worker",
         "2 workers died, the last of SIGKILL",
-        "FAILED: StreamFailed: too many",
+        "FAILED: StreamFailedError: too many",
         "5  train  rank 1/2  pid 99  epoch 3 step 4  ▣▣■◧▨□  2 leased, 1 announced, 1 ready, 1 filling, 1 free",
         "waits for: row 3 at worker 1",
         "has not asked for a batch yet",

@@ -13,7 +13,7 @@ import pytest
 
 from loaderd_client import Loader, ProtocolError, StallError
 from loaderd_client.connection import Connection
-from loaderd_client.control_socket import MAX_FDS, Control
+from loaderd_client.control_socket import MAX_FDS, ControlSocket
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 from loaderd_wire import messages as m
 from loaderd_wire.codec import MAX_MESSAGE, WIRE, frame
@@ -31,7 +31,7 @@ def test_what_is_said_to_another_session_is_passed_over(fake: Fake, load: Load) 
     daemon, loader = fake(), load(prefetch=1)
     batches = iter(loader)
     rows = checked(next(batches))
-    daemon.send_raw(WIRE.encode(m.Failure(99, "StreamFailed", "another's")))
+    daemon.send_raw(WIRE.encode(m.Failure(99, "StreamFailedError", "another's")))
     assert rows + seen(batches) == epoch_indices(0, daemon.rules)
     assert daemon._raw == b""
 
@@ -49,7 +49,7 @@ def test_a_message_over_the_limit_is_not_taken_in(fake: Fake, load: Load) -> Non
 
 def test_progress_that_cannot_be_sent_is_dropped_and_not_waited_for(tmp_path: Path) -> None:
     ours, daemons = socket.socketpair()
-    connection = Connection(str(tmp_path / "nobody"), Control(ours), 1, b"t" * 16)
+    connection = Connection(str(tmp_path / "nobody"), ControlSocket(ours), 1, b"t" * 16)
     try:
         for seq in range(3000):  # more than ZeroMQ keeps for a peer that is not there
             connection.send(m.Progress(1, seq, 1, 0, 0, 0, 0, 0, False, False, False, ()))
@@ -61,7 +61,7 @@ def test_progress_that_cannot_be_sent_is_dropped_and_not_waited_for(tmp_path: Pa
 def test_a_segment_whose_memory_did_not_come_with_it_is_a_protocol_error() -> None:
     ours, daemons = socket.socketpair()
     ours.setblocking(False)
-    control = Control(ours)
+    control = ControlSocket(ours)
     daemons.sendall(frame(m.Segment(1, 3, 4096, 64, 0)))
     assert control.receive() == [m.Segment(1, 3, 4096, 64, 0)]
     with pytest.raises(ProtocolError, match="without its memory"):
@@ -73,7 +73,7 @@ def test_a_segment_whose_memory_did_not_come_with_it_is_a_protocol_error() -> No
 def test_descriptors_that_did_not_all_arrive_are_told_of() -> None:
     ours, daemons = socket.socketpair()
     ours.setblocking(False)
-    control = Control(ours)
+    control = ControlSocket(ours)
     with open(os.devnull) as file:
         daemons.sendmsg([frame(m.Bye(""))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()] * (MAX_FDS + 2)))])
     with pytest.raises(ProtocolError, match="ulimit -n"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from loaderd_client import Loader
-from loaderd_client.control_socket import Control
+from loaderd_client.control_socket import ControlSocket
 from loaderd_testing.deadlines import until
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 
@@ -44,13 +44,13 @@ def test_a_loader_that_is_closed_after_its_handshake_was_interrupted_leaves_no_c
     fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon, loader = fake(starts_for_ever=True), load()
-    wait = Control.wait
+    wait = ControlSocket.wait
 
-    def interrupted(control: Control, timeout_s: float) -> bool:
-        monkeypatch.setattr(Control, "wait", wait)
+    def interrupted(control: ControlSocket, timeout_s: float) -> bool:
+        monkeypatch.setattr(ControlSocket, "wait", wait)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Control, "wait", interrupted)
+    monkeypatch.setattr(ControlSocket, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         len(loader)
     until("the hello", lambda: daemon.hellos)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailed, embedded
+from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailedError, embedded
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import checked, seen, until
 from loaderd_wire.paths import LOG_BEGINS
@@ -129,11 +129,15 @@ ENDS = {
         ConfigError,
         "did you mean batch_size",
     ),
-    "naming the class": ("say('StreamFailed: no_such_module'); sys.exit(3)", StreamFailed, "no_such_module"),
+    "naming the class": ("say('StreamFailedError: no_such_module'); sys.exit(3)", StreamFailedError, "no_such_module"),
     "without its extra": ("""say("lmdb is not installed: pip install 'loaderd[daemon]'"); sys.exit(3)""", ConfigError, "pip install"),
-    "without a word": ("sys.exit(3)", StreamFailed, "ended before it was ready"),
-    "by a signal, each time": ("os.kill(os.getpid(), 9)", StreamFailed, "ended by SIGKILL before it was ready, as were the 4 "),
-    "by a signal, with a reason": ("say('StreamFailed: no_such_module'); os.kill(os.getpid(), 9)", StreamFailed, "^no_such_module"),
+    "without a word": ("sys.exit(3)", StreamFailedError, "ended before it was ready"),
+    "by a signal, each time": ("os.kill(os.getpid(), 9)", StreamFailedError, "ended by SIGKILL before it was ready, as were the 4 "),
+    "by a signal, with a reason": (
+        "say('StreamFailedError: no_such_module'); os.kill(os.getpid(), 9)",
+        StreamFailedError,
+        "^no_such_module",
+    ),
 }
 
 
@@ -170,7 +174,7 @@ with open({starts!r}, "a+") as starts:
 
 def test_a_daemon_that_ends_by_itself_is_not_started_again(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
     program(f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); sys.exit(9)")
-    with pytest.raises(StreamFailed, match="the embedded daemon ended before it was ready"):
+    with pytest.raises(StreamFailedError, match="the embedded daemon ended before it was ready"):
         len(Loader(config, "train", output="numpy"))
     assert (tmp_path / "starts").read_text() == "x"
 
@@ -178,7 +182,7 @@ def test_a_daemon_that_ends_by_itself_is_not_started_again(config: Path, program
 def test_only_this_starts_lines_of_the_log_are_quoted(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
     (tmp_path / "d.sock.log").write_text("yesterday\n")
     program("print('today', file=sys.stderr, flush=True); sys.exit(3)")
-    with pytest.raises(StreamFailed) as caught:
+    with pytest.raises(StreamFailedError) as caught:
         len(Loader(config, "train", output="numpy"))
     assert "today" in str(caught.value)
     assert "yesterday" not in str(caught.value)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from loaderd_client import Loader, StreamFailed
+from loaderd_client import Loader, StreamFailedError
 from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, T, X, Y, epoch_indices, seen
 
 Fake = Callable[..., FakeDaemon]
@@ -64,7 +64,7 @@ def test_errors_of_steps_that_are_passed_over_count_towards_max_errors(fake: Fak
     fake(bad=GAPS, on_error="skip", max_errors=7)
     batches = iter(load())
     assert next(batches).step == 0
-    with pytest.raises(StreamFailed, match=r"8 bad samples.*max_errors = 7"):
+    with pytest.raises(StreamFailedError, match=r"8 bad samples.*max_errors = 7"):
         next(batches)
 
 
@@ -80,7 +80,7 @@ def test_an_epoch_of_bad_samples_alone_is_empty_with_one_warning(fake: Fake, loa
 
 def test_an_epoch_of_bad_samples_alone_ends_by_max_errors(fake: Fake, load: Load) -> None:
     fake(bad=frozenset(range(50)), on_error="skip", max_errors=20)
-    with pytest.raises(StreamFailed, match="24 bad samples"):
+    with pytest.raises(StreamFailedError, match="24 bad samples"):
         list(load())
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loaderd_client import ConfigError
-from loaderd_client.endpoint import Source
+from loaderd_client.endpoint import Endpoint
 from loaderd_wire.paths import default_socket
 
 
@@ -14,7 +14,7 @@ def test_a_config_without_a_socket_has_the_default_one(tmp_path: Path, monkeypat
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/9")
     config = tmp_path / "c.toml"
     config.write_text("[daemon]\ndrain_s = 1\n")
-    assert Source.of(str(config)).find() == default_socket(str(config), os.environ, os.getuid())
+    assert Endpoint.of(str(config)).find() == default_socket(str(config), os.environ, os.getuid())
 
 
 def test_a_configs_socket_is_relative_to_its_folder_and_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,13 +23,13 @@ def test_a_configs_socket_is_relative_to_its_folder_and_expanded(tmp_path: Path,
     config.write_text('[daemon]\nsocket = "run/${NAME}.sock"\n')
     link = tmp_path / "other.toml"
     link.symlink_to(config)
-    assert Source.of(str(link)).find() == str(tmp_path / "run/mine.sock")
+    assert Endpoint.of(str(link)).find() == str(tmp_path / "run/mine.sock")
 
 
 def test_a_regular_file_of_any_name_is_a_config(tmp_path: Path) -> None:
     config = tmp_path / "train.conf"
     config.write_text("")
-    assert Source.of(str(config)).config == str(config)
+    assert Endpoint.of(str(config)).config == str(config)
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_a_config_whose_socket_cannot_be_found_is_named(tmp_path: Path, text: st
     config = tmp_path / "c.toml"
     config.write_text(text)
     with pytest.raises(ConfigError, match=words):
-        Source.of(str(config)).find()
+        Endpoint.of(str(config)).find()
 
 
 @pytest.mark.parametrize("text", ["daemon = 3", "[daemon]\nsocket = 3", ""])
 def test_what_else_is_wrong_with_a_config_is_the_daemons_to_say(tmp_path: Path, text: str) -> None:
     config = tmp_path / "c.toml"
     config.write_text(text)
-    assert Source.of(str(config)).find().endswith(".sock")
+    assert Endpoint.of(str(config)).find().endswith(".sock")
 
 
 def test_a_python_without_a_toml_parser_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,4 +58,4 @@ def test_a_python_without_a_toml_parser_is_told_what_to_install(tmp_path: Path, 
     config.write_text("")
     monkeypatch.setattr("loaderd_client.endpoint.import_module", missing)
     with pytest.raises(ConfigError, match=r"pip install 'loaderd\[daemon\]'"):
-        Source.of(str(config)).find()
+        Endpoint.of(str(config)).find()

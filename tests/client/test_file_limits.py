@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from client.test_loader import finished, trainer
-from loaderd_client import Loader, Refused, file_limits
+from loaderd_client import Loader, RefusedError, file_limits
 from loaderd_testing.fake_daemon import FakeDaemon
 
 Fake = Callable[..., FakeDaemon]
@@ -37,9 +37,11 @@ def test_a_connection_with_few_descriptors_left_comes_or_is_refused_with_numbers
     out, err = finished(process)
     assert (process.returncode, err) == (0, "")
     if free < file_limits.A_SESSION:
-        assert re.match(rf"Refused loaderd needs \d+ free file descriptors and finds {free}: this process may have \d+ \(ulimit -n\)", out)
+        assert re.match(
+            rf"RefusedError loaderd needs \d+ free file descriptors and finds {free}: this process may have \d+ \(ulimit -n\)", out
+        )
     else:
-        assert re.match(rf"step 0|Refused .* finds {free}:", out)
+        assert re.match(rf"step 0|RefusedError .* finds {free}:", out)
     if free == 16:
         assert out == "step 0\n"
 
@@ -49,7 +51,7 @@ def test_a_config_that_cannot_be_read_for_want_of_descriptors_is_refused_with_nu
     config = tmp_path / "c.toml"
     config.write_text("[streams.train]\n")
     out, err = finished(trainer(SHORT.format(free=free, source=str(config))))
-    assert re.match(rf"Refused .* finds {free}: .*ulimit -n", out), err
+    assert re.match(rf"RefusedError .* finds {free}: .*ulimit -n", out), err
 
 
 @pytest.fixture
@@ -127,11 +129,11 @@ def test_a_reconnect_that_never_gets_descriptors_is_refused_after_reconnect_s(fa
     daemon.rules.makes = True
     process.send_signal(signal.SIGUSR2)
     out, err = finished(process)
-    assert re.match(r"Refused .*needs \d+ free file descriptors and finds \d+: .*ulimit -n", out), (out, err)
+    assert re.match(r"RefusedError .*needs \d+ free file descriptors and finds \d+: .*ulimit -n", out), (out, err)
 
 
 def test_free_descriptors_are_counted_below_the_limit(limit: Callable[[int], None]) -> None:
     limit(3)
     assert file_limits.shortage(3) == ""
-    with pytest.raises(Refused, match="needs 4 free file descriptors and finds 3"):
+    with pytest.raises(RefusedError, match="needs 4 free file descriptors and finds 3"):
         file_limits.require(4)

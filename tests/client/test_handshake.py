@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from loaderd_client import DaemonGone, Refused
+from loaderd_client import DaemonGoneError, RefusedError
 from loaderd_client.closing import Closing
-from loaderd_client.endpoint import Source
+from loaderd_client.endpoint import Endpoint
 from loaderd_client.handshake import Handshake
-from loaderd_client.wait import Limits
+from loaderd_client.wait import WaitLimits
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_wire import messages as m
 from loaderd_wire.codec import frame, unframe
@@ -41,7 +41,7 @@ def listener() -> Iterator[socket.socket]:
 def handshake(
     path: str, meanwhile: Callable[[], object], *, reconnect_s: float = 10, closing: Closing | None = None, lost: str = ""
 ) -> Handshake:
-    return Handshake(Source(path, ""), Limits(30, reconnect_s, 20), lambda: HELLO, lost, meanwhile, closing or Closing())
+    return Handshake(Endpoint(path, ""), WaitLimits(30, reconnect_s, 20), lambda: HELLO, lost, meanwhile, closing or Closing())
 
 
 @contextmanager
@@ -59,13 +59,13 @@ def admitting(listener: socket.socket) -> Iterator[socket.socket]:
 
 def refuse(listener: socket.socket) -> None:
     with admitting(listener) as peer:
-        peer.sendall(frame(m.Rejected("Refused", "not you")))
+        peer.sendall(frame(m.Rejected("RefusedError", "not you")))
 
 
 def test_what_needs_no_daemon_is_done_while_the_hello_is_answered(path: str, listener: socket.socket) -> None:
     listener.bind(path)
     listener.listen()
-    with pytest.raises(Refused, match="not you"):
+    with pytest.raises(RefusedError, match="not you"):
         handshake(path, lambda: refuse(listener)).run()
 
 
@@ -80,7 +80,7 @@ def test_what_needs_no_daemon_is_done_while_there_is_none(path: str, listener: s
         else:
             refuse(listener)
 
-    with pytest.raises(Refused, match="not you"):
+    with pytest.raises(RefusedError, match="not you"):
         handshake(path, meanwhile).run()
 
 
@@ -106,7 +106,7 @@ def test_the_time_that_it_takes_is_no_waiting(path: str, monkeypatch: pytest.Mon
             now_s += seconds
 
     monkeypatch.setattr("loaderd_client.handshake.time", Clock)
-    with pytest.raises(DaemonGone, match="waited 1 s: no daemon is at"):
+    with pytest.raises(DaemonGoneError, match="waited 1 s: no daemon is at"):
         handshake(path, meanwhile, reconnect_s=1, closing=Naps()).run()
     assert spent == 5
 
@@ -165,7 +165,7 @@ def test_a_daemon_that_starts_is_waited_for_from_its_last_word_on(
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as successor:
         successor.settimeout(DEADLINE_S)
         waiting = handshake(path, meanwhile, reconnect_s=1, closing=Turns())
-        with pytest.raises(Refused, match="not you"):
+        with pytest.raises(RefusedError, match="not you"):
             waiting.run()
 
 

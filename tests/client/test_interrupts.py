@@ -217,7 +217,7 @@ def test_another_threads_close_ends_a_wait_for_nobody(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=pull)
     thread.start()
-    until("its wait", lambda: loader._door._handshake is not None)
+    until("its wait", lambda: loader._connector._handshake is not None)
     loader.close()
     thread.join(DEADLINE_S)
     assert not thread.is_alive()

@@ -50,13 +50,13 @@ def leased(loader: Loader) -> set[tuple[int, int]]:
 def test_an_autograd_graph_keeps_its_batch(fake: Fake, load: Load) -> None:
     fake()
     weight = torch.ones((), requires_grad=True)
-    losses, expected = [], 0.0
+    reconnects, expected = [], 0.0
     for step, batch in enumerate(load(output="torch")):
         if step < 2:
             x = batch["x"].view(torch.uint8)
-            losses.append((x.to(torch.float32) * weight).sum())
+            reconnects.append((x.to(torch.float32) * weight).sum())
             expected += float(batch["x"].to(torch.float64).sum())
-    torch.stack(losses).sum().backward()
+    torch.stack(reconnects).sum().backward()
     assert weight.grad is not None
     assert float(weight.grad) == pytest.approx(expected, rel=1e-3)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from loaderd_client import ConfigError, DaemonGone, Loader, LoaderdError
-from loaderd_client.options import Arguments
+from loaderd_client import ConfigError, DaemonGoneError, Loader, LoaderdError
+from loaderd_client.options import LoaderOptions
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, X, Y, checked, epoch_indices, seen, until
 
@@ -324,7 +324,7 @@ def test_what_a_loader_says_of_itself(fake: Fake, load: Load) -> None:
         ("prefetch_factor", "prefetch="),
         ("seed", "seed="),
         ("classes", "the database"),
-        *((f.name, f.name if f.name != "source" else "socket or its config") for f in dataclasses.fields(Arguments)),
+        *((f.name, f.name if f.name != "source" else "socket or its config") for f in dataclasses.fields(LoaderOptions)),
     ],
 )
 def test_what_is_assigned_to_a_loader_is_refused_with_where_it_is_set(load: Load, name: str, word: str) -> None:
@@ -483,7 +483,7 @@ def test_normalize_is_what_torchvision_does() -> None:
 
 
 def test_nobody_there_is_told_after_reconnect_s_naming_the_path(load: Load) -> None:
-    with pytest.raises(DaemonGone, match=r"no daemon is at .*d\.sock; start one: loaderd serve CONFIG"):
+    with pytest.raises(DaemonGoneError, match=r"no daemon is at .*d\.sock; start one: loaderd serve CONFIG"):
         len(load(reconnect_s=0.2))
 
 
@@ -501,7 +501,7 @@ def test_a_daemon_that_always_leaves_before_it_answers_is_told_so(tmp_path: Path
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with pytest.raises(DaemonGone, match=r"the daemon at .*/d\.sock closes each connection without an answer"):
+        with pytest.raises(DaemonGoneError, match=r"the daemon at .*/d\.sock closes each connection without an answer"):
             len(load(reconnect_s=0.2, timeout_s=5))
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
@@ -524,7 +524,7 @@ def test_a_daemon_that_starts_is_waited_for_with_a_line(fake: Fake, load: Load, 
     assert "opening train" in caplog.text
 
 
-@pytest.mark.parametrize("error", ["ConfigError", "Refused", "StreamChanged"])
+@pytest.mark.parametrize("error", ["ConfigError", "RefusedError", "StreamChangedError"])
 def test_a_rejection_is_raised_as_what_it_names(fake: Fake, load: Load, error: str) -> None:
     daemon = fake(reject=(error, "needs 8 GB, has 4 GB"))
     loader = load()
@@ -540,18 +540,18 @@ def test_a_folder_that_may_not_be_entered_is_refused_with_the_uid(tmp_path: Path
         code = f"""
         import os
         os.setuid(65533)
-        from loaderd_client import Refused
+        from loaderd_client import RefusedError as RefusedError
         try:
             len(Loader({str(tmp_path / "closed/d.sock")!r}, "train", output="numpy"))
-        except Refused as error:
+        except RefusedError as error:
             print("65533" in str(error))
         """
     else:
         code = f"""
-        from loaderd_client import Refused
+        from loaderd_client import RefusedError as RefusedError
         try:
             len(Loader({str(tmp_path / "closed/d.sock")!r}, "train", output="numpy"))
-        except Refused as error:
+        except RefusedError as error:
             print({str(os.geteuid())!r} in str(error))
         """
     (tmp_path / "closed").mkdir(mode=0o000)

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from client.test_loader import finished, trainer
-from loaderd_client import DaemonGone, Loader, LoaderdError, ProtocolError, SampleError, StallError, StreamChanged, StreamFailed
+from loaderd_client import (
+    DaemonGoneError,
+    Loader,
+    LoaderdError,
+    ProtocolError,
+    SampleError,
+    StallError,
+    StreamChangedError,
+    StreamFailedError,
+)
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
 from loaderd_wire import messages as m
 from loaderd_wire.codec import WIRE, frame
@@ -72,7 +81,7 @@ def test_a_daemon_that_never_comes_back_is_named_and_may_still_come(fake: Fake, 
     batches = iter(loader)
     rows = checked(next(batches))
     daemon.kill(comes_back=False)
-    with pytest.raises(DaemonGone, match=r"d\.sock"):
+    with pytest.raises(DaemonGoneError, match=r"d\.sock"):
         pull(batches, rows)
     daemon.rules.comes_back = True
     daemon.wake()
@@ -91,7 +100,7 @@ def test_a_daemon_that_drained_is_named_so(fake: Fake, load: Load) -> None:
 
     thread = threading.Thread(target=drain)
     thread.start()
-    with pytest.raises(DaemonGone, match=r"drained.*SIGTERM"):
+    with pytest.raises(DaemonGoneError, match=r"drained.*SIGTERM"):
         next(batches)
     thread.join()
 
@@ -110,7 +119,7 @@ def test_a_successor_with_another_stream_is_refused_by_name(fake: Fake, load: Lo
     next(batches)
     setattr(daemon.rules, rule, value)
     daemon.kill()
-    with pytest.raises(StreamChanged, match=words):
+    with pytest.raises(StreamChangedError, match=words):
         seen(batches)
 
 
@@ -178,7 +187,7 @@ def test_a_welcome_whose_memory_is_missing_or_too_small_is_refused_before_it_is_
     import fcntl
     import os
 
-    from loaderd_client.shared_memory import Slots
+    from loaderd_client.shared_memory import SegmentView
     from loaderd_wire.slots import FieldSpec
 
     spec = FieldSpec("x", "|u1", (8,))
@@ -188,17 +197,17 @@ def test_a_welcome_whose_memory_is_missing_or_too_small_is_refused_before_it_is_
         os.ftruncate(fd, 3 * 4096 - 1)
         for _ in range(2):
             with pytest.raises(ProtocolError, match="not sealed"):
-                Slots(segment, fd, [spec], 4)
+                SegmentView(segment, fd, [spec], 4)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)  # which is no seal against shrinking
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         with pytest.raises(ProtocolError, match="12287 bytes, 12288"):
-            Slots(segment, fd, [spec], 4)
+            SegmentView(segment, fd, [spec], 4)
         with pytest.raises(ProtocolError, match="too small"):
-            Slots(segment, fd, [spec], 1000)
+            SegmentView(segment, fd, [spec], 1000)
         with (tmp_path / "plain").open("w+b") as file:
             file.truncate(1 << 20)
             with pytest.raises(ProtocolError, match="not a memfd"):
-                Slots(segment, file.fileno(), [spec], 4)
+                SegmentView(segment, file.fileno(), [spec], 4)
     finally:
         os.close(fd)
 
@@ -208,8 +217,8 @@ def test_a_welcome_whose_memory_is_missing_or_too_small_is_refused_before_it_is_
 
 def test_a_failure_is_raised_as_what_it_names(fake: Fake, load: Load) -> None:
     daemon, loader = fake(makes=False), load()
-    daemon.send_raw(WIRE.encode(m.Failure(1, "StreamFailed", "workers keep dying: SIGSEGV")))
-    with pytest.raises(StreamFailed, match="SIGSEGV"):
+    daemon.send_raw(WIRE.encode(m.Failure(1, "StreamFailedError", "workers keep dying: SIGSEGV")))
+    with pytest.raises(StreamFailedError, match="SIGSEGV"):
         next(iter(loader))
 
 
@@ -291,10 +300,10 @@ def test_too_many_bad_samples_end_the_run_at_the_step_that_has_them(fake: Fake, 
     daemon, loader = fake(bad=frozenset({7, 20, 40}), on_error="skip", max_errors=2), load(prefetch=20)
     batches = iter(loader)
     got: list[int] = []
-    with pytest.raises(StreamFailed, match=r"3 bad samples.*max_errors = 2.*'7', '20', '40'"):
+    with pytest.raises(StreamFailedError, match=r"3 bad samples.*max_errors = 2.*'7', '20', '40'"):
         pull(batches, got)
     assert got == [i for i in epoch_indices(0, daemon.rules)[:32] if i not in (7, 20, 40)]  # counted when taken, not when made
-    with pytest.raises(StreamFailed):
+    with pytest.raises(StreamFailedError):
         next(batches)
 
 
@@ -307,16 +316,16 @@ def test_bad_samples_are_counted_over_a_restart(fake: Fake, load: Load) -> None:
     assert first.state_dict()["errors"] == {"rows": 20, "bad": 2}
     second = load()
     second.load_state_dict(first.state_dict())
-    with pytest.raises(StreamFailed, match="3 bad samples"):
+    with pytest.raises(StreamFailedError, match="3 bad samples"):
         list(second)
 
 
 def test_a_state_loaded_after_too_many_bad_samples_ended_the_run_goes_on_from_there(fake: Fake, load: Load) -> None:
     daemon, loader = fake(bad=frozenset({7, 20, 40}), on_error="skip", max_errors=2), load()
     begin = loader.state_dict()
-    with pytest.raises(StreamFailed):
+    with pytest.raises(StreamFailedError):
         list(loader)
-    with pytest.raises(StreamFailed):
+    with pytest.raises(StreamFailedError):
         next(iter(loader))
     loader.load_state_dict(begin)
     batches = iter(loader)
@@ -344,7 +353,7 @@ def test_a_variable_part_that_is_not_in_the_slots_tail_is_refused(before: int, s
     import fcntl
     import os
 
-    from loaderd_client.shared_memory import Slots
+    from loaderd_client.shared_memory import SegmentView
     from loaderd_wire.slots import FieldSpec
 
     segment = m.Segment(0, 3, 4096, 64, 0)
@@ -352,7 +361,7 @@ def test_a_variable_part_that_is_not_in_the_slots_tail_is_refused(before: int, s
     try:
         os.ftruncate(fd, 3 * 4096)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-        slots = Slots(segment, fd, [FieldSpec("x", "|u1", (8,))], 1)
+        slots = SegmentView(segment, fd, [FieldSpec("x", "|u1", (8,))], 1)
     finally:
         os.close(fd)
     slot = slots.slot(m.Batch(1, 1, 0, 0, 0, 1, 0, 1, 1, 1, False, (), ()))

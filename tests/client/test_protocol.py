@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from loaderd_client.protocol import ClientSession
+from loaderd_client.protocol import ClientProtocol
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Batch, Progress, Released, Segment
-from loaderd_wire.slices import Cursor, Shape, steps
+from loaderd_wire.slices import Cursor, EpochShape, steps
 
-SHAPE = Shape(samples=20, batch_size=4, rank=0, world_size=1, drop_last=True)
+SHAPE = EpochShape(samples=20, batch_size=4, rank=0, world_size=1, drop_last=True)
 START = Cursor(0, 0, 0)
 
 
@@ -19,8 +19,8 @@ def segment(number: int = 1, slots: int = 5) -> Segment:
     return Segment(number, slots, 4096, 64, 0)
 
 
-def client(cursor: Cursor = START, prefetch: int = 3) -> ClientSession:
-    return ClientSession(3, SHAPE, prefetch, segment(slots=prefetch + 2), cursor)
+def client(cursor: Cursor = START, prefetch: int = 3) -> ClientProtocol:
+    return ClientProtocol(3, SHAPE, prefetch, segment(slots=prefetch + 2), cursor)
 
 
 def batch(k: int, slot: int, *, plan: int = 1, generation: int = 1, start: Cursor = START, number: int = 1) -> Batch:
@@ -36,7 +36,7 @@ def released(progress: Progress, number: int = 1) -> Released | None:
     return next((r for r in progress.released if r.segment == number), None)
 
 
-def take_and_drop(c: ClientSession) -> int:
+def take_and_drop(c: ClientProtocol) -> int:
     """next(), by a trainer that keeps nothing."""
     taken = c.take()
     assert taken is not None
@@ -345,7 +345,7 @@ def test_a_segment_out_of_order_or_of_another_size_is_a_protocol_error(bad: Segm
 
 def test_a_segment_too_small_for_the_prefetch_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="too small for prefetch = 9"):
-        ClientSession(3, SHAPE, 9, segment(), START)
+        ClientProtocol(3, SHAPE, 9, segment(), START)
 
 
 def test_a_late_descriptor_is_not_kept_for_a_number_that_the_daemon_would_not_keep_it_for() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from loaderd_client import Loader, ProtocolError, StallError, shared_memory
-from loaderd_client.session import Attachment
+from loaderd_client.session import Session
 from loaderd_testing.fake_daemon import SEALS, FakeDaemon, checked, epoch_indices, seen
 from loaderd_wire.slices import Cursor
 
@@ -47,15 +47,15 @@ def test_a_batch_that_was_taken_and_not_handed_out_is_not_given_after_a_seek(
     fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon, loader = fake(), load(prefetch=1)
-    read = Attachment.read
+    read = Session.read
 
     def cut_short(*args: object, **options: object) -> object:
-        monkeypatch.setattr(Attachment, "read", read)
+        monkeypatch.setattr(Session, "read", read)
         raise KeyboardInterrupt
 
     for epoch in range(1, 5):  # as many as there are slots, and one more: each comes back
         batches = iter(loader)
-        monkeypatch.setattr(Attachment, "read", cut_short)
+        monkeypatch.setattr(Session, "read", cut_short)
         with pytest.raises(KeyboardInterrupt):
             next(batches)
         loader.set_epoch(epoch)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from loaderd_client.wait import BatchWait, Limits, Wait, WaitFlags
+from loaderd_client.wait import BatchWait, Wait, WaitFlags, WaitLimits
 
-LIMITS = Limits(timeout_s=300, reconnect_s=60, stall_warning_s=10)
+LIMITS = WaitLimits(timeout_s=300, reconnect_s=60, stall_warning_s=10)
 
 
 def test_pings_are_due_once_a_second() -> None:
@@ -16,7 +16,7 @@ def test_pings_are_due_once_a_second() -> None:
 
 
 def test_a_short_limit_is_pinged_for_before_its_line_is_due() -> None:
-    wait = Wait(0.0, Limits(timeout_s=5, reconnect_s=60, stall_warning_s=0.5))
+    wait = Wait(0.0, WaitLimits(timeout_s=5, reconnect_s=60, stall_warning_s=0.5))
     wait.turn(0.25)
     assert wait.ping_due()
     assert not wait.warning_due()
@@ -58,7 +58,7 @@ def test_silence_needs_an_unanswered_ping() -> None:
 
 
 def test_no_pause_is_longer_than_a_second_or_ends_after_the_next_thing_due() -> None:
-    wait = Wait(0.0, Limits(timeout_s=0.5, reconnect_s=1, stall_warning_s=0.25))
+    wait = Wait(0.0, WaitLimits(timeout_s=0.5, reconnect_s=1, stall_warning_s=0.25))
     assert 0 < wait.pause_s(0.5) <= 0.25
     wait.turn(0.3)
     assert wait.warning_due()
@@ -67,7 +67,7 @@ def test_no_pause_is_longer_than_a_second_or_ends_after_the_next_thing_due() -> 
 
 def test_a_wait_is_closing_while_there_is_time_to_be_told_more() -> None:
     for timeout_s, closing_s in ((300.0, 297.0), (6.0, 3.0), (1.0, 0.5)):
-        limits = Limits(timeout_s=timeout_s, reconnect_s=60, stall_warning_s=10)
+        limits = WaitLimits(timeout_s=timeout_s, reconnect_s=60, stall_warning_s=10)
         wait = Wait(0.0, limits)
         pings = 0
         while not wait.over(timeout_s):

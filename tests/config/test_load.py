@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loaderd.config.load import Config, load, parse
-from loaderd.config.stream import StreamPlan
-from loaderd.system.peer_credentials import Gate
+from loaderd.config.stream import StreamConfig
+from loaderd.system.peer_credentials import PeerGate
 from loaderd_wire.errors import ConfigError
 
 ENV = {"HOME": "/home/ada", "DATA": "/data", "XDG_RUNTIME_DIR": "/run/user/7"}
@@ -58,7 +58,7 @@ def test_the_least_config_has_every_default() -> None:
     [("[]", (), False), ("[1000]", (1000,), False), ('["unmapped"]', (), True), ('["unmapped", 7, 8]', (7, 8), True)],
 )
 def test_who_else_may_attach_is_just_who_is_named(given: str, uids: tuple[int, ...], unmapped: bool) -> None:
-    gate = Gate.here(read(f"[daemon]\nallow_uids = {given}\n{STREAM}").daemon.allow_uids)
+    gate = PeerGate.here(read(f"[daemon]\nallow_uids = {given}\n{STREAM}").daemon.allow_uids)
     assert (gate.allow_uids, gate.allow_unmapped) == (uids, unmapped)
 
 
@@ -332,7 +332,7 @@ def error_of(text: str) -> str:
     except ConfigError as error:
         return str(error)
     assert plans
-    assert [StreamPlan.from_json(plan.to_json()) for plan in plans] == list(plans)
+    assert [StreamConfig.from_json(plan.to_json()) for plan in plans] == list(plans)
     return ""
 
 

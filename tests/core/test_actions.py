@@ -8,9 +8,9 @@ import typing
 import pytest
 
 from loaderd.core import actions
-from loaderd.core.actions import Action, Send, Start
-from loaderd.core.jobs import Job, Kind
-from loaderd_testing.scheduler_harness import House
+from loaderd.core.actions import Action, SendJob, StartWorker
+from loaderd.core.jobs import Job, JobKind
+from loaderd_testing.scheduler_harness import SchedulerHarness
 
 ACTIONS: tuple[type, ...] = typing.get_args(Action)
 
@@ -29,6 +29,6 @@ def test_an_action_is_frozen_and_says_what_each_of_its_fields_is(action: type) -
 
 
 def test_the_first_batch_of_a_run_is_asked_for_word_by_word() -> None:
-    house = House(workers=1)
-    house.attach(prefetch=1)
-    assert house.log == [Start(1, 0.0), Send(1, Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8))]
+    harness = SchedulerHarness(workers=1)
+    harness.attach(prefetch=1)
+    assert harness.log == [StartWorker(1, 0.0), SendJob(1, Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8))]

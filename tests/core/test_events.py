@@ -9,16 +9,16 @@ import pytest
 
 from loaderd.core import events
 from loaderd.core.events import Drain, Event
-from loaderd_testing.scheduler_harness import House
+from loaderd_testing.scheduler_harness import SchedulerHarness
 
 EVENTS: tuple[type, ...] = typing.get_args(Event)
 
 
 def test_every_event_of_the_module_is_one_that_the_scheduler_takes() -> None:
     defined = {thing for thing in vars(events).values() if isinstance(thing, type) and thing.__module__ == events.__name__}
-    seen = typing.get_type_hints(events.Look)["seen"]
+    seen = typing.get_type_hints(events.WorkerPoll)["seen"]
     assert defined - {typing.get_args(seen)[0]} == set(EVENTS)
-    assert House().core._handlers.keys() == set(EVENTS)
+    assert SchedulerHarness().core._handlers.keys() == set(EVENTS)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
@@ -31,7 +31,7 @@ def test_an_event_is_frozen_and_says_what_each_of_its_fields_is(event: type) -> 
 
 def test_what_is_no_event_is_refused() -> None:
     with pytest.raises(KeyError):
-        House().step(typing.cast(Event, "drain"))
+        SchedulerHarness().step(typing.cast(Event, "drain"))
 
 
 def test_events_with_equal_fields_are_equal() -> None:

@@ -8,21 +8,21 @@ import pytest
 
 from loaderd.core import invariants
 from loaderd.core.jobs import Job
-from loaderd.core.slots import State
+from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
-from loaderd_testing.scheduler_harness import House
+from loaderd_testing.scheduler_harness import SchedulerHarness
 
 
-def busy() -> House:
+def busy() -> SchedulerHarness:
     """One batch taken, one announced, one that runs."""
-    house = House(workers=1)
-    house.attach(prefetch=2)
-    house.take(keep=True)
-    while len(house.core.state.sessions[1].given) < 2:
-        house.work()
-    house.core.invariants()
-    assert house.core.state.jobs
-    return house
+    harness = SchedulerHarness(workers=1)
+    harness.attach(prefetch=2)
+    harness.take(keep=True)
+    while len(harness.core.state.sessions[1].given) < 2:
+        harness.work()
+    harness.core.invariants()
+    assert harness.core.state.jobs
+    return harness
 
 
 def job_of(state: SchedulerState) -> Job:
@@ -40,11 +40,11 @@ def is_not_known_to_its_slot(state: SchedulerState) -> None:
 
 def writes_an_announced_slot(state: SchedulerState) -> None:
     job = job_of(state)
-    state.sessions[1].rings[job.segment].state[job.slot] = State.ANNOUNCED
+    state.sessions[1].rings[job.segment].state[job.slot] = SlotState.ANNOUNCED
 
 
 def is_not_wanted_by_its_batch(state: SchedulerState) -> None:
-    next(iter(state.jobs.values())).draft.running.clear()
+    next(iter(state.jobs.values())).build.running.clear()
 
 
 def forgets_an_announced_slot(state: SchedulerState) -> None:
@@ -66,7 +66,7 @@ def announces_a_later_batch_first(state: SchedulerState) -> None:
 
 def puts_two_batches_into_one_slot(state: SchedulerState) -> None:
     items = state.sessions[1].items
-    items[1].draft.place = items[0].draft.place
+    items[1].build.place = items[0].build.place
 
 
 def claims_twice(state: SchedulerState) -> None:
@@ -101,21 +101,21 @@ def starts_a_worker_too_many(state: SchedulerState) -> None:
     ids=lambda one: one.__name__ if callable(one) else "",
 )
 def test_a_state_that_contradicts_itself_is_named(harm: Callable[[SchedulerState], None], complaint: str) -> None:
-    house = busy()
-    harm(house.core.state)
+    harness = busy()
+    harm(harness.core.state)
     with pytest.raises(AssertionError, match=complaint):
-        invariants.check(house.core.state)
+        invariants.assert_invariants(harness.core.state)
 
 
 def test_work_beside_an_idle_worker_is_named() -> None:
-    house = House(workers=2)
-    house.attach(prefetch=1)
-    state = house.core.state
-    draft = state.sessions[1].items[0].draft
-    (number, running) = next((n, r) for n, r in state.jobs.items() if r.draft is draft)
+    harness = SchedulerHarness(workers=2)
+    harness.attach(prefetch=1)
+    state = harness.core.state
+    build = state.sessions[1].items[0].build
+    (number, running) = next((n, r) for n, r in state.jobs.items() if r.build is build)
     state.pool.answered(running.worker, number)
-    draft.redo([draft.running.pop(number)])
+    build.redo([build.running.pop(number)])
     state.sessions[1].rings[1].wrote(running.job.slot, number)
     del state.jobs[number]
     with pytest.raises(AssertionError, match="work at batch 0 and an idle worker"):
-        invariants.check(state)
+        invariants.assert_invariants(state)

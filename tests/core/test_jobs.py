@@ -7,10 +7,10 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from loaderd.core.jobs import IMPORTING, SINGLE, Condemned, Job, Kind, Stage, candidate_of, importing, same, stamp, unstamp
+from loaderd.core.jobs import IMPORTING, SINGLE, Excluded, Job, JobKind, Stage, candidate_of, importing, same, stamp, unstamp
 from loaderd_testing.scheduler_harness import done
 
-JOB = Job(9, Kind.FILL, "train", 1, 2, 7, 0, 64, 8, 4, 8, condemned=(Condemned(5, 0),))
+JOB = Job(9, JobKind.FILL, "train", 1, 2, 7, 0, 64, 8, 4, 8, excluded=(Excluded(5, 0),))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from loaderd.core.hashing import MASK, Purpose, digest, mix
-from loaderd.core.order import SORTED, Order, _mix, _Walk, split_bounds
+from loaderd.core.hashing import MASK, Purpose, hash64, mix
+from loaderd.core.order import SORTED, FeistelPermutation, Order, _mix, split_bounds
 
 SIZES = (
     1,
@@ -75,7 +75,7 @@ def test_an_epoch_is_every_sample_once_at_any_size(n: int) -> None:
 
 @pytest.mark.parametrize("n", [n for n in SIZES if n >= 2])
 def test_the_computed_permutation_is_a_bijection_where_the_table_would_do(n: int) -> None:
-    assert sorted(_Walk(digest(Purpose.EPOCH, 9, n), n)(np.arange(n, dtype=np.uint64)).tolist()) == list(range(n))
+    assert sorted(FeistelPermutation(hash64(Purpose.EPOCH, 9, n), n)(np.arange(n, dtype=np.uint64)).tolist()) == list(range(n))
 
 
 @pytest.mark.parametrize("n", [10, 1000])
@@ -92,7 +92,7 @@ def test_the_computed_permutation_is_uniform_where_it_is_smallest() -> None:
     n = 10
     counts = np.zeros((n, n))
     for trial in range(10_000):
-        counts[np.arange(n), _Walk(digest(Purpose.EPOCH, trial), n)(np.arange(n, dtype=np.uint64)).astype(int)] += 1
+        counts[np.arange(n), FeistelPermutation(hash64(Purpose.EPOCH, trial), n)(np.arange(n, dtype=np.uint64)).astype(int)] += 1
     assert 1e-4 < upper_tail(*chi_square_of(counts, 10_000)) < 1 - 1e-4
 
 
@@ -177,13 +177,13 @@ def test_a_billion_samples_take_no_memory_and_repeat_nothing() -> None:
 
 
 def test_the_hash_of_an_array_is_the_hash_of_each_word() -> None:
-    words = [0, 1, 2**32, 2**63, MASK, *(digest(Purpose.KEY, i) for i in range(100))]
+    words = [0, 1, 2**32, 2**63, MASK, *(hash64(Purpose.KEY, i) for i in range(100))]
     assert _mix(np.array(words, np.uint64)).tolist() == [mix(word) for word in words]
 
 
 def test_walking_on_is_rare_so_that_the_cost_is_that_of_one_pass() -> None:
     for n in (257, 258, 1025, 65_537, 1_281_167, 10**9 + 7, (1 << 40) + 1):
-        walk = _Walk(1, n)
+        walk = FeistelPermutation(1, n)
         assert int(walk._a) * int(walk._b) - n < int(walk._a)
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from loaderd.core.actions import Retire, Start
-from loaderd.core.pool import Pool
+from loaderd.core.actions import RetireWorker, StartWorker
+from loaderd.core.pool import WorkerPool
 
 
-def pool(seats: int = 2) -> Pool:
-    p = Pool(seats)
+def pool(seats: int = 2) -> WorkerPool:
+    p = WorkerPool(seats)
     for start in p.begin():
         p.ready(start.worker)
     return p
 
 
 def test_a_seat_that_goes_on_dying_waits_longer_each_time_and_not_for_ever() -> None:
-    p = Pool(1)
+    p = WorkerPool(1)
     (start,) = p.begin()
     delays: list[float] = []
     for _ in range(12):
@@ -32,11 +32,11 @@ def test_a_seat_that_goes_on_dying_waits_longer_each_time_and_not_for_ever() -> 
 def test_a_job_done_makes_the_next_death_the_first_again() -> None:
     p = pool(1)
     _, start = p.died(1, "SIGKILL")
-    assert start == Start(2, 0.0)
+    assert start == StartWorker(2, 0.0)
     p.ready(2)
     p.give(2, 5, 1.0)
     p.answered(2, 5)
-    assert p.died(2, "SIGKILL")[1] == Start(3, 0.0)
+    assert p.died(2, "SIGKILL")[1] == StartWorker(3, 0.0)
 
 
 def test_a_worker_holds_two_jobs_and_no_third() -> None:
@@ -62,15 +62,15 @@ def test_a_worker_that_is_to_retire_ends_its_job_first() -> None:
     p.give(1, 4, 0.0)
     assert p.retire(1) is None
     assert p.pick(second=True) is None
-    assert p.answered(1, 4) == Retire(1)
-    assert p.died(1, "SIGKILL")[1] == Start(2, 0.0)
+    assert p.answered(1, 4) == RetireWorker(1)
+    assert p.died(1, "SIGKILL")[1] == StartWorker(2, 0.0)
 
 
 def test_the_seat_of_a_worker_that_does_not_die_goes_to_another_once() -> None:
     p = pool(2)
     p.give(1, 4, 0.0)
     p.killed(1, 1.0)
-    assert p.stuck(1) == Start(3, 0.0)
+    assert p.stuck(1) == StartWorker(3, 0.0)
     p.invariants()
     w, start = p.died(1, "SIGKILL")
     assert w.jobs == [4]
@@ -92,16 +92,16 @@ def test_a_stopped_worker_gets_no_job_behind_the_one_that_it_has() -> None:
 
 
 def test_those_that_die_before_they_are_ready_are_counted_until_one_is() -> None:
-    p = Pool(1)
+    p = WorkerPool(1)
     (start,) = p.begin()
     for n in range(3):
         _, start = p.died(start.worker, f"exit code {n}")
         assert start is not None
-    assert (p.fallen, p.last_fall) == (3, "exit code 2")
+    assert (p.boot_deaths, p.last_fall) == (3, "exit code 2")
     p.booting(start.worker, "importing users", 5.0)
     assert p.workers[start.worker].doing == "importing users"
     p.ready(start.worker)
-    assert (p.fallen, p.workers[start.worker].doing) == (0, "")
+    assert (p.boot_deaths, p.workers[start.worker].doing) == (0, "")
     p.booting(start.worker, "too late", 6.0)
     assert p.workers[start.worker].doing == ""
 
@@ -114,5 +114,5 @@ def test_a_worker_that_was_asked_to_leave_is_replaced_at_once_however_often_its_
         assert start is not None
         worker = start.worker
     p.ready(worker)
-    assert p.retire(worker) == Retire(worker)
-    assert p.died(worker, "exit code 0")[1] == Start(worker + 1, 0.0)
+    assert p.retire(worker) == RetireWorker(worker)
+    assert p.died(worker, "exit code 0")[1] == StartWorker(worker + 1, 0.0)

@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loaderd.core.rng import TWISTER_WORDS, Draws, keys, pcg_seeds, twister_states
+from loaderd.core.rng import TWISTER_WORDS, CounterRng, keys, pcg_seeds, twister_states
 
 
 def test_draws_have_not_changed_since_they_were_frozen() -> None:
-    draws = Draws(seed=1, epoch=2, index=3)
+    draws = CounterRng(seed=1, epoch=2, index=3)
     assert [draws.uniform(op, k) for op, k in ((0, 0), (0, 1), (1, 0), (7, 9))] == GOLDEN_UNIFORM
     assert [draws.integer(0, k, 1000) for k in range(4)] == GOLDEN_INTEGER
     assert draws.key() == GOLDEN_KEY
-    assert Draws(0, 0, 0).uniform(0, 0) == GOLDEN_ZERO
+    assert CounterRng(0, 0, 0).uniform(0, 0) == GOLDEN_ZERO
 
 
 def test_a_draw_does_not_depend_on_those_before_it() -> None:
-    one, other = Draws(5, 6, 7), Draws(5, 6, 7)
+    one, other = CounterRng(5, 6, 7), CounterRng(5, 6, 7)
     forward = [one.uniform(op, k) for op in range(3) for k in range(5)]
     backward = [other.uniform(op, k) for op in reversed(range(3)) for k in reversed(range(5))]
     assert forward == backward[::-1]
 
 
 def test_draws_are_uniform_and_have_53_bits() -> None:
-    drawn = np.array([Draws(0, 0, index).uniform(0, 0) for index in range(20_000)])
+    drawn = np.array([CounterRng(0, 0, index).uniform(0, 0) for index in range(20_000)])
     counts, _ = np.histogram(drawn, bins=100, range=(0, 1))
     assert ((counts - 200) ** 2 / 200).sum() < 99 + 4 * np.sqrt(2 * 99)
     assert drawn.min() >= 0
@@ -37,7 +37,7 @@ def test_draws_are_uniform_and_have_53_bits() -> None:
 def test_neighbouring_draws_are_not_correlated(along: str) -> None:
     def draw(i: int) -> float:
         place = {"seed": 3, "epoch": 1, "index": 17, "op": 2, "k": 0} | {along: i}
-        return Draws(place["seed"], place["epoch"], place["index"]).uniform(place["op"], place["k"])
+        return CounterRng(place["seed"], place["epoch"], place["index"]).uniform(place["op"], place["k"])
 
     drawn = np.array([draw(i) for i in range(10_001)])
     for lag in (1, 2, 3, 16):
@@ -45,34 +45,34 @@ def test_neighbouring_draws_are_not_correlated(along: str) -> None:
 
 
 def test_two_ops_of_one_sample_are_not_correlated() -> None:
-    pairs = np.array([[Draws(0, 0, i).uniform(op, k) for op, k in ((0, 0), (0, 1), (1, 0), (1, 1))] for i in range(10_000)])
+    pairs = np.array([[CounterRng(0, 0, i).uniform(op, k) for op, k in ((0, 0), (0, 1), (1, 0), (1, 1))] for i in range(10_000)])
     off = np.corrcoef(pairs.T) - np.eye(4)
     assert np.abs(off).max() < 0.04
 
 
 def test_whole_numbers_stay_below_their_bound_and_reach_each_value() -> None:
-    drawn = [Draws(0, 0, i).integer(1, 0, 7) for i in range(7000)]
+    drawn = [CounterRng(0, 0, i).integer(1, 0, 7) for i in range(7000)]
     assert np.abs(np.bincount(drawn, minlength=7) - 1000).max() < 5 * np.sqrt(1000)
-    assert {Draws(0, 0, i).integer(1, 0, 1) for i in range(50)} == {0}
-    assert all(0 <= Draws(0, 0, i).integer(0, 0, (1 << 63) - 1) < 1 << 63 for i in range(50))
+    assert {CounterRng(0, 0, i).integer(1, 0, 1) for i in range(50)} == {0}
+    assert all(0 <= CounterRng(0, 0, i).integer(0, 0, (1 << 63) - 1) < 1 << 63 for i in range(50))
 
 
 @pytest.mark.parametrize("n", [0, -1, 1 << 63])
 def test_a_whole_number_below_nothing_is_refused(n: int) -> None:
     with pytest.raises(ValueError, match=rf"^cannot draw a whole number below {n}$"):
-        Draws(0, 0, 0).integer(0, 0, n)
+        CounterRng(0, 0, 0).integer(0, 0, n)
 
 
 def test_neighbouring_samples_epochs_and_seeds_have_keys_of_their_own() -> None:
-    keys = {Draws(seed, epoch, index).key() for seed in range(8) for epoch in range(8) for index in range(64)}
+    keys = {CounterRng(seed, epoch, index).key() for seed in range(8) for epoch in range(8) for index in range(64)}
     assert len(keys) == 8 * 8 * 64
     assert len({key >> 64 for key in keys}) == len({key & (2**64 - 1) for key in keys}) == 8 * 8 * 64
     assert all(0 <= key < 1 << 128 for key in keys)
-    assert Draws(1, 0, 0).key() != Draws(0, 1, 0).key() != Draws(0, 0, 1).key()
+    assert CounterRng(1, 0, 0).key() != CounterRng(0, 1, 0).key() != CounterRng(0, 0, 1).key()
 
 
 def test_the_key_seeds_a_generator_whose_draws_differ_from_sample_to_sample() -> None:
-    drawn = [np.random.Generator(np.random.PCG64(Draws(0, 0, index).key())).random() for index in range(1000)]
+    drawn = [np.random.Generator(np.random.PCG64(CounterRng(0, 0, index).key())).random() for index in range(1000)]
     assert len(set(drawn)) == 1000
     assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.12
 
@@ -80,7 +80,7 @@ def test_the_key_seeds_a_generator_whose_draws_differ_from_sample_to_sample() ->
 def test_keys_of_many_samples_are_those_of_each() -> None:
     indices = np.array([0, 1, 17, 2**62 + 5], np.int64)
     halves = keys(3, 2, indices)
-    assert [int(high) << 64 | int(low) for high, low in halves] == [Draws(3, 2, int(index)).key() for index in indices]
+    assert [int(high) << 64 | int(low) for high, low in halves] == [CounterRng(3, 2, int(index)).key() for index in indices]
     assert keys(3, 2, indices[:0]).shape == (0, 2)
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from loaderd.core.jobs import Done, Job, Kind
-from loaderd.core.streams import Stream, StreamRules
+from loaderd.core.jobs import Done, Job, JobKind
+from loaderd.core.streams import StreamRules, StreamState
 
 
-def stream(row_s: float | None, *, collated: bool = False) -> Stream:
-    made = Stream(StreamRules("train", "raise", collated, 1000))
+def stream(row_s: float | None, *, collated: bool = False) -> StreamState:
+    made = StreamState(StreamRules("train", "raise", collated, 1000))
     made.row_s = row_s
     return made
 
@@ -40,29 +40,29 @@ def test_a_collated_batch_is_never_cut() -> None:
 
 def test_the_seconds_of_a_job_are_counted_by_stage_and_set_the_pace() -> None:
     train = stream(None)
-    job = Job(1, Kind.FILL, "train", 1, 0, 0, 0, 0, 64, 0, 10)
+    job = Job(1, JobKind.FILL, "train", 1, 0, 0, 0, 0, 64, 0, 10)
     train.answered(job, Done(1, (), (), 0, 0, 1.0, 2.0, 3.0, 4.0))
     assert train.stage_s == [1.0, 2.0, 3.0, 4.0]
     assert train.row_s == pytest.approx(1.0)
 
 
-def answer(made: Stream, kind: Kind) -> None:
+def answer(made: StreamState, kind: JobKind) -> None:
     made.answered(Job(1, kind, "train", 1, 0, 0, 0, 0, 8, 0, 8), Done(1, (), (), 0, 0, 0.1, 0.1, 0.1, 0.1))
 
 
 def test_only_rows_that_are_made_anew_tell_of_the_pace() -> None:
     made = stream(None)
-    for kind in (Kind.COMPACT, Kind.TRIAL, Kind.BATCH):
+    for kind in (JobKind.COMPACT, JobKind.TRIAL, JobKind.BATCH):
         answer(made, kind)
         assert made.row_s is None
-    answer(made, Kind.FILL)
+    answer(made, JobKind.FILL)
     assert made.row_s == pytest.approx(0.05)
 
 
 def test_moving_rows_up_is_no_row_finished_between_two_deaths() -> None:
     made = stream(None)
     made.lost(True, "SIGSEGV", "")
-    answer(made, Kind.COMPACT)
+    answer(made, JobKind.COMPACT)
     assert (made.deaths, made.died) == (1, 1)
-    answer(made, Kind.TRIAL)
+    answer(made, JobKind.TRIAL)
     assert (made.deaths, made.died) == (0, 0)

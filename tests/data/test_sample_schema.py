@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loaderd.data.errors import SampleFault
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
@@ -59,16 +59,16 @@ class Taken:
     def __init__(self, usual: Any, other: Any, **plan: Any) -> None:
         sample_builders.HELD[:] = [usual, other]
         self.source = Source(dataset_plan("Holding", **plan))
-        self.recipe = Recipe(self.source.plan, self.source)
-        first = self.recipe.make(SampleRequest(0, 0, 0), silent)
-        self.specs = self.recipe.specs(first)
-        self.recipe.fix(self.specs)
-        self.recipe.make(SampleRequest(0, 0, 0), silent)
+        self.sample_pipeline = SamplePipeline(self.source.plan, self.source)
+        first = self.sample_pipeline.make(SampleRequest(0, 0, 0), silent)
+        self.specs = self.sample_pipeline.specs(first)
+        self.sample_pipeline.fix(self.specs)
+        self.sample_pipeline.make(SampleRequest(0, 0, 0), silent)
 
     def outcome(self, short: bool) -> str | dict[str, Any]:
         """The fault's words, or what each field is in the slot."""
         try:
-            make = self.recipe.row if short else self.recipe.make
+            make = self.sample_pipeline.row if short else self.sample_pipeline.make
             made = make(SampleRequest(0, 0, 1), silent)
         except SampleFault as fault:
             return f"{fault.stage} {fault.error} {fault.message}"
@@ -98,7 +98,7 @@ def test_tuples_are_taken_by_their_places(other: Any) -> None:
 @pytest.mark.parametrize("value", [ROW, tuple(ROW.values())])
 def test_a_row_that_fits_is_handed_on_without_making_a_sample_of_it(value: Any) -> None:
     taken = Taken(value, value)
-    row = taken.recipe.row(SampleRequest(0, 0, 1), silent)
+    row = taken.sample_pipeline.row(SampleRequest(0, 0, 1), silent)
     assert not isinstance(row, Sample)
     assert list(row.values()) == list(value.values() if isinstance(value, dict) else value)
 
@@ -111,4 +111,4 @@ def test_numbers_that_are_not_finite_are_still_looked_for() -> None:
 
 def test_bytes_are_still_looked_at_in_case_they_are_a_picture() -> None:
     taken = Taken({"raw": b"no picture"}, {"raw": b"no picture"})
-    assert isinstance(taken.recipe.row(SampleRequest(0, 0, 1), silent), Sample)
+    assert isinstance(taken.sample_pipeline.row(SampleRequest(0, 0, 1), silent), Sample)

@@ -10,7 +10,7 @@ import pytest
 
 from loaderd.core.jobs import Done, Job
 from loaderd.engine.channel import PACKET, Channel, ChannelClosed, pair
-from loaderd.engine.messages import Fault, Forked, Map, Ready, Unmapped
+from loaderd.engine.messages import Forked, MapSegment, SegmentUnmapped, WorkerBooted, WorkerFault
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Segment
 
@@ -29,28 +29,28 @@ def ends() -> Iterator[Ends]:
 def test_messages_arrive_as_they_were_sent_in_order(ends: Ends) -> None:
     job = Job(3, 0, "train", 1, 2, 7, 0, 100, 8, 0, 4)
     done = Done(3, (), (), 64, 10, 0.1, 0.2, 0.3, 0.4, changed="")
-    for message in (job, done, Ready()):
+    for message in (job, done, WorkerBooted()):
         ends[0].send(message)
-    assert [ends[1].receive() for _ in range(4)] == [(job, []), (done, []), (Ready(), []), None]
+    assert [ends[1].receive() for _ in range(4)] == [(job, []), (done, []), (WorkerBooted(), []), None]
 
 
 def test_a_message_larger_than_a_packet_arrives_whole(ends: Ends) -> None:
     text = "x" * (PACKET * 15)
-    ends[0].send(Fault(text))
-    ends[0].send(Ready())
+    ends[0].send(WorkerFault(text))
+    ends[0].send(WorkerBooted())
     got = []
     while len(got) < 2:
         ends[0].flush()
         if (received := ends[1].receive()) is not None:
             got.append(received[0])
-    assert got == [Fault(text), Ready()]
+    assert got == [WorkerFault(text), WorkerBooted()]
     assert ends[0].unsent == 0
 
 
 def test_what_does_not_fit_waits_without_blocking(ends: Ends) -> None:
     ends[0].sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     for number in range(500):
-        ends[0].send(Unmapped(number))
+        ends[0].send(SegmentUnmapped(number))
     assert ends[0].unsent > 0
     got: list[int] = []
     while len(got) < 500:
@@ -62,7 +62,7 @@ def test_what_does_not_fit_waits_without_blocking(ends: Ends) -> None:
 
 def test_descriptors_travel_with_their_message_and_are_closed_on_exec(ends: Ends) -> None:
     read, write = os.pipe()
-    order = Map(Segment(1, 2, 4096, 0, 0), (), 1, False)
+    order = MapSegment(Segment(1, 2, 4096, 0, 0), (), 1, False)
     ends[0].send(order, (write,))
     os.close(write)
     received = ends[1].receive()
@@ -91,13 +91,13 @@ def test_descriptors_that_nobody_asked_for_are_closed_by_the_kernel() -> None:
 
 
 def test_a_closed_other_side_is_told_on_both_ways(ends: Ends) -> None:
-    ends[0].send(Ready())
+    ends[0].send(WorkerBooted())
     ends[0].close()
-    assert ends[1].receive() == (Ready(), [])
+    assert ends[1].receive() == (WorkerBooted(), [])
     with pytest.raises(ChannelClosed):
         ends[1].receive()
     with pytest.raises(ChannelClosed):
-        ends[1].send(Ready())
+        ends[1].send(WorkerBooted())
 
 
 @pytest.mark.parametrize("packet", [b"\0", b"\0garbage", b"\0\xc1", b"\0\x91\x7f", b"\0\x92\x20\x01"])

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from loaderd.core.jobs import IMPORTING, BadRow, Done, Job, Kind, Replaced, Stage, stamp
+from loaderd.core.jobs import IMPORTING, BadRow, Done, Job, JobKind, Replaced, Stage, stamp
 from loaderd.engine.channel import Channel
-from loaderd.engine.fork_server import BACKOFF_S, HOPELESS, Template
+from loaderd.engine.fork_server import BACKOFF_S, HOPELESS, ForkServer
 from loaderd.engine.launch import Launched
 from loaderd.engine.local import answers
-from loaderd.engine.messages import Fault, OpenFault, Ready, Setup, TemplateReady, Unmap
-from loaderd.engine.output_capture import WINDOW_LINES, Output
+from loaderd.engine.messages import ForkServerReady, OpenError, Setup, UnmapSegment, WorkerBooted, WorkerFault
+from loaderd.engine.output_capture import WINDOW_LINES, OutputCapture
 from loaderd.engine.probing import Prober
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.segment_refs import SegmentTable
-from loaderd.engine.worker_process import STATUS_S, Death, Hand, State
+from loaderd.engine.worker_process import STATUS_S, ProcessState, WorkerExit, WorkerProcess
 from loaderd.system.loop import Loop
 from loaderd.worker.stage_timer import Stopwatch
 from loaderd_wire.errors import BadSample
@@ -58,27 +58,27 @@ class Told:
         self.messages.append(message)
 
 
-def mapped_by(*hands: Told) -> tuple[SegmentTable, list[int]]:
+def mapped_by(*children: Told) -> tuple[SegmentTable, list[int]]:
     """A table whose segment 5 these have, and the list that says when it is done."""
     table, done = SegmentTable(), list[int]()
     table.add(SimpleNamespace(segment=SimpleNamespace(segment=5)), 9)  # type: ignore[arg-type] # as much of a Map as is looked at
-    for hand in hands:
-        table.give(5, hand)  # type: ignore[arg-type]
+    for child in children:
+        table.give(5, child)  # type: ignore[arg-type]
     return table, done
 
 
 def test_a_segment_is_handed_to_a_worker_once() -> None:
-    hand = Told()
-    table, _ = mapped_by(hand)
-    table.give(5, hand)  # type: ignore[arg-type]
-    assert len(hand.messages) == 1
+    child = Told()
+    table, _ = mapped_by(child)
+    table.give(5, child)  # type: ignore[arg-type]
+    assert len(child.messages) == 1
 
 
 def test_a_dropped_segment_is_done_when_its_last_holder_has_unmapped_it_or_died() -> None:
     first, second = Told(), Told()
     table, done = mapped_by(first, second)
     table.drop(5, lambda: done.append(1))
-    assert first.messages[1:] == second.messages[1:] == [Unmap(5)]
+    assert first.messages[1:] == second.messages[1:] == [UnmapSegment(5)]
     assert table.unmapped(5, first)  # type: ignore[arg-type]
     assert not done
     table.died(second)  # type: ignore[arg-type]
@@ -86,12 +86,12 @@ def test_a_dropped_segment_is_done_when_its_last_holder_has_unmapped_it_or_died(
 
 
 def test_a_worker_that_unmaps_what_nobody_dropped_has_spoken_out_of_turn() -> None:
-    hand, other = Told(), Told()
-    table, done = mapped_by(hand)
-    assert not table.unmapped(5, hand)  # type: ignore[arg-type]
+    child, other = Told(), Told()
+    table, done = mapped_by(child)
+    assert not table.unmapped(5, child)  # type: ignore[arg-type]
     table.drop(5, lambda: done.append(1))
     assert not table.unmapped(5, other)  # type: ignore[arg-type]
-    assert not table.unmapped(6, hand)  # type: ignore[arg-type]
+    assert not table.unmapped(6, child)  # type: ignore[arg-type]
     assert not done
 
 
@@ -106,7 +106,7 @@ def test_a_segment_has_a_number_of_its_own() -> None:
 
 def test_an_empty_pipe_holds_up_nobody(loop: Loop) -> None:
     read, write = os.pipe()
-    output = Output(loop, read, lambda level, text: None, lambda: "w")
+    output = OutputCapture(loop, read, lambda level, text: None, lambda: "w")
     assert fcntl.fcntl(read, fcntl.F_GETFL) & os.O_NONBLOCK
     output._readable()  # for nothing
     output.close()
@@ -116,7 +116,7 @@ def test_an_empty_pipe_holds_up_nobody(loop: Loop) -> None:
 def test_each_window_has_room_for_lines_again(loop: Loop) -> None:
     lines: list[str] = []
     read, write = os.pipe()
-    output = Output(loop, read, lambda level, text: lines.append(text), lambda: "w")
+    output = OutputCapture(loop, read, lambda level, text: lines.append(text), lambda: "w")
     for number in (1, 2):
         os.write(write, b"line\n" * (WINDOW_LINES + 7))
         until(loop, lambda number=number: len([line for line in lines if line == "w: 7 more lines dropped"]) == number)
@@ -132,7 +132,7 @@ def test_each_window_has_room_for_lines_again(loop: Loop) -> None:
 
 
 def test_an_answer_tells_of_rows_of_its_own_job_alone() -> None:
-    job = Job(7, Kind.FILL, "train", 1, 0, 0, 0, 0, 8, 2, 5)
+    job = Job(7, JobKind.FILL, "train", 1, 0, 0, 0, 0, 8, 2, 5)
 
     def done(number: int = 7, bad: tuple[int, ...] = (), replaced: tuple[int, ...] = ()) -> Done:
         sample = BadSample(0, "", 0, "read", "E", "", "")
@@ -180,56 +180,56 @@ def prober(loop: Loop, found: list[Any], again: list[str]) -> Prober:
     return Prober(loop, "train", 0.4, found.append, again.append)
 
 
-def watched(loop: Loop, hand: Any) -> tuple[Prober, list[Any]]:
+def watched(loop: Loop, child: Any) -> tuple[Prober, list[Any]]:
     """A probe of a stream whose samples may take 0.4 s."""
     found: list[Any] = []
     made = prober(loop, found, [])
-    made.hand_ready(hand)
+    made.worker_ready(child)
     return made, found
 
 
 def test_a_probe_that_hangs_in_a_sample_is_killed_and_named(loop: Loop, process: subprocess.Popen[bytes]) -> None:
-    hand: Any = Probed(process.pid)
-    watched(loop, hand)
-    until(loop, lambda: hand.why)
-    assert hand.why == "sample 'key' hangs in stage read: it took longer than sample_timeout_s = 0.4 s"
+    child: Any = Probed(process.pid)
+    watched(loop, child)
+    until(loop, lambda: child.why)
+    assert child.why == "sample 'key' hangs in stage read: it took longer than sample_timeout_s = 0.4 s"
 
 
 @pytest.mark.parametrize("word", [stamp(0, 3, Stage.READ) | IMPORTING, stamp(0, 0, Stage.OPEN), stamp(0, 0, Stage.COLLATE)])
 def test_a_probe_may_take_longer_for_what_is_no_sample(loop: Loop, process: subprocess.Popen[bytes], word: int) -> None:
-    hand: Any = Probed(process.pid)
-    hand.word = word
-    made, _ = watched(loop, hand)
+    child: Any = Probed(process.pid)
+    child.word = word
+    made, _ = watched(loop, child)
     begun_s = loop.now_s()
     until(loop, lambda: loop.now_s() > begun_s + 1.5)
-    assert not hand.why
+    assert not child.why
     assert ("importing modules" in made.doing(loop.now_s())[0]) is bool(word & IMPORTING)
 
 
 def test_a_stopped_probe_is_named_as_stopped_and_its_time_counts_for_nothing(loop: Loop, process: subprocess.Popen[bytes]) -> None:
-    hand: Any = Probed(process.pid)
+    child: Any = Probed(process.pid)
     process.send_signal(signal.SIGSTOP)
-    made, _ = watched(loop, hand)
+    made, _ = watched(loop, child)
     until(loop, lambda: "stopped" in made.doing(loop.now_s())[0])
     assert made.doing(loop.now_s()) == ["the worker that opens stream 'train' is stopped by a signal (T); SIGCONT lets it go on"]
     begun_s = loop.now_s()
     until(loop, lambda: loop.now_s() > begun_s + 1.5)
-    assert not hand.why
+    assert not child.why
     process.send_signal(signal.SIGCONT)
-    until(loop, lambda: hand.why)
+    until(loop, lambda: child.why)
 
 
 def test_a_probe_that_is_killed_from_outside_is_tried_again_but_not_for_ever(loop: Loop) -> None:
     found: list[Any] = []
     again: list[str] = []
     made = prober(loop, found, again)
-    death = Death(False, "SIGKILL", 0, "", "", "")
+    death = WorkerExit(False, "SIGKILL", 0, "", "", "")
     for _ in range(8):
         assert not found
-        made.hand_died(SimpleNamespace(), death)  # type: ignore[arg-type]
+        made.worker_died(SimpleNamespace(), death)  # type: ignore[arg-type]
     assert again == ["SIGKILL"] * 7
     (fault,) = found
-    assert isinstance(fault, OpenFault)
+    assert isinstance(fault, OpenError)
     assert "died in stage idle: SIGKILL" in fault.text
 
 
@@ -250,67 +250,69 @@ class Paper:
     def reap(self, worker: int) -> None:
         self.events.append(("reap", worker))
 
-    def hand_does(self, hand: Hand, doing: str) -> None: ...
+    def worker_does(self, child: WorkerProcess, doing: str) -> None: ...
 
-    def hand_ready(self, hand: Hand) -> None:
-        self.events.append(("ready", hand.state))
+    def worker_ready(self, child: WorkerProcess) -> None:
+        self.events.append(("ready", child.state))
 
-    def hand_said(self, hand: Hand, message: Any) -> None:
+    def worker_reported(self, child: WorkerProcess, message: Any) -> None:
         self.events.append(("said", message))
 
-    def hand_died(self, hand: Hand, death: Death) -> None:
+    def worker_died(self, child: WorkerProcess, death: WorkerExit) -> None:
         self.events.append(("died", death.cause))
 
 
 @pytest.fixture
-def forked(loop: Loop) -> Iterator[tuple[Hand, Paper, Channel]]:
+def forked(loop: Loop) -> Iterator[tuple[WorkerProcess, Paper, Channel]]:
     """A hand whose process has been asked for, and the worker's end of its socket."""
     board, paper = Scoreboard(4), Paper()
     setup = Setup((), "", "", 1, 0, "none")
     template: Any = paper
-    hand = Hand(loop, board, template, setup, 1, "worker 1", boss=paper, gone=lambda hand: None, log=lambda level, text: None)
-    hand.fork(1000.0)
+    child = WorkerProcess(
+        loop, board, template, setup, 1, "worker 1", listener=paper, gone=lambda child: None, log=lambda level, text: None
+    )
+    child.fork(1000.0)
     channel = Channel(socket.socket(fileno=paper.socks[0]), blocking=True)
-    yield hand, paper, channel
-    hand.close()
+    yield child, paper, channel
+    child.close()
     channel.close()
     board.close()
 
 
-def give(hand: Hand, process: subprocess.Popen[bytes]) -> None:
-    hand.forked(process.pid, os.pidfd_open(process.pid))
+def give(child: WorkerProcess, process: subprocess.Popen[bytes]) -> None:
+    child.forked(process.pid, os.pidfd_open(process.pid))
 
 
 def test_a_worker_that_is_killed_before_it_is_known_is_killed_when_it_is(
-    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes]
 ) -> None:
-    hand, _, _ = forked
-    hand.kill("no need")
-    assert hand.state is State.FORKING
-    give(hand, process)
+    child, _, _ = forked
+    child.kill("no need")
+    assert child.state is ProcessState.FORKING
+    give(child, process)
     until(loop, lambda: process.poll() is not None)
     assert process.returncode == -signal.SIGKILL
 
 
 def test_first_words_that_overtake_the_pidfd_wait_for_it(
-    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes]
 ) -> None:
-    hand, paper, channel = forked
-    channel.send(Ready())
-    until(loop, lambda: hand.was_ready)
+    child, paper, channel = forked
+    channel.send(WorkerBooted())
+    until(loop, lambda: child.was_ready)
     assert paper.events == []
-    give(hand, process)
-    assert paper.events == [("ready", State.READY)]
+    give(child, process)
+    assert paper.events == [("ready", ProcessState.READY)]
 
 
 def test_a_start_has_all_its_time_from_the_moment_that_the_process_is_there(
-    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand, _, _ = forked
+    child, _, _ = forked
     killed: list[str] = []
-    monkeypatch.setattr(hand, "kill", lambda why, *, own_fault: killed.append(why))
+    monkeypatch.setattr(child, "kill", lambda why, *, own_fault: killed.append(why))
     loop.clock.now_s += 900.0  # the template was slow to fork it
-    give(hand, process)
+    give(child, process)
     loop.clock.now_s += 900.0
     loop.turn(0.0)
     assert killed == []
@@ -319,12 +321,12 @@ def test_a_start_has_all_its_time_from_the_moment_that_the_process_is_there(
     assert killed == ["it was not ready after 1000 s"]
 
 
-@pytest.mark.parametrize("words", [(Ready(), Ready()), (Unmap(1),)])
+@pytest.mark.parametrize("words", [(WorkerBooted(), WorkerBooted()), (UnmapSegment(1),)])
 def test_a_worker_that_speaks_out_of_turn_is_killed(
-    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], words: tuple[Any, ...]
+    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes], words: tuple[Any, ...]
 ) -> None:
-    hand, _, channel = forked
-    give(hand, process)
+    child, _, channel = forked
+    give(child, process)
     for message in words:
         channel.send(message)
     until(loop, lambda: process.poll() is not None)
@@ -332,29 +334,29 @@ def test_a_worker_that_speaks_out_of_turn_is_killed(
 
 
 def test_an_order_to_a_worker_that_has_closed_its_socket_ends_that_worker_alone(
-    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes]
 ) -> None:
-    hand, _, channel = forked
-    give(hand, process)
+    child, _, channel = forked
+    give(child, process)
     channel.close()
-    hand.send(Unmap(1))
+    child.send(UnmapSegment(1))
     loop.clock.now_s += 1.0
     until(loop, lambda: process.poll() is not None)
     assert process.returncode == -signal.SIGKILL
 
 
 def test_a_worker_that_has_said_why_it_ends_is_not_killed_for_the_socket_that_it_closes(
-    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hand, _, channel = forked
+    child, _, channel = forked
     killed: list[str] = []
-    monkeypatch.setattr(hand, "kill", lambda why, *, own_fault: killed.append(why))
-    give(hand, process)
+    monkeypatch.setattr(child, "kill", lambda why, *, own_fault: killed.append(why))
+    give(child, process)
     channel.receive()  # its Setup
-    channel.send(Fault("no such file"))
+    channel.send(WorkerFault("no such file"))
     channel.close()
-    assert hand._channel is not None
-    ours = hand._channel.fileno()
+    assert child._channel is not None
+    ours = child._channel.fileno()
     until(loop, lambda: ours not in loop._watched)
     loop.clock.now_s += 10.0
     loop.turn(0.0)
@@ -362,15 +364,15 @@ def test_a_worker_that_has_said_why_it_ends_is_not_killed_for_the_socket_that_it
 
 
 def test_a_dead_worker_of_whose_end_the_template_says_nothing_is_told_all_the_same(
-    loop: Loop, forked: tuple[Hand, Paper, Channel], process: subprocess.Popen[bytes]
+    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes]
 ) -> None:
-    hand, paper, _ = forked
-    give(hand, process)
+    child, paper, _ = forked
+    give(child, process)
     process.kill()
-    until(loop, lambda: hand.state is State.DEAD)
+    until(loop, lambda: child.state is ProcessState.DEAD)
     assert paper.events == [("reap", 1)]
     loop.clock.now_s += STATUS_S
-    until(loop, lambda: hand.state is State.GONE)
+    until(loop, lambda: child.state is ProcessState.GONE)
     assert [what for what, _ in paper.events] == ["reap", "died"]
 
 
@@ -392,7 +394,7 @@ class Persistent:
         self.hopeless: list[str] = []
         self.lines: list[tuple[str, str]] = []
         setup = Setup((), "", "", 1, 0, level)
-        self.template = Template(loop, (), setup, "forkserver", self, lambda *line: self.lines.append(line), boot_s=boot_s)  # type: ignore[arg-type]
+        self.template = ForkServer(loop, (), setup, "forkserver", self, lambda *line: self.lines.append(line), boot_s=boot_s)  # type: ignore[arg-type]
 
     def launch(self, *args: object, **options: object) -> Launched:
         self.starts += 1
@@ -405,14 +407,14 @@ class Persistent:
         os.close(write)
         return Launched(subprocess.Popen(self.command.split()), ours, read, os.memfd_create("dump"))
 
-    def template_ready(self) -> None: ...
+    def fork_server_ready(self) -> None: ...
 
-    def template_died(self) -> None:
+    def fork_server_died(self) -> None:
         self.template.ensure()
         assert self.template._timer is not None
         self.pauses_s.append(self.template._timer.at_s - self.loop.now_s())
 
-    def template_hopeless(self, text: str) -> None:
+    def fork_server_failed(self, text: str) -> None:
         self.hopeless.append(text)
 
     def until_gone(self, times: int) -> None:
@@ -428,53 +430,53 @@ class Persistent:
 
 
 def test_templates_that_come_to_nothing_are_started_after_longer_and_longer_pauses(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    boss = Persistent(loop)
-    monkeypatch.setattr("loaderd.engine.fork_server.launch", boss.launch)
-    boss.template.ensure()
-    boss.until_gone(times=len(BACKOFF_S) + 1)
-    assert boss.pauses_s == pytest.approx([*BACKOFF_S[1:], BACKOFF_S[-1], BACKOFF_S[-1]])
-    assert len(boss.hopeless) == len(boss.pauses_s) - (HOPELESS - 1)
+    listener = Persistent(loop)
+    monkeypatch.setattr("loaderd.engine.fork_server.launch", listener.launch)
+    listener.template.ensure()
+    listener.until_gone(times=len(BACKOFF_S) + 1)
+    assert listener.pauses_s == pytest.approx([*BACKOFF_S[1:], BACKOFF_S[-1], BACKOFF_S[-1]])
+    assert len(listener.hopeless) == len(listener.pauses_s) - (HOPELESS - 1)
 
 
 def test_a_template_that_dies_after_it_was_ready_is_followed_by_the_next_one_at_once(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    boss = Persistent(loop)
-    boss.says = (TemplateReady("none", 1),)
-    monkeypatch.setattr("loaderd.engine.fork_server.launch", boss.launch)
-    boss.template.ensure()
-    boss.until_gone(times=5)
-    assert boss.pauses_s == pytest.approx([0.0] * len(boss.pauses_s))
-    assert boss.hopeless == []
+    listener = Persistent(loop)
+    listener.says = (ForkServerReady("none", 1),)
+    monkeypatch.setattr("loaderd.engine.fork_server.launch", listener.launch)
+    listener.template.ensure()
+    listener.until_gone(times=5)
+    assert listener.pauses_s == pytest.approx([0.0] * len(listener.pauses_s))
+    assert listener.hopeless == []
 
 
 @pytest.mark.parametrize(
     ("says", "levels", "reason"),
-    [((Fault("no module"),), ["debug", "warning", "warning"], "no module"), ((), ["warning"] * 3, "no reason given")],
+    [((WorkerFault("no module"),), ["debug", "warning", "warning"], "no module"), ((), ["warning"] * 3, "no reason given")],
 )
 def test_user_code_that_no_template_can_import_is_left_to_the_workers_to_tell(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, says: tuple[object, ...], levels: list[str], reason: str
 ) -> None:
-    boss = Persistent(loop)
-    boss.says = says
-    monkeypatch.setattr("loaderd.engine.fork_server.launch", boss.launch)
-    boss.template.ensure()
-    boss.until_gone(times=3)
-    assert [level for level, _ in boss.lines] == levels
-    assert all(text.endswith(f"): {reason}") for _, text in boss.lines)
-    assert ["'user'" in text for _, text in boss.lines] == [True, False, False]
+    listener = Persistent(loop)
+    listener.says = says
+    monkeypatch.setattr("loaderd.engine.fork_server.launch", listener.launch)
+    listener.template.ensure()
+    listener.until_gone(times=3)
+    assert [level for level, _ in listener.lines] == levels
+    assert all(text.endswith(f"): {reason}") for _, text in listener.lines)
+    assert ["'user'" in text for _, text in listener.lines] == [True, False, False]
 
 
 def test_a_template_that_is_killed_for_its_slowness_is_warned_of(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    boss = Persistent(loop, command="sleep 1000", boot_s=50.0)
-    monkeypatch.setattr("loaderd.engine.fork_server.launch", boss.launch)
-    boss.template.ensure()
+    listener = Persistent(loop, command="sleep 1000", boot_s=50.0)
+    monkeypatch.setattr("loaderd.engine.fork_server.launch", listener.launch)
+    listener.template.ensure()
 
     def killed() -> bool:
         loop.clock.now_s += 10.0
-        return bool(boss.lines)
+        return bool(listener.lines)
 
     until(loop, killed)
-    boss.template.close(DEADLINE_S)
-    ((level, text),) = boss.lines
+    listener.template.close(DEADLINE_S)
+    ((level, text),) = listener.lines
     assert level == "warning"
     assert "it was not ready after 50 s" in text
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from loaderd.core.jobs import IMPORTING, Stage, stamp, unstamp
-from loaderd.engine.scoreboard import KEY, Line, Scoreboard
+from loaderd.engine.scoreboard import KEY, Scoreboard, StatusLine
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def board() -> Iterator[Scoreboard]:
 
 
 def test_each_worker_has_a_line_of_its_own(board: Scoreboard) -> None:
-    lines = [Line(board.fd, n) for n in range(20)]
+    lines = [StatusLine(board.fd, n) for n in range(20)]
     for n, line in enumerate(lines):
         line.name(n, f"key {n}")
         line.stamp(n + 1, n, Stage.DECODE)
@@ -31,7 +31,7 @@ def test_each_worker_has_a_line_of_its_own(board: Scoreboard) -> None:
 
 def test_a_new_line_says_nothing(board: Scoreboard) -> None:
     assert board.read(3) == (0, "")
-    line = Line(board.fd, 3)
+    line = StatusLine(board.fd, 3)
     line.name(0, "old")
     line.stamp(1, 0, Stage.READ)
     board.clear(3)
@@ -39,7 +39,7 @@ def test_a_new_line_says_nothing(board: Scoreboard) -> None:
 
 
 def test_a_long_key_is_cut_and_a_cut_letter_does_no_harm(board: Scoreboard) -> None:
-    line = Line(board.fd, 1)
+    line = StatusLine(board.fd, 1)
     line.name(0, "k" * (KEY - 1) + "é")
     line.stamp(1, 0, Stage.READ)
     assert board.read(1)[1] == "k" * (KEY - 1) + "\ufffd"
@@ -49,7 +49,7 @@ def test_a_long_key_is_cut_and_a_cut_letter_does_no_harm(board: Scoreboard) -> N
 
 
 def test_the_next_rows_name_does_not_touch_that_of_the_row_at_work(board: Scoreboard) -> None:
-    line = Line(board.fd, 1)
+    line = StatusLine(board.fd, 1)
     line.name(6, "six")
     line.stamp(9, 6, Stage.WRITE)
     line.name(7, "seven")
@@ -57,7 +57,7 @@ def test_the_next_rows_name_does_not_touch_that_of_the_row_at_work(board: Scoreb
 
 
 def test_word_and_key_belong_together_while_a_worker_is_busy(board: Scoreboard) -> None:
-    line = Line(board.fd, 5)
+    line = StatusLine(board.fd, 5)
     stop = threading.Event()
 
     def work() -> None:
@@ -80,7 +80,7 @@ def test_word_and_key_belong_together_while_a_worker_is_busy(board: Scoreboard) 
 
 
 def test_a_forked_child_that_stamps_ends_and_leaves_the_line_alone(board: Scoreboard) -> None:
-    line = Line(board.fd, 2)
+    line = StatusLine(board.fd, 2)
     line.name(0, "mine")
     line.stamp(1, 0, Stage.READ)
     pid = os.fork()
@@ -94,7 +94,7 @@ def test_a_forked_child_that_stamps_ends_and_leaves_the_line_alone(board: Scoreb
 
 
 def test_a_mark_on_a_stamp_changes_nothing_else_and_goes_with_the_next_stamp(board: Scoreboard) -> None:
-    line = Line(board.fd, 4)
+    line = StatusLine(board.fd, 4)
     line.importing(True)
     assert board.read(4) == (0, "")  # who does nothing is not marked
     line.name(3, "k")

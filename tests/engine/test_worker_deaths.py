@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from loaderd.config.stream import Step
-from loaderd.core.events import Booting, Dumped
+from loaderd.config.stream import TransformConfig
+from loaderd.core.events import StackDumped, WorkerBooting
 from loaderd.core.jobs import Job, Stage, candidate_of, unstamp
 from loaderd.core.order import Order
 from loaderd_testing.deadlines import until
@@ -92,7 +92,7 @@ def test_a_substitute_that_kills_its_worker_is_told_apart_from_the_rows_own_samp
     substitute = Order(100).substitute(7, 3, 20, 1)
     assert substitute > 30, "one of the first samples would be met when the stream is opened"
     bad = {"20": "raises"} | ({str(substitute): "segfaults"} if stage is Stage.READ else {})
-    transforms = (Step(None, "wares:dies_at", {"y": substitute}),) if stage is Stage.TRANSFORM else ()
+    transforms = (TransformConfig(None, "wares:dies_at", {"y": substitute}),) if stage is Stage.TRANSFORM else ()
     shop = build(numbers(bad=bad, on_error="replace", transforms=transforms))
     facts = shop.facts("train")
     shop.start(1)
@@ -122,7 +122,7 @@ def stacks(shop: Workshop, worker: int) -> str:
     """What a living worker writes when it is asked."""
     before = len(shop.events)
     shop.pool.dump(worker)
-    return shop.until(lambda: [e for e in shop.events[before:] if isinstance(e, Dumped) and e.worker == worker], "its stacks")[0].stack
+    return shop.until(lambda: [e for e in shop.events[before:] if isinstance(e, StackDumped) and e.worker == worker], "its stacks")[0].stack
 
 
 def test_a_living_worker_is_asked_for_its_stacks_and_lives_on(build: Build, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_living_worker_is_asked_for_its_stacks_and_lives_on(build: Build, tmp_
     assert death.stack.count("Fatal Python error") == 1
     assert death.stack.startswith("Fatal Python error: Segmentation fault")  # and not what it had been asked for before
     shop.pool.dump(1)  # it is gone, and nobody answers
-    assert len([e for e in shop.events if isinstance(e, Dumped)]) == 2
+    assert len([e for e in shop.events if isinstance(e, StackDumped)]) == 2
 
 
 def test_a_worker_that_holds_the_gil_is_asked_as_well(build: Build) -> None:
@@ -201,7 +201,7 @@ def template_stops(shop: Workshop) -> int:
     assert not shop.death(1).own
     shop.pool.start(2, 0.0)
     told = f"waiting: the template (pid {template}) is stopped by a signal (T); SIGCONT lets it go on,"
-    shop.until(lambda: Booting(2, told) in shop.events, "word of it")
+    shop.until(lambda: WorkerBooting(2, told) in shop.events, "word of it")
     assert shop.pool.doing() == [told.removeprefix("waiting: ").removesuffix(",")]
     return template
 
@@ -302,8 +302,8 @@ def test_a_new_worker_inherits_nothing_from_the_stamp_of_the_last_one_in_its_pla
 def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_that_does_not_come(build: Build) -> None:
     shop = build(numbers())
     shop.start(1, 2)
-    hand = shop.pool._hands[1]
-    shop.loop.unwatch(hand._pidfd)  # as if it were in disk sleep: its death is not seen
+    child = shop.pool._children[1]
+    shop.loop.unwatch(child._pidfd)  # as if it were in disk sleep: its death is not seen
     os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
     shop.death(2)
     shop.pool.start(3, 0.0)

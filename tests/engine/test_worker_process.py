@@ -11,12 +11,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from loaderd.config.stream import Step, StreamPlan
-from loaderd.core.events import Booting, Dumped
+from loaderd.config.stream import StreamConfig, TransformConfig
+from loaderd.core.events import StackDumped, WorkerBooting
 from loaderd.data.jpeg import fused_decode
 from loaderd.engine.channel import Channel, pair
-from loaderd.engine.messages import OpenFault
-from loaderd.server.admission import Stream, content_facts
+from loaderd.engine.messages import OpenError
+from loaderd.server.admission import OpenedStream, content_facts
 from loaderd.worker.main import _confess
 from loaderd_testing.engine_harness import Workshop, numbers
 from loaderd_testing.sample_builders import image_samples, write_own
@@ -24,35 +24,35 @@ from loaderd_testing.sample_builders import image_samples, write_own
 Build = Callable[..., Workshop]
 
 
-def fault(shop: Workshop, stream: str = "train") -> OpenFault:
+def fault(shop: Workshop, stream: str = "train") -> OpenError:
     found = shop.open(stream)
-    assert isinstance(found, OpenFault), found
+    assert isinstance(found, OpenError), found
     return found
 
 
 def test_a_missing_database_is_a_fault_of_the_data_that_names_its_path(build: Build, tmp_path: Path) -> None:
-    found = fault(build(StreamPlan("train", lmdb=str(tmp_path / "none.lmdb"))))
+    found = fault(build(StreamConfig("train", lmdb=str(tmp_path / "none.lmdb"))))
     assert found.kind == "data"
     assert str(tmp_path / "none.lmdb") in found.text
 
 
 def test_streams_are_opened_side_by_side(build: Build, tmp_path: Path) -> None:
-    shop = build(numbers("one", count=7), StreamPlan("two", lmdb=str(tmp_path / "none.lmdb")), numbers("three", count=9))
+    shop = build(numbers("one", count=7), StreamConfig("two", lmdb=str(tmp_path / "none.lmdb")), numbers("three", count=9))
     found = []
     for stream in ("one", "two", "three"):
         shop.pool.open(stream, found.append)
     shop.until(lambda: len(found) == 3)
     by_name = {each.stream: each for each in found}
     assert (by_name["one"].total, by_name["three"].total) == (7, 9)
-    assert isinstance(by_name["two"], OpenFault)
+    assert isinstance(by_name["two"], OpenError)
 
 
 def test_a_stream_says_which_decoder_its_resized_pictures_are_of(build: Build, tmp_path: Path) -> None:
     db = write_own(tmp_path / "images", image_samples(kind="JPEG"))
-    resize = (Step("resize", None, {"size": [20, 20]}),)
-    plans = StreamPlan("resized", lmdb=db, transforms=resize), StreamPlan("as it is", lmdb=db)
+    resize = (TransformConfig("resize", None, {"size": [20, 20]}),)
+    plans = StreamConfig("resized", lmdb=db, transforms=resize), StreamConfig("as it is", lmdb=db)
     shop = build(*plans)
-    found = [content_facts(Stream(plan, shop.facts(plan.name)), None)["jpeg_extension"] for plan in plans]
+    found = [content_facts(OpenedStream(plan, shop.facts(plan.name)), None)["jpeg_extension"] for plan in plans]
     assert found == [fused_decode.version(), "not used"]
 
 
@@ -63,7 +63,7 @@ def test_an_empty_split_is_told_with_its_numbers(build: Build) -> None:
 
 
 def test_a_dataset_that_raises_is_a_fault_of_user_code_with_its_traceback(build: Build) -> None:
-    found = fault(build(StreamPlan("train", dataset="wares:Crashing", dataset_args={"how": "raises"})))
+    found = fault(build(StreamConfig("train", dataset="wares:Crashing", dataset_args={"how": "raises"})))
     assert found.kind == "user code"
     assert "this one is bad" in found.text
     assert "in raises" in found.traceback
@@ -71,12 +71,12 @@ def test_a_dataset_that_raises_is_a_fault_of_user_code_with_its_traceback(build:
 
 @pytest.mark.parametrize(("how", "cause"), [("segfaults", "SIGSEGV"), ("leaves", "exit code 3")])
 def test_a_dataset_that_kills_its_worker_is_told_as_such(build: Build, how: str, cause: str) -> None:
-    found = fault(build(StreamPlan("train", dataset="wares:Crashing", dataset_args={"how": how})))
+    found = fault(build(StreamConfig("train", dataset="wares:Crashing", dataset_args={"how": how})))
     assert cause in found.text
 
 
 def test_a_dataset_that_hangs_while_it_is_built_is_given_up(build: Build) -> None:
-    shop = build(StreamPlan("train", dataset="wares:Crashing", dataset_args={"how": "sleeps"}), sample_timeout_s=0.05)
+    shop = build(StreamConfig("train", dataset="wares:Crashing", dataset_args={"how": "sleeps"}), sample_timeout_s=0.05)
     found = fault(shop)
     assert "hangs in stage open" in found.text
     assert "sleeps" in found.traceback
@@ -100,7 +100,7 @@ def test_bad_first_samples_do_not_matter_while_one_is_good(build: Build) -> None
 
 def test_user_code_that_cannot_be_imported_is_told_with_its_traceback(build: Build, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def transform(sample, rng): return sample\nimport does_not_exist_anywhere\n")
-    plan = numbers(transforms=(Step(None, "broken:transform", {}),))
+    plan = numbers(transforms=(TransformConfig(None, "broken:transform", {}),))
     shop = build(plan)
     found = fault(shop)
     assert found.kind == "user code"
@@ -116,7 +116,7 @@ def test_user_code_that_cannot_be_imported_is_told_with_its_traceback(build: Bui
 
 def test_a_module_that_crashes_where_it_is_imported_is_told_too(build: Build, tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text("import ctypes\ndef transform(sample, rng): return sample\nctypes.string_at(0)\n")
-    shop = build(numbers(transforms=(Step(None, "crashing:transform", {}),)))
+    shop = build(numbers(transforms=(TransformConfig(None, "crashing:transform", {}),)))
     shop.pool.start(1, 0.0)
     death = shop.death(1)
     assert death.own
@@ -126,7 +126,7 @@ def test_a_module_that_crashes_where_it_is_imported_is_told_too(build: Build, tm
 
 def test_a_module_that_hangs_where_it_is_imported_is_given_up(build: Build, tmp_path: Path) -> None:
     (tmp_path / "hanging.py").write_text("import time\ndef transform(sample, rng): return sample\nwhile True: time.sleep(100)\n")
-    shop = build(numbers(transforms=(Step(None, "hanging:transform", {}),)), boot_s=6.0)
+    shop = build(numbers(transforms=(TransformConfig(None, "hanging:transform", {}),)), boot_s=6.0)
     shop.pool.start(1, 0.0)
     death = shop.death(1)
     assert "not ready after 6 s" in death.boot
@@ -138,7 +138,7 @@ def test_a_module_that_starts_threads_is_left_to_the_workers(build: Build, tmp_p
         "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
         "def transform(sample, rng): return {**sample, 'threads': threading.active_count()}\n"
     )
-    shop = build(numbers(transforms=(Step(None, "threaded:transform", {}),)))
+    shop = build(numbers(transforms=(TransformConfig(None, "threaded:transform", {}),)))
     facts = shop.facts("train")
     shop.start(1)
     assert shop.threads_of_template() == 1
@@ -179,7 +179,7 @@ def test_workers_run_one_native_thread_and_one_hash_seed(build: Build, monkeypat
     for name in ("PYTHONHASHSEED", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MKL_NUM_THREADS", "3")  # the user's own word counts
-    shop = build(StreamPlan("train", dataset="wares:Environment"))
+    shop = build(StreamConfig("train", dataset="wares:Environment"))
     facts = shop.facts("train")
     shop.start(1)
     pond = shop.pond(facts, 1)
@@ -215,7 +215,7 @@ def test_a_database_that_is_written_to_ends_its_jobs(build: Build, tmp_path: Pat
     with lmdb.open(path, map_size=1 << 20) as env, env.begin(write=True) as txn:
         for i in range(10):
             txn.put(b"%d" % i, bytes([i] * 5))
-    shop = build(StreamPlan("train", lmdb=path, layout="bare:Bare"))
+    shop = build(StreamConfig("train", lmdb=path, layout="bare:Bare"))
     facts = shop.facts("train")
     shop.start(1)
     pond = shop.pond(facts, 4)
@@ -244,7 +244,7 @@ def test_native_threads_that_the_user_asks_for_are_in_the_workers_and_not_in_the
 
 
 def test_a_dataset_that_takes_long_to_build_is_said_to(build: Build) -> None:
-    shop = build(StreamPlan("train", dataset="wares:Crashing", dataset_args={"how": "sleeps"}))
+    shop = build(StreamConfig("train", dataset="wares:Crashing", dataset_args={"how": "sleeps"}))
     shop.pool.open("train", lambda found: None)
     shop.until(
         lambda: any(re.fullmatch(r"the worker that opens stream 'train' has been opening it for \d+ s", w) for w in shop.pool.doing())
@@ -264,15 +264,15 @@ def test_first_samples_that_take_long_are_said_to(build: Build) -> None:
 def test_an_init_that_takes_long_is_said_to_and_its_stack_can_be_had(build: Build, tmp_path: Path) -> None:
     shop = build(numbers(), init="wares:slow_setup")
     shop.pool.start(1, 0.0)
-    doing = shop.until(lambda: next((e for e in shop.events if isinstance(e, Booting) and "init" in e.doing), None))
-    assert doing == Booting(1, "calling init, wares:slow_setup")
+    doing = shop.until(lambda: next((e for e in shop.events if isinstance(e, WorkerBooting) and "init" in e.doing), None))
+    assert doing == WorkerBooting(1, "calling init, wares:slow_setup")
     assert any(re.fullmatch(r"worker 1 has been calling init, wares:slow_setup for \d+ s", line) for line in shop.pool.doing())
 
     def dumped() -> str:
         shop.pool.dump(1)
-        count = len([e for e in shop.events if isinstance(e, Dumped)])
-        shop.until(lambda: len(stacks := [e.stack for e in shop.events if isinstance(e, Dumped)]) > count and stacks)
-        return [e.stack for e in shop.events if isinstance(e, Dumped)][-1]
+        count = len([e for e in shop.events if isinstance(e, StackDumped)])
+        shop.until(lambda: len(stacks := [e.stack for e in shop.events if isinstance(e, StackDumped)]) > count and stacks)
+        return [e.stack for e in shop.events if isinstance(e, StackDumped)][-1]
 
     shop.until(lambda: "in slow_setup" in dumped(), "its stack")
     (tmp_path / "go").touch()
@@ -280,8 +280,8 @@ def test_an_init_that_takes_long_is_said_to_and_its_stack_can_be_had(build: Buil
     assert shop.pool.doing() == []
 
 
-def late(name: str = "late", **args: object) -> StreamPlan:
-    return StreamPlan(name, dataset="wares:Words", dataset_args=dict(args))
+def late(name: str = "late", **args: object) -> StreamConfig:
+    return StreamConfig(name, dataset="wares:Words", dataset_args=dict(args))
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
@@ -302,14 +302,14 @@ def test_workers_that_are_there_and_those_that_come_serve_a_stream_opened_late(b
 
 def test_code_of_a_stream_that_nobody_asked_for_is_not_imported(build: Build, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("open(__file__ + '.imported', 'w').close()\nimport does_not_exist_anywhere\n")
-    shop = build(numbers(), late=[numbers(name="bad", transforms=(Step(None, "broken:transform", {}),))])
+    shop = build(numbers(), late=[numbers(name="bad", transforms=(TransformConfig(None, "broken:transform", {}),))])
     facts = shop.facts("train")
     shop.start(1)
     shop.pond(facts, 2)
     shop.run(1, shop.job("train", 2))
     assert not (tmp_path / "broken.py.imported").exists()
     found = shop.open("bad")
-    assert isinstance(found, OpenFault)
+    assert isinstance(found, OpenError)
     assert "does_not_exist_anywhere" in found.text
     os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
     shop.death(1)
@@ -319,7 +319,7 @@ def test_code_of_a_stream_that_nobody_asked_for_is_not_imported(build: Build, tm
 
 def test_code_that_has_broken_since_its_stream_was_opened_ends_no_worker_before_its_own_job(build: Build, tmp_path: Path) -> None:
     (tmp_path / "breaks.py").write_text("def transform(sample, rng): return sample\n")
-    shop = build(numbers(), numbers(name="other", transforms=(Step(None, "breaks:transform", {}),)))
+    shop = build(numbers(), numbers(name="other", transforms=(TransformConfig(None, "breaks:transform", {}),)))
     facts, _ = shop.facts("train"), shop.facts("other")
     shop.start(1)
     (tmp_path / "breaks.py").write_text("this is no Python at all\n")

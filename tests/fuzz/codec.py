@@ -21,7 +21,7 @@ MESSAGES = [
     Progress(5, b"t" * 16, 3, 1, 0, 0, 0, 2, 3, False, True, False, (Released(1, (1, 2), (1, 3)),)),
     Batch(5, 1, 3, 0, 24, 8, 1, 2, 9, 7, False, (Chunk(0, 8, 100, 9),), (BadSample(4, "k", 5, "read", "E", "m"),)),
     Ask(1, "status"),
-    Failure(5, "StreamFailed", "why"),
+    Failure(5, "StreamFailedError", "why"),
 ]
 
 

@@ -15,7 +15,7 @@ with atheris.instrument_imports(
     ]
 ):
     from loaderd.config.load import parse
-    from loaderd.config.stream import StreamPlan
+    from loaderd.config.stream import StreamConfig
     from loaderd_wire.errors import ConfigError
 
 from harness import fuzz
@@ -57,7 +57,7 @@ def target(data: bytes) -> None:
     else:
         said = "/etc/c.toml"
         for plan in config.streams:
-            assert StreamPlan.from_json(plan.to_json()) == plan
+            assert StreamConfig.from_json(plan.to_json()) == plan
     assert len(said) < 100_000
     assert "/etc/c.toml" in said
 

@@ -21,7 +21,7 @@ def samples() -> list[bytes]:
     two = Sample({"image": np.zeros((4, 5, 3), np.uint8), "label": np.array(3), "jpeg": b"\xff\xd8\xff..."})
     two.images.add("image")
     two.encoded.add("jpeg")
-    meta = record_format.Meta(7, "id", "dict", "imagefolder", True, ("cat", "dog"), (("x", 0, "<i2", (3, 4)),))
+    meta = record_format.DatabaseMeta(7, "id", "dict", "imagefolder", True, ("cat", "dog"), (("x", 0, "<i2", (3, 4)),))
     return [record_format.pack_sample(one, b"name"), record_format.pack_sample(two), record_format.pack_meta(meta)]
 
 
@@ -29,7 +29,7 @@ def target(data: bytes) -> None:
     whole(data)
     filled(data)
     for function in (record_format.name_of, record_format.read_head, record_format.unpack_meta):
-        with contextlib.suppress(record_format.Damaged):
+        with contextlib.suppress(record_format.DamagedRecord):
             function(data)
     record_format._heads.clear()
 
@@ -39,7 +39,7 @@ def filled(head: bytes) -> None:
     value = record_format.SIZES.pack(len(head), 0) + head
     try:
         parts, start = record_format.read_head(value)
-    except record_format.Damaged:
+    except record_format.DamagedRecord:
         return
     end = record_format.places(start, parts)[-1]
     if end < LARGEST:
@@ -53,7 +53,7 @@ def whole(data: bytes) -> None:
             if isinstance(value, np.ndarray):
                 value.copy()
                 assert value.nbytes <= len(data)
-    except record_format.Damaged:
+    except record_format.DamagedRecord:
         pass
 
 

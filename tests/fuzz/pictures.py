@@ -9,10 +9,10 @@ import numpy as np
 with atheris.instrument_imports(
     include=[f"loaderd.data.{name}" for name in ("images", "jpeg", "restart", "origin", "view", "ops", "transcode")]
 ):
-    from loaderd.core.rng import Draws
+    from loaderd.core.rng import CounterRng
     from loaderd.data.images import decode
-    from loaderd.data.images.lazy_image import View
-    from loaderd.data.images.pixel_source import look
+    from loaderd.data.images.lazy_image import LazyImage
+    from loaderd.data.images.pixel_source import open_image
     from loaderd.data.jpeg import headers, rewrite, tiles
     from loaderd.data.pipeline.ops import make_op
 
@@ -47,8 +47,8 @@ def target(data: bytes) -> None:
     for number, ops in enumerate(OPS):
         try:
             mode = ("rgb", "gray", "index")[number]
-            view = View(look(data, mode), labels=mode == "index")
-            draws = Draws(1, 0, number)
+            view = LazyImage(open_image(data, mode), labels=mode == "index")
+            draws = CounterRng(1, 0, number)
             for place, (op, args) in enumerate(ops):
                 make_op(op, args, place)[0](view, draws)
             pixels = view.pixels()

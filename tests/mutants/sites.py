@@ -88,14 +88,14 @@ class Mutant:
 
 def draw(root: Path, count: int, seed: int, among: Sequence[str] = ()) -> list[Mutant]:
     """So many mutants, each place in the product as likely as another. among: only in files whose path has one of these words."""
-    chance = random.Random(seed)
+    seeder = random.Random(seed)
     paths = [path for path in modules(root) if not among or any(word in str(path.relative_to(root)) for word in among)]
     places = [(path, *place) for path in paths for place in sorted(_places(path.read_text()).items())]
     drawn: list[Mutant] = []
-    for path, (line, _), changes in chance.sample(places, len(places)):
+    for path, (line, _), changes in seeder.sample(places, len(places)):
         if len(drawn) == count:
             break
-        name, occurrence = chance.choice(changes)
+        name, occurrence = seeder.choice(changes)
         old = path.read_text()
         new = mutate_code(old, operators()[name], occurrence)
         if new and new != old and _differ(old, new):

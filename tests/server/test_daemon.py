@@ -219,7 +219,7 @@ def test_clients_that_come_early_are_told_to_wait(start: Any) -> None:
 
 
 REFUSED = {
-    "protocol": ({"protocol": PROTOCOL + 1}, "Refused", [str(PROTOCOL), str(PROTOCOL + 1)]),
+    "protocol": ({"protocol": PROTOCOL + 1}, "RefusedError", [str(PROTOCOL), str(PROTOCOL + 1)]),
     "stream": ({"stream": "trian"}, "ConfigError", ["trian", "train, val"]),
     "config": ({"config": "/other.toml"}, "ConfigError", ["/other.toml", "/conf.toml"]),
     "fields": ({"fields": ("x", "z")}, "ConfigError", ["'z'", "x, y"]),
@@ -230,11 +230,11 @@ REFUSED = {
     "rank": ({"rank": 2, "world_size": 2}, "ConfigError", ["rank = 2", "world_size = 2"]),
     "no step": ({"world_size": 20, "drop_last": True}, "ConfigError", ["n = 100", "world_size = 20", "batch_size = 8", "drop_last"]),
     "prefetch": ({"prefetch": 0}, "ConfigError", ["prefetch"]),
-    "memory": ({"batch_size": 50, "prefetch": 1000}, "Refused", ["needed", "1048576", "never", "[daemon] memory"]),
-    "order": ({"order": {"samples": "100", "seed": "8"}}, "StreamChanged", ["seed was 8, is 7"]),
-    "content": ({"content": {"on_error": "skip"}}, "StreamChanged", ["on_error was skip, is raise"]),
-    "another decoder": ({"content": {"jpeg_extension": "1"}}, "StreamChanged", ["jpeg_extension was 1, is not used"]),
-    "a fact of old": ({"content": {"mood": "good"}}, "StreamChanged", ["mood was good, is not set"]),
+    "memory": ({"batch_size": 50, "prefetch": 1000}, "RefusedError", ["needed", "1048576", "never", "[daemon] memory"]),
+    "order": ({"order": {"samples": "100", "seed": "8"}}, "StreamChangedError", ["seed was 8, is 7"]),
+    "content": ({"content": {"on_error": "skip"}}, "StreamChangedError", ["on_error was skip, is raise"]),
+    "another decoder": ({"content": {"jpeg_extension": "1"}}, "StreamChangedError", ["jpeg_extension was 1, is not used"]),
+    "a fact of old": ({"content": {"mood": "good"}}, "StreamChangedError", ["mood was good, is not set"]),
 }
 
 
@@ -281,7 +281,7 @@ def test_a_daemon_whose_limit_of_descriptors_was_lowered_refuses_newcomers_and_l
     line = daemon.connect()
     line.send(HELLO)
     refused = line.get(Rejected)
-    assert refused.error == "Refused"
+    assert refused.error == "RefusedError"
     assert re.search(r"of the \d+ file descriptors that RLIMIT_NOFILE allows the daemon fewer than \d+ are free; .*ulimit -n", refused.text)
     back = daemon.connect()
     with contextlib.suppress(ConnectionError):  # it may be turned away before its hello is read
@@ -364,7 +364,7 @@ def test_a_batch_that_outgrows_the_memory_ends_its_stream_with_the_numbers(start
     with Mail(daemon, line) as mail:
         mail.tell()
         failure = mail.get(Failure)
-    assert failure.error == "StreamFailed"
+    assert failure.error == "StreamFailedError"
     assert "100000" in failure.text
     assert "[daemon] memory" in failure.text
 
@@ -458,7 +458,7 @@ def test_a_stream_that_cannot_be_opened_when_it_is_asked_for_leaves_the_others_a
     line.send(replace(HELLO, stream="broken"))
     assert "opening stream 'broken'" in line.get(Starting).text
     refused = line.get(Rejected)
-    assert (refused.error, refused.text) == ("StreamFailed", "stream 'broken': /no/such/db: not there")
+    assert (refused.error, refused.text) == ("StreamFailedError", "stream 'broken': /no/such/db: not there")
     assert line.get(None) is None
     lazy.wait("error")
     picture = lazy.status()

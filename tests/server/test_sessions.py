@@ -11,22 +11,22 @@ from typing import Any, ClassVar
 
 import pytest
 
-from loaderd.core.actions import Drop, Grow, StreamBroken
-from loaderd.core.events import Attach, Detach, Event, Grown, NotGrown
+from loaderd.core.actions import FreeSegment, GrowSegment, StreamBroken
+from loaderd.core.events import Attach, Detach, Event, GrowFailed, SegmentGrown
 from loaderd.server import sessions as module
-from loaderd.server.admission import Stream, sized
-from loaderd.server.sessions import Reception
+from loaderd.server.admission import OpenedStream, sized
+from loaderd.server.sessions import SessionRegistry
 from loaderd.system import memfd
 from loaderd.system.loop import Loop
-from loaderd.system.memfd import Segments
-from loaderd.system.peer_credentials import Cred
+from loaderd.system.memfd import SegmentStore
+from loaderd.system.peer_credentials import PeerCredentials
 from loaderd.system.resource_limits import Room
 from loaderd_testing.deadlines import DEADLINE_S
-from loaderd_wire.errors import StreamFailed
+from loaderd_wire.errors import StreamFailedError
 from loaderd_wire.messages import Bye, Rejected, Segment, Starting, Welcome
 from server.test_admission import FACTS, HELLO, PLAN
 
-STREAM = Stream(PLAN, FACTS)
+STREAM = OpenedStream(PLAN, FACTS)
 SESSION_BYTES = 6 * sized(STREAM, FACTS.specs, 1, 6, 1).slot_bytes  # of a client as HELLO is
 
 
@@ -34,7 +34,7 @@ class FakePeer:
     """A connection as the reception sees it; `heard`: what was sent to it."""
 
     def __init__(self, pid: int) -> None:
-        self.cred = Cred(pid, 1000)
+        self.cred = PeerCredentials(pid, 1000)
         self.session: int | None = None
         self.ended = False
         self.heard: list[Any] = []
@@ -105,15 +105,15 @@ class Desk:
         self.events: list[Event] = []
         self.wanted: list[str] = []
         self.emptied = 0
-        self.segments = Segments(loop, allocate=self.allocate)
-        self.reception = Reception(
+        self.segments = SegmentStore(loop, allocate=self.allocate)
+        self.registry = SessionRegistry(
             loop, self.segments, config_path="", names=["train", "val", "test"], wanted=self.wanted.append, life="life", memory=memory, most=most,
             step=self.events.append, emptied=self.empty, outdated=None, log=lambda level, text: self.lines.append(text),
             rooms=lambda: [Room("the machine", room, room, "its memory")],
         )  # fmt: skip
         self.control, self.messages, self.pool = FakeControl(), FakeMessages(), FakePool()
-        self.control.gone = self.reception.gone  # type: ignore[assignment]
-        self.reception.control, self.reception.messages, self.reception.pool = self.control, self.messages, self.pool  # type: ignore[assignment]
+        self.control.gone = self.registry.gone  # type: ignore[assignment]
+        self.registry.control, self.registry.messages, self.registry.pool = self.control, self.messages, self.pool  # type: ignore[assignment]
         self.peers = 0
 
     def allocate(self, fd: int, offset: int, size: int) -> None:
@@ -127,13 +127,13 @@ class Desk:
 
     def open(self) -> Desk:
         self.streams = {"train": STREAM}
-        self.reception.open(self.streams)
+        self.registry.open(self.streams)
         return self
 
     def come(self, **changes: Any) -> FakePeer:
         self.peers += 1
         peer = FakePeer(self.peers)
-        self.reception.hello(peer, replace(HELLO, **changes))  # type: ignore[arg-type]
+        self.registry.hello(peer, replace(HELLO, **changes))  # type: ignore[arg-type]
         return peer
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -157,208 +157,213 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
     monkeypatch.setattr(memfd, "PIECE_BYTES", 4096)  # every reservation takes several turns
     with Loop() as made:
         yield made
-    for desk in Desk.all:
-        desk.segments.close()
+    for local_stream in Desk.all:
+        local_stream.segments.close()
     Desk.all.clear()
 
 
 def test_a_client_that_leaves_while_its_memory_is_reserved_leaves_nothing(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    peer = desk.come(batch_size=50)
-    assert desk.segments.live_bytes > 4096
-    desk.control.drop(peer)
-    assert (desk.segments.live_bytes, desk.reception.guests, desk.messages.tokens, desk.emptied) == (0, {}, {}, 1)
+    local_stream = Desk(loop).open()
+    peer = local_stream.come(batch_size=50)
+    assert local_stream.segments.live_bytes > 4096
+    local_stream.control.drop(peer)
+    assert (local_stream.segments.live_bytes, local_stream.registry.pendings, local_stream.messages.tokens, local_stream.emptied) == (
+        0,
+        {},
+        {},
+        1,
+    )
     for _ in range(20):
         loop.turn(0)
-    assert (desk.events, desk.pool.segments, desk.emptied) == ([], {}, 1)
+    assert (local_stream.events, local_stream.pool.segments, local_stream.emptied) == ([], {}, 1)
 
 
 def test_a_client_that_leaves_while_its_segment_grows_leaves_nothing(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    peer = desk.welcomed()
-    (attach,) = desk.of(Attach)
-    desk.reception.grow(Grow(attach.session, 6, 4096, 0))
-    assert desk.segments.live_bytes > SESSION_BYTES
-    desk.control.drop(peer)
-    assert desk.segments.live_bytes == SESSION_BYTES  # which the scheduler drops once nobody writes it
-    assert desk.of(Detach) == [Detach(attach.session)]
-    assert desk.messages.tokens == {}
-    desk.reception.drop(Drop(attach.session, attach.segment.segment))
-    assert (desk.segments.live_bytes, desk.pool.segments) == (0, {})
+    local_stream = Desk(loop).open()
+    peer = local_stream.welcomed()
+    (attach,) = local_stream.of(Attach)
+    local_stream.registry.grow(GrowSegment(attach.session, 6, 4096, 0))
+    assert local_stream.segments.live_bytes > SESSION_BYTES
+    local_stream.control.drop(peer)
+    assert local_stream.segments.live_bytes == SESSION_BYTES  # which the scheduler drops once nobody writes it
+    assert local_stream.of(Detach) == [Detach(attach.session)]
+    assert local_stream.messages.tokens == {}
+    local_stream.registry.drop(FreeSegment(attach.session, attach.segment.segment))
+    assert (local_stream.segments.live_bytes, local_stream.pool.segments) == (0, {})
     for _ in range(20):
         loop.turn(0)
-    assert desk.of(Grown) == []
+    assert local_stream.of(SegmentGrown) == []
 
 
 def test_a_client_found_gone_when_it_is_told_to_wait_for_its_memory_gets_none(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONG_RESERVATION", 0)
-    desk = Desk(loop).open()
-    assert isinstance(desk.come().heard[0], Starting)
+    local_stream = Desk(loop).open()
+    assert isinstance(local_stream.come().heard[0], Starting)
     deaf = FakePeer(9)
-    desk.control.deaf.add(deaf)
-    desk.reception.hello(deaf, HELLO)  # type: ignore[arg-type]
+    local_stream.control.deaf.add(deaf)
+    local_stream.registry.hello(deaf, HELLO)  # type: ignore[arg-type]
     assert deaf.ended
-    desk.until(lambda: desk.of(Attach))
+    local_stream.until(lambda: local_stream.of(Attach))
     for _ in range(20):
         loop.turn(0)
-    assert len(desk.of(Attach)) == len(desk.reception.guests) == len(desk.messages.tokens) == 1
-    assert desk.segments.live_bytes == SESSION_BYTES
+    assert len(local_stream.of(Attach)) == len(local_stream.registry.pendings) == len(local_stream.messages.tokens) == 1
+    assert local_stream.segments.live_bytes == SESSION_BYTES
 
 
 def test_a_larger_segment_goes_to_workers_client_and_scheduler_and_is_counted(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    peer = desk.welcomed()
-    (attach,) = desk.of(Attach)
-    desk.reception.grow(Grow(attach.session, 6, 4096, 0))
-    desk.until(lambda: desk.of(Grown))
-    larger = desk.of(Grown)[0].segment
+    local_stream = Desk(loop).open()
+    peer = local_stream.welcomed()
+    (attach,) = local_stream.of(Attach)
+    local_stream.registry.grow(GrowSegment(attach.session, 6, 4096, 0))
+    local_stream.until(lambda: local_stream.of(SegmentGrown))
+    larger = local_stream.of(SegmentGrown)[0].segment
     assert larger.tail_row_bytes == 4096
     assert peer.last() == larger
-    assert set(desk.pool.segments) == {attach.segment.segment, larger.segment}
-    assert desk.segments.live_bytes == SESSION_BYTES + larger.slots * larger.slot_bytes
-    desk.control.drop(peer)
-    assert desk.segments.live_bytes > SESSION_BYTES  # it is the scheduler's to drop now
+    assert set(local_stream.pool.segments) == {attach.segment.segment, larger.segment}
+    assert local_stream.segments.live_bytes == SESSION_BYTES + larger.slots * larger.slot_bytes
+    local_stream.control.drop(peer)
+    assert local_stream.segments.live_bytes > SESSION_BYTES  # it is the scheduler's to drop now
 
 
 def test_a_larger_segment_that_the_system_refuses_is_told_with_its_size(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    peer = desk.welcomed()
-    desk.pieces = 1
-    desk.reception.grow(Grow(desk.of(Attach)[0].session, 6, 4096, 0))
-    desk.until(lambda: desk.of(NotGrown))
-    assert "could not be reserved: No space left" in desk.of(NotGrown)[0].text
-    assert desk.segments.live_bytes == SESSION_BYTES
-    desk.control.drop(peer)
-    assert desk.segments.live_bytes == SESSION_BYTES
+    local_stream = Desk(loop).open()
+    peer = local_stream.welcomed()
+    local_stream.pieces = 1
+    local_stream.registry.grow(GrowSegment(local_stream.of(Attach)[0].session, 6, 4096, 0))
+    local_stream.until(lambda: local_stream.of(GrowFailed))
+    assert "could not be reserved: No space left" in local_stream.of(GrowFailed)[0].text
+    assert local_stream.segments.live_bytes == SESSION_BYTES
+    local_stream.control.drop(peer)
+    assert local_stream.segments.live_bytes == SESSION_BYTES
 
 
 def test_a_larger_segment_beyond_the_ceiling_is_not_begun(loop: Loop) -> None:
-    desk = Desk(loop, memory=SESSION_BYTES + 1000).open()
-    desk.welcomed()
-    desk.reception.grow(Grow(desk.of(Attach)[0].session, 6, 4096, 0))
-    assert "[daemon] memory" in desk.of(NotGrown)[0].text
-    assert desk.segments.live_bytes == SESSION_BYTES
+    local_stream = Desk(loop, memory=SESSION_BYTES + 1000).open()
+    local_stream.welcomed()
+    local_stream.registry.grow(GrowSegment(local_stream.of(Attach)[0].session, 6, 4096, 0))
+    assert "[daemon] memory" in local_stream.of(GrowFailed)[0].text
+    assert local_stream.segments.live_bytes == SESSION_BYTES
 
 
 def test_growth_for_a_session_that_has_just_ended_is_nobodys(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    peer = desk.welcomed()
-    desk.control.drop(peer)
-    desk.reception.grow(Grow(desk.of(Attach)[0].session, 6, 4096, 0))
-    assert (desk.segments.live_bytes, desk.of(NotGrown)) == (SESSION_BYTES, [])
+    local_stream = Desk(loop).open()
+    peer = local_stream.welcomed()
+    local_stream.control.drop(peer)
+    local_stream.registry.grow(GrowSegment(local_stream.of(Attach)[0].session, 6, 4096, 0))
+    assert (local_stream.segments.live_bytes, local_stream.of(GrowFailed)) == (SESSION_BYTES, [])
 
 
 def test_memory_that_the_system_refuses_ends_the_try_and_keeps_nothing(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    desk.pieces = 1
-    peer = desk.come(batch_size=50)
-    desk.until(lambda: peer.heard)
-    assert (peer.last().error, peer.session) == ("Refused", None)
+    local_stream = Desk(loop).open()
+    local_stream.pieces = 1
+    peer = local_stream.come(batch_size=50)
+    local_stream.until(lambda: peer.heard)
+    assert (peer.last().error, peer.session) == ("RefusedError", None)
     assert "could not be reserved: No space left" in peer.last().text
-    assert (desk.segments.live_bytes, desk.reception.guests, desk.events) == (0, {}, [])
-    desk.control.drop(peer)
-    assert desk.emptied == 0  # there was no session
+    assert (local_stream.segments.live_bytes, local_stream.registry.pendings, local_stream.events) == (0, {}, [])
+    local_stream.control.drop(peer)
+    assert local_stream.emptied == 0  # there was no session
 
 
 def test_memory_promised_to_others_and_not_yet_taken_is_not_promised_again(loop: Loop) -> None:
-    desk = Desk(loop, room=SESSION_BYTES * 3 // 2).open()
-    first = desk.come()
+    local_stream = Desk(loop, room=SESSION_BYTES * 3 // 2).open()
+    first = local_stream.come()
     assert not first.heard  # on its way
-    second = desk.come()
-    assert second.last().error == "Refused"
+    second = local_stream.come()
+    assert second.last().error == "RefusedError"
     assert "the machine" in second.last().text
-    desk.until(lambda: first.heard)
+    local_stream.until(lambda: first.heard)
     assert isinstance(first.last(), Welcome)
 
 
 def test_there_are_as_many_sessions_as_descriptors_suffice_for_and_no_more(loop: Loop) -> None:
-    desk = Desk(loop, most=2).open()
-    first, second = desk.welcomed(), desk.welcomed()
-    third = desk.come()
-    assert third.last().error == "Refused"
+    local_stream = Desk(loop, most=2).open()
+    first, second = local_stream.welcomed(), local_stream.welcomed()
+    third = local_stream.come()
+    assert third.last().error == "RefusedError"
     assert "2 sessions are all that RLIMIT_NOFILE leaves room for" in third.last().text
-    desk.control.drop(first)
-    desk.welcomed()
-    assert (len(desk.reception.guests), desk.emptied) == (2, 0)
-    desk.control.drop(second)
-    assert desk.emptied == 0
+    local_stream.control.drop(first)
+    local_stream.welcomed()
+    assert (len(local_stream.registry.pendings), local_stream.emptied) == (2, 0)
+    local_stream.control.drop(second)
+    assert local_stream.emptied == 0
 
 
 def test_without_descriptors_who_is_new_is_refused_and_who_comes_again_may_try_again(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(loop).open()
-    facts = desk.welcomed().last().order
+    local_stream = Desk(loop).open()
+    facts = local_stream.welcomed().last().order
     monkeypatch.setattr(module.descriptors, "shortage", lambda count: "too few descriptors")
-    new, again = desk.come(), desk.come(order=facts)
-    assert new.last() == Rejected("Refused", "too few descriptors")
+    new, again = local_stream.come(), local_stream.come(order=facts)
+    assert new.last() == Rejected("RefusedError", "too few descriptors")
     assert (again.heard, again.ended) == ([], True)
     monkeypatch.undo()
-    desk.welcomed(order=facts)
+    local_stream.welcomed(order=facts)
 
 
 def test_who_waits_for_the_start_is_admitted_in_the_end_and_who_has_left_is_not(loop: Loop) -> None:
-    desk = Desk(loop)
-    stays, leaves = desk.come(), desk.come()
+    local_stream = Desk(loop)
+    stays, leaves = local_stream.come(), local_stream.come()
     assert [peer.last() for peer in (stays, leaves)] == [Starting("starting")] * 2
-    desk.control.drop(leaves)
-    desk.open()
-    desk.until(lambda: isinstance(stays.last(), Welcome))
-    assert len(desk.of(Attach)) == 1
-    assert desk.segments.live_bytes == SESSION_BYTES
+    local_stream.control.drop(leaves)
+    local_stream.open()
+    local_stream.until(lambda: isinstance(stays.last(), Welcome))
+    assert len(local_stream.of(Attach)) == 1
+    assert local_stream.segments.live_bytes == SESSION_BYTES
     assert len(leaves.heard) == 1
 
 
 def test_nothing_wakes_the_loop_once_nobody_waits_for_the_start(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STARTING_S", 0.01)
-    desk = Desk(loop)
-    first, second = desk.come(), desk.come()
-    desk.control.drop(first)
-    desk.until(lambda: len(second.heard) > 2)
+    local_stream = Desk(loop)
+    first, second = local_stream.come(), local_stream.come()
+    local_stream.control.drop(first)
+    local_stream.until(lambda: len(second.heard) > 2)
     assert len(first.heard) == 1
-    desk.control.drop(second)
+    local_stream.control.drop(second)
     assert loop._sleep_s(None) is None
 
 
 def test_a_stream_is_asked_for_and_its_clients_wait_while_others_are_served(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    waits, unknown, served = desk.come(stream="val"), desk.come(stream="vall"), desk.welcomed()
-    assert desk.wanted == ["val"]
-    other = desk.come(stream="test")
+    local_stream = Desk(loop).open()
+    waits, unknown, served = local_stream.come(stream="val"), local_stream.come(stream="vall"), local_stream.welcomed()
+    assert local_stream.wanted == ["val"]
+    other = local_stream.come(stream="test")
     assert (type(waits.last()), type(unknown.last()), type(served.last())) == (Starting, Rejected, Welcome)
-    desk.reception.not_opened("val", StreamFailed("it is broken"))
-    assert waits.last() == Rejected("StreamFailed", "it is broken")
-    again = desk.come(stream="val")
-    assert desk.wanted == ["val", "test", "val"]
-    desk.streams["val"] = Stream(replace(PLAN, name="val"), FACTS)
-    desk.reception.opened("val")
-    desk.until(lambda: isinstance(again.last(), Welcome))
+    local_stream.registry.not_opened("val", StreamFailedError("it is broken"))
+    assert waits.last() == Rejected("StreamFailedError", "it is broken")
+    again = local_stream.come(stream="val")
+    assert local_stream.wanted == ["val", "test", "val"]
+    local_stream.streams["val"] = OpenedStream(replace(PLAN, name="val"), FACTS)
+    local_stream.registry.opened("val")
+    local_stream.until(lambda: isinstance(again.last(), Welcome))
     assert other.heard == [Starting("starting")]
 
 
 def test_one_stream_that_has_ended_refuses_its_own_clients_alone(loop: Loop) -> None:
-    desk = Desk(loop)
-    desk.reception.open({"train": STREAM, "val": Stream(replace(PLAN, name="val"), FACTS)})
-    desk.reception.stream_broken(StreamBroken("train", "StreamFailed", "no good sample"))
-    refused = desk.come()
-    assert refused.last() == Rejected("StreamFailed", "no good sample")
-    assert not desk.reception.all_broken
-    desk.welcomed(stream="val")
-    desk.reception.stream_broken(StreamBroken("val", "StreamFailed", "no workers"))
-    desk.reception.stream_broken(StreamBroken("test", "StreamFailed", "no workers"))
-    assert desk.reception.all_broken
-    assert any("stream 'train' has ended: StreamFailed: no good sample" in line for line in desk.lines)
+    local_stream = Desk(loop)
+    local_stream.registry.open({"train": STREAM, "val": OpenedStream(replace(PLAN, name="val"), FACTS)})
+    local_stream.registry.stream_broken(StreamBroken("train", "StreamFailedError", "no good sample"))
+    refused = local_stream.come()
+    assert refused.last() == Rejected("StreamFailedError", "no good sample")
+    assert not local_stream.registry.all_broken
+    local_stream.welcomed(stream="val")
+    local_stream.registry.stream_broken(StreamBroken("val", "StreamFailedError", "no workers"))
+    local_stream.registry.stream_broken(StreamBroken("test", "StreamFailedError", "no workers"))
+    assert local_stream.registry.all_broken
+    assert any("stream 'train' has ended: StreamFailedError: no good sample" in line for line in local_stream.lines)
 
 
 def test_at_the_end_who_has_a_session_is_told_and_everybody_else_sees_eof(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    served, reserving, waiting = desk.welcomed(), desk.come(batch_size=50), desk.come(stream="val")
-    desk.reception.close("drained")
+    local_stream = Desk(loop).open()
+    served, reserving, waiting = local_stream.welcomed(), local_stream.come(batch_size=50), local_stream.come(stream="val")
+    local_stream.registry.close("drained")
     assert served.last() == Bye("drained")
     assert (served.ended, reserving.ended, waiting.ended) == (False, True, True)
-    assert desk.segments.live_bytes == SESSION_BYTES
+    assert local_stream.segments.live_bytes == SESSION_BYTES
 
 
 def test_a_refusal_that_quotes_much_is_cut_and_said_once(loop: Loop) -> None:
-    desk = Desk(loop).open()
-    peers = [desk.come(fields=("x" * 100_000,)) for _ in range(5)]
+    local_stream = Desk(loop).open()
+    peers = [local_stream.come(fields=("x" * 100_000,)) for _ in range(5)]
     assert all(len(peer.last().text) <= module.MAX_REFUSAL + 10 for peer in peers)
-    assert len([line for line in desk.lines if "refused" in line]) == 1
+    assert len([line for line in local_stream.lines if "refused" in line]) == 1

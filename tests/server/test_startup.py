@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loaderd.server.startup import Startup
+from loaderd.server.startup import StartupReporter
 
 
 class FakeTimer:
@@ -38,10 +38,10 @@ class FakeLoop:
         self._now_s = until_s
 
 
-def started(doing: list[str]) -> tuple[FakeLoop, Startup, list[str]]:
+def started(doing: list[str]) -> tuple[FakeLoop, StartupReporter, list[str]]:
     loop, lines = FakeLoop(), []
     log: Callable[..., Any] = lambda level, text: lines.append(text)  # noqa: E731
-    startup = Startup(loop, lambda: doing, log)  # type: ignore[arg-type]  # of Loop, what Startup uses
+    startup = StartupReporter(loop, lambda: doing, log)  # type: ignore[arg-type]  # of Loop, what Startup uses
     startup.opens({"train"})
     return loop, startup, lines
 

@@ -20,7 +20,7 @@ class Clockwork:
 
     def __init__(self, seed: int, aloud: bool = False) -> None:
         self.seed = seed
-        self.chance = random.Random(seed)
+        self.seeder = random.Random(seed)
         self.now = 0.0
         self.events = 0
         self._aloud = aloud

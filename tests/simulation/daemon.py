@@ -9,7 +9,7 @@ from loaderd.core import actions as a
 from loaderd.core import events as e
 from loaderd.core.scheduler import Scheduler
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
-from loaderd.server.sessions import Reception
+from loaderd.server.sessions import SessionRegistry
 from loaderd_wire.errors import from_name
 from loaderd_wire.messages import Batch, Failure, Hello, Progress, Pulse
 from simulation import surroundings
@@ -38,7 +38,7 @@ class Daemon:
         self.segments = surroundings.Segments(self)
         self.engine = Engine(self)
         self.loop = surroundings.Loop(self)
-        self.reception = self._reception()
+        self.registry = self._registry()
         self._skew = 0.0  # what its clock is behind the world's
         self.late = False  # the loop has not run since the last look
         self._stopped_at = 0.0
@@ -46,9 +46,9 @@ class Daemon:
         self._dispatcher = ActionDispatcher(scheduler, self._handlers(), self.loop, self._checked)
         self._dispatcher.begin()
 
-    def _reception(self) -> Reception:
+    def _registry(self) -> SessionRegistry:
         world = self.world
-        reception = Reception(
+        registry = SessionRegistry(
             self.loop,  # type: ignore[arg-type] - these are what it needs of the real ones
             self.segments,  # type: ignore[arg-type]
             config_path="",
@@ -64,22 +64,22 @@ class Daemon:
             rooms=list,
             draw=lambda size: world.number().to_bytes(size, "big"),
         )
-        reception.control = surroundings.Control(self)  # type: ignore[assignment]
-        reception.messages = self.messages  # type: ignore[assignment]
-        reception.pool = self.engine
-        reception._last_segment = world.number() << 16  # so that it differs from every other life's
-        reception.open({name: samples.stream for name, samples in world.streams.items()})
-        return reception
+        registry.control = surroundings.Control(self)  # type: ignore[assignment]
+        registry.messages = self.messages  # type: ignore[assignment]
+        registry.pool = self.engine
+        registry._last_segment = world.number() << 16  # so that it differs from every other life's
+        registry.open({name: samples.stream for name, samples in world.streams.items()})
+        return registry
 
     def _wanted(self, stream: str) -> None:
         """One whose data has changed: nothing has been put right."""
-        error, text = self.reception.broken[stream]
-        self.world.after(0.1, self.run, self.reception.not_opened, stream, from_name(error, text))
+        error, text = self.registry.broken[stream]
+        self.world.after(0.1, self.run, self.registry.not_opened, stream, from_name(error, text))
 
     @property
     def clients(self) -> dict[int, Trainer]:
         """The trainers of the sessions that the scheduler knows of."""
-        return {number: guest.peer.trainer for number, guest in self.reception.guests.items() if guest.attached}  # type: ignore[attr-defined]
+        return {number: pending.peer.trainer for number, pending in self.registry.pendings.items() if pending.attached}  # type: ignore[attr-defined]
 
     @property
     def clock(self) -> float:
@@ -111,7 +111,7 @@ class Daemon:
 
     def hear(self, progress: Progress) -> None:
         if progress.session in self.messages.admitted:
-            self.tell(e.Told(progress.session, progress))
+            self.tell(e.ProgressReceived(progress.session, progress))
 
     def stop(self, stopped: bool) -> None:
         """SIGSTOP and SIGCONT: time in which it did not run counts for a second at most."""
@@ -139,7 +139,7 @@ class Daemon:
         self.world.write("daemon killed")
         self.alive = False
         for process in self.engine.processes.values():
-            self.world.after(self.world.chance.uniform(0, 0.05), process.die, "SIGKILL", False)
+            self.world.after(self.world.seeder.uniform(0, 0.05), process.die, "SIGKILL", False)
         for peer in sorted(self.peers, key=lambda peer: peer.trainer.number):
             peer.trainer.control.send(peer.trainer.hung_up, peer)
 
@@ -147,12 +147,12 @@ class Daemon:
 
     def connected(self, peer: Peer, hello: Hello) -> None:
         self.peers.add(peer)
-        self.run(self.reception.hello, peer, hello)
+        self.run(self.registry.hello, peer, hello)
 
     def left(self, peer: Peer) -> None:
         """The client's control socket is at its end."""
         self.peers.discard(peer)
-        self.run(self.reception.gone, peer)
+        self.run(self.registry.gone, peer)
 
     # actions
 
@@ -160,8 +160,8 @@ class Daemon:
         return ActionHandlers(
             engine=self.engine,
             send_message=self._send_message,
-            grow=self.reception.grow,
-            drop=self.reception.drop,
+            grow=self.registry.grow,
+            drop=self.registry.drop,
             quarantine=lambda action: self.world.quarantined(action.stream, action.sample),
             stream_broken=self._stream_broken,
             cannot_boot=self._cannot_boot,
@@ -174,7 +174,7 @@ class Daemon:
             self.world.network.send(trainer.hear, message)
 
     def _stream_broken(self, action: a.StreamBroken) -> None:
-        self.reception.stream_broken(action)
+        self.registry.stream_broken(action)
         self.world.stream_broken(action.stream, action.error, action.text)
 
     def _cannot_boot(self, text: str) -> None:
@@ -196,9 +196,9 @@ class Daemon:
         state = self.core.state
         if state.sessions or state.leaving or state.jobs or self.core.next_look_s(self.clock) is not None:
             raise Broken(f"left behind: sessions {list(state.sessions)}, leaving {list(state.leaving)}, jobs {list(state.jobs)}")
-        if self.reception.guests or self.segments.live_bytes or self.engine.mapped:
+        if self.registry.pendings or self.segments.live_bytes or self.engine.mapped:
             raise Broken(
-                f"left behind: sessions {list(self.reception.guests)}, {self.segments.live_bytes} bytes, mapped {self.engine.mapped}"
+                f"left behind: sessions {list(self.registry.pendings)}, {self.segments.live_bytes} bytes, mapped {self.engine.mapped}"
             )
 
     def check_settled(self, session: int) -> None:

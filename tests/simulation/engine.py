@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from loaderd.core.events import Booting, Dumped, Look, WorkerDied
+from loaderd.core.events import StackDumped, WorkerBooting, WorkerDied, WorkerPoll
 from loaderd.core.jobs import Job
-from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
 from simulation.clockwork import Broken
@@ -35,12 +35,12 @@ class Engine:
         world = self._world
         process = self.processes[worker] = Process(world, worker, self._daemon.tell)
         wait_s = max(delay_s, self.template_until - world.now)
-        if world.boot_failures and world.chance.random() < 0.5 and self._daemon.core.state.pool.ever_ready:
+        if world.boot_failures and world.seeder.random() < 0.5 and self._daemon.core.state.pool.ever_ready:
             world.boot_failures -= 1
             world.after(wait_s + 0.1, self._cannot_boot, process)
         else:
             world.after(wait_s, self._booting, process)
-            world.after(wait_s + world.chance.uniform(0.01, 0.3), process.boot)
+            world.after(wait_s + world.seeder.uniform(0.01, 0.3), process.boot)
 
     def send(self, worker: int, job: Job) -> None:
         process, memory = self.processes[worker], self._world.memory
@@ -56,33 +56,33 @@ class Engine:
             memory.ended(job)
 
     def dump(self, worker: int) -> None:
-        self._world.after(self._world.chance.uniform(0, 0.5), self._dumped, self.processes[worker])
+        self._world.after(self._world.seeder.uniform(0, 0.5), self._dumped, self.processes[worker])
 
     def kill(self, worker: int, why: str) -> None:
         world, process = self._world, self.processes[worker]
-        if world.chance.random() < world.deaf:
+        if world.seeder.random() < world.deaf:
             world.write("worker {} sleeps in the disk", worker)
             process.immortal = True
-            world.after(world.chance.uniform(1, 20), process.wake_up)
-        world.after(world.chance.uniform(0, 0.1), process.die, "SIGKILL", False)
+            world.after(world.seeder.uniform(1, 20), process.wake_up)
+        world.after(world.seeder.uniform(0, 0.1), process.die, "SIGKILL", False)
 
     def retire(self, worker: int) -> None:
         process = self.processes[worker]
         if process.alive and (process.job or process.mail):
             raise Broken(f"worker {worker} is to retire with {process.job} and {process.mail}")
-        self._world.after(self._world.chance.uniform(0, 0.1), process.die, "exit code 0", True)
+        self._world.after(self._world.seeder.uniform(0, 0.1), process.die, "exit code 0", True)
 
-    def look(self) -> Look:
+    def look(self) -> WorkerPoll:
         late, self._daemon.late = self._daemon.late, False
-        return Look(tuple(process.seen(late) for process in self.processes.values()))
+        return WorkerPoll(tuple(process.seen(late) for process in self.processes.values()))
 
     def _booting(self, process: Process) -> None:
         if process.alive:
-            self._daemon.tell(Booting(process.worker, "importing users"))
+            self._daemon.tell(WorkerBooting(process.worker, "importing users"))
 
     def _dumped(self, process: Process) -> None:
         if process.worker in self.processes:
-            self._daemon.tell(Dumped(process.worker, f"stack of {process.worker} at {process.word}" if process.ready else ""))
+            self._daemon.tell(StackDumped(process.worker, f"stack of {process.worker} at {process.word}" if process.ready else ""))
 
     def _cannot_boot(self, process: Process) -> None:
         if process.alive:
@@ -107,11 +107,11 @@ class Engine:
             self.mapped.discard(segment)
             done()
 
-        world.after(world.chance.uniform(0, 0.2), self._daemon.run, unmapped)
+        world.after(world.seeder.uniform(0, 0.2), self._daemon.run, unmapped)
 
     # what a world has no use for
 
-    def open(self, stream: str, done: Callable[[StreamFacts | OpenFault], None]) -> None:
+    def open(self, stream: str, done: Callable[[StreamInfo | OpenError], None]) -> None:
         raise Broken(f"stream {stream} is to be opened, and nobody has put it right")
 
     def edited(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loaderd.core.jobs import Job, Kind
+from loaderd.core.jobs import Job, JobKind
 from loaderd_wire.messages import Batch, Segment
 from simulation.clockwork import Broken
 
@@ -65,7 +65,7 @@ class Memory:
             raise Broken(f"job {job.job} is to write {where}, which was dropped")
         if slot.holder is not None:
             raise Broken(f"job {job.job} is to write {where}, which trainer {slot.holder[0]} holds (generation {slot.holder[1]})")
-        if job.kind == Kind.TRIAL:
+        if job.kind == JobKind.TRIAL:
             return slot
         for other in slot.writers.values():
             if not other.process.alive:
@@ -88,7 +88,7 @@ class Memory:
         """(index column, data, keys) of a batch's rows as a client would see them. Broken if somebody may be writing."""
         slot = self.segments[batch.segment].slots[batch.slot]
         for writer in slot.writers.values():
-            if writer.process.alive and writer.job.kind != Kind.TRIAL:
+            if writer.process.alive and writer.job.kind != JobKind.TRIAL:
                 raise Broken(f"{batch} is read while worker {writer.process.worker} writes {writer.job}")
         keys: list[str] = []
         for chunk in batch.chunks:

@@ -31,15 +31,15 @@ class Network:
 
     def send(self, to: Callable[[Any], None], message: Any) -> None:
         """One ZeroMQ message: delivered once, twice, later or never; now and then an old one comes up again."""
-        chance, weather = self._world.chance, self.weather
+        seeder, weather = self._world.seeder, self.weather
         self._past.append((to, message))
-        if chance.random() >= weather.lost:
-            self._world.after(chance.random() * weather.late_s, to, message)
-        if chance.random() < weather.doubled:
-            self._world.after(chance.random() * weather.late_s * 3, to, message)
-        if chance.random() < weather.stale:
-            old_to, old = chance.choice(self._past)
-            self._world.after(chance.random() * weather.late_s * 10, old_to, old)
+        if seeder.random() >= weather.lost:
+            self._world.after(seeder.random() * weather.late_s, to, message)
+        if seeder.random() < weather.doubled:
+            self._world.after(seeder.random() * weather.late_s * 3, to, message)
+        if seeder.random() < weather.stale:
+            old_to, old = seeder.choice(self._past)
+            self._world.after(seeder.random() * weather.late_s * 10, old_to, old)
 
 
 class Control:
@@ -50,6 +50,6 @@ class Control:
         self._free_at = 0.0
 
     def send(self, to: Callable[..., None], *what: Any) -> None:
-        delay = self._world.chance.random() * 3 * self._world.network.weather.late_s
+        delay = self._world.seeder.random() * 3 * self._world.network.weather.late_s
         self._free_at = max(self._free_at, self._world.now + delay)
         self._world.after(self._free_at - self._world.now, to, *what)

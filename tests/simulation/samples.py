@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import MAX_SUBSTITUTES, Stage
 from loaderd.core.order import Order
 from loaderd.core.scheduler import StreamRules
-from loaderd.engine.messages import StreamFacts
-from loaderd.server.admission import Stream
+from loaderd.engine.messages import StreamInfo
+from loaderd.server.admission import OpenedStream
 from loaderd_wire.slices import Slice
 from loaderd_wire.slots import FieldSpec
 
@@ -65,13 +65,13 @@ class Samples:
     def __post_init__(self) -> None:
         self.order = Order(self.total, shuffle=self.shuffle)
         self.rules = StreamRules(self.name, self.on_error, self.collated, self.total)
-        self.stream = Stream(self._plan(), self._facts())
+        self.stream = OpenedStream(self._plan(), self._facts())
 
-    def _plan(self) -> StreamPlan:
-        return StreamPlan(self.name, dataset="made:Up", batch_size=1, shuffle=self.shuffle, on_error=self.on_error, empty=self.empty)
+    def _plan(self) -> StreamConfig:
+        return StreamConfig(self.name, dataset="made:Up", batch_size=1, shuffle=self.shuffle, on_error=self.on_error, empty=self.empty)
 
-    def _facts(self) -> StreamFacts:
-        return StreamFacts(
+    def _facts(self) -> StreamInfo:
+        return StreamInfo(
             stream=self.name,
             total=self.total,
             samples=self.total,
@@ -143,41 +143,41 @@ class Samples:
         return allowed
 
 
-def some_samples(chance: random.Random, name: str) -> Samples:
+def some_samples(seeder: random.Random, name: str) -> Samples:
     """A stream with everything drawn: size, policy, flaws."""
-    total = chance.choice([1, 2, 3, 5, 8, 13, 20, 35, 60])
-    collated = chance.random() < 0.3
-    on_error = chance.choice(["raise", "skip", "replace"])
+    total = seeder.choice([1, 2, 3, 5, 8, 13, 20, 35, 60])
+    collated = seeder.random() < 0.3
+    on_error = seeder.choice(["raise", "skip", "replace"])
     flaws: dict[int, Flaw] = {}
-    if chance.random() < 0.65:
-        for index in chance.sample(range(total), min(total - 1, chance.choice([0, 1, 1, 2, 3, 5]))):
-            how = chance.choice(["raise", "raise", "raise", "poison", "hang"])
+    if seeder.random() < 0.65:
+        for index in seeder.sample(range(total), min(total - 1, seeder.choice([0, 1, 1, 2, 3, 5]))):
+            how = seeder.choice(["raise", "raise", "raise", "poison", "hang"])
             killers = sum(flaw.how != "raise" for flaw in flaws.values())
             if killers >= (min(3, total // 16) if on_error == "replace" else min(3, 1 + total // 8)):
                 how = "raise"  # a stream of nothing but killers is given up, and rightly so
-            often = chance.choice([1.0, 1.0, 1.0, 0.5])
+            often = seeder.choice([1.0, 1.0, 1.0, 0.5])
             if collated and how != "raise":
                 often = 1.0  # a batch that is killed again and again, and whose rows alone kill nobody, is blamed as a whole
-            flaws[index] = Flaw(how, chance.choice(SINGLE_STAGES), often)
+            flaws[index] = Flaw(how, seeder.choice(SINGLE_STAGES), often)
     sound = [index for index in range(total) if index not in flaws]
     sour: dict[int, str] = {}
-    if collated and chance.random() < 0.15 and all(flaw.often == 1 for flaw in flaws.values()):
-        sour[chance.choice(sound)] = chance.choice(["raise", "poison", "hang"]) if total >= 20 else "raise"
-    plain = chance.random() < 0.7
-    bytes_of = {index: 8 if plain else chance.choice([8, 8, 16, 40, 300]) for index in range(total)}
+    if collated and seeder.random() < 0.15 and all(flaw.often == 1 for flaw in flaws.values()):
+        sour[seeder.choice(sound)] = seeder.choice(["raise", "poison", "hang"]) if total >= 20 else "raise"
+    plain = seeder.random() < 0.7
+    bytes_of = {index: 8 if plain else seeder.choice([8, 8, 16, 40, 300]) for index in range(total)}
     return Samples(
         name=name,
         total=total,
-        shuffle=chance.choice([0, 1, 1, 4]),
+        shuffle=seeder.choice([0, 1, 1, 4]),
         on_error=on_error,
         collated=collated,
-        stored=chance.random() < 0.5,
-        many=chance.random() < 0.2,
+        stored=seeder.random() < 0.5,
+        many=seeder.random() < 0.2,
         flaws=flaws,
         sour=sour,
         bytes_of=bytes_of,
-        row_s=chance.choice([0.002, 0.01, 0.03]),
-        tail_row_bytes=chance.choice([8, 16, 64, 512]),
-        body_bytes=chance.choice([4, 8, 32, 512]),
-        empty=chance.choice(["skip", "deliver"]),
+        row_s=seeder.choice([0.002, 0.01, 0.03]),
+        tail_row_bytes=seeder.choice([8, 16, 64, 512]),
+        body_bytes=seeder.choice([4, 8, 32, 512]),
+        empty=seeder.choice(["skip", "deliver"]),
     )

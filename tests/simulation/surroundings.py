@@ -112,15 +112,15 @@ class Segments:
         def ready() -> None:
             if segment.segment not in self._held:
                 return
-            if not world.calm and world.chance.random() < world.reserve_fails:
+            if not world.calm and world.seeder.random() < world.reserve_fails:
                 self.free(segment.segment)
                 done(-1, OSError(28, "No space left on device"))
                 return
-            rows = self._daemon.reception.guests[session].admitted.shape.batch_size
+            rows = self._daemon.registry.pendings[session].admitted.shape.batch_size
             world.memory.segments[segment.segment] = SegmentMemory(segment, session, rows)
             done(segment.segment, None)
 
-        world.after(world.chance.uniform(0, 0.3), self._daemon.run, ready)
+        world.after(world.seeder.uniform(0, 0.3), self._daemon.run, ready)
 
     def free(self, segment: int) -> None:
         held = self._held.pop(segment, None)

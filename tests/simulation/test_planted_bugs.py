@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from loaderd.core import pool
-from loaderd.core.actions import Action, Kill
-from loaderd.core.batches import Draft
-from loaderd.core.events import Event, Look, WorkerDied
+from loaderd.core.actions import Action, KillWorker
+from loaderd.core.batches import BatchBuild
+from loaderd.core.events import Event, WorkerDied, WorkerPoll
 from loaderd.core.jobs import Done
 from loaderd.core.scheduler import Scheduler
-from loaderd.core.sessions import Session
-from loaderd.core.slots import State, Verb
-from loaderd.server.sessions import Reception
+from loaderd.core.sessions import SessionState
+from loaderd.core.slots import SlotEvent, SlotState
+from loaderd.server.sessions import SessionRegistry
 from loaderd.system import resource_limits
 from loaderd_wire.messages import Batch, Progress, Released
 from simulation.clockwork import Broken
@@ -39,18 +39,18 @@ class Impatient(Scheduler):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._buried: set[int] = set()
+        self._terminated: set[int] = set()
 
     def step(self, event: Event, now_s: float) -> list[Action]:
-        if isinstance(event, WorkerDied) and event.worker in self._buried:
+        if isinstance(event, WorkerDied) and event.worker in self._terminated:
             return []
-        if isinstance(event, Look):
-            event = Look(tuple(seen for seen in event.seen if seen.worker not in self._buried))
+        if isinstance(event, WorkerPoll):
+            event = WorkerPoll(tuple(seen for seen in event.seen if seen.worker not in self._terminated))
         actions = super().step(event, now_s)
-        for action in [action for action in actions if isinstance(action, Kill)]:
-            assert isinstance(event, Look)
+        for action in [action for action in actions if isinstance(action, KillWorker)]:
+            assert isinstance(event, WorkerPoll)
             seen = next(seen for seen in event.seen if seen.worker == action.worker)
-            self._buried.add(action.worker)
+            self._terminated.add(action.worker)
             actions += super().step(WorkerDied(action.worker, False, "SIGKILL", seen, "", ""), now_s)
         return actions
 
@@ -60,25 +60,25 @@ def test_rows_given_to_another_before_the_pidfd_says_dead_are_noticed() -> None:
 
 
 def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_back(self: Session, told: Released) -> str:
+    def give_back(self: SessionState, told: Released) -> str:
         ring = self.rings.get(told.segment)
         for slot, back in enumerate(told.generations if ring else ()):
             if back and (told.segment, slot) in self.given:
-                if ring.state[slot] is State.ANNOUNCED:
-                    ring.move(slot, Verb.LEASE)
-                ring.move(slot, Verb.RELEASE)
+                if ring.state[slot] is SlotState.ANNOUNCED:
+                    ring.move(slot, SlotEvent.LEASE)
+                ring.move(slot, SlotEvent.RELEASE)
                 del self.given[told.segment, slot]
         return ""
 
-    monkeypatch.setattr(Session, "give_back", give_back)
+    monkeypatch.setattr(SessionState, "give_back", give_back)
     assert re.search(r"holds \(generation|is read while|became|two batches have one slot|is in a slot that is State.FREE", caught())
 
 
 def test_a_lost_announcement_that_is_never_repeated_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anew(self: Session, have: int, now_s: float) -> list[Batch]:
+    def anew(self: SessionState, have: int, now_s: float) -> list[Batch]:
         return []
 
-    monkeypatch.setattr(Session, "anew", anew)
+    monkeypatch.setattr(SessionState, "anew", anew)
     assert "got no batch" in caught()
 
 
@@ -89,19 +89,19 @@ def test_a_back_off_of_two_minutes_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_reminders_that_never_come_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reminders(self: Session, mentioned: set[int], now_s: float) -> list[Batch]:
+    def reminders(self: SessionState, mentioned: set[int], now_s: float) -> list[Batch]:
         return []
 
-    monkeypatch.setattr(Session, "reminders", reminders)
+    monkeypatch.setattr(SessionState, "reminders", reminders)
     assert re.search("knows nothing of them|and trainer .* uses", caught())
 
 
 def test_a_segment_that_is_never_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spent(self: Session) -> list[int]:
+    def spent(self: SessionState) -> list[int]:
         return original(self) if self.gone else []
 
-    original = Session.spent
-    monkeypatch.setattr(Session, "spent", spent)
+    original = SessionState.spent
+    monkeypatch.setattr(SessionState, "spent", spent)
     assert re.search("and trainer .* uses", caught())
 
 
@@ -115,55 +115,55 @@ def test_memory_that_is_not_counted_while_it_is_reserved_is_noticed(monkeypatch:
 
 
 def test_memory_of_a_client_that_leaves_while_it_is_reserved_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(self: Reception, peer: Any) -> None:
-        guest = self.guests.get(peer.session)
-        if guest and not guest.attached:
-            del self.guests[guest.session]
+    def gone(self: SessionRegistry, peer: Any) -> None:
+        pending = self.pendings.get(peer.session)
+        if pending and not pending.attached:
+            del self.pendings[pending.session]
         else:
             original(self, peer)
 
-    original = Reception.gone
-    monkeypatch.setattr(Reception, "gone", gone)
+    original = SessionRegistry.gone
+    monkeypatch.setattr(SessionRegistry, "gone", gone)
     assert re.search("left behind|KeyError", caught())
 
 
 def test_a_batch_that_the_trainer_wrote_into_and_that_is_served_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def advance(self: Session, taken: int) -> None:
+    def advance(self: SessionState, taken: int) -> None:
         while self.taken < taken:
             self.items.popleft()
             self.taken += 1
 
-    def give_back(self: Session, told: Released) -> str:
+    def give_back(self: SessionState, told: Released) -> str:
         return original(self, Released(told.segment, told.generations, told.generations))
 
-    original = Session.give_back
-    monkeypatch.setattr(Session, "advance", advance)
-    monkeypatch.setattr(Session, "give_back", give_back)
+    original = SessionState.give_back
+    monkeypatch.setattr(SessionState, "advance", advance)
+    monkeypatch.setattr(SessionState, "give_back", give_back)
     assert "got no batch" in caught()
 
 
 def test_rows_of_a_job_that_died_and_count_as_done_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Draft, "redo", lambda self, pieces: self._next_stage())
+    monkeypatch.setattr(BatchBuild, "redo", lambda self, pieces: self._next_stage())
     assert caught()
 
 
 def test_a_batch_with_a_lost_row_that_is_not_closed_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absorb(self: Draft, job: int, done: Done) -> None:
+    def absorb(self: BatchBuild, job: int, done: Done) -> None:
         self.compacted = True
         original(self, job, done)
 
-    original = Draft.absorb
-    monkeypatch.setattr(Draft, "absorb", absorb)
+    original = BatchBuild.absorb
+    monkeypatch.setattr(BatchBuild, "absorb", absorb)
     assert "it wants" in caught()
 
 
 def test_a_plan_that_starts_at_the_wrong_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def seek(self: Session, p: Progress) -> None:
+    def seek(self: SessionState, p: Progress) -> None:
         original(self, p)
-        if p.plan == 3 and self.items and not self.items[0].draft.running:
+        if p.plan == 3 and self.items and not self.items[0].build.running:
             self.taken += 1
             self.items.popleft()
 
-    original = Session.seek
-    monkeypatch.setattr(Session, "seek", seek)
+    original = SessionState.seek
+    monkeypatch.setattr(SessionState, "seek", seek)
     assert caught()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loaderd.server.admission import SPARE_SLOTS, sized
-from loaderd_client.protocol import ClientSession
-from loaderd_client.wait import BatchWait, Limits
+from loaderd_client.protocol import ClientProtocol
+from loaderd_client.wait import BatchWait, WaitLimits
 from loaderd_wire.messages import PROTOCOL, Batch, Bye, Failure, Hello, Progress, Pulse, Released, Segment, Starting, Welcome
-from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at, steps_left
+from loaderd_wire.slices import Cursor, EpochShape, next_cursor, normalize_cursor, slice_at, steps_left
 from simulation.clockwork import Broken
 from simulation.memory import SCRIBBLE, Row, Slot
 from simulation.network import Control
@@ -29,7 +29,7 @@ JUMP_S = 1.0  # what a pause of everybody adds to a trainer's clock
 class Lease:
     """A batch in the trainer's hands, and what must still lie in its slot when it goes back. own: of the session that lives now."""
 
-    session: ClientSession
+    session: ClientProtocol
     batch: Batch
     slot: Slot
     rows: list[Row]
@@ -42,18 +42,18 @@ class Trainer:
     meanwhile lies in `_inbox` (messages) and `_control` (descriptors of memory, the end of the daemon).
     """
 
-    def __init__(self, world: World, number: int, samples: Samples, shape: Shape, seed: int, cursor: Cursor) -> None:
-        chance = world.chance
+    def __init__(self, world: World, number: int, samples: Samples, shape: EpochShape, seed: int, cursor: Cursor) -> None:
+        seeder = world.seeder
         self.world = world
         self.number = number
         self.samples = samples
         self.shape = shape
         self.seed = seed
         self.cursor = cursor
-        self.prefetch = chance.randint(1, 5)
-        self.think_s = chance.choice([0.05, 0.2, 0.5, 1.0])
-        self.hoards = chance.random() < 0.25
-        self.seeks = chance.choice([0, 0, 0.05, 0.3])
+        self.prefetch = seeder.randint(1, 5)
+        self.think_s = seeder.choice([0.05, 0.2, 0.5, 1.0])
+        self.hoards = seeder.random() < 0.25
+        self.seeks = seeder.choice([0, 0, 0.05, 0.3])
         self.control = Control(world)
         self.alive = True
         self.failed = ""
@@ -62,18 +62,18 @@ class Trainer:
         self.taken = 0
         self.fresh_at = 0.0  # when it last got a batch, or began to wait
         self.leases: list[Lease] = []
-        self.session: ClientSession | None = None
+        self.session: ClientProtocol | None = None
         self._daemon: Daemon | None = None
         self._peer: Peer | None = None
         self._number = 0  # of the session
         self._inbox: deque[Batch | Pulse | Failure] = deque()
         self._control: deque[Segment | None] = deque()  # None: EOF
         self._order: dict[str, str] = {}  # the fingerprint that it began with
-        self.limits = Limits(timeout_s=chance.choice([2.0, 30.0, 300.0]), reconnect_s=60.0, stall_warning_s=5.0)
+        self.limits = WaitLimits(timeout_s=seeder.choice([2.0, 30.0, 300.0]), reconnect_s=60.0, stall_warning_s=5.0)
         self._wait: BatchWait | None = None  # while it is inside next()
         self._skew_s = 0.0  # what its clock is before the world's
         self._pause = 0  # number of the latest sleep inside next()
-        world.after(chance.uniform(0, 0.5), self.connect)
+        world.after(seeder.uniform(0, 0.5), self.connect)
 
     # the control socket
 
@@ -132,7 +132,7 @@ class Trainer:
         assert self._daemon is not None
         self._daemon.left(peer)
         self._daemon = self._peer = None
-        if error == "Refused":
+        if error == "RefusedError":
             self.refused = True
             self.world.refused(self, text)
             self.world.after(RETRY_S, self.connect)
@@ -145,7 +145,7 @@ class Trainer:
         self._number, self._order = welcome.session, welcome.order
         self._inbox.clear()
         self._control.clear()
-        self.session = ClientSession(welcome.session, self.shape, self.prefetch, welcome.segment, self.cursor)
+        self.session = ClientProtocol(welcome.session, self.shape, self.prefetch, welcome.segment, self.cursor)
         if self._wait is None:
             self.turn()
         else:  # it lost the daemon inside next(), and goes on there
@@ -211,12 +211,12 @@ class Trainer:
         """One pass of the loop: give back, perhaps change its mind, ask for the next batch."""
         if not self.alive or self.session is None or self.failed or self._wait or self.content:
             return
-        chance = self.world.chance
+        seeder = self.world.seeder
         self._give_back()
-        if not self.world.calm and chance.random() < self.seeks:
+        if not self.world.calm and seeder.random() < self.seeks:
             self._seek()
         elif not self.session.told or not steps_left(self.shape, self.cursor.position):
-            self._begin(settle(self.shape, self.cursor))
+            self._begin(normalize_cursor(self.shape, self.cursor))
         self._next()
 
     def _next(self) -> None:
@@ -283,13 +283,13 @@ class Trainer:
         self._wait = None
         self._got(batch)
         self._tell_if_due(waited)
-        chance = self.world.chance
-        pause = chance.uniform(0.3, 1.5) * (0.01 if self.world.calm else self.think_s)
-        if not self.world.calm and chance.random() < 0.02:
-            pause += chance.uniform(1, 8)  # validation, a breakpoint, SIGSTOP
+        seeder = self.world.seeder
+        pause = seeder.uniform(0.3, 1.5) * (0.01 if self.world.calm else self.think_s)
+        if not self.world.calm and seeder.random() < 0.02:
+            pause += seeder.uniform(1, 8)  # validation, a breakpoint, SIGSTOP
         self.world.after(pause, self._next_turn, self.session)
 
-    def _next_turn(self, session: ClientSession) -> None:
+    def _next_turn(self, session: ClientProtocol) -> None:
         if session is self.session:
             self.turn()
 
@@ -302,22 +302,22 @@ class Trainer:
 
     def _seek(self) -> None:
         assert self.session is not None
-        chance, at = self.world.chance, settle(self.shape, self.cursor)
-        kind = chance.randrange(6)
+        seeder, at = self.world.seeder, normalize_cursor(self.shape, self.cursor)
+        kind = seeder.randrange(6)
         if kind == 0:
             at = self.cursor  # no change of mind after all
         elif kind == 1:
             at = Cursor(at.epoch + 1, 0, 0)
         elif kind == 2:
-            at = Cursor(chance.randint(0, 3), 0, 0)
+            at = Cursor(seeder.randint(0, 3), 0, 0)
         elif kind == 3:
-            at = Cursor(chance.randint(0, 3), chance.randint(0, self.shape.samples), chance.randint(0, 9))
+            at = Cursor(seeder.randint(0, 3), seeder.randint(0, self.shape.samples), seeder.randint(0, 9))
         elif kind == 4:
-            for _ in range(chance.randint(1, 3)):
-                at = settle(self.shape, after(self.shape, at))
+            for _ in range(seeder.randint(1, 3)):
+                at = normalize_cursor(self.shape, next_cursor(self.shape, at))
         else:
             block = self.shape.world_size * self.shape.batch_size
-            back = chance.randint(1, 3)
+            back = seeder.randint(1, 3)
             at = Cursor(at.epoch, max(0, at.position - back * block), max(0, at.step - back))
         self.world.write("trainer {} seeks from {} to {}", self.number, self.cursor, at)
         self._begin(at)
@@ -325,7 +325,7 @@ class Trainer:
     def _got(self, batch: Batch) -> None:
         """Compare it with the undisturbed one, row by row."""
         assert self.session is not None
-        at = settle(self.shape, self.cursor)
+        at = normalize_cursor(self.shape, self.cursor)
         cut = slice_at(self.shape, at)
         self.world.write("trainer {} takes step {} of {}: {}", self.number, at.step, cut, batch)
         if (batch.epoch, batch.start, batch.rows) != (cut.epoch, cut.start, cut.rows):
@@ -337,7 +337,7 @@ class Trainer:
             raise Broken(f"trainer {self.number} got indices {indices}, data {data}, keys {keys} in {batch}, it wants {want}")
         if want.bad is not None and sorted(bad.index for bad in batch.bad) != sorted(want.bad):
             raise Broken(f"trainer {self.number} hears of bad samples {batch.bad}, it wants {want.bad}")
-        self.cursor = after(self.shape, at)
+        self.cursor = next_cursor(self.shape, at)
         self.taken += 1
         self.fresh_at = self.world.now
         self._hold(batch)
@@ -353,19 +353,19 @@ class Trainer:
             return
         slot.holder = (self.number, batch.generation)
         for row in range(batch.filled):
-            if self.world.chance.random() < 0.2:
+            if self.world.seeder.random() < 0.2:
                 slot.data[row] = SCRIBBLE
         self.leases.append(Lease(self.session, batch, slot, slot.data[: batch.filled]))
 
     def _give_back(self) -> None:
         """In any order. An orderly loop keeps the batch before this one; a hoarder keeps what it can."""
-        chance = self.world.chance
+        seeder = self.world.seeder
         while self.leases:
-            if len(self.leases) <= 1 and chance.random() < 0.7:
+            if len(self.leases) <= 1 and seeder.random() < 0.7:
                 return
-            if self.hoards and not self.world.calm and chance.random() < 0.7:
+            if self.hoards and not self.world.calm and seeder.random() < 0.7:
                 return
-            self._release(self.leases.pop(chance.randrange(len(self.leases))))
+            self._release(self.leases.pop(seeder.randrange(len(self.leases))))
 
     def _release(self, lease: Lease) -> None:
         batch = lease.batch
@@ -386,7 +386,7 @@ class Trainer:
             lease.slot.holder = None
         self.leases.clear()
         if self._daemon is not None:
-            self.world.after(self.world.chance.uniform(0, 0.2), self._daemon.left, self._peer)
+            self.world.after(self.world.seeder.uniform(0, 0.2), self._daemon.left, self._peer)
 
     def settle(self) -> None:
         """It gives everything back and says so, several times over more than a second: whatever was lost is made good by that."""
@@ -438,33 +438,33 @@ class Madman(Trainer):
     def _rave(self, daemon: Daemon, segment: Segment, seq: int) -> None:
         if not self.alive or daemon is not self._daemon:
             return
-        chance = self.world.chance
+        seeder = self.world.seeder
 
         def number(likely: int) -> int:
-            return chance.choice([0, 1, 2, likely, likely + 1, chance.randint(0, 20), 1 << 62])
+            return seeder.choice([0, 1, 2, likely, likely + 1, seeder.randint(0, 20), 1 << 62])
 
-        most = 1 << 62 if chance.random() < 0.02 else self.shape.samples  # what cannot be ends its session
+        most = 1 << 62 if seeder.random() < 0.02 else self.shape.samples  # what cannot be ends its session
 
-        slots = chance.choice([segment.slots, segment.slots, segment.slots, number(segment.slots) % 40])
+        slots = seeder.choice([segment.slots, segment.slots, segment.slots, number(segment.slots) % 40])
         released = Released(
-            chance.choice([segment.segment, segment.segment, number(segment.segment)]),
+            seeder.choice([segment.segment, segment.segment, number(segment.segment)]),
             tuple(number(1) for _ in range(slots)),
             tuple(number(1) for _ in range(slots)),
         )
         progress = Progress(
             self._number,  # the daemon's socket lets no other pass
-            chance.choice([seq, seq, number(seq)]),
+            seeder.choice([seq, seq, number(seq)]),
             max(1, number(1)),
             min(most, number(1)),
             min(most, number(self.shape.samples)),
             number(1),
             min(self.prefetch, number(1)),
             number(1),
-            chance.random() < 0.5,
-            chance.random() < 0.5,
-            chance.random() < 0.5,
-            (released,) * chance.choice([0, 1, 1, 2]),
-            chance.random() < 0.5,
+            seeder.random() < 0.5,
+            seeder.random() < 0.5,
+            seeder.random() < 0.5,
+            (released,) * seeder.choice([0, 1, 1, 2]),
+            seeder.random() < 0.5,
         )
         self.world.network.send(self.world.hear, progress)
-        self.world.after(chance.uniform(0, 1), self._rave, daemon, segment, seq + 1)
+        self.world.after(seeder.uniform(0, 1), self._rave, daemon, segment, seq + 1)

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from loaderd.core.events import Event, Seen, WorkerDied, WorkerDone, WorkerReady
-from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Done, Job, Kind, Replaced, Stage, stamp
+from loaderd.core.events import Event, WorkerDied, WorkerDone, WorkerObservation, WorkerReady
+from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Done, Job, JobKind, Replaced, Stage, stamp
 from loaderd_wire.errors import BadSample
 from simulation.memory import MOVED, TORN, Slot
 from simulation.samples import Samples
@@ -64,7 +64,7 @@ class Process:
         self._steps = None
         seen = self.seen(False)
         self.world.after(
-            self.world.chance.uniform(0, 0.3), self._emit, WorkerDied(self.worker, own, cause, seen, f"stack of {self.worker}", "")
+            self.world.seeder.uniform(0, 0.3), self._emit, WorkerDied(self.worker, own, cause, seen, f"stack of {self.worker}", "")
         )
 
     def wake_up(self) -> None:
@@ -79,8 +79,8 @@ class Process:
             self._frozen = False
             self._step(self._asleep)
 
-    def seen(self, paused: bool) -> Seen:
-        return Seen(self.worker, self.word, self.key, paused or self.stopped, self.anon)
+    def seen(self, paused: bool) -> WorkerObservation:
+        return WorkerObservation(self.worker, self.word, self.key, paused or self.stopped, self.anon)
 
     # work
 
@@ -126,18 +126,18 @@ class Process:
     def _run(self, job: Job) -> Steps:
         samples = self.world.streams[job.stream]
         self._note(job, job.first, Stage.OPEN, "")
-        yield self.world.chance.uniform(0, 0.004)
+        yield self.world.seeder.uniform(0, 0.004)
         if samples.changed:
             return _done(job, changed=samples.changed)
         rows = Rows(self, samples, job)
-        if samples.many and job.last - job.first > 1 and job.kind != Kind.COMPACT and not job.condemned:
+        if samples.many and job.last - job.first > 1 and job.kind != JobKind.COMPACT and not job.excluded:
             yield from rows.fetch_many()
         slot = self.world.memory.segments[job.segment].slots[job.slot]
-        if job.kind == Kind.FILL:
+        if job.kind == JobKind.FILL:
             return (yield from self._fill(job, samples, rows, slot))
-        if job.kind == Kind.BATCH:
+        if job.kind == JobKind.BATCH:
             return (yield from self._batch(job, samples, rows, slot))
-        if job.kind == Kind.COMPACT:
+        if job.kind == JobKind.COMPACT:
             return (yield from self._compact(job, samples, slot))
         for row in range(job.first, job.last):
             yield from rows.make(row)
@@ -237,7 +237,7 @@ class Rows:
         self._key = ""
         self._candidate = 0
         self._fetched = False
-        self._condemned = {(each.row, each.candidate) for each in job.condemned}
+        self._condemned = {(each.row, each.candidate) for each in job.excluded}
         self.indices = [samples.index_of(job.seed, job.epoch, job.start + row) for row in range(job.first, job.last)]
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
@@ -294,15 +294,15 @@ class Rows:
         """None, or the stage in which the sample raised."""
         self._row, self._key, self._candidate = row, str(index), candidate
         flaw = self._samples.flaws.get(index)
-        chance = self._process.world.chance
+        seeder = self._process.world.seeder
         for stage in (Stage.READ, Stage.DECODE, Stage.TRANSFORM):
             self.note(stage)
             if flaw and flaw.stage == stage:
-                yield chance.uniform(0, self._samples.row_s)
-                if flaw.often == 1 or chance.random() < flaw.often:
+                yield seeder.uniform(0, self._samples.row_s)
+                if flaw.often == 1 or seeder.random() < flaw.often:
                     yield from self._suffer(flaw.how)
                     return stage
-        yield chance.uniform(0.5, 1.5) * self._samples.row_s
+        yield seeder.uniform(0.5, 1.5) * self._samples.row_s
         return None
 
     def _suffer(self, how: str) -> Generator[float, None, None]:

@@ -14,7 +14,7 @@ from loaderd.core.sessions import REMIND_S
 from loaderd_client.wait import PING_S
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Progress
-from loaderd_wire.slices import Cursor, Shape, steps_left
+from loaderd_wire.slices import Cursor, EpochShape, steps_left
 from simulation.clockwork import Broken, Clockwork
 from simulation.daemon import Daemon
 from simulation.memory import Memory
@@ -36,26 +36,26 @@ class World(Clockwork):
 
     def __init__(self, seed: int, make: MakeScheduler = Scheduler, aloud: bool = False) -> None:
         super().__init__(seed, aloud)
-        chance = self.chance
+        seeder = self.seeder
         self._make = make
         self._number = 100
         self.calm = False
-        self.disasters_s = chance.choice([1.5, 3.0, 6.0])
-        self.workers = chance.randint(1, 4)
-        self.sample_timeout_s = chance.choice([0.5, 1.5])
-        self.kill_s = chance.choice([0.5, 2.0])
-        self.worker_memory = chance.choice([0, 0, 3 << 20])
-        self.leak = chance.choice([0, 100_000, 500_000]) if self.worker_memory else 0
-        self.boot_failures = chance.choice([0, 0, 0, 2])
-        self.memory_is_short = chance.random() < 0.12
+        self.disasters_s = seeder.choice([1.5, 3.0, 6.0])
+        self.workers = seeder.randint(1, 4)
+        self.sample_timeout_s = seeder.choice([0.5, 1.5])
+        self.kill_s = seeder.choice([0.5, 2.0])
+        self.worker_memory = seeder.choice([0, 0, 3 << 20])
+        self.leak = seeder.choice([0, 100_000, 500_000]) if self.worker_memory else 0
+        self.boot_failures = seeder.choice([0, 0, 0, 2])
+        self.memory_is_short = seeder.random() < 0.12
         self.ceiling = 0  # of shared memory; set when it is known who will come
-        self.reserve_fails = chance.choice([0, 0, 0, 0.1])
-        self.deaf = chance.choice([0, 0, 0, 0.5])  # of kills that have no effect for long: the disk does not answer
+        self.reserve_fails = seeder.choice([0, 0, 0, 0.1])
+        self.deaf = seeder.choice([0, 0, 0, 0.5])  # of kills that have no effect for long: the disk does not answer
         self.deaths = 0  # from outside, since a job was last done
         self.outside_kills: dict[tuple[Any, ...], int] = {}
         self.memory = Memory()
         self.network = Network(self, self._weather())
-        self.streams = {name: some_samples(chance, name) for name in ("train", "val")[: chance.choice([1, 1, 2])]}
+        self.streams = {name: some_samples(seeder, name) for name in ("train", "val")[: seeder.choice([1, 1, 2])]}
         self.daemon: Daemon | None = None
         self.trainers: list[Trainer] = []
         self.mad: Madman | None = None
@@ -67,10 +67,10 @@ class World(Clockwork):
         return self._number
 
     def _weather(self) -> Weather:
-        chance = self.chance
-        if chance.random() < 0.3:
+        seeder = self.seeder
+        if seeder.random() < 0.3:
             return Weather()
-        return Weather(chance.choice([0, 0.02, 0.2]), chance.choice([0, 0.1]), chance.choice([0, 0.1]), chance.choice([0.001, 0.05, 0.5]))
+        return Weather(seeder.choice([0, 0.02, 0.2]), seeder.choice([0, 0.1]), seeder.choice([0, 0.1]), seeder.choice([0.001, 0.05, 0.5]))
 
     # the course of things
 
@@ -158,7 +158,7 @@ class World(Clockwork):
             self._replace(self.daemon)  # it was about to leave
         for process in list(self.daemon.engine.processes.values()):
             process.stop(False)
-            if self.chance.random() < 0.7:
+            if self.seeder.random() < 0.7:
                 process.wake_up()
 
     def _leave(self) -> None:
@@ -190,28 +190,28 @@ class World(Clockwork):
         )
 
     def _new_trainers(self) -> None:
-        chance = self.chance
-        left = chance.choice([1, 1, 2, 2, 3, 4])
+        seeder = self.seeder
+        left = seeder.choice([1, 1, 2, 2, 3, 4])
         while left > 0:
-            samples = chance.choice(list(self.streams.values()))
-            world_size = chance.randint(1, left) if chance.random() < 0.5 else 1
-            batch_size = chance.randint(1, 9)
+            samples = seeder.choice(list(self.streams.values()))
+            world_size = seeder.randint(1, left) if seeder.random() < 0.5 else 1
+            batch_size = seeder.randint(1, 9)
             if samples.on_error == "skip" and samples.empty == "skip":
                 world_size = 1
-            drop_last = chance.random() < 0.5 and world_size * batch_size <= samples.total
-            seed, cursor = chance.randint(0, 5), Cursor(chance.randint(0, 2), 0, 0)
-            if chance.random() < 0.3:
-                cursor = Cursor(cursor.epoch, chance.randint(0, samples.total), chance.randint(0, 5))
+            drop_last = seeder.random() < 0.5 and world_size * batch_size <= samples.total
+            seed, cursor = seeder.randint(0, 5), Cursor(seeder.randint(0, 2), 0, 0)
+            if seeder.random() < 0.3:
+                cursor = Cursor(cursor.epoch, seeder.randint(0, samples.total), seeder.randint(0, 5))
             for rank in range(world_size):
-                shape = Shape(samples.total, batch_size, rank, world_size, drop_last)
+                shape = EpochShape(samples.total, batch_size, rank, world_size, drop_last)
                 assert steps_left(shape, 0)
                 self._add(Trainer(self, self.number(), samples, shape, seed, cursor))
             left -= world_size
-        if chance.random() < 0.15:
-            samples = chance.choice(list(self.streams.values()))
-            self.mad = Madman(self, self.number(), samples, Shape(samples.total, 2, 0, 1, False), 0, Cursor(0, 0, 0))
+        if seeder.random() < 0.15:
+            samples = seeder.choice(list(self.streams.values()))
+            self.mad = Madman(self, self.number(), samples, EpochShape(samples.total, 2, 0, 1, False), 0, Cursor(0, 0, 0))
         needs = [trainer.bytes for trainer in [*self.trainers, *([self.mad] if self.mad else [])]]
-        self.ceiling = sum(needs) + chance.choice([0, max(needs)]) if self.memory_is_short else 1 << 40
+        self.ceiling = sum(needs) + seeder.choice([0, max(needs)]) if self.memory_is_short else 1 << 40
 
     def _add(self, trainer: Trainer) -> None:
         self.write(
@@ -246,7 +246,7 @@ class World(Clockwork):
             (self._pause_the_pod, 2.0),
             (self._change_the_data, 10.0),
         ]
-        return self.chance.sample(every, self.chance.choice([0, 1, 2, 3, 5]))
+        return self.seeder.sample(every, self.seeder.choice([0, 1, 2, 3, 5]))
 
     def _again(self, disaster: Callable[[], None], often: float) -> None:
         def strike() -> None:
@@ -254,14 +254,14 @@ class World(Clockwork):
                 disaster()
                 self._again(disaster, often)
 
-        self.after(self.chance.expovariate(1 / often), strike)
+        self.after(self.seeder.expovariate(1 / often), strike)
 
     def _victim(self) -> Process | None:
         """A living worker, preferably one at work."""
         assert self.daemon is not None
         living = [p for p in self.daemon.engine.processes.values() if p.alive and p.ready]
         busy = [p for p in living if p.job]
-        return self.chance.choice(busy or living) if living and self.daemon.alive else None
+        return self.seeder.choice(busy or living) if living and self.daemon.alive else None
 
     def _spared(self, process: Process, most: int, what: str) -> bool:
         """Was this row, or the stream, hit so often that once more would tell against it, as the rules say?"""
@@ -291,7 +291,7 @@ class World(Clockwork):
         if process:
             self.write("worker {} stopped", process.worker)
             process.stop(True)
-            self.after(self.chance.uniform(0, 6), process.stop, False)
+            self.after(self.seeder.uniform(0, 6), process.stop, False)
 
     def _hunt(self) -> None:
         """Whoever takes this batch up is killed, several times in a row."""
@@ -316,10 +316,10 @@ class World(Clockwork):
         for process in self.daemon.engine.processes.values():
             if not self._spared(process, 7, "outside"):
                 self.deaths += 1
-                self.after(self.chance.uniform(0, 0.1), process.die, "SIGKILL", False)
+                self.after(self.seeder.uniform(0, 0.1), process.die, "SIGKILL", False)
 
     def _kill_a_trainer(self) -> None:
-        trainer = self.chance.choice(self.trainers)
+        trainer = self.seeder.choice(self.trainers)
         trainer.die()
         self.trainers.remove(trainer)
         successor = Trainer(self, self.number(), trainer.samples, trainer.shape, trainer.seed, trainer.cursor)
@@ -329,9 +329,9 @@ class World(Clockwork):
     def _kill_the_daemon(self) -> None:
         assert self.daemon is not None
         if self.daemon.alive:
-            if self.chance.random() < 0.3:
+            if self.seeder.random() < 0.3:
                 self.daemon.tell(Drain())
-                self.after(self.chance.uniform(0, 1), self._replace, self.daemon)
+                self.after(self.seeder.uniform(0, 1), self._replace, self.daemon)
             else:
                 self._replace(self.daemon)
 
@@ -344,7 +344,7 @@ class World(Clockwork):
         assert self.daemon is not None
         if not self.daemon.stopped:
             self.daemon.stop(True)
-            self.after(self.chance.uniform(0, 8), self.daemon.stop, False)
+            self.after(self.seeder.uniform(0, 8), self.daemon.stop, False)
 
     def _pause_the_pod(self) -> None:
         assert self.daemon is not None
@@ -354,7 +354,7 @@ class World(Clockwork):
             trainer.prod()
 
     def _change_the_data(self) -> None:
-        samples = self.chance.choice(list(self.streams.values()))
+        samples = self.seeder.choice(list(self.streams.values()))
         samples.changed = "last_txnid was 7, is 8"
 
     # what must not happen

@@ -9,7 +9,7 @@ import pytest
 
 from loaderd.system import http as module
 from loaderd.system import systemd
-from loaderd.system.http import Metrics, Page, parse_address
+from loaderd.system.http import HttpServer, Page, parse_address
 from loaderd.system.loop import Loop
 from loaderd_testing.deadlines import DEADLINE_S
 
@@ -18,13 +18,13 @@ LONG = "x" * 3_000_000
 
 
 @pytest.fixture
-def metrics(loop: Loop) -> Iterator[Metrics]:
-    made = Metrics(loop, ("127.0.0.1", 0), {"/metrics": lambda: Page(200, "loaderd_up 1\n"), "/long": lambda: Page(200, LONG)})
+def metrics(loop: Loop) -> Iterator[HttpServer]:
+    made = HttpServer(loop, ("127.0.0.1", 0), {"/metrics": lambda: Page(200, "loaderd_up 1\n"), "/long": lambda: Page(200, LONG)})
     yield made
     made.close()
 
 
-def ask(metrics: Metrics, request: bytes) -> socket.socket:
+def ask(metrics: HttpServer, request: bytes) -> socket.socket:
     client = socket.create_connection(("127.0.0.1", metrics.port), timeout=DEADLINE_S)
     client.sendall(request)
     client.setblocking(False)
@@ -59,29 +59,29 @@ def answer(client: socket.socket, until: Until) -> bytes:
         (b"\x16\x03\x01", b"400", b"HTTP"),
     ],
 )
-def test_a_request_gets_its_page_or_its_error(metrics: Metrics, until: Until, request_line: bytes, status: bytes, part: bytes) -> None:
+def test_a_request_gets_its_page_or_its_error(metrics: HttpServer, until: Until, request_line: bytes, status: bytes, part: bytes) -> None:
     head, _, body = answer(ask(metrics, request_line + b"\r\nHost: x\r\n\r\n"), until).partition(b"\r\n\r\n")
     assert head.split()[1] == status
     assert part in body
     assert b"Content-Length: %d" % len(body) in head
 
 
-def test_a_long_page_reaches_a_slow_reader_whole(metrics: Metrics, until: Until) -> None:
+def test_a_long_page_reaches_a_slow_reader_whole(metrics: HttpServer, until: Until) -> None:
     assert answer(ask(metrics, b"GET /long HTTP/1.1\r\n\r\n"), until).endswith(LONG.encode())
 
 
-def test_a_request_without_end_is_refused(metrics: Metrics, until: Until) -> None:
+def test_a_request_without_end_is_refused(metrics: HttpServer, until: Until) -> None:
     assert b"400" in answer(ask(metrics, b"GET /" + b"x" * 20_000), until).split(b"\r\n")[0]
 
 
 def test_a_client_that_says_nothing_is_dropped(loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CLIENT_S", 0.05)
-    made = Metrics(loop, ("127.0.0.1", 0), {})
+    made = HttpServer(loop, ("127.0.0.1", 0), {})
     assert answer(ask(made, b""), until) == b""
     made.close()
 
 
-def test_clients_are_capped_and_keep_nobody_out(loop: Loop, metrics: Metrics, until: Until) -> None:
+def test_clients_are_capped_and_keep_nobody_out(loop: Loop, metrics: HttpServer, until: Until) -> None:
     crowd = []
     for _ in range(3 * module.MAX_CLIENTS):
         crowd.append(ask(metrics, b""))
@@ -92,9 +92,9 @@ def test_clients_are_capped_and_keep_nobody_out(loop: Loop, metrics: Metrics, un
         client.close()
 
 
-def test_a_port_in_use_is_an_error_at_once(loop: Loop, metrics: Metrics) -> None:
+def test_a_port_in_use_is_an_error_at_once(loop: Loop, metrics: HttpServer) -> None:
     with pytest.raises(OSError, match="in use"):
-        Metrics(loop, ("127.0.0.1", metrics.port), {})
+        HttpServer(loop, ("127.0.0.1", metrics.port), {})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.system import logs
-from loaderd.system.logs import FileSink, Log, PipeSink, Quarantine, stderr_sink
+from loaderd.system.logs import FileSink, Log, PipeSink, QuarantineLog, stderr_sink
 from loaderd.system.loop import Loop
 from loaderd_testing.deadlines import DEADLINE_S
 
@@ -142,10 +142,10 @@ def test_a_file_that_hangs_blocks_nobody_and_drops_are_counted(until: Until, tmp
 
 def test_the_quarantine_file_exists_only_once_there_is_a_bad_sample(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
-    nothing = Quarantine(str(path))
+    nothing = QuarantineLog(str(path))
     nothing.close()
     assert not path.exists()
-    quarantine = Quarantine(str(path), wall_s=lambda: 1.5)
+    quarantine = QuarantineLog(str(path), wall_s=lambda: 1.5)
     quarantine.add({"stream": "train", "index": 42, "key": "a\nb"})
     quarantine.close()
     assert json.loads(path.read_text()) == {"time": 1.5, "stream": "train", "index": 42, "key": "a\nb"}
@@ -155,7 +155,7 @@ def test_the_quarantine_file_exists_only_once_there_is_a_bad_sample(tmp_path: Pa
 
 def test_the_quarantine_file_is_bounded_and_keeps_the_latest(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
-    quarantine = Quarantine(str(path), max_bytes=10_000)
+    quarantine = QuarantineLog(str(path), max_bytes=10_000)
     for k in range(1000):
         quarantine.add({"index": k})
     quarantine.close()
@@ -168,7 +168,7 @@ def test_the_quarantine_file_is_bounded_and_keeps_the_latest(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("where", ["nowhere/bad.jsonl"])
 def test_a_quarantine_that_cannot_be_written_harms_nobody(tmp_path: Path, where: str) -> None:
-    quarantine = Quarantine(str(tmp_path / where))
+    quarantine = QuarantineLog(str(tmp_path / where))
     quarantine.add({"index": 1})
     quarantine.close()
     assert quarantine.count == 1
@@ -182,7 +182,7 @@ def test_a_quarantine_that_cannot_be_written_harms_nobody(tmp_path: Path, where:
 
 def test_a_quarantine_file_that_somebody_removes_is_made_anew(tmp_path: Path, until: Until) -> None:
     path = tmp_path / "bad.jsonl"
-    quarantine = Quarantine(str(path), max_bytes=1000)
+    quarantine = QuarantineLog(str(path), max_bytes=1000)
     quarantine.add({"index": 1})
     until(path.exists)
     path.unlink()
@@ -196,7 +196,7 @@ def test_a_quarantine_file_that_somebody_removes_is_made_anew(tmp_path: Path, un
 def test_a_quarantine_file_that_cannot_be_rotated_stays_bounded_and_no_other_file_is_written(tmp_path: Path, until: Until) -> None:
     path = tmp_path / "bad.jsonl"
     (tmp_path / "bad.jsonl.1").mkdir()  # nothing can be put in its place
-    quarantine = Quarantine(str(path), max_bytes=1000)
+    quarantine = QuarantineLog(str(path), max_bytes=1000)
     quarantine.add({"index": 0})
     until(path.exists)
     with (tmp_path / "other").open("wb"):

@@ -10,7 +10,7 @@ import pytest
 
 from loaderd.system import memfd
 from loaderd.system.loop import Loop
-from loaderd.system.memfd import PIECE_BYTES, SEALS, Segments
+from loaderd.system.memfd import PIECE_BYTES, SEALS, SegmentStore
 from loaderd_wire.messages import Segment
 
 Until = Callable[[Callable[[], object]], None]
@@ -23,7 +23,7 @@ class Answers(list[tuple[int, OSError | None]]):
 
 
 def test_a_reserved_segment_is_sealed_and_has_its_pages(loop: Loop, until: Until) -> None:
-    segments, answers = Segments(loop), Answers()
+    segments, answers = SegmentStore(loop), Answers()
     segments.reserve(1, BIG, answers)
     assert answers == []  # in pieces: others come in between
     assert segments.live_bytes == BIG.slots * BIG.slot_bytes
@@ -55,7 +55,7 @@ def test_a_reservation_that_fails_in_the_middle_gives_all_back(loop: Loop, until
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.posix_fallocate(fd, offset, size)
 
-    segments, answers = Segments(loop, allocate=allocate), Answers()
+    segments, answers = SegmentStore(loop, allocate=allocate), Answers()
     segments.reserve(1, BIG, answers)
     until(lambda: answers)
     fd, error = answers[0]
@@ -68,7 +68,7 @@ def test_a_reservation_that_fails_in_the_middle_gives_all_back(loop: Loop, until
 
 
 def test_a_session_that_ends_while_its_memory_is_reserved_hears_no_more(loop: Loop) -> None:
-    segments, answers = Segments(loop), Answers()
+    segments, answers = SegmentStore(loop), Answers()
     segments.reserve(1, BIG, answers)
     assert segments.of_session(1) == (7,)
     segments.free(7)
@@ -81,7 +81,7 @@ def test_a_session_that_ends_while_its_memory_is_reserved_hears_no_more(loop: Lo
 
 def test_others_are_served_between_two_pieces(loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memfd, "PIECE_BYTES", 4096)
-    segments, answers = Segments(loop), Answers()
+    segments, answers = SegmentStore(loop), Answers()
     before = loop.turns
     segments.reserve(1, Segment(1, 10, 4096, 64, 0), answers)
     until(lambda: answers)

@@ -12,7 +12,7 @@ import zmq
 
 from loaderd.system import zmq_router as module
 from loaderd.system.loop import Loop
-from loaderd.system.zmq_router import Messages
+from loaderd.system.zmq_router import MessageRouter
 from loaderd_testing.loop_fixtures import Lines
 from loaderd_wire.codec import WIRE
 from loaderd_wire.messages import Bye, Failure, Progress, Pulse
@@ -29,7 +29,7 @@ class Post:
         self.until = until
         self.path = str(path / "d.sock.zmq")
         self.heard: list[tuple[int, Progress]] = []
-        self.messages = Messages(
+        self.messages = MessageRouter(
             loop, self.path, mode=0o600, uids=(os.geteuid(),), on_progress=lambda session, p: self.heard.append((session, p)), log=log
         )
         self.loop, self.log = loop, log
@@ -380,7 +380,7 @@ def test_the_sockets_file_has_its_mode_and_a_stranger_is_kept_out_by_the_kernel(
     loop: Loop, tmp_path: Path, log: Lines, until: Until
 ) -> None:
     heard: list[int] = []
-    messages = Messages(
+    messages = MessageRouter(
         loop, str(tmp_path / "z"), mode=0o666, uids=(os.geteuid() + 1,), on_progress=lambda session, _: heard.append(session), log=log
     )
     assert os.stat(tmp_path / "z").st_mode & 0o777 == 0o666

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaderd_wire.slices import Cursor, Shape, after, settle, slice_at, steps, steps_left
+from loaderd_wire.slices import Cursor, EpochShape, next_cursor, normalize_cursor, slice_at, steps, steps_left
 
 
-def shape_of(samples: int, batch_size: int, world_size: int = 1, rank: int = 0, drop_last: bool = False) -> Shape:
-    return Shape(samples, batch_size, rank, world_size, drop_last)
+def shape_of(samples: int, batch_size: int, world_size: int = 1, rank: int = 0, drop_last: bool = False) -> EpochShape:
+    return EpochShape(samples, batch_size, rank, world_size, drop_last)
 
 
-def epoch_of(shape: Shape, origin: int = 0) -> list[list[int]]:
+def epoch_of(shape: EpochShape, origin: int = 0) -> list[list[int]]:
     """Positions of each step of one rank, from `origin` to the end of the epoch."""
     cursor, steps = Cursor(0, origin, 0), []
     while steps_left(shape, cursor.position):
         piece = slice_at(shape, cursor)
         steps.append([p % shape.samples for p in range(piece.start, piece.start + piece.rows)])
-        cursor = after(shape, cursor)
+        cursor = next_cursor(shape, cursor)
     assert cursor.step == len(steps)
     return steps
 
@@ -103,7 +103,7 @@ def test_every_rank_agrees_on_every_cursor(drop_last: bool) -> None:
         for rank in range(world_size):
             shape, cursor, walk = shape_of(samples, batch_size, world_size, rank, drop_last), Cursor(3, 0, 0), []
             while steps_left(shape, cursor.position):
-                cursor = after(shape, cursor)
+                cursor = next_cursor(shape, cursor)
                 walk.append(cursor)
             walks.append(walk)
         assert all(walk == walks[0] for walk in walks)
@@ -113,10 +113,10 @@ def test_every_rank_agrees_on_every_cursor(drop_last: bool) -> None:
 
 def test_a_cursor_settles_into_the_next_epoch_only_when_nothing_is_left() -> None:
     shape = shape_of(10, 4, drop_last=True)
-    assert settle(shape, Cursor(2, 4, 1)) == Cursor(2, 4, 1)
-    assert settle(shape, Cursor(2, 8, 2)) == Cursor(3, 0, 0)
-    assert settle(shape, Cursor(2, 10, 2)) == Cursor(3, 0, 0)
-    assert settle(shape_of(10, 4), Cursor(2, 8, 2)) == Cursor(2, 8, 2)
+    assert normalize_cursor(shape, Cursor(2, 4, 1)) == Cursor(2, 4, 1)
+    assert normalize_cursor(shape, Cursor(2, 8, 2)) == Cursor(3, 0, 0)
+    assert normalize_cursor(shape, Cursor(2, 10, 2)) == Cursor(3, 0, 0)
+    assert normalize_cursor(shape_of(10, 4), Cursor(2, 8, 2)) == Cursor(2, 8, 2)
 
 
 @pytest.mark.parametrize("position", [11, 13, 1 << 62, -1])
@@ -135,7 +135,7 @@ def test_a_step_beyond_the_end_is_refused() -> None:
 @pytest.mark.parametrize("shape", [(0, 1, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1), (1, 1, -1, 1), (1, 1, 0, 0)])
 def test_an_impossible_shape_is_refused(shape: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="impossible shape"):
-        Shape(*shape, False)
+        EpochShape(*shape, False)
 
 
 def test_a_plan_goes_on_over_the_ends_of_epochs_and_refuses_an_epoch_without_a_step() -> None:

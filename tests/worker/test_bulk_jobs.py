@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from loaderd.config.stream import StreamPlan
-from loaderd.core.jobs import Condemned
+from loaderd.config.stream import StreamConfig
+from loaderd.core.jobs import Excluded
 from loaderd.core.order import Order
 from loaderd.data.sample import Sample
 from loaderd_testing.engine_harness import Workshop
@@ -29,9 +29,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     folder = tmp_path_factory.mktemp("numbers")
     lmdb = str(write_own(folder / "db", [number(i) for i in range(60)]))
     plans = (
-        StreamPlan("plain", lmdb=lmdb, shuffle=1),
-        StreamPlan("strict", lmdb=lmdb, nonfinite="error", on_error="skip"),
-        StreamPlan("replace", lmdb=lmdb, on_error="replace"),
+        StreamConfig("plain", lmdb=lmdb, shuffle=1),
+        StreamConfig("strict", lmdb=lmdb, nonfinite="error", on_error="skip"),
+        StreamConfig("replace", lmdb=lmdb, on_error="replace"),
     )
     shop = Workshop(folder, plans)
     shop.start(1, 2)
@@ -76,7 +76,7 @@ def test_a_bad_row_among_stored_numbers_is_named_and_the_others_are_there(shop: 
 
 def test_a_condemned_row_among_stored_numbers_is_not_read_again(shop: Workshop) -> None:
     pond = shop.pond(shop.facts("replace"), 10)
-    done = shop.run(1, shop.job("replace", 10, condemned=(Condemned(3, 0),)))
+    done = shop.run(1, shop.job("replace", 10, excluded=(Excluded(3, 0),)))
     substitute = Order(60).substitute(7, 0, 3, 1)
     assert [(put.row, put.index) for put in done.replaced] == [(3, substitute)]
     assert pond.indices(0, 10) == [0, 1, 2, substitute, 4, 5, 6, 7, 8, 9]

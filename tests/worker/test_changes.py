@@ -9,7 +9,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.data.sample import Sample
 from loaderd_testing.engine_harness import Workshop, numbers
 from loaderd_testing.sample_builders import write_own
@@ -59,8 +59,8 @@ def database(path: Path, layout: str, value: int) -> Path:
 def test_a_job_in_whose_middle_the_database_is_overwritten_delivers_nothing(build: Build, tmp_path: Path, layout: str) -> None:
     old, new = database(tmp_path / "old", layout, 1), database(tmp_path / "new", layout, 2)
     (tmp_path / "reader.py").write_text(READER)
-    call = Step(None, "reader:overwrites", {"file": str(old), "other": str(new), "at": 30})
-    shop = build(StreamPlan("train", lmdb=str(old), layout=layout, transforms=(call,)))
+    call = TransformConfig(None, "reader:overwrites", {"file": str(old), "other": str(new), "at": 30})
+    shop = build(StreamConfig("train", lmdb=str(old), layout=layout, transforms=(call,)))
     shop.start(1)
     shop.pond(shop.facts("train"), 20)
     done = shop.run(1, shop.job("train", 20))
@@ -73,7 +73,7 @@ def test_a_job_in_whose_middle_the_database_is_overwritten_delivers_nothing(buil
 
 def test_what_cannot_be_opened_any_longer_by_a_worker_that_starts_later_has_changed(build: Build, tmp_path: Path) -> None:
     old = database(tmp_path / "old", "loaderd", 1)
-    shop = build(StreamPlan("train", lmdb=str(old)))
+    shop = build(StreamConfig("train", lmdb=str(old)))
     shop.pond(shop.facts("train"), 20)
     old.write_bytes(b"not any more")
     shop.start(1)
@@ -90,7 +90,7 @@ def test_a_stream_opened_after_the_file_changed_is_not_read_by_way_of_what_anoth
                 for index in range(60):
                     txn.put(b"%08d" % index, row(2, index).tobytes())
     (tmp_path / "reader.py").write_text(READER)
-    plans = [StreamPlan(name, lmdb=str(old), layout="reader:Bytes") for name in ("train", "val")]
+    plans = [StreamConfig(name, lmdb=str(old), layout="reader:Bytes") for name in ("train", "val")]
     shop = build(*plans)
     shop.start(1)
     shop.pond(shop.facts("train"), 20)
@@ -107,7 +107,7 @@ def test_a_stream_opened_after_the_file_changed_is_not_read_by_way_of_what_anoth
 
 def test_two_workers_that_see_a_touched_database_are_one_warning(build: Build, tmp_path: Path) -> None:
     old = database(tmp_path / "old", "loaderd", 1)
-    shop = build(StreamPlan("train", lmdb=str(old)))
+    shop = build(StreamConfig("train", lmdb=str(old)))
     shop.start(1, 2)
     shop.pond(shop.facts("train"), 20)
     for worker in (1, 2):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.engine.launch import environment, only_copies
 
-STORED = StreamPlan("stored", lmdb="/data")
+STORED = StreamConfig("stored", lmdb="/data")
 
 
 def test_workers_that_only_copy_do_so_past_the_caches() -> None:
@@ -21,13 +21,13 @@ def test_what_the_user_has_tuned_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        StreamPlan("d", dataset="a:B"),
-        StreamPlan("l", lmdb="/data", layout="a:B"),
-        StreamPlan("c", lmdb="/data", collate="a:b"),
-        StreamPlan("t", lmdb="/data", transforms=(Step("hflip", None),)),
-        StreamPlan("u", lmdb="/data", transforms=(Step(None, "a:b"),)),
+        StreamConfig("d", dataset="a:B"),
+        StreamConfig("l", lmdb="/data", layout="a:B"),
+        StreamConfig("c", lmdb="/data", collate="a:b"),
+        StreamConfig("t", lmdb="/data", transforms=(TransformConfig("hflip", None),)),
+        StreamConfig("u", lmdb="/data", transforms=(TransformConfig(None, "a:b"),)),
     ],
 )
-def test_a_stream_that_does_more_than_copy_keeps_the_usual_copies_for_all(other: StreamPlan) -> None:
+def test_a_stream_that_does_more_than_copy_keeps_the_usual_copies_for_all(other: StreamConfig) -> None:
     assert not only_copies([STORED, other], "")
     assert not only_copies([STORED], "a:b")

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderd.core.jobs import BadRow, Condemned, Job, Kind, Stage
+from loaderd.core.jobs import BadRow, Excluded, Job, JobKind, Stage
 from loaderd.core.order import Order
 from loaderd.data.errors import SampleFault
 from loaderd.engine.channel import Channel, pair
 from loaderd.engine.messages import Fork, NotForked
-from loaderd.worker.fork_server import Template
+from loaderd.worker.fork_server import ForkServerProcess
 from loaderd.worker.generator_watch import GeneratorUse
-from loaderd.worker.job_runner import Filler, Outcome, _with_chunk, collate, pack
-from loaderd.worker.order_cache import Spans
-from loaderd.worker.sample_runner import Rows
+from loaderd.worker.job_runner import JobResult, JobRunner, _with_chunk, collate, pack
+from loaderd.worker.order_cache import OrderCache
+from loaderd.worker.sample_runner import SampleRunner
 from loaderd.worker.stage_timer import Stopwatch
 from loaderd_wire.errors import BadSample
 
@@ -68,14 +68,14 @@ def test_gaps_are_closed_by_who_comes_after_a_death_in_the_middle(moves: int) ->
     indices = original.copy()
     stream = SimpleNamespace(order=ORDER, changed=lambda: "")
     mapped: Any = SimpleNamespace(layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, first, second))
-    shelf: Any = SimpleNamespace(get=lambda name: stream)
-    filler = Filler(shelf, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
-    job = Job(1, Kind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(1, 4))
+    open_streams: Any = SimpleNamespace(get=lambda name: stream)
+    runner = JobRunner(open_streams, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
+    job = Job(1, JobKind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(1, 4))
     first.moves, second.moves = (moves + 1) // 2, moves // 2
     with pytest.raises(KeyboardInterrupt):
-        filler.run(job)
+        runner.run(job)
     first.moves = second.moves = 1000
-    filler.run(job)
+    runner.run(job)
     kept = [0, 2, 3, 5, 6, 7]
     assert first.rows[:6].tolist() == [row * 10 for row in kept]
     assert second.rows[:6].tolist() == [row * 100 for row in kept]
@@ -85,13 +85,13 @@ def test_gaps_are_closed_by_who_comes_after_a_death_in_the_middle(moves: int) ->
 def test_a_chunk_takes_no_byte_more_than_its_part_of_the_tail() -> None:
     parts = {"keys": ["a", "bc"]}
     size = len(pack(parts))
-    job = Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, 2, 4)
+    job = Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 2, 4)
     for room in range(size - 9, size + 2):
         written: list[bytes] = []
         slot: Any = SimpleNamespace(
             layout=SimpleNamespace(tail_of=lambda first, last, room=room: (64, room)), write=lambda at, data, to=written: to.append(data)
         )
-        outcome = _with_chunk(Outcome(), parts, job, slot)
+        outcome = _with_chunk(JobResult(), parts, job, slot)
         if room < size:
             assert (outcome.needs_tail, written) == (-(-size // 2), [])
         else:
@@ -102,7 +102,7 @@ def test_what_a_collate_draws_is_a_function_of_its_batch() -> None:
     def made(samples: list[Any], seed: int, epoch: int, position: int) -> dict[str, Any]:
         return {"drawn": random.random() + np.random.rand()}
 
-    stream: Any = SimpleNamespace(recipe=SimpleNamespace(collate=made), batch_specs=())
+    stream: Any = SimpleNamespace(sample_pipeline=SimpleNamespace(collate=made), batch_specs=())
     stages: list[Stage] = []
     places = [(7, 0, 0), (7, 0, 8), (7, 1, 0), (8, 0, 0)]
     drawn = [collate(stream, [], *place, stages.append)["drawn"] for place in (*places, *places)]
@@ -111,19 +111,19 @@ def test_what_a_collate_draws_is_a_function_of_its_batch() -> None:
     assert stages == [Stage.COLLATE] * 8
 
 
-def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> Rows:
+def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
     """Rows of a stream that is delivered as it is stored."""
     bulk = SimpleNamespace(write=lambda indices, arrays: True)
     stream: Any = SimpleNamespace(
         plan=SimpleNamespace(on_error=policy),
-        recipe=SimpleNamespace(user_code=False, calls=False),
+        sample_pipeline=SimpleNamespace(user_code=False, calls=False),
         source=SimpleNamespace(keys="index", key=str),
-        spans=Spans(ORDER),
+        spans=OrderCache(ORDER),
         order=ORDER,
         use=GeneratorUse(),
         bulk=lambda: bulk,
     )
-    return Rows(stream, job, stamps, Stopwatch())  # type: ignore[arg-type] # all that is asked of a Line
+    return SampleRunner(stream, job, stamps, Stopwatch())  # type: ignore[arg-type] # all that is asked of a Line
 
 
 @pytest.mark.parametrize(
@@ -132,20 +132,20 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> Rows:
         (3, 8, {}, True),
         (3, 5, {}, True),
         (3, 4, {}, False),  # its stamp must name it: so it is run when somebody has died over it
-        (3, 8, {"condemned": (Condemned(3, 0),)}, False),
+        (3, 8, {"condemned": (Excluded(3, 0),)}, False),
         (3, 8, {"lost": (3,)}, False),
     ],
 )
 def test_rows_are_copied_together_where_none_has_to_be_named(first: int, last: int, more: dict[str, Any], together: bool) -> None:
     stamps = Stamps()
-    rows = rows_of(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, first, last, **more), stamps)
+    rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, first, last, **more), stamps)
     assert rows.copied({"x": np.zeros((last - first, 4))}) is together
     assert stamps.said == ([(first, Stage.FETCH_MANY)] if together else [])
 
 
 def test_a_long_copy_shows_after_every_few_megabytes_that_it_goes_on() -> None:
     stamps = Stamps()
-    rows = rows_of(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8), stamps)
+    rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8), stamps)
     assert rows.copied({"x": np.zeros((8, 2 << 20), np.uint8)})
     assert stamps.said == [(row, Stage.FETCH_MANY) for row in (0, 2, 4, 6)]
 
@@ -155,10 +155,10 @@ FAULT = SampleFault("read", "E", "m" * 10_000, "t" * 20_000)
 
 @pytest.mark.parametrize("policy", ["raise", "skip", "replace"])
 def test_what_is_told_of_bad_rows_has_bounds(policy: str) -> None:
-    rows = rows_of(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 12, 0, 12), Stamps(), policy)
+    rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 12, 0, 12), Stamps(), policy)
     assert not rows.given_up
     for row in range(12):
-        rows.blame(row, FAULT)
+        rows.ledger(row, FAULT)
     assert rows.given_up is (policy == "raise")
     told = [bad.sample for bad in rows.bad]
     assert [sample.index for sample in told] == ORDER.indices(7, 0, np.arange(12)).tolist()
@@ -169,15 +169,15 @@ def test_what_is_told_of_bad_rows_has_bounds(policy: str) -> None:
 def test_nothing_of_a_job_is_delivered_whose_data_changed_meanwhile() -> None:
     sample = BadSample(0, "", 0, "read", "E", "", "")
 
-    class Busy(Filler):
-        def _do(self, job: Job, stream: Any, watch: Stopwatch) -> Outcome:
-            done = Outcome()
+    class Busy(JobRunner):
+        def _do(self, job: Job, stream: Any, watch: Stopwatch) -> JobResult:
+            done = JobResult()
             done.bad, done.offset, done.size = (BadRow(0, True, sample),), 64, 10
             return done
 
     looks = iter(["", "it is another file"])
-    shelf: Any = SimpleNamespace(get=lambda name: SimpleNamespace(changed=lambda: next(looks)))
-    done = Busy(shelf, {}, Stamps()).run(Job(1, Kind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8))  # type: ignore[arg-type] # as above
+    open_streams: Any = SimpleNamespace(get=lambda name: SimpleNamespace(changed=lambda: next(looks)))
+    done = Busy(open_streams, {}, Stamps()).run(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8))  # type: ignore[arg-type] # as above
     assert (done.changed, done.bad, done.size) == ("it is another file", (), 0)
 
 
@@ -189,7 +189,7 @@ def test_a_template_that_cannot_fork_says_so_and_keeps_no_descriptor(monkeypatch
     with Channel(ours, blocking=True).sock as sock, its:
         fds = [os.dup(sock.fileno()) for _ in range(4)]
         monkeypatch.setattr(os, "fork", no_fork)
-        Template(Channel(its, blocking=True), lambda *_: 0)._fork(Fork(3, 0), fds)
+        ForkServerProcess(Channel(its, blocking=True), lambda *_: 0)._fork(Fork(3, 0), fds)
         answer = Channel(sock, blocking=True).receive()
     assert answer is not None
     assert isinstance(answer[0], NotForked)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from loaderd.core.jobs import Condemned, Kind
+from loaderd.core.jobs import Excluded, JobKind
 from loaderd.core.order import Order
 from loaderd_testing.engine_harness import Workshop, adding, numbers
 
@@ -161,7 +161,7 @@ def test_a_row_is_made_from_its_first_candidate_that_is_not_condemned(shop: Work
     order = Order(100)
     facts = shop.facts("deadly")
     pond = shop.pond(facts, 4)
-    done = shop.run(1, shop.job("deadly", 4, start=49, condemned=tuple(Condemned(1, n) for n in range(3))))
+    done = shop.run(1, shop.job("deadly", 4, start=49, excluded=tuple(Excluded(1, n) for n in range(3))))
     assert done.bad == ()
     assert [(one.row, one.index) for one in done.replaced] == [(1, order.substitute(7, 0, 50, 3))]
     assert pond.indices(0, 4) == [49, order.substitute(7, 0, 50, 3), 51, 52]
@@ -170,13 +170,13 @@ def test_a_row_is_made_from_its_first_candidate_that_is_not_condemned(shop: Work
 def test_a_row_whose_substitutes_are_used_up_is_lost(shop: Workshop) -> None:
     facts = shop.facts("replace")
     shop.pond(facts, 4)
-    done = shop.run(1, shop.job("replace", 4, condemned=tuple(Condemned(1, n) for n in range(17))))
+    done = shop.run(1, shop.job("replace", 4, excluded=tuple(Excluded(1, n) for n in range(17))))
     assert [(bad.row, bad.lost) for bad in done.bad] == [(1, True)]
 
 
 def test_a_sample_that_raises_is_told_with_its_own_fault_where_its_first_substitute_is_condemned(shop: Workshop) -> None:
     shop.pond(shop.facts("replace one"), 4)
-    done = shop.run(1, shop.job("replace one", 4, condemned=(Condemned(0, 1),)))
+    done = shop.run(1, shop.job("replace one", 4, excluded=(Excluded(0, 1),)))
     assert done.replaced == ()
     assert [(bad.sample.index, bad.sample.error, bad.sample.substitute) for bad in done.bad] == [(FIRST, "ValueError", SUBSTITUTES[1])]
 
@@ -196,7 +196,7 @@ def test_compact_moves_the_surviving_rows_up(shop: Workshop) -> None:
     done = shop.run(1, shop.job("skip three", 8, start=18))
     lost = tuple(bad.row for bad in done.bad)
     assert lost == (0, 3, 6)
-    again = shop.run(1, shop.job("skip three", 8, start=18, kind=Kind.COMPACT, lost=lost))
+    again = shop.run(1, shop.job("skip three", 8, start=18, kind=JobKind.COMPACT, lost=lost))
     assert again.bad == ()
     assert pond.indices(0, 5) == [19, 20, 22, 23, 25]
     assert pond.field(0, "y", 5).tolist() == [19, 20, 22, 23, 25]
@@ -210,7 +210,7 @@ def test_an_old_index_in_a_lost_row_does_not_mislead_compact(shop: Workshop) -> 
     for _ in range(2):
         shop.run(1, shop.job("skip", 4, first=0, last=1))
         shop.run(1, shop.job("skip", 4, first=2, last=4))
-        shop.run(1, shop.job("skip", 4, kind=Kind.COMPACT, lost=(1,)))
+        shop.run(1, shop.job("skip", 4, kind=JobKind.COMPACT, lost=(1,)))
         assert pond.indices(0, 3) == [0, 2, 3]
         assert pond.field(0, "y", 3).tolist() == [0, 2, 3]
 
@@ -219,7 +219,7 @@ def test_a_trial_makes_rows_and_writes_nothing(shop: Workshop) -> None:
     facts = shop.facts("skip three")
     pond = shop.pond(facts, 8)
     before = pond.read(0)
-    done = shop.run(1, shop.job("skip three", 8, start=18, kind=Kind.TRIAL))
+    done = shop.run(1, shop.job("skip three", 8, start=18, kind=JobKind.TRIAL))
     assert [bad.sample.index for bad in done.bad] == [18, 21, 24]
     assert pond.read(0) == before
 
@@ -240,7 +240,7 @@ def test_a_collated_batch_is_described_in_the_tail(shop: Workshop) -> None:
     assert facts.collated
     assert [spec.name for spec in facts.specs] == ["x", "names"]
     pond = shop.pond(facts, 6)
-    done = shop.run(1, shop.job("collated", 6, start=18, kind=Kind.BATCH))
+    done = shop.run(1, shop.job("collated", 6, start=18, kind=JobKind.BATCH))
     assert [bad.sample.index for bad in done.bad] == [21]
     chunk = pond.chunk(0, done)
     dtype, shape, offset = chunk["arrays"]["x"]
@@ -252,7 +252,7 @@ def test_a_collated_batch_is_described_in_the_tail(shop: Workshop) -> None:
 def test_a_collated_batch_leaves_out_the_rows_it_is_told_to(shop: Workshop) -> None:
     facts = shop.facts("collated")
     pond = shop.pond(facts, 4)
-    done = shop.run(1, shop.job("collated", 4, start=20, kind=Kind.BATCH, lost=(1,)))
+    done = shop.run(1, shop.job("collated", 4, start=20, kind=JobKind.BATCH, lost=(1,)))
     assert done.bad == ()
     assert pond.chunk(0, done)["text"]["names"] == ["20", "22", "23"]
 
@@ -261,16 +261,16 @@ def test_a_body_that_is_too_small_is_said_with_the_bytes_it_takes(shop: Workshop
     facts = shop.facts("collated")
     assert facts.body_bytes >= 6 * 24
     shop.pond(facts, 6, body=64)
-    assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).needs_body == 192
+    assert shop.run(1, shop.job("collated", 6, kind=JobKind.BATCH)).needs_body == 192
     shop.pond(facts, 6, body=128)
-    assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).needs_body == 192  # the next step of the layout, and still too small
+    assert shop.run(1, shop.job("collated", 6, kind=JobKind.BATCH)).needs_body == 192  # the next step of the layout, and still too small
     shop.pond(facts, 6, body=192)
-    assert shop.run(1, shop.job("collated", 6, kind=Kind.BATCH)).size > 0
+    assert shop.run(1, shop.job("collated", 6, kind=JobKind.BATCH)).size > 0
 
 
 def test_a_sample_unlike_the_first_is_named_where_a_collate_would_have_taken_it(shop: Workshop) -> None:
     shop.pond(shop.facts("odd"), 4)
-    done = shop.run(1, shop.job("odd", 4, start=49, kind=Kind.BATCH))
+    done = shop.run(1, shop.job("odd", 4, start=49, kind=JobKind.BATCH))
     assert [(bad.row, bad.sample.index, bad.sample.stage) for bad in done.bad] == [(1, 50, "check")]
 
 
@@ -286,7 +286,7 @@ def test_the_global_generators_give_a_sample_other_numbers_in_the_next_epoch(sho
 def test_a_collate_that_fails_is_told_as_such(shop: Workshop) -> None:
     facts = shop.facts("picky")
     shop.pond(facts, 4)
-    done = shop.run(1, shop.job("picky", 4, start=48, kind=Kind.BATCH))
+    done = shop.run(1, shop.job("picky", 4, start=48, kind=JobKind.BATCH))
     assert [(bad.row, bad.lost, bad.sample.stage, bad.sample.error) for bad in done.bad] == [(0, True, "collate", "ZeroDivisionError")]
     assert "picky" in done.bad[0].sample.traceback
     assert done.size == 0
@@ -303,10 +303,10 @@ def test_a_collate_whose_fields_differ_from_the_first_batchs_is_told_which_and_h
         50: f"collate returned field 'x' as a list of str, in the first batch it was an array of {x}",
         60: "collate returned field 'names' as an array of float64, in the first batch it was a list of str",
     }.items():
-        done = shop.run(1, shop.job("moody", 4, start=start, kind=Kind.BATCH))
+        done = shop.run(1, shop.job("moody", 4, start=start, kind=JobKind.BATCH))
         assert [(bad.row, bad.lost, bad.sample.stage, bad.sample.message) for bad in done.bad] == [(0, True, "collate", text)]
         assert done.size == 0
-    assert shop.run(1, shop.job("moody", 4, start=70, kind=Kind.BATCH)).size > 0
+    assert shop.run(1, shop.job("moody", 4, start=70, kind=JobKind.BATCH)).size > 0
 
 
 def test_torch_knows_its_worker_and_draws_by_sample(build: Build) -> None:

@@ -12,7 +12,7 @@ import pytest
 from loaderd.core.rng import keys, twister_states
 from loaderd.worker import generator_watch
 from loaderd.worker.generator_watch import GeneratorUse
-from loaderd.worker.seeding import AHEAD, SPENT, Chance, Kept, seed_batch, seed_sample
+from loaderd.worker.seeding import AHEAD, SPENT, GlobalSeeder, Kept, seed_batch, seed_sample
 
 numpy_random: Any = np.random
 INDICES = np.arange(2 * AHEAD, dtype=np.int64) * 3
@@ -31,9 +31,9 @@ def generators(request: pytest.FixtureRequest) -> Iterator[None]:
     np.random.set_state(numpy)
 
 
-def used() -> Chance:
+def used() -> GlobalSeeder:
     """Of a stream whose code is known to use both."""
-    return Chance(7, 1, INDICES, GeneratorUse(True, True))
+    return GlobalSeeder(7, 1, INDICES, GeneratorUse(True, True))
 
 
 def drawn() -> list[float]:
@@ -52,9 +52,9 @@ def expected(number: int) -> tuple[Any, ...]:
 
 
 def test_the_states_are_those_of_the_samples_hash() -> None:
-    chance = used()
+    seeder = used()
     for number in (0, AHEAD + 1, 2, AHEAD - 1):
-        chance.seed(number)
+        seeder.seed(number)
         assert states() == expected(number)
         drawn()
     seed_sample(7, 1, int(INDICES[5]))
@@ -78,12 +78,12 @@ def test_what_is_drawn_does_not_depend_on_what_was_drawn_before() -> None:
     def another_bit_generator() -> None:
         numpy_random.set_bit_generator(np.random.MT19937(3))
 
-    chance = used()
-    chance.seed(0)
+    seeder = used()
+    seeder.seed(0)
     first = drawn()
     for before in (kept_deviates, kept_deviates_and_as_many_words_as_a_state_has, seeded_anew, another_bit_generator):
         before()
-        chance.seed(0)
+        seeder.seed(0)
         assert drawn() == first
 
 
@@ -93,26 +93,26 @@ def test_a_generator_that_is_no_twister_is_an_error_and_not_left_unseeded() -> N
         used().seed(0)
 
 
-def made(chance: Chance, number: int, code: Callable[[], Any]) -> tuple[Any, int]:
+def made(seeder: GlobalSeeder, number: int, code: Callable[[], Any]) -> tuple[Any, int]:
     """(what a sample's code comes to, how often it ran)."""
     for times in range(1, 9):
-        chance.seed(number)
+        seeder.seed(number)
         value = code()
-        if not chance.again():
+        if not seeder.again():
             return value, times
     raise AssertionError("it is made again and again")
 
 
 def test_code_that_begins_to_draw_draws_from_its_own_samples_states() -> None:
-    chance, use = used(), GeneratorUse()
-    chance.seed(1)
+    seeder, use = used(), GeneratorUse()
+    seeder.seed(1)
     right = drawn()
-    watched = Chance(7, 1, INDICES, use)
+    watched = GlobalSeeder(7, 1, INDICES, use)
     assert made(watched, 0, lambda: 1) == (1, 1)
     alone = generator_watch.installed() is None
     assert made(watched, 1, drawn) == (right, 1 if alone else 2)
     assert use == GeneratorUse(True, True)
-    assert made(Chance(7, 1, INDICES, use), 1, drawn) == (right, 1)
+    assert made(GlobalSeeder(7, 1, INDICES, use), 1, drawn) == (right, 1)
 
 
 def test_code_that_uses_the_second_generator_when_it_sees_the_first_is_made_again_until_both_are_right() -> None:
@@ -121,7 +121,7 @@ def test_code_that_uses_the_second_generator_when_it_sees_the_first_is_made_agai
 
     used().seed(1)
     right = np.random.random()
-    assert made(Chance(7, 1, INDICES, GeneratorUse()), 1, code)[0] == right
+    assert made(GlobalSeeder(7, 1, INDICES, GeneratorUse()), 1, code)[0] == right
 
 
 def test_what_an_import_reads_and_draws_is_no_use_by_the_sample() -> None:
@@ -130,7 +130,7 @@ def test_what_an_import_reads_and_draws_is_no_use_by_the_sample() -> None:
         np.random.get_state(), random.getstate(), drawn()
         kept.put_back()
 
-    assert made(Chance(7, 1, INDICES, GeneratorUse()), 0, code) == (None, 1)
+    assert made(GlobalSeeder(7, 1, INDICES, GeneratorUse()), 0, code) == (None, 1)
 
 
 def test_a_batch_has_a_state_of_its_own() -> None:

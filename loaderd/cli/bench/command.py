@@ -18,8 +18,8 @@ from loaderd.cli.exit_codes import FINE, NO_START, CommandError, need, need_proc
 from loaderd_wire.paths import too_long
 
 if TYPE_CHECKING:
-    from loaderd.cli.bench.processes import Round
-    from loaderd.config.stream import StreamPlan
+    from loaderd.cli.bench.processes import BenchRun
+    from loaderd.config.stream import StreamConfig
 
 PREFETCH = 4  # a Loader's default
 STARVED = 1.25  # stages are taken by the clock: beyond so much of the CPU that was had, processors were somebody else's
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError("--against dataloader: torch is not installed here; install it, or leave --against out", NO_START)
     workers = all_workers(settings)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it cleans up as after Ctrl-C
-    ours: list[Round] = []
-    theirs: list[Round] = []
+    ours: list[BenchRun] = []
+    theirs: list[BenchRun] = []
     with tempfile.TemporaryDirectory(prefix="loaderd-bench-", dir=_folder()) as folder:
         for n in range(args.rounds):
             _say(f"loaderd, {args.seconds:g} s" + (f", round {n + 1} of {args.rounds}" if args.rounds > 1 else ""))
@@ -79,7 +79,7 @@ def _say(text: str) -> None:
     sys.stderr.write(f"loaderd: {text}\n")
 
 
-def _facts(plan: StreamPlan, workers: int, seconds: float, ours: list[Round], theirs: list[Round]) -> dict[str, Any]:
+def _facts(plan: StreamConfig, workers: int, seconds: float, ours: list[BenchRun], theirs: list[BenchRun]) -> dict[str, Any]:
     """Everything that was measured, as plain data."""
     from loaderd.cli.bench.processes import medians
 
@@ -106,7 +106,7 @@ def _facts(plan: StreamPlan, workers: int, seconds: float, ours: list[Round], th
     return facts
 
 
-def _figures(made: Round) -> dict[str, float]:
+def _figures(made: BenchRun) -> dict[str, float]:
     return {**made.trainer, "all_s": made.all_s}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
 from loaderd.data.errors import SampleFault
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sources.source import Source
 from loaderd.data.user_code import find
@@ -24,7 +24,7 @@ class Mapped:
     """The samples of a stream's split: the same decoding and the same transforms. Opened where it is first used."""
 
     def __init__(self, plan: str, folder: str) -> None:
-        self._plan = StreamPlan.from_json(plan)
+        self._plan = StreamConfig.from_json(plan)
         self._folder = folder
         self._open()
         self._length = self._order.samples
@@ -34,14 +34,14 @@ class Mapped:
         put_first(self._folder)
         plan = self._plan
         self._source: Source | None = Source(plan)
-        self._recipe = Recipe(plan, self._source)
+        self._pipeline = SamplePipeline(plan, self._source)
         self._order = Order(self._source.total, plan.split, plan.split_by, 0)
 
     def _close(self) -> None:
         assert self._source is not None
         self._source.close()
         self._source = None
-        del self._recipe, self._order
+        del self._pipeline, self._order
 
     def __len__(self) -> int:
         return self._length
@@ -53,19 +53,19 @@ class Mapped:
             at = np.array([(position + n) % self._length], np.int64)
             try:
                 index = int(self._order.indices(self._plan.seed, 0, at)[0])
-                sample = self._recipe.make(SampleRequest(self._plan.seed, 0, index), lambda stage: None)
+                sample = self._pipeline.make(SampleRequest(self._plan.seed, 0, index), lambda stage: None)
             except SampleFault:
                 if self._plan.on_error == "raise" or n + 1 == TRIES:
                     raise
                 continue
-            return sample if self._recipe.collated else {name: _tensor(value) for name, value in sample.items()}
+            return sample if self._pipeline.collated else {name: _tensor(value) for name, value in sample.items()}
         raise AssertionError("unreachable")
 
     def collate(self, samples: list[Any]) -> Any:
         """The stream's own collate function."""
         import torch
 
-        made = self._recipe.collate(samples, self._plan.seed, 0, 0)
+        made = self._pipeline.collate(samples, self._plan.seed, 0, 0)
         return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in made.items()}
 
 
@@ -90,7 +90,7 @@ def make(plan: str, folder: str, init: str, workers: int, prefetch: int) -> Iter
     from torch.utils.data import DataLoader
 
     dataset: Any = Mapped(plan, folder)
-    settings = StreamPlan.from_json(plan)
+    settings = StreamConfig.from_json(plan)
     return DataLoader(
         dataset,
         batch_size=settings.batch_size,

@@ -19,7 +19,7 @@ from typing import IO, Any
 from loaderd.cli import status
 from loaderd.cli.exit_codes import FAULT, NO_START, CommandError
 from loaderd.config.load import Config
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.system.processes import keep_niceness
 
 LOOK_S = 0.25  # between two looks at the daemon
@@ -36,7 +36,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class BenchRun:
     """trainer: what it measured. parts: seconds a batch, by stage of the workers (on the clock) and in the daemon (of CPU). all_s: CPU of every
     process, a batch. busy: how many workers had something to do, on average. ready: finished batches in the trainer's slots, on average."""
 
@@ -48,7 +48,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CpuReading:
     """A daemon as it was at a moment: seconds spent so far by its workers, stage by stage, by its scheduler, and of CPU by its own process and
     by template and workers; batches made for its session, and how many of its slots hold one that is ready."""
 
@@ -65,12 +65,12 @@ def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: median(each[name] for each in rounds) for name in rounds[0]}
 
 
-def loaderd(config: Config, plan: StreamPlan, socket: str, seconds: float, prefetch: int) -> Round:
+def loaderd(config: Config, plan: StreamConfig, socket: str, seconds: float, prefetch: int) -> BenchRun:
     """A daemon for this config on `socket`, and a trainer. Raises CommandError with what either says."""
     with daemon(config.path, socket) as process:
         process.wait_ready()
         asked = {"make": None, "args": {"source": socket, "stream": plan.name, "prefetch": prefetch}, "seconds": seconds}
-        looks: list[Look] = []
+        looks: list[CpuReading] = []
         with trainer(asked) as measuring:
             while measuring.runs(LOOK_S):
                 looks += process.look(plan.name)
@@ -78,7 +78,7 @@ def loaderd(config: Config, plan: StreamPlan, socket: str, seconds: float, prefe
     return summed(measured, looks)
 
 
-def dataloader(config: Config, plan: StreamPlan, workers: int, seconds: float, prefetch: int) -> Round:
+def dataloader(config: Config, plan: StreamConfig, workers: int, seconds: float, prefetch: int) -> BenchRun:
     """The same stream as a torch DataLoader has it. Raises CommandError with what it says."""
     args = {"plan": plan.to_json(), "folder": config.folder, "init": config.workers.init or "", "workers": workers, "prefetch": prefetch}
     with trainer({"make": "loaderd.cli.bench.dataloader:make", "args": args, "seconds": seconds}) as measuring:
@@ -87,7 +87,7 @@ def dataloader(config: Config, plan: StreamPlan, workers: int, seconds: float, p
         return summed(measuring.answer(), ())
 
 
-class Trainer:
+class TrainerProcess:
     """A process that measures; what it says goes to files."""
 
     def __init__(self, process: subprocess.Popen[bytes], out: IO[bytes], error: IO[bytes]) -> None:
@@ -112,7 +112,7 @@ class Trainer:
         return json.loads(next(line for line in reversed(self._out.read().splitlines()) if line.startswith(MEASURED)))
 
 
-class Daemon:
+class DaemonProcess:
     """A process that serves, and what it says: in its log, and once, when it is ready or can't be, on a pipe."""
 
     def __init__(self, process: subprocess.Popen[bytes], socket: str, said: IO[str]) -> None:
@@ -125,7 +125,7 @@ class Daemon:
             text = said.partition(": ")[2] if said.startswith("ConfigError: ") else said
             raise CommandError(f"the daemon could not start: {text or _log(self._socket)}", NO_START)
 
-    def look(self, stream: str) -> list[Look]:
+    def look(self, stream: str) -> list[CpuReading]:
         """What it looks like while its only session runs; nothing before and after. Raises CommandError if it has gone."""
         try:
             picture = status.fetch(self._socket)
@@ -137,7 +137,7 @@ class Daemon:
         slots = sessions[0].get("slots", {})
         others = [worker.get("pid", 0) for worker in picture["workers"]]
         return [
-            Look(
+            CpuReading(
                 at_s=time.monotonic(),
                 stages=dict(picture["streams"][stream].get("stage_s", {})),
                 schedule_s=picture.get("schedule_s", 0.0),
@@ -149,14 +149,14 @@ class Daemon:
         ]
 
 
-def summed(measured: dict[str, float], looks: Sequence[Look]) -> Round:
+def summed(measured: dict[str, float], looks: Sequence[CpuReading]) -> BenchRun:
     """A trainer's measurement and, if it had a daemon, what that looked like in the meantime, per batch."""
     first_s, last_s = measured.pop("begin_s"), measured.pop("end_s")
     own_s = measured["cpu_s"] + measured["children_s"]
     inside = [look for look in looks if first_s <= look.at_s <= last_s]
     looks = inside if len(inside) > 1 else looks
     if len(looks) < 2:
-        return Round(measured, {}, own_s, 0.0, 0.0)
+        return BenchRun(measured, {}, own_s, 0.0, 0.0)
     before, after = looks[0], looks[-1]
     batches = max(1, after.made - before.made)
     daemon_s, workers_s = (after.daemon_s - before.daemon_s) / batches, (after.workers_s - before.workers_s) / batches
@@ -164,7 +164,7 @@ def summed(measured: dict[str, float], looks: Sequence[Look]) -> Round:
     busy = sum(parts.values()) * batches / max(1e-9, after.at_s - before.at_s)
     parts["schedule"] = (after.schedule_s - before.schedule_s) / batches
     parts["announce"] = max(0.0, daemon_s - parts["schedule"])
-    return Round(measured, parts, own_s + daemon_s + workers_s, busy, sum(look.ready for look in looks) / len(looks))
+    return BenchRun(measured, parts, own_s + daemon_s + workers_s, busy, sum(look.ready for look in looks) / len(looks))
 
 
 def cpu_s(pid: int) -> float:
@@ -181,7 +181,7 @@ def _child(module: str) -> list[str]:
 
 
 @contextmanager
-def daemon(config: str, socket: str) -> Iterator[Daemon]:
+def daemon(config: str, socket: str) -> Iterator[DaemonProcess]:
     """`loaderd serve` for this config on this socket, which need not be ready yet."""
     read, write = os.pipe()
     command = [*_child("loaderd"), "serve", config, "--socket", socket, "--ready-fd", str(write)]
@@ -192,7 +192,7 @@ def daemon(config: str, socket: str) -> Iterator[Daemon]:
         os.close(write)
         keep_niceness(process.pid)
         with os.fdopen(read, encoding="utf-8", errors="replace") as said:
-            yield Daemon(process, socket, said)
+            yield DaemonProcess(process, socket, said)
     finally:
         process.terminate()
         try:
@@ -203,7 +203,7 @@ def daemon(config: str, socket: str) -> Iterator[Daemon]:
 
 
 @contextmanager
-def trainer(asked: Mapping[str, Any]) -> Iterator[Trainer]:
+def trainer(asked: Mapping[str, Any]) -> Iterator[TrainerProcess]:
     """A process that measures, as `loaderd_client._bench` is asked to."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:  # not pipes: user code may print as much as it likes
         process = subprocess.Popen(
@@ -215,7 +215,7 @@ def trainer(asked: Mapping[str, Any]) -> Iterator[Trainer]:
         )
         try:
             keep_niceness(process.pid)
-            yield Trainer(process, out, error)
+            yield TrainerProcess(process, out, error)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # and its workers

@@ -13,29 +13,29 @@ from loaderd.cli.check import command as part
 from loaderd.cli.check import scan_report
 from loaderd.cli.check.determinism import Findings
 from loaderd.cli.check.scan import Scan, scan
-from loaderd.cli.check.scan_state import Spool, folder_of
+from loaderd.cli.check.scan_state import ScanState, folder_of
 from loaderd.cli.exit_codes import BROKEN_OFF, FAULTS, FINE, NO_START
-from loaderd.cli.progress import Progress
+from loaderd.cli.progress import ProgressLine
 from loaderd.config.load import Config
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
 from loaderd.data.errors import SourceError
 from loaderd.data.lmdb.verify import state_of, verify
 from loaderd.data.sources.source import Source
-from loaderd.engine.messages import StreamFacts
+from loaderd.engine.messages import StreamInfo
 
 NAMED_PROBLEMS = 20
 NAMED = 1000  # bad samples that are listed; the first of them with what user code raised
 
 
-def check(settings: Config, plan: StreamPlan, bad: IO[str] | None, classes: part.Classes, *, anew: bool) -> int:
+def check(settings: Config, plan: StreamConfig, bad: IO[str] | None, classes: part.Classes, *, anew: bool) -> int:
     """Returns the exit code. bad: where bad samples go as JSON lines. The stream's class names go into `classes`."""
     print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
-    with Spool(folder_of(os.environ), settings.path, plan.name, anew=anew) as spool:
+    with ScanState(folder_of(os.environ), settings.path, plan.name, anew=anew) as saved:
         verified = ""
         if plan.lmdb is not None:
             try:
-                verified = _verified(plan.lmdb, spool.state.get("verified", ""))
+                verified = _verified(plan.lmdb, saved.state.get("verified", ""))
             except SourceError as error:
                 sys.stderr.write(f"loaderd: {error}\n")
                 return NO_START
@@ -48,7 +48,7 @@ def check(settings: Config, plan: StreamPlan, bad: IO[str] | None, classes: part
         if findings.end:
             part.given_up(plan, findings.end)
             return FAULTS
-        code = _scan(settings, plan, findings, findings.facts, spool, verified, bad)
+        code = _scan(settings, plan, findings, findings.facts, saved, verified, bad)
         return max(code, FAULTS) if findings.refused else code
 
 
@@ -56,7 +56,7 @@ def _verified(path: str, before: str) -> str:
     """The state of the file whose structure is sound; "" if it is not, which has been told. Raises SourceError."""
     if before and before == state_of(path):
         return before
-    with Progress("pages") as progress:
+    with ProgressLine("pages") as progress:
         progress.say(f"loaderd: looking at every page of {path}")
         verdict = verify(path)
     for problem in verdict.problems[:NAMED_PROBLEMS]:
@@ -71,38 +71,38 @@ def _verified(path: str, before: str) -> str:
 
 
 def _scan(
-    settings: Config, plan: StreamPlan, findings: Findings, facts: StreamFacts, spool: Spool, verified: str, bad: IO[str] | None
+    settings: Config, plan: StreamConfig, findings: Findings, facts: StreamInfo, saved: ScanState, verified: str, bad: IO[str] | None
 ) -> int:
     spent = sum(findings.seconds.values())
-    with Progress(f"samples of {plan.name}") as progress:
+    with ProgressLine(f"samples of {plan.name}") as progress:
 
         def say(level: str, text: str) -> None:
             if level != "debug":
                 progress.say(f"loaderd: {text}")
 
-        if not spool.keeps:
+        if not saved.keeps:
             say("warning", "another check of this stream is running: this one cannot be gone on with if it is broken off")
         row_s = spent / findings.rows if findings.rows else 0.0
-        found = scan(settings, plan, facts, spool, row_s=row_s, verified=verified, progress=progress, say=say)
+        found = scan(settings, plan, facts, saved, row_s=row_s, verified=verified, progress=progress, say=say)
     if found.changed:
         sys.stderr.write(f"loaderd: an earlier run does not count any longer: {', '.join(found.changed)} changed since\n")
     if found.broken_off:
-        on = "the same command goes on from there" if spool.keeps else "it begins anew next time"
+        on = "the same command goes on from there" if saved.keeps else "it begins anew next time"
         sys.stderr.write(f"loaderd: broken off at sample {found.done:,} of {found.of:,} of stream {plan.name!r}; {on}\n")
         return BROKEN_OFF
-    _tell(plan, facts, findings, found, spool, scan_report.trained_on(plan, settings.streams))
+    _tell(plan, facts, findings, found, saved, scan_report.trained_on(plan, settings.streams))
     if bad is not None:
-        spool.bad_lines(bad)
+        saved.bad_lines(bad)
     part.given_up(plan, found.end)
     if not found.end:
-        spool.finish()
+        saved.finish()
     return FAULTS if found.end or found.bad or findings.differ else FINE
 
 
-def _tell(plan: StreamPlan, facts: StreamFacts, findings: Findings, found: Scan, spool: Spool, trained: StreamPlan | None) -> None:
-    for line in scan_report.lines(plan, facts, found, spool, _namer(plan, facts), trained):
+def _tell(plan: StreamConfig, facts: StreamInfo, findings: Findings, found: Scan, saved: ScanState, trained: StreamConfig | None) -> None:
+    for line in scan_report.lines(plan, facts, found, saved, _namer(plan, facts), trained):
         print(line)
-    for n, sample in enumerate(spool.bad()):
+    for n, sample in enumerate(saved.bad()):
         if n == NAMED:
             print(f"  BAD       and {found.bad - NAMED:,} more (--bad FILE has all)")
             break
@@ -116,7 +116,7 @@ def _tell(plan: StreamPlan, facts: StreamFacts, findings: Findings, found: Scan,
         print(f"  fine      {found.done:,} of {found.of:,} samples made once, {twice}")
 
 
-def _namer(plan: StreamPlan, facts: StreamFacts) -> Callable[[int], str]:
+def _namer(plan: StreamConfig, facts: StreamInfo) -> Callable[[int], str]:
     """Position of a scan -> key. The source is opened here only to look up names that are stored."""
     order = Order(facts.total, plan.split, plan.split_by, 0)
 

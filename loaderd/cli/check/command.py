@@ -12,16 +12,16 @@ from dataclasses import asdict
 from typing import IO, TYPE_CHECKING
 
 from loaderd.cli.exit_codes import BROKEN_OFF, FAULTS, FINE, NO_START, USAGE, CommandError, need, need_proc
-from loaderd.cli.progress import Progress
+from loaderd.cli.progress import ProgressLine
 from loaderd.cli.status import field, size
 from loaderd.core.class_names import disagreement
-from loaderd_wire.slices import Shape, steps_left
+from loaderd_wire.slices import EpochShape, steps_left
 
 if TYPE_CHECKING:
     from loaderd.cli.check.determinism import Findings
     from loaderd.config.load import Config
-    from loaderd.config.stream import StreamPlan
-    from loaderd.engine.messages import StreamFacts
+    from loaderd.config.stream import StreamConfig
+    from loaderd.engine.messages import StreamInfo
     from loaderd_wire.errors import BadSample
     from loaderd_wire.messages import Segment
 
@@ -79,7 +79,7 @@ def _opened(path: str | None) -> AbstractContextManager[IO[str] | None]:
         raise CommandError(f"--bad {path}: {error.strerror}", USAGE) from None
 
 
-def _check(settings: Config, plan: StreamPlan, samples: int, bad: IO[str] | None, classes: Classes) -> int:
+def _check(settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | None, classes: Classes) -> int:
     print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
     findings = make_twice(settings, plan, samples, classes)
     if findings.facts is None:
@@ -93,11 +93,11 @@ def _check(settings: Config, plan: StreamPlan, samples: int, bad: IO[str] | None
     return FINE if findings.fine else FAULTS
 
 
-def make_twice(settings: Config, plan: StreamPlan, samples: int, classes: Classes) -> Findings:
+def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Classes) -> Findings:
     """So many samples made twice; why there are no facts has been told. The stream's class names go into `classes`."""
     from loaderd.cli.check import determinism
 
-    with Progress(f"samples of {plan.name}, twice") as progress:
+    with ProgressLine(f"samples of {plan.name}, twice") as progress:
 
         def say(level: str, text: str) -> None:
             if level != "debug":
@@ -112,7 +112,7 @@ def make_twice(settings: Config, plan: StreamPlan, samples: int, classes: Classe
     return findings
 
 
-def given_up(plan: StreamPlan, end: str) -> None:
+def given_up(plan: StreamConfig, end: str) -> None:
     if end:
         sys.stderr.write(f"loaderd: stream {plan.name!r} was given up: {end}\n")
 
@@ -135,10 +135,10 @@ def _shape(findings: Findings) -> list[str]:
     return lines + [f"  note      {text}" for text in facts.warnings]
 
 
-def _refused(settings: Config, plan: StreamPlan, facts: StreamFacts, samples: int) -> list[str]:
+def _refused(settings: Config, plan: StreamConfig, facts: StreamInfo, samples: int) -> list[str]:
     """What the daemon would say to every trainer that asks for this stream as it is configured."""
     lines: list[str] = []
-    if not steps_left(Shape(samples, plan.batch_size, 0, 1, plan.drop_last), 0):
+    if not steps_left(EpochShape(samples, plan.batch_size, 0, 1, plan.drop_last), 0):
         lines.append(
             f"an epoch has no whole step: {samples} samples, batch_size = {plan.batch_size}, drop_last = true; "
             "set drop_last = false or a smaller batch_size"
@@ -150,13 +150,13 @@ def _refused(settings: Config, plan: StreamPlan, facts: StreamFacts, samples: in
     return lines
 
 
-def _segment(facts: StreamFacts, plan: StreamPlan) -> Segment:
-    from loaderd.server.admission import SPARE_SLOTS, Stream, sized
+def _segment(facts: StreamInfo, plan: StreamConfig) -> Segment:
+    from loaderd.server.admission import SPARE_SLOTS, OpenedStream, sized
 
-    return sized(Stream(plan, facts), facts.specs, plan.batch_size, PREFETCH + SPARE_SLOTS, 1)
+    return sized(OpenedStream(plan, facts), facts.specs, plan.batch_size, PREFETCH + SPARE_SLOTS, 1)
 
 
-def _memory(facts: StreamFacts, plan: StreamPlan) -> list[str]:
+def _memory(facts: StreamInfo, plan: StreamConfig) -> list[str]:
     segment = _segment(facts, plan)
     row = "collated" if facts.collated else f"{size(sum(spec.row_bytes for spec in facts.specs))} a row"
     first = f"{plan.batch_size} rows, {row}, {size(segment.slot_bytes)} a slot"

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.cli.check.local_run import Made, Side, half_of_the_workers
+from loaderd.cli.check.local_run import BatchView, LocalRun, half_of_the_workers
 from loaderd.config.load import Config
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
-from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.system.loop import Loop
 from loaderd_wire.errors import BadSample
-from loaderd_wire.slices import Shape, steps_left
+from loaderd_wire.slices import EpochShape, steps_left
 
 ROWS = 32  # of a batch of the check, unless the stream collates
 
@@ -38,8 +38,8 @@ class Findings:
     refused: why no trainer could be served with this stream, good as its samples may be.
     """
 
-    plan: StreamPlan
-    facts: StreamFacts | None = None
+    plan: StreamConfig
+    facts: StreamInfo | None = None
     of: int = 0
     samples: int = 0
     bad: dict[int, BadSample] = field(default_factory=dict[int, BadSample])
@@ -55,16 +55,16 @@ class Findings:
 
 
 def check(
-    config: Config, plan: StreamPlan, samples: int | None, *, progress: Callable[[int, int], None], say: Callable[[str, str], None]
+    config: Config, plan: StreamConfig, samples: int | None, *, progress: Callable[[int, int], None], say: Callable[[str, str], None]
 ) -> Findings:
     """Make so many samples of the stream, spread over all of it (None: every one), twice each."""
     findings = Findings(plan)
     made = replace(plan, on_error="skip", max_errors=0.0, shuffle=0 if samples is None else 1)
     with Loop() as loop, ExitStack() as stack:
-        run = _Run(loop, findings, samples, progress)
+        run = DeterminismRun(loop, findings, samples, progress)
         run.sides = [
             stack.enter_context(
-                Side(
+                LocalRun(
                     loop,
                     config,
                     made,
@@ -86,16 +86,16 @@ def check(
     return findings
 
 
-class _Run:
+class DeterminismRun:
     """The two sides in step: a batch is looked at when both have made it, and given back by both at once."""
 
     def __init__(self, loop: Loop, findings: Findings, samples: int | None, progress: Callable[[int, int], None]) -> None:
-        self.sides: list[Side] = []
+        self.sides: list[LocalRun] = []
         self._loop = loop
         self._findings = findings
         self._samples = samples
         self._progress = progress
-        self._open: dict[int, StreamFacts] = {}
+        self._open: dict[int, StreamInfo] = {}
         self._here: dict[int, set[int]] = {}
         self._steps = 0
 
@@ -103,8 +103,8 @@ class _Run:
         self._findings.end = self._findings.end or text
         self._loop.stop()
 
-    def opened(self, n: int, found: StreamFacts | OpenFault) -> None:
-        if isinstance(found, OpenFault):
+    def opened(self, n: int, found: StreamInfo | OpenError) -> None:
+        if isinstance(found, OpenError):
             self.end(f"{found.text}\n{found.traceback}".strip())
             return
         self._open[n] = found
@@ -118,7 +118,7 @@ class _Run:
             return
         self._findings.facts, self._findings.of = facts, order.samples
         samples = order.samples if self._samples is None else min(self._samples, order.samples)
-        self._shape = Shape(samples, min(plan.batch_size if facts.collated else ROWS, samples), 0, 1, False)
+        self._shape = EpochShape(samples, min(plan.batch_size if facts.collated else ROWS, samples), 0, 1, False)
         self._steps = steps_left(self._shape, 0)
         for side in self.sides:
             side.begin(facts, order, samples, self._shape.batch_size)
@@ -148,7 +148,7 @@ class _Run:
             self._loop.stop()
 
 
-def differences(first: Made, second: Made, bad: dict[int, BadSample], *, collated: bool) -> list[Difference]:
+def differences(first: BatchView, second: BatchView, bad: dict[int, BadSample], *, collated: bool) -> list[Difference]:
     """Where two makings of a batch are not the same, sample by sample; a collated batch is looked at as a whole."""
     if first.indices.tolist() == second.indices.tolist() and all(
         _same(first.fields[name], second.fields.get(name)) for name in first.fields

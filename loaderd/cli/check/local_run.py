@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 
 from loaderd.config.load import Config
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core import actions
-from loaderd.core.events import Attach, Event, Grown, NotGrown, Opened, Told, WorkerDone
-from loaderd.core.jobs import Job, Kind
+from loaderd.core.events import Attach, Event, GrowFailed, ProgressReceived, SegmentGrown, StreamOpened, WorkerDone
+from loaderd.core.jobs import Job, JobKind
 from loaderd.core.order import Order
 from loaderd.core.scheduler import Scheduler, StreamRules
-from loaderd.engine.local import LocalPool
-from loaderd.engine.messages import OpenFault, StreamFacts
-from loaderd.server.admission import SPARE_SLOTS, Stream, sized
+from loaderd.engine.local import LocalEngine
+from loaderd.engine.messages import OpenError, StreamInfo
+from loaderd.server.admission import SPARE_SLOTS, OpenedStream, sized
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.system import resource_limits
 from loaderd.system.loop import Loop
-from loaderd.system.memfd import Segments
+from loaderd.system.memfd import SegmentStore
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Batch, Failure, Progress, Pulse, Released, Segment
-from loaderd_wire.slices import Shape
+from loaderd_wire.slices import EpochShape
 from loaderd_wire.slot_reader import SlotReader, array_description, field_names, stored_keys, text_values, unpack_chunks
 from loaderd_wire.slots import slot_layout
 
@@ -37,7 +37,7 @@ Say = Callable[[str, str], None]  # (level, text)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BatchView:
     """A finished batch, valid until it is released. indices: of its rows. fields: name -> array over the rows, or list of str or bytes.
 
     keys: of the rows, None where the index is the key.
@@ -49,10 +49,10 @@ class Made:
     keys: list[str] | None
 
 
-class Side:
+class LocalRun:
     """One pool of processes that makes `samples` samples of a stream, in order, skipping bad ones.
 
-    on_open(StreamFacts | OpenFault) first; then on_batch(k) for each batch, which `read` shows and `release` gives back; on_end(text)
+    on_open(StreamInfo | OpenError) first; then on_batch(k) for each batch, which `read` shows and `release` gives back; on_end(text)
     if it can't go on. Use as a context manager: no process survives it.
     """
 
@@ -60,10 +60,10 @@ class Side:
         self,
         loop: Loop,
         config: Config,
-        plan: StreamPlan,
+        plan: StreamConfig,
         workers: int,
         *,
-        on_open: Callable[[StreamFacts | OpenFault], None],
+        on_open: Callable[[StreamInfo | OpenError], None],
         on_batch: Callable[[int], None],
         on_end: Callable[[str], None],
         say: Say,
@@ -79,7 +79,7 @@ class Side:
         self._say = say
         self._prefetch = prefetch
         self._start = 0
-        self._segments = Segments(loop)
+        self._segments = SegmentStore(loop)
         self._jobs: dict[int, Job] = {}
         self._known: dict[int, tuple[Segment, mmap.mmap, list[int]]] = {}
         self._last_segment = 1
@@ -90,9 +90,9 @@ class Side:
         self.rows = 0
         self.seconds = {"read": 0.0, "decode": 0.0, "transform": 0.0, "write": 0.0}
 
-    def __enter__(self) -> Side:
+    def __enter__(self) -> LocalRun:
         w = self._config.workers
-        self._pool = LocalPool(
+        self._pool = LocalEngine(
             self._loop,
             (self.plan,),
             w,
@@ -132,18 +132,18 @@ class Side:
 
     # -- the pretended trainer
 
-    def begin(self, facts: StreamFacts, order: Order, samples: int, batch_size: int, start: int = 0) -> None:
+    def begin(self, facts: StreamInfo, order: Order, samples: int, batch_size: int, start: int = 0) -> None:
         """Make the samples at positions [start, samples) of epoch 0."""
         self._facts = facts
         self._start = start
-        self._stream = Stream(self.plan, facts)
-        self._shape = Shape(samples, batch_size, 0, 1, False)
+        self._stream = OpenedStream(self.plan, facts)
+        self._shape = EpochShape(samples, batch_size, 0, 1, False)
         self._order = order
-        self._step(Opened(StreamRules(self.plan.name, self.plan.on_error, facts.collated, samples)))
+        self._step(StreamOpened(StreamRules(self.plan.name, self.plan.on_error, facts.collated, samples)))
         self._dispatcher.begin()
         self._reserve(sized(self._stream, facts.specs, batch_size, self._prefetch + SPARE_SLOTS, 1), self._attach)
 
-    def read(self, k: int) -> Made:
+    def read(self, k: int) -> BatchView:
         """Batch k as it lies in its slot."""
         batch = self._batches[k]
         segment, view, _ = self._known[batch.segment]
@@ -161,7 +161,7 @@ class Side:
             assert described is not None
             fields[name] = reader.described(view, *described, begin)
         keys = stored_keys(maps, rows) if facts.keys == "stored" else None
-        return Made(batch, reader.indices(view, rows, begin), fields, keys)
+        return BatchView(batch, reader.indices(view, rows, begin), fields, keys)
 
     def release(self, k: int) -> None:
         """Nothing that `read` returned for k is touched any longer; the next batch may come."""
@@ -173,7 +173,7 @@ class Side:
     def _progress(self) -> None:
         self._seq += 1
         released = tuple(Released(number, tuple(generations), tuple(generations)) for number, (_, _, generations) in self._known.items())
-        self._step(Told(SESSION, _progress(self._seq, self._start, self._taken, released)))
+        self._step(ProgressReceived(SESSION, _progress(self._seq, self._start, self._taken, released)))
 
     # -- segments
 
@@ -192,7 +192,7 @@ class Side:
         self._step(Attach(SESSION, self.plan.name, self._shape, self.plan.seed, self._prefetch, segment))
         self._progress()
 
-    def _grow(self, action: actions.Grow) -> None:
+    def _grow(self, action: actions.GrowSegment) -> None:
         self._last_segment += 1
         rows, number = self._shape.batch_size, self._last_segment
         try:
@@ -206,11 +206,11 @@ class Side:
                 body_bytes=action.body_bytes,
             )
         except (ValueError, OverflowError) as error:
-            self._step(NotGrown(SESSION, str(error)))
+            self._step(GrowFailed(SESSION, str(error)))
             return
-        self._reserve(larger, lambda segment: self._step(Grown(SESSION, segment)))
+        self._reserve(larger, lambda segment: self._step(SegmentGrown(SESSION, segment)))
 
-    def _drop(self, action: actions.Drop) -> None:
+    def _drop(self, action: actions.FreeSegment) -> None:
         _, view, _ = self._known.pop(action.segment)
         view.close()
         self._pool.drop_segment(action.segment, lambda: self._segments.free(action.segment))
@@ -226,12 +226,12 @@ class Side:
     def _account(self, event: Event, made: list[actions.Action]) -> None:
         if isinstance(event, WorkerDone):
             job, done = self._jobs.pop(event.done.job), event.done
-            if job.kind in (Kind.FILL, Kind.BATCH):
+            if job.kind in (JobKind.FILL, JobKind.BATCH):
                 self.rows += job.last - job.first
                 for stage in self.seconds:
                     self.seconds[stage] += getattr(done, f"{stage}_s")
         for action in made:
-            if isinstance(action, actions.Send):
+            if isinstance(action, actions.SendJob):
                 self._jobs[action.job.job] = action.job
 
     def _tell(self, session: int, message: Batch | Pulse | Failure) -> None:

@@ -21,7 +21,7 @@ from loaderd.worker.seeding import seed_sample
 def run(args: argparse.Namespace, config: Config) -> int:
     plan = local_stream.chosen(config, args.stream)
     local_stream.like_a_worker(args)
-    stream = local_stream.Desk(config, plan).stream
+    stream = local_stream.LocalStream(config, plan).stream
     index = args.index if args.index is not None else _index_of(stream, args.key)
     if index >= stream.source.total:
         raise CommandError(
@@ -31,8 +31,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
     stages = _Stages()
     try:
         seed_sample(plan.seed, 0, index)
-        sample = stream.recipe.make(SampleRequest(plan.seed, 0, index), stages.note)
-        specs = stream.recipe.specs(sample)
+        sample = stream.sample_pipeline.make(SampleRequest(plan.seed, 0, index), stages.note)
+        specs = stream.sample_pipeline.specs(sample)
     except SampleFault as fault:
         stages.end()
         sys.stdout.flush()

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.cli.check.local_run import Side, all_workers
-from loaderd.cli.check.scan_state import Spool
-from loaderd.cli.check.scan_stats import Tally
+from loaderd.cli.check.local_run import LocalRun, all_workers
+from loaderd.cli.check.scan_state import ScanState
+from loaderd.cli.check.scan_stats import ScanStats
 from loaderd.config.load import Config
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
-from loaderd.engine.messages import OpenFault, StreamFacts
-from loaderd.server.admission import Stream, content_facts, order_facts
+from loaderd.engine.messages import OpenError, StreamInfo
+from loaderd.server.admission import OpenedStream, content_facts, order_facts
 from loaderd.system.loop import Loop
 from loaderd_wire.errors import BadSample
-from loaderd_wire.slices import Shape, steps_left
+from loaderd_wire.slices import EpochShape, steps_left
 
 PREFETCH = 4  # batches under way: many workers share each
 BATCH_S = 0.5  # of all workers' work in a batch
@@ -34,7 +34,7 @@ class Scan:
     broken_off: told to stop; the same command goes on from there. seconds: of this run.
     """
 
-    tally: Tally
+    tally: ScanStats
     of: int = 0
     done: int = 0
     bad: int = 0
@@ -47,9 +47,9 @@ class Scan:
 
 def scan(
     config: Config,
-    plan: StreamPlan,
-    facts: StreamFacts,
-    spool: Spool,
+    plan: StreamConfig,
+    facts: StreamInfo,
+    saved: ScanState,
     *,
     row_s: float,
     verified: str,
@@ -66,19 +66,19 @@ def scan(
         survey={"specs": [asdict(spec) for spec in facts.sample_specs], "collated": facts.collated},
     )
     order = Order(facts.total, plan.split, plan.split_by, 0)
-    found = Scan(Tally(len(facts.sample_specs)), of=order.samples)
-    known = Stream(plan, facts)
+    found = Scan(ScanStats(len(facts.sample_specs)), of=order.samples)
+    known = OpenedStream(plan, facts)
     fingerprint = order_facts(known, plan.seed) | content_facts(known, None) | {"state": facts.state}
-    _take_up(found, spool, fingerprint)
+    _take_up(found, saved, fingerprint)
     workers = all_workers(config)
     rows = min(MOST, max(FEWEST, round(BATCH_S * workers / row_s) if row_s else FEWEST))
     if found.done >= found.of:
         return found
     with Loop() as loop:
-        run = _Run(loop, found, order, spool, rows, {"fingerprint": fingerprint, "verified": verified}, plan.name, progress)
+        run = ScanRun(loop, found, order, saved, rows, {"fingerprint": fingerprint, "verified": verified}, plan.name, progress)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.on_signal(number, run.break_off)
-        with Side(
+        with LocalRun(
             loop, config, made, workers, on_open=run.opened, on_batch=run.arrived, on_end=run.end, say=say, prefetch=PREFETCH
         ) as run.side:
             loop.run()
@@ -87,22 +87,22 @@ def scan(
     return found
 
 
-def _take_up(found: Scan, spool: Spool, fingerprint: dict[str, str]) -> None:
+def _take_up(found: Scan, saved: ScanState, fingerprint: dict[str, str]) -> None:
     """Go on where an earlier run was broken off, if everything still is as it was."""
-    state = spool.state
+    state = saved.state
     if "done" not in state:
         return
     was = state["fingerprint"]
     found.changed = tuple(name for name in sorted(was.keys() | fingerprint) if was.get(name) != fingerprint.get(name))
     if found.changed:
-        spool.forget()
+        saved.forget()
         return
     found.done = found.resumed_at = state["done"]
     found.bad = state["bad_count"]
-    found.tally = Tally.from_dict(state["tally"])
+    found.tally = ScanStats.from_dict(state["tally"])
 
 
-class _Run:
+class ScanRun:
     """Takes batches in order, one by one."""
 
     def __init__(
@@ -110,21 +110,21 @@ class _Run:
         loop: Loop,
         found: Scan,
         order: Order,
-        spool: Spool,
+        saved: ScanState,
         rows: int,
         kept: dict[str, Any],
         stream: str,
         progress: Callable[[int, int], None],
     ) -> None:
-        self.side: Side
+        self.side: LocalRun
         self._loop = loop
         self._found = found
         self._order = order
-        self._spool = spool
+        self._spool = saved
         self._kept = kept
         self._stream = stream
         self._progress = progress
-        self._shape = Shape(order.samples, min(rows, order.samples), 0, 1, False)
+        self._shape = EpochShape(order.samples, min(rows, order.samples), 0, 1, False)
         self._steps = steps_left(self._shape, found.done)
         self._begin = found.done
         self._next = 0
@@ -139,8 +139,8 @@ class _Run:
         self._found.broken_off = True
         self._loop.stop()
 
-    def opened(self, found: StreamFacts | OpenFault) -> None:
-        if isinstance(found, OpenFault):
+    def opened(self, found: StreamInfo | OpenError) -> None:
+        if isinstance(found, OpenError):
             self.end(f"{found.text}\n{found.traceback}".strip())
         else:
             self.begin_s = self._loop.now_s()

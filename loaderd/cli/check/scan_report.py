@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from loaderd.cli.check.scan import Scan
-from loaderd.cli.check.scan_state import Spool
+from loaderd.cli.check.scan_state import ScanState
 from loaderd.cli.status import size
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.pipeline.sample_summary import BITS, COUNT, HIGH, LOW, MEAN, ODD, SQUARES
-from loaderd.engine.messages import StreamFacts
+from loaderd.engine.messages import StreamInfo
 from loaderd_wire.slots import FieldSpec
 
 SHOWN_SHAPES = 5
@@ -20,7 +20,7 @@ CHANNELS = 16  # a field with more is told as a whole
 
 
 def lines(
-    plan: StreamPlan, facts: StreamFacts, found: Scan, spool: Spool, name: Callable[[int], str], trained: StreamPlan | None = None
+    plan: StreamConfig, facts: StreamInfo, found: Scan, saved: ScanState, name: Callable[[int], str], trained: StreamConfig | None = None
 ) -> Iterator[str]:
     """name(position): the key of a sample. trained: the stream whose mean and std this one is to be normalised with; None: its own."""
     again = f", {found.resumed_at:,} of them by an earlier run" if found.resumed_at else ""
@@ -35,7 +35,7 @@ def lines(
             yield from _field(found, spec, n, arrays)
             arrays += spec.kind == "array"
         yield from _constants(plan, facts, found, trained)
-    copies, groups = spool.duplicates(SHOWN_GROUPS, SHOWN_EACH)
+    copies, groups = saved.duplicates(SHOWN_GROUPS, SHOWN_EACH)
     if copies:
         for group in groups:
             more = " ..." if len(group) == SHOWN_EACH else ""
@@ -78,17 +78,17 @@ def _floats(values: np.ndarray) -> str:
     return words[0] if len(words) == 1 else f"[{', '.join(words)}]"
 
 
-def trained_on(plan: StreamPlan, plans: Sequence[StreamPlan]) -> StreamPlan | None:
+def trained_on(plan: StreamConfig, plans: Sequence[StreamConfig]) -> StreamConfig | None:
     """The stream that is trained on, as far as one can see, if it is another than this: one that is shuffled, where this one is not."""
     others = [other for other in plans if other.shuffle]
     return None if plan.shuffle or not others else others[0]
 
 
-def _normalizes(plan: StreamPlan) -> bool:
+def _normalizes(plan: StreamConfig) -> bool:
     return any(step.op == "normalize" for step in plan.transforms)
 
 
-def _constants(plan: StreamPlan, facts: StreamFacts, found: Scan, trained: StreamPlan | None) -> Iterator[str]:
+def _constants(plan: StreamConfig, facts: StreamInfo, found: Scan, trained: StreamConfig | None) -> Iterator[str]:
     """A `normalize` step as the config would have it, for each picture that has not been normalised by it or by code of the user's."""
     if _normalizes(plan):
         return

@@ -33,7 +33,7 @@ def folder_of(env: Mapping[str, str]) -> str:
     return os.path.join(base, "loaderd", "check")
 
 
-class Spool:
+class ScanState:
     """Use as a context manager. `state` is what an earlier run kept, {} if there was none; what it holds is the scan's affair.
 
     Where another scan of the same stream runs, or with `anew`, nothing of an earlier one is found; `keeps` says whether this one's will be.
@@ -150,7 +150,7 @@ class Spool:
         """Nothing is to be gone on with."""
         self.keeps = False
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> ScanState:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -41,7 +41,7 @@ class Sizes:
 
 
 @dataclass(slots=True)
-class Tally:
+class ScanStats:
     """stored: bytes of samples as their source gives them. sizes: of each field, in the order of the stream's. channels: of each field,
     known after the first sample. numbers: float64[all channels, 6] as in a Surveyor's summary. odd_samples: of each field, samples that
     have values that are not finite. shapes: how many samples have which, in the Surveyor's words."""
@@ -106,7 +106,7 @@ class Tally:
         }
 
     @classmethod
-    def from_dict(cls, made: Mapping[str, Any]) -> Tally:
+    def from_dict(cls, made: Mapping[str, Any]) -> ScanStats:
         return cls(
             made["fields"],
             made["samples"],

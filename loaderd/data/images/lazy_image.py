@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from loaderd.data.images.decode import allowed
-from loaderd.data.images.pixel_source import LEAST_SIDE, Coded, Origin, Part, Raster
+from loaderd.data.images.pixel_source import LEAST_SIDE, ArraySource, ImagePart, JpegSource, Origin
 from loaderd.data.images.resize import Axis, reach, resample
 from loaderd.data.jpeg import fused_decode
 
@@ -27,7 +27,7 @@ LEAST_SHRINK = {8: 0.0, 4: 2.5, 2: 6.0, 1: 16.0}
 SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}  # the same for `swift.crop`, whose filter is the triangle itself
 
 
-class View:
+class LazyImage:
     """height, width, channels, dtype: of the picture as planned so far. planar: channels come first in the end. levels: float32, channels
     x 256; level v of channel c becomes levels[c, v] (only a picture of bytes may have them). labels: its numbers are labels, so nothing is
     computed between them."""
@@ -88,17 +88,17 @@ class View:
         """Zeros around it. Raises ImageError for more pixels than an image may have."""
         allowed(top + self.height + bottom, left + self.width + right, f"{self.height} x {self.width} pixels would be padded to")
         self._settle()
-        assert isinstance(self._origin, Raster)
-        self._begin(Raster(np.pad(self._origin.array, ((top, bottom), (left, right), (0, 0)))))
+        assert isinstance(self._origin, ArraySource)
+        self._begin(ArraySource(np.pad(self._origin.array, ((top, bottom), (left, right), (0, 0)))))
 
     def become(self, array: np.ndarray) -> None:
         """Go on with this height x width x channels array, made of what `settled` returned."""
-        self._begin(Raster(array))
+        self._begin(ArraySource(array))
 
     def settled(self) -> np.ndarray:
         """What has been planned so far as height x width x channels, not to be written to; the plan begins anew with it."""
         self._settle()
-        assert isinstance(self._origin, Raster)
+        assert isinstance(self._origin, ArraySource)
         return self._origin.array
 
     @property
@@ -107,24 +107,24 @@ class View:
         return self._size != (box[2] - box[0], box[3] - box[1])
 
     def _settle(self) -> None:
-        self._begin(Raster(self._flat()))
+        self._begin(ArraySource(self._flat()))
 
     # -- carrying out
 
     @property
     def stored(self) -> bool:
         """True if pixels have yet to be decoded."""
-        return isinstance(self._origin, Coded) and self._loaded is None and self._made is None
+        return isinstance(self._origin, JpegSource) and self._loaded is None and self._made is None
 
     def load(self, room: np.ndarray | None = None) -> None:
         """Decode what is needed. room: see `pixels`. Raises ImageError."""
-        if self._loaded is None and self._made is None and not self._swiftly(room):
+        if self._loaded is None and self._made is None and not self._fused(room):
             self._loaded = self._load(self._eighths(LEAST_SHRINK))
 
-    def _swiftly(self, room: np.ndarray | None) -> bool:
+    def _fused(self, room: np.ndarray | None) -> bool:
         """Decode and carry out everything at once, if that can be done here."""
         origin, levels = self._origin, self.levels
-        if not (isinstance(origin, Coded) and origin.swift and self._resized):
+        if not (isinstance(origin, JpegSource) and origin.swift and self._resized):
             return False
         shape = (self.channels, self.height, self.width) if self.planar else (self.height, self.width, self.channels)
         out = room if room is not None and fits(room, shape, self.dtype) else np.empty(shape, self.dtype)
@@ -196,10 +196,10 @@ class View:
         y0, y1, rows = _axis(top / step, bottom / step, height, self._window[0], self.height)
         x0, x1, columns = _axis(left / step, right / step, width, self._window[1], self.width)
         origin = self._origin
-        if isinstance(origin, Raster):
-            return origin.read(Part(y0, x0, y1, x1)), rows, columns
+        if isinstance(origin, ArraySource):
+            return origin.read(ImagePart(y0, x0, y1, x1)), rows, columns
         try:
-            return origin.read(Part(y0, x0, y1, x1, eighths)), rows, columns
+            return origin.read(ImagePart(y0, x0, y1, x1, eighths)), rows, columns
         except ValueError:
             self._origin = origin.whole()
         return self._load(8)

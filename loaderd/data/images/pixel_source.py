@@ -21,7 +21,7 @@ SAVES = 0.9  # a part that ends above this share of the height is decoded from a
 BEHIND = "extraneous bytes before marker"  # what decoders say of the scan that they leave unread; their first complaint is what is told
 
 
-class Part(NamedTuple):
+class ImagePart(NamedTuple):
     """A rectangle of scaled pixels, half-open, at a scale of eighths / 8."""
 
     top: int
@@ -38,7 +38,7 @@ class Rows(NamedTuple):
     height: int  # pixels of a row
 
 
-class Raster:
+class ArraySource:
     """Pixels that are there: height x width x channels."""
 
     scales = (8,)
@@ -48,12 +48,12 @@ class Raster:
         self.height, self.width, self.channels = array.shape
         self.dtype = array.dtype
 
-    def read(self, part: Part) -> np.ndarray:
+    def read(self, part: ImagePart) -> np.ndarray:
         """A view of the part; the array itself if that is all of it."""
         return _cut(self.array, *part[:4])
 
 
-class Coded:
+class JpegSource:
     """A stored JPEG that simplejpeg reads. Holds a view of the data."""
 
     scales = SCALES
@@ -80,7 +80,7 @@ class Coded:
         self._tiles = tiles
         self._rows = rows
 
-    def read(self, part: Part) -> np.ndarray:
+    def read(self, part: ImagePart) -> np.ndarray:
         """The part's pixels, in an array that is nobody else's. Raises ValueError for a file that is damaged: then `whole` may know more."""
         top, left, bottom, right, eighths = part
         step = 8 // eighths
@@ -96,7 +96,7 @@ class Coded:
         y, x = piece.top // step, piece.left // step
         return _cut(image, top - y, left - x, bottom - y, right - x)
 
-    def _cut_short(self, rows: Rows, part: Part) -> np.ndarray:
+    def _cut_short(self, rows: Rows, part: ImagePart) -> np.ndarray:
         """The same from a file whose header says that it ends behind the row of MCUs below the part: decoders don't read further."""
         top, left, bottom, right, eighths = part
         height = -(-(bottom + 1) * (8 // eighths) // rows.height) * rows.height
@@ -112,9 +112,9 @@ class Coded:
                 raise
         return _cut(out, top, left, bottom, right)
 
-    def whole(self) -> Raster:
+    def whole(self) -> ArraySource:
         """All of its pixels, by whatever decoder can. Raises ImageError."""
-        return Raster(decode(self.data, self.mode))
+        return ArraySource(decode(self.data, self.mode))
 
     def _decode(self, data: restart.Data, height: int, width: int, eighths: int) -> np.ndarray:
         out, scaled = self._room(height, width, eighths)
@@ -152,25 +152,25 @@ def _rows(data: restart.Data) -> Rows | None:
     return None
 
 
-Origin = Raster | Coded
+Origin = ArraySource | JpegSource
 
 
-def look(data: bytes | memoryview, mode: str) -> Origin:
+def open_image(data: bytes | memoryview, mode: str) -> Origin:
     """Where the pixels of a stored image come from. What cannot be read in part is decoded here and now. Raises ImageError."""
     if mode != "index" and codec_of(data) == "jpeg":
         size = fused_decode.look(data)
         if size is not None:
             allowed(*size)
-            return Coded(data, mode, *size, None, swift=True)
+            return JpegSource(data, mode, *size, None, swift=True)
         tiles = restart.read(data)
         if tiles is not None:
             allowed(tiles.height, tiles.width)
-            return Coded(data, mode, tiles.height, tiles.width, tiles)
+            return JpegSource(data, mode, tiles.height, tiles.width, tiles)
         try:
             height, width, known = jpeg_head(data)
         except ValueError:
-            return Raster(decode(data, mode))
+            return ArraySource(decode(data, mode))
         if known:
             allowed(height, width)
-            return Coded(data, mode, height, width, None, _rows(data))
-    return Raster(decode(data, mode))
+            return JpegSource(data, mode, height, width, None, _rows(data))
+    return ArraySource(decode(data, mode))

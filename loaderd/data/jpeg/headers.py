@@ -29,7 +29,7 @@ class NotRewritable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PayloadPart:
     """A component of an image."""
 
     name: int
@@ -39,7 +39,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Scan:
+class JpegScan:
     """One scan as its headers describe it."""
 
     members: tuple[int, ...]  # components, by place
@@ -53,13 +53,13 @@ class Scan:
 
 
 @dataclass(slots=True)
-class Picture:
+class JpegImage:
     """A JPEG's headers, as far as they have been read. width, height: pixels."""
 
     frame: int = 0  # SOF marker
     width: int = 0
     height: int = 0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PayloadPart, ...] = ()
     kept: list[bytes] = field(default_factory=list)  # APPn and COM, but those of `colour`
     colour: list[bytes] = field(default_factory=list)  # what tells a decoder the colour space, apart from JFIF
     jfif: bool = False
@@ -85,7 +85,7 @@ class Picture:
         return -(-self.width // (8 * across)), -(-self.height // (8 * down))
 
 
-def headers(picture: Picture, data: Data, start: int) -> Scan | None:
+def headers(picture: JpegImage, data: Data, start: int) -> JpegScan | None:
     """Reads segments into `picture` until a scan begins; None at the end of the image."""
     for marker, begin, end in tiles.segments(data, start):
         if marker == tiles.EOI:
@@ -113,7 +113,7 @@ def headers(picture: Picture, data: Data, start: int) -> Scan | None:
     raise AssertionError("segments() ends with SOS, EOI or an error")
 
 
-def _kept(picture: Picture, marker: int, payload: bytes) -> None:
+def _kept(picture: JpegImage, marker: int, payload: bytes) -> None:
     if marker == 0xE2 and payload[:4] == b"MPF\0":
         raise NotRewritable("it holds further pictures (MPO), whose places in the file it tells")
     whole = bytes((0xFF, marker)) + (len(payload) + 2).to_bytes(2, "big") + payload
@@ -131,7 +131,7 @@ def _kept(picture: Picture, marker: int, payload: bytes) -> None:
         raise NotRewritable("its colour space stands behind a scan")
 
 
-def _frame(picture: Picture, marker: int, payload: bytes) -> None:
+def _frame(picture: JpegImage, marker: int, payload: bytes) -> None:
     if picture.frame or len(payload) < 6 or len(payload) != 6 + 3 * payload[5]:
         raise NotRewritable("damaged: a second frame, or one of the wrong length")
     if payload[0] != 8:
@@ -140,7 +140,9 @@ def _frame(picture: Picture, marker: int, payload: bytes) -> None:
     count = payload[5]
     if count not in (1, 3):
         raise NotRewritable(f"{count} components (CMYK has 4), not 1 or 3")
-    picture.parts = tuple(Part(payload[i], payload[i + 1] >> 4, payload[i + 1] & 15, payload[i + 2]) for i in range(6, len(payload), 3))
+    picture.parts = tuple(
+        PayloadPart(payload[i], payload[i + 1] >> 4, payload[i + 1] & 15, payload[i + 2]) for i in range(6, len(payload), 3)
+    )
     if len({part.name for part in picture.parts}) != count or not all(
         1 <= f <= 4 for part in picture.parts for f in (part.across, part.down)
     ):
@@ -155,7 +157,7 @@ def _frame(picture: Picture, marker: int, payload: bytes) -> None:
         raise NotRewritable(f"{picture.height} x {picture.width} pixels, of at most {most}")
 
 
-def _codes(picture: Picture, payload: bytes) -> None:
+def _codes(picture: JpegImage, payload: bytes) -> None:
     at = 0
     while at < len(payload):
         kind, counts = payload[at], payload[at + 1 : at + 17]
@@ -172,7 +174,7 @@ def _codes(picture: Picture, payload: bytes) -> None:
         at += 17 + len(symbols)
 
 
-def _quantisation(picture: Picture, payload: bytes) -> None:
+def _quantisation(picture: JpegImage, payload: bytes) -> None:
     if picture.scans:
         raise NotRewritable("its quantisation changes between scans")
     at = 0
@@ -185,7 +187,7 @@ def _quantisation(picture: Picture, payload: bytes) -> None:
         at += 1 + len(values)
 
 
-def _scan(picture: Picture, payload: bytes, begin: int) -> Scan:
+def _scan(picture: JpegImage, payload: bytes, begin: int) -> JpegScan:
     count = payload[0] if payload else 0
     if not picture.frame or count < 1 or len(payload) != 4 + 2 * count:
         raise NotRewritable("damaged: a scan without a frame, or of the wrong length")
@@ -210,7 +212,7 @@ def _scan(picture: Picture, payload: bytes, begin: int) -> Scan:
         # A progressive scan reads one kind only: the other may be left over from before, or missing.
         tables += (dc if dc and first == 0 else empty) + (ac if ac and last > 0 else empty)
     picture.scans += 1
-    return Scan(members, first, last, precision >> 4, precision & 15, picture.interval, tables, begin)
+    return JpegScan(members, first, last, precision >> 4, precision & 15, picture.interval, tables, begin)
 
 
 def _segment(marker: int, payload: bytes) -> bytes:
@@ -222,7 +224,7 @@ def trimmed(table: bytes) -> bytes:
     return table[: 16 + sum(table[:16])]
 
 
-def assembled(picture: Picture, interval: int, codes: list[bytes], lengths: np.ndarray, scan: memoryview) -> bytes:
+def assembled(picture: JpegImage, interval: int, codes: list[bytes], lengths: np.ndarray, scan: memoryview) -> bytes:
     """The file: segments kept, index, tables, scan."""
     parts, (columns, rows) = picture.parts, picture.mcus
     used = sorted({part.quantisation for part in parts})

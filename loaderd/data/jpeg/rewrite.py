@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from loaderd.data.jpeg import tiles
-from loaderd.data.jpeg.headers import NotRewritable, Picture, Scan, assembled, headers, trimmed
+from loaderd.data.jpeg.headers import JpegImage, JpegScan, NotRewritable, assembled, headers, trimmed
 from loaderd.data.jpeg.tiles import DamagedJpeg, Data
 from loaderd.data.native_library import JPEG, REINSTALL, load
 
@@ -119,7 +119,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
 def _rewritten(library: ctypes.CDLL | None, data: Data, growth: float, progressive_growth: float) -> bytes:
     if len(data) < 4 or data[0] != 0xFF or data[1] != tiles.SOI:
         raise NotRewritable("not a JPEG")
-    picture = Picture()
+    picture = JpegImage()
     scan = headers(picture, data, 2)
     if scan is None:
         raise NotRewritable("damaged: it ends before the image begins")
@@ -142,7 +142,7 @@ def _rewritten(library: ctypes.CDLL | None, data: Data, growth: float, progressi
         library.loaderd_jpeg_free(handle)
 
 
-def _shape(picture: Picture) -> np.ndarray:
+def _shape(picture: JpegImage) -> np.ndarray:
     """What loaderd_jpeg_new wants to know."""
     shape = [len(picture.parts), *picture.mcus, picture.progressive]
     most_across, most_down = picture.factors
@@ -152,13 +152,13 @@ def _shape(picture: Picture) -> np.ndarray:
     return np.array(shape, np.int32)
 
 
-def _read(library: ctypes.CDLL, handle: int, data: Data, scan: Scan) -> int:
+def _read(library: ctypes.CDLL, handle: int, data: Data, scan: JpegScan) -> int:
     how = np.array([len(scan.members), scan.interval, scan.first, scan.last, scan.high, scan.low, *scan.members], np.int32)
     source = np.frombuffer(data, np.uint8, len(data) - scan.begin, scan.begin)
     return _checked(library.loaderd_jpeg_scan(handle, source.ctypes.data, len(source), how.ctypes.data, scan.codes))
 
 
-def _walk(picture: Picture, data: Data, scan: Scan | None, take: Callable[[Scan], int]) -> None:
+def _walk(picture: JpegImage, data: Data, scan: JpegScan | None, take: Callable[[JpegScan], int]) -> None:
     """Goes through all scans; `take` says how many bytes one has. Raises NotRewritable unless they make the whole picture and no more."""
     known = np.full((len(picture.parts), 64), -1)  # the lowest bit of each coefficient that has come
     while scan is not None:
@@ -173,7 +173,7 @@ def _walk(picture: Picture, data: Data, scan: Scan | None, take: Callable[[Scan]
         raise NotRewritable("its progressive scans don't say everything: decoders guess the rest")
 
 
-def _advance(known: np.ndarray, scan: Scan) -> None:
+def _advance(known: np.ndarray, scan: JpegScan) -> None:
     """Checks that a progressive scan follows those before it, and notes what it adds."""
     fits = scan.first <= scan.last <= 63 and scan.low <= 13 and (scan.last == 0 if scan.first == 0 else len(scan.members) == 1)
     part = known[list(scan.members), scan.first : scan.last + 1]
@@ -202,7 +202,7 @@ def intervals(columns: int, rows: int, across: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys([best, *wider[:2], fit[-1]]))
 
 
-def _write(library: ctypes.CDLL, handle: int, picture: Picture, budget: int) -> bytes:
+def _write(library: ctypes.CDLL, handle: int, picture: JpegImage, budget: int) -> bytes:
     columns, rows = picture.mcus
     out = np.empty(budget + SLACK, np.uint8)
     tables = np.empty(4 * 272, np.uint8)
@@ -219,7 +219,7 @@ def _write(library: ctypes.CDLL, handle: int, picture: Picture, budget: int) -> 
     raise NotRewritable("it would be much longer than before")
 
 
-def _by_jpegtran(picture: Picture, data: Data, budget: int) -> bytes:
+def _by_jpegtran(picture: JpegImage, data: Data, budget: int) -> bytes:
     for interval in intervals(*picture.mcus, picture.factors[0]):
         command = [_jpegtran(), "-copy", "all", "-optimize", "-restart", f"{interval}B"]
         try:
@@ -237,7 +237,7 @@ def _by_jpegtran(picture: Picture, data: Data, budget: int) -> bytes:
 def indexed(data: Data) -> bytes:
     """The same file with an index in front, if it is baseline and its restart markers fall on tile borders: nothing is coded anew, nothing
     but Python needed. Only the markers of the scan are looked at. Raises NotRewritable, DamagedJpeg."""
-    picture = Picture()
+    picture = JpegImage()
     scan = headers(picture, data, 2)
     if scan is None or picture.progressive:
         raise NotRewritable("not a sequential JPEG")

@@ -95,7 +95,7 @@ def index_segment(tile: tuple[int, int], grid: tuple[int, int], flags: int, tabl
     return bytes((0xFF, APP9)) + (len(body) + 2).to_bytes(2, "big") + body
 
 
-class Piece(NamedTuple):
+class TileRun(NamedTuple):
     """A rectangle of an image as a JPEG of its own. At a scale of e/8 its first pixel is number left * e // 8 (exactly) of the scaled image,
     and its last column and row end where the image's do, or at a whole number of scaled pixels."""
 
@@ -121,7 +121,7 @@ class Tiles(NamedTuple):
     lengths: np.ndarray  # uint16, rows x columns of tiles
     ends: np.ndarray  # int64, rows x columns: byte after a tile's marker, from the scan's begin
 
-    def splice(self, left: float, top: float, right: float, bottom: float, eighths: int = 8) -> Piece:
+    def splice(self, left: float, top: float, right: float, bottom: float, eighths: int = 8) -> TileRun:
         """The smallest piece that shows the pixels [left, right) x [top, bottom) (in pixels of the whole image, fractions allowed; not empty
         inside it) at a scale of eighths / 8 as the whole image would. Raises ValueError for another box or scale, DamagedJpeg if the
         index isn't this file's (then the whole file may still be decoded)."""
@@ -136,9 +136,9 @@ class Tiles(NamedTuple):
         x, y = first_column * self.tile_width, first_row * self.tile_height
         width, height = min(columns * self.tile_width, self.width) - x, min(rows * self.tile_height, self.height) - y
         if width == self.width and height == self.height:
-            return Piece(self.data, 0, 0, width, height)
+            return TileRun(self.data, 0, 0, width, height)
         ends = self.ends[first_row:rows, first_column:columns]
-        return Piece(self._joined(ends, self.lengths[first_row:rows, first_column], height, width), x, y, width, height)
+        return TileRun(self._joined(ends, self.lengths[first_row:rows, first_column], height, width), x, y, width, height)
 
     def _cover(self, low: float, high: float, step: int, size: int, tile: int) -> tuple[int, int]:
         """Half-open range of tiles that hold the scaled pixels (of `step` pixels each) of [low, high) and the margin."""

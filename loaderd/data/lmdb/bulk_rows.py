@@ -25,12 +25,12 @@ class Values(Protocol):
         ...
 
 
-class Bulk:
+class BulkReader:
     """Copies samples of loaderd's own layout that all have these fields, arrays of numbers, and no name. Made by `bulk_of`."""
 
     def __init__(self, source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> None:
         parts = [
-            record_format.Part(s.name, record_format.Kind.PICTURE if s.image else record_format.Kind.ARRAY, s.dtype, s.shape, s.row_bytes) for s in specs
+            record_format.RecordPart(s.name, record_format.FieldKind.PICTURE if s.image else record_format.FieldKind.ARRAY, s.dtype, s.shape, s.row_bytes) for s in specs
         ]  # fmt: skip
         head = record_format.pack_head(parts)
         places = record_format.places(record_format.SIZES.size + len(head), parts)
@@ -110,12 +110,12 @@ class Bulk:
         return True
 
 
-def bulk_of(source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> Bulk | None:
+def bulk_of(source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> BulkReader | None:
     """A Bulk for a stream whose samples have these fields as they are stored; None if its first sample isn't stored so. finite: values
     that aren't finite are bad."""
     if not specs or any(spec.kind != "array" for spec in specs):
         return None
-    bulk = Bulk(source, specs, finite)
+    bulk = BulkReader(source, specs, finite)
     try:
         return bulk if bulk.fits(0) else None
     except SourceError:

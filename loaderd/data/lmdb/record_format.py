@@ -42,11 +42,11 @@ MAX_AXES = 32
 HEADS = 64  # parsed heads that are remembered: where all samples have the same shapes there is but one
 
 
-class Damaged(ValueError):
+class DamagedRecord(ValueError):
     """Bytes that no version of this layout has written."""
 
 
-class Kind(IntEnum):
+class FieldKind(IntEnum):
     ARRAY = 0
     PICTURE = 1  # an array, height x width x channels
     ENCODED = 2  # a stored image as it is; dtype is its codec
@@ -55,18 +55,18 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordPart:
     """One field of a stored sample, as in the head."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     dtype: str
     shape: tuple[int, ...]
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
+class DatabaseMeta:
     """What is known of the whole database. fields: (name, kind, dtype, shape) of the first sample, shape () for what has none."""
 
     count: int
@@ -82,35 +82,35 @@ def sample_key(index: int) -> bytes:
     return INDEX.pack(index)
 
 
-def places(start: int, parts: Iterable[Part]) -> list[int]:
+def places(start: int, parts: Iterable[RecordPart]) -> list[int]:
     """Where each buffer begins in the value, behind a head that ends at `start`; the last entry is the value's size."""
     found: list[int] = []
     at = start
     for part in parts:
-        to = 1 if part.kind >= Kind.ENCODED else 64 if part.size >= BIG else 8
+        to = 1 if part.kind >= FieldKind.ENCODED else 64 if part.size >= BIG else 8
         at += -(at + PAGE_HEAD) % to
         found.append(at)
         at += part.size
     return [*found, at]
 
 
-def part_of(name: str, value: Any, sample: Sample) -> tuple[Part, Any]:
+def part_of(name: str, value: Any, sample: Sample) -> tuple[RecordPart, Any]:
     """How a sample's field is stored: its entry in the head and its buffer."""
     if isinstance(value, str):
         data = value.encode()
-        return Part(name, Kind.TEXT, "", (), len(data)), data
+        return RecordPart(name, FieldKind.TEXT, "", (), len(data)), data
     if isinstance(value, np.ndarray):
         array = np.asarray(plain_array(value, name), order="C")
-        kind = Kind.PICTURE if name in sample.images else Kind.ARRAY
-        return Part(name, kind, array.dtype.str, array.shape, array.nbytes), array.tobytes()
+        kind = FieldKind.PICTURE if name in sample.images else FieldKind.ARRAY
+        return RecordPart(name, kind, array.dtype.str, array.shape, array.nbytes), array.tobytes()
     if name in sample.encoded:
         from loaderd.data.images.decode import codec_of
 
-        return Part(name, Kind.ENCODED, codec_of(value), (), len(value)), value
-    return Part(name, Kind.BYTES, "", (), len(value)), value
+        return RecordPart(name, FieldKind.ENCODED, codec_of(value), (), len(value)), value
+    return RecordPart(name, FieldKind.BYTES, "", (), len(value)), value
 
 
-def pack_head(parts: Iterable[Part]) -> bytes:
+def pack_head(parts: Iterable[RecordPart]) -> bytes:
     return packed([[p.name, int(p.kind), p.dtype, list(p.shape), p.size] for p in parts])
 
 
@@ -131,10 +131,10 @@ def pack_sample(sample: Sample, name: bytes = b"") -> bytes:
 def _sizes(value: bytes | memoryview) -> tuple[int, int]:
     """(where the head ends, where the name ends) of a stored sample. Raises Damaged."""
     if len(value) < SIZES.size:
-        raise Damaged(f"a value of {len(value)} bytes has no head")
+        raise DamagedRecord(f"a value of {len(value)} bytes has no head")
     head, name = SIZES.unpack_from(value)
     if head > MAX_HEAD or name > MAX_HEAD or SIZES.size + head + name > len(value):
-        raise Damaged(f"a head of {head} and a name of {name} bytes in a value of {len(value)}")
+        raise DamagedRecord(f"a head of {head} and a name of {name} bytes in a value of {len(value)}")
     return SIZES.size + head, SIZES.size + head + name
 
 
@@ -144,10 +144,10 @@ def name_of(value: bytes | memoryview) -> bytes:
     return bytes(value[begin:end])
 
 
-_heads: dict[bytes, tuple[Part, ...]] = {}
+_heads: dict[bytes, tuple[RecordPart, ...]] = {}
 
 
-def read_head(value: bytes | memoryview) -> tuple[tuple[Part, ...], int]:
+def read_head(value: bytes | memoryview) -> tuple[tuple[RecordPart, ...], int]:
     """(parts, where the buffers may begin) of a stored sample. Raises Damaged, and nothing else, for anything that is none."""
     end, start = _sizes(value)
     head = bytes(value[SIZES.size : end])
@@ -159,42 +159,42 @@ def read_head(value: bytes | memoryview) -> tuple[tuple[Part, ...], int]:
     return parts, start
 
 
-def _parse_head(head: bytes) -> tuple[Part, ...]:
+def _parse_head(head: bytes) -> tuple[RecordPart, ...]:
     entries = _unpack(head)
     if type(entries) is not list or not 1 <= len(entries) <= MAX_FIELDS:
-        raise Damaged("its head is not a list of fields")
+        raise DamagedRecord("its head is not a list of fields")
     parts = tuple(map(_part, entries))
     if len({part.name for part in parts}) != len(parts):
-        raise Damaged("two of its fields have one name")
+        raise DamagedRecord("two of its fields have one name")
     return parts
 
 
-def _part(entry: Any) -> Part:
+def _part(entry: Any) -> RecordPart:
     if type(entry) is not list or len(entry) != 5:
-        raise Damaged("a field is not described by five values")
+        raise DamagedRecord("a field is not described by five values")
     name, kind, dtype, shape, size = entry
     if type(name) is not str or type(kind) is not int or type(dtype) is not str or type(shape) is not list or type(size) is not int:
-        raise Damaged("a field is described by values of wrong types")
-    if not 0 <= kind <= Kind.BYTES or size < 0 or len(shape) > MAX_AXES or not all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
-        raise Damaged(f"field {name!r} is described by impossible values")
-    if kind <= Kind.PICTURE:
+        raise DamagedRecord("a field is described by values of wrong types")
+    if not 0 <= kind <= FieldKind.BYTES or size < 0 or len(shape) > MAX_AXES or not all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
+        raise DamagedRecord(f"field {name!r} is described by impossible values")
+    if kind <= FieldKind.PICTURE:
         try:
             item = itemsize(dtype)
             np.dtype(dtype)
         except (ValueError, TypeError):
-            raise Damaged(f"field {name!r} has dtype {dtype!r:.20}") from None
+            raise DamagedRecord(f"field {name!r} has dtype {dtype!r:.20}") from None
         if math.prod(n or 1 for n in shape) * item > MAX_SPAN:
-            raise Damaged(f"field {name!r} is described by impossible values")
-        if math.prod(shape) * item != size or (kind == Kind.PICTURE and len(shape) != 3):
-            raise Damaged(f"field {name!r} of {dtype} {shape} has {size} bytes")
-    return Part(name, Kind(kind), dtype, tuple(shape), size)
+            raise DamagedRecord(f"field {name!r} is described by impossible values")
+        if math.prod(shape) * item != size or (kind == FieldKind.PICTURE and len(shape) != 3):
+            raise DamagedRecord(f"field {name!r} of {dtype} {shape} has {size} bytes")
+    return RecordPart(name, FieldKind(kind), dtype, tuple(shape), size)
 
 
 def _unpack(data: bytes | memoryview) -> Any:
     try:
         return msgpack.unpackb(data, raw=False, strict_map_key=True, max_ext_len=0)
     except Exception as error:  # noqa: BLE001 - msgpack raises many kinds: ValueError, UnicodeDecodeError, StackError, TypeError
-        raise Damaged(f"not msgpack: {type(error).__name__}: {error}") from None
+        raise DamagedRecord(f"not msgpack: {type(error).__name__}: {error}") from None
 
 
 def unpack_sample(value: bytes | memoryview) -> Sample:
@@ -205,28 +205,28 @@ def unpack_sample(value: bytes | memoryview) -> Sample:
     parts, start = read_head(value)
     begins = places(start, parts)
     if begins[-1] != len(value):
-        raise Damaged(f"its fields need {begins[-1]} bytes, the value has {len(value)}")
+        raise DamagedRecord(f"its fields need {begins[-1]} bytes, the value has {len(value)}")
     sample = Sample()
     for part, at in zip(parts, begins, strict=False):
         data = memoryview(value)[at : at + part.size]
-        if part.kind <= Kind.PICTURE:
+        if part.kind <= FieldKind.PICTURE:
             array = np.frombuffer(data, part.dtype).reshape(part.shape) if part.size else np.zeros(part.shape, part.dtype)
             sample[part.name] = array if array.flags.aligned else array.copy()
-            if part.kind == Kind.PICTURE:
+            if part.kind == FieldKind.PICTURE:
                 sample.images.add(part.name)
-        elif part.kind == Kind.TEXT:
+        elif part.kind == FieldKind.TEXT:
             try:
                 sample[part.name] = str(data, "utf-8")
             except UnicodeDecodeError:
-                raise Damaged(f"field {part.name!r} is not UTF-8") from None
+                raise DamagedRecord(f"field {part.name!r} is not UTF-8") from None
         else:
             sample[part.name] = data
-            if part.kind == Kind.ENCODED:
+            if part.kind == FieldKind.ENCODED:
                 sample.encoded.add(part.name)
     return sample
 
 
-def pack_meta(meta: Meta) -> bytes:
+def pack_meta(meta: DatabaseMeta) -> bytes:
     return META_MAGIC + packed({"version": VERSION, **asdict(meta)})
 
 
@@ -234,25 +234,25 @@ def is_meta(value: bytes | memoryview | None) -> bool:
     return value is not None and bytes(value[: len(META_MAGIC)]) == META_MAGIC
 
 
-def unpack_meta(value: bytes | memoryview) -> Meta:
+def unpack_meta(value: bytes | memoryview) -> DatabaseMeta:
     """The metadata record. Raises Damaged, and nothing else."""
     if not is_meta(value) or len(value) > MAX_META:
-        raise Damaged(f"a metadata record of {len(value)} bytes that is none of loaderd's")
+        raise DamagedRecord(f"a metadata record of {len(value)} bytes that is none of loaderd's")
     record = _unpack(value[len(META_MAGIC) :])
     if not isinstance(record, Mapping):
-        raise Damaged("its metadata is not a map")
+        raise DamagedRecord("its metadata is not a map")
     version = record.get("version")
     if version != VERSION:
-        raise Damaged(f"its format is version {version!r:.20}, this loaderd reads {VERSION}")
+        raise DamagedRecord(f"its format is version {version!r:.20}, this loaderd reads {VERSION}")
     wanted = {"count": int, "identity": str, "form": str, "kind": str, "named": bool, "classes": list, "fields": list}
     for name, kind in wanted.items():
         if type(record.get(name)) is not kind:
-            raise Damaged(f"its metadata has no {name}, or not as {kind.__name__}")
+            raise DamagedRecord(f"its metadata has no {name}, or not as {kind.__name__}")
     if not 0 <= record["count"] < 1 << 48 or record["form"] not in ("dict", "tuple"):
-        raise Damaged("its metadata has impossible values")
+        raise DamagedRecord("its metadata has impossible values")
     if len(record["classes"]) > MAX_CLASSES or not all(type(name) is str for name in record["classes"]):
-        raise Damaged("its class names are not a list of names")
-    return Meta(
+        raise DamagedRecord("its class names are not a list of names")
+    return DatabaseMeta(
         record["count"], record["identity"], record["form"], record["kind"], record["named"], tuple(record["classes"]),
         tuple(map(_field, record["fields"])),
     )  # fmt: skip
@@ -260,8 +260,8 @@ def unpack_meta(value: bytes | memoryview) -> Meta:
 
 def _field(entry: Any) -> tuple[str, int, str, tuple[int, ...]]:
     if type(entry) is not list or len(entry) != 4 or type(entry[0]) is not str or type(entry[1]) is not int or type(entry[2]) is not str:
-        raise Damaged("its metadata describes a field that is none")
+        raise DamagedRecord("its metadata describes a field that is none")
     shape = entry[3]
     if type(shape) is not list or len(shape) > MAX_AXES or not all(type(n) is int for n in shape):
-        raise Damaged("its metadata describes a field that is none")
+        raise DamagedRecord("its metadata describes a field that is none")
     return entry[0], entry[1], entry[2], tuple(shape)

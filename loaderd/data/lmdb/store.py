@@ -39,7 +39,7 @@ WRONG = (  # what else people put where a database should be
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FileFacts:
     """What tells one state of a database file from another. page: bytes of a page; pages: those that are in use; root: the main database's;
     meta: a hash of both meta pages. mtime_ns, ctime_ns: when it was written to, and when anything about it changed, by its filesystem."""
 
@@ -98,7 +98,7 @@ def _meta(page: bytes, file: str) -> tuple[int, int, int, int, int]:
     return txnid, last_page, main[6], main[7], PSIZE.unpack_from(free)[0]
 
 
-def read_facts(fd: int, file: str) -> Facts:
+def read_facts(fd: int, file: str) -> FileFacts:
     """The state of an open database file, from its own meta pages and nothing else. Raises SourceError if it is none, or cut short."""
     stat = os.fstat(fd)
     if stat.st_size == 0:
@@ -125,7 +125,7 @@ def read_facts(fd: int, file: str) -> Facts:
         raise SourceError(f"{file}: is cut short: it needs {needs} bytes, has {stat.st_size}; copy or download it again")
     meta = hashlib.blake2b(head[: META.size] + second[: META.size], digest_size=8).hexdigest()
     times = stat.st_mtime_ns, stat.st_ctime_ns
-    return Facts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, psize, last_page + 1, root, meta, *times)
+    return FileFacts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, psize, last_page + 1, root, meta, *times)
 
 
 def _mount_type(path: str, mountinfo: str) -> str:
@@ -312,7 +312,7 @@ class Store:
         except lmdb.Error as error:
             raise SourceError(f"{self.file}: cannot be read through: {error}") from None
 
-    def look(self) -> Facts:
+    def look(self) -> FileFacts:
         """What is at the path now, and in the file that was opened. A few microseconds. Raises SourceError, saying how else it is."""
         opened = self.facts
         try:

@@ -29,7 +29,7 @@ runpy.run_module("lmdb", run_name="__main__")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerifyResult:
     """problems: what is wrong with the file, () if it is sound. remark: what else should be said, or "". state: of the file verified."""
 
     problems: tuple[str, ...]
@@ -46,11 +46,11 @@ def state_of(path: str) -> str:
         os.close(fd)
 
 
-def verify(path: str) -> Verdict:
+def verify(path: str) -> VerifyResult:
     """Walk the file's every page without opening it as a database; seconds for each million pages. Raises SourceError as `state_of`."""
     state = state_of(path)
     if not can_verify():
-        return Verdict((), f"not verified: {HELP}", state)
+        return VerifyResult((), f"not verified: {HELP}", state)
     fd, file = open_file(path)
     room = SPARE_BYTES + os.fstat(fd).st_size // 64
     os.close(fd)
@@ -69,15 +69,15 @@ def verify(path: str) -> Verdict:
             raise
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
-        return Verdict((f"it killed the process that verified it ({name})",), "", state)
+        return VerifyResult((f"it killed the process that verified it ({name})",), "", state)
     lines = out.splitlines()
     if child.returncode == 0 and lines[-1:] == ["verify: OK"]:
-        return Verdict((), "", state)
+        return VerifyResult((), "", state)
     harmless = [line for line in lines if HARMLESS in line]
     problems = [line for line in lines if HARMLESS not in line]
     if not lines:
         problems = [(error.strip().splitlines() or ["the verifier ended without a word"])[-1].removeprefix("lmdb.tool: ")]
-    return Verdict(tuple(problems), "; ".join(harmless), state)
+    return VerifyResult(tuple(problems), "; ".join(harmless), state)
 
 
 def can_verify() -> bool:

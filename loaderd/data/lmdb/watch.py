@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 
 from loaderd.data.errors import SourceError
-from loaderd.data.lmdb.store import Facts, Store, open_file, read_facts
+from loaderd.data.lmdb.store import FileFacts, Store, open_file, read_facts
 
 TOLD = ("size", "last_txnid", "entries")  # what of the facts says something to people
 TIMES = ("mtime_ns", "ctime_ns")
@@ -29,7 +29,7 @@ class Watch:
         self._know(store.facts)
         self.notes: list[str] = []
 
-    def _know(self, facts: Facts) -> None:
+    def _know(self, facts: FileFacts) -> None:
         self._known = facts
         self._settled = time.time_ns() - facts.ctime_ns > SETTLED_NS
 
@@ -46,7 +46,7 @@ class Watch:
     def expect(self, state: str) -> str:
         """From now on the file is compared with what it was in the process whose `state` this is. "" or what is not as it was there."""
         other = json.loads(state)
-        self._known, self._drawn, self._settled = Facts(**other["facts"]), other["drawn"], False
+        self._known, self._drawn, self._settled = FileFacts(**other["facts"]), other["drawn"], False
         # What this process has mapped comes first: it may have been opened for another stream, before the file was what it is.
         return _differing(self._known, self._store.facts, self._store.file) or self.changed()
 
@@ -79,7 +79,7 @@ def changed_since(path: str, state: str) -> str:
     """What of the file, its times included, is not as `state` has it; "" if nothing, or there is no state. The database is not opened."""
     if not state:
         return ""
-    was = Facts(**json.loads(state)["facts"])
+    was = FileFacts(**json.loads(state)["facts"])
     try:
         fd, file = open_file(path)
         try:
@@ -91,8 +91,8 @@ def changed_since(path: str, state: str) -> str:
     return _differing(was, now, file) or (f"{file}: was written to: its times have changed" if now != was else "")
 
 
-def _differing(was: Facts, now: Facts, file: str) -> str:
-    names = [f.name for f in fields(Facts) if f.name not in TIMES and getattr(was, f.name) != getattr(now, f.name)]
+def _differing(was: FileFacts, now: FileFacts, file: str) -> str:
+    names = [f.name for f in fields(FileFacts) if f.name not in TIMES and getattr(was, f.name) != getattr(now, f.name)]
     if not names:
         return ""
     if "inode" in names or "device" in names:

@@ -41,7 +41,7 @@ def of_database(path: str) -> tuple[str, ...]:
             raise SourceError(f"{path}: was not written by `loaderd pack`, and has no class names")
         try:
             classes = record_format.unpack_meta(record).classes
-        except record_format.Damaged as error:
+        except record_format.DamagedRecord as error:
             raise SourceError(f"{path}: {error}") from None
         finally:
             del record  # a view of what is closed now

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault, SourceError
 from loaderd.data.images.decode import NoMemory, codec_of, decode
-from loaderd.data.images.pixel_source import Part, look
+from loaderd.data.images.pixel_source import ImagePart, open_image
 from loaderd.data.jpeg import rewrite as transcode
 from loaderd.data.jpeg.headers import NotRewritable
 from loaderd.data.jpeg.rewrite import rewrite
 from loaderd.data.packing.image_folder import NO_LABEL, Found, Listing
-from loaderd.data.packing.library_output import Printed
-from loaderd.data.packing.writer import LISTED, Made, OnBad, OnProgress, PackReport, absent, pack
+from loaderd.data.packing.library_output import LibraryOutput
+from loaderd.data.packing.writer import LISTED, OnBad, OnProgress, PackedSample, PackReport, absent, pack
 from loaderd.data.sample import Sample
 from loaderd.data.sources.dataset import DatasetSource
 from loaderd.system.stderr import CapturedStderr
@@ -46,7 +46,7 @@ class _Folder:
     named = True
     form = "dict"
 
-    def __init__(self, listing: Listing, verify: bool, means: str, printed: Printed, waits: OnWait) -> None:
+    def __init__(self, listing: Listing, verify: bool, means: str, printed: LibraryOutput, waits: OnWait) -> None:
         """means: what rewrites JPEGs for random access, "" if nothing does. printed: listens to what decoders print."""
         self._listing = listing
         self._verify = verify
@@ -58,12 +58,12 @@ class _Folder:
         self.fingerprint = f"{self.kind} {verify} {means} {listing.fingerprint}"
         self.classes = listing.classes
 
-    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], Made]]]:
+    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], PackedSample]]]:
         """The work on a file is nearly all done without the interpreter's lock: threads are enough to use all cores."""
         threads = len(os.sched_getaffinity(0))
         pool = ThreadPoolExecutor(threads, "pack")
         try:
-            ahead: deque[tuple[Found, Future[Made]]] = deque()
+            ahead: deque[tuple[Found, Future[PackedSample]]] = deque()
             for found in self._listing.files(start):
                 ahead.append((found, pool.submit(self._make, found)))
                 if len(ahead) > 2 * threads:
@@ -73,11 +73,11 @@ class _Folder:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _next(self, ahead: deque[tuple[Found, Future[Made]]]) -> tuple[bytes, Callable[[], Made]]:
+    def _next(self, ahead: deque[tuple[Found, Future[PackedSample]]]) -> tuple[bytes, Callable[[], PackedSample]]:
         found, future = ahead.popleft()
         return found.path, partial(self._result, found, future, ahead)
 
-    def _result(self, found: Found, future: Future[Made], ahead: deque[tuple[Found, Future[Made]]]) -> Made:
+    def _result(self, found: Found, future: Future[PackedSample], ahead: deque[tuple[Found, Future[PackedSample]]]) -> PackedSample:
         try:
             self._await(found, future)
             return future.result()
@@ -90,7 +90,7 @@ class _Folder:
                 self._printed.listen()
                 self._printed.find((_shown(one), partial(self._again, one)) for one in (found, *(other for other, _ in ahead)))
 
-    def _await(self, found: Found, future: Future[Made]) -> None:
+    def _await(self, found: Found, future: Future[PackedSample]) -> None:
         """A file of a dead network or FUSE mount may never be read: it is named, and waited for."""
         waited_s = 0.0
         while not wait([future], step_s := max(WAIT_S, waited_s)).done:
@@ -101,7 +101,7 @@ class _Folder:
         with suppress(Exception):  # it is told where the sample is made
             self._make(found)
 
-    def _make(self, found: Found) -> Made:
+    def _make(self, found: Found) -> PackedSample:
         try:
             with open(os.path.join(os.fsencode(self._listing.folder), found.path), "rb") as file:
                 if os.fstat(file.fileno()).st_size > MAX_FILE:
@@ -113,7 +113,7 @@ class _Folder:
         sample = Sample({"image": data}, encoded=("image",))
         if found.label != NO_LABEL:
             sample["label"] = np.array(found.label, np.int64)
-        return Made(sample, remark)
+        return PackedSample(sample, remark)
 
     def _stored(self, data: bytes) -> tuple[bytes, str]:
         """What is kept of a file, and what became of it. Raises ValueError if it is no image, which makes it a bad sample."""
@@ -143,7 +143,7 @@ def _rewritten(data: bytes) -> bytes:
     from a pixel of it. Raises NotRewritable."""
     out = rewrite(data)
     try:
-        look(out, "rgb").read(Part(0, 0, 1, 1))
+        open_image(out, "rgb").read(ImagePart(0, 0, 1, 1))
     except ValueError as error:
         raise NotRewritable(f"no decoder takes it: {error}") from None
     return out
@@ -177,7 +177,7 @@ def pack_imagefolder(
     with CapturedStderr() as stderr, Listing(os.path.abspath(folder), _place(target), classes) as listing:
         for name, reason in listing.unreadable:
             bad(name, reason)
-        printed = Printed(stderr.lines)
+        printed = LibraryOutput(stderr.lines)
         report = pack(_Folder(listing, verify, means, printed, waits), target, progress, bad)
         listed = (*listing.unreadable, *report.bad)[:LISTED]
         notes = (*listing.notes, *printed.notes)
@@ -201,13 +201,13 @@ class _Dataset:
     def form(self) -> str:
         return self._source.form or "dict"
 
-    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], Made]]]:
+    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], PackedSample]]]:
         for index in range(start, self.total):
             yield b"%d" % index, partial(self._make, index)
 
-    def _make(self, index: int) -> Made:
+    def _make(self, index: int) -> PackedSample:
         try:
-            return Made(self._source.read(index, self._mode))
+            return PackedSample(self._source.read(index, self._mode))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, of libraries in Rust also what is no Exception
@@ -230,7 +230,7 @@ def pack_dataset(
     """
     target = os.path.abspath(target)
     _place(target)
-    source = DatasetSource(StreamPlan("pack", dataset=dataset, dataset_args=args, mode=mode))
+    source = DatasetSource(StreamConfig("pack", dataset=dataset, dataset_args=args, mode=mode))
     try:
         return pack(_Dataset(source, mode), target, progress, bad)
     finally:

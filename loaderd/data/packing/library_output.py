@@ -12,7 +12,7 @@ NUMBERS = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(slots=True)
-class Told:
+class PrintedNote:
     """A kind of line. name: of the file that it was first seen of, "" if that cannot be told."""
 
     line: str
@@ -20,13 +20,13 @@ class Told:
     name: str = ""
 
 
-class Printed:
+class LibraryOutput:
     """lines(): what was printed since it was asked last. Several files are looked at side by side, so that nobody knows which one a new kind
     of line is about, until they are looked at once more, one after the other: `find`."""
 
     def __init__(self, lines: Callable[[], Iterable[str]]) -> None:
         self._lines = lines
-        self._kinds: dict[str, Told] = {}
+        self._kinds: dict[str, PrintedNote] = {}
         self._unnamed: list[str] = []
 
     def listen(self) -> bool:
@@ -34,7 +34,7 @@ class Printed:
         for line in self._lines():
             kind = self._kind(line)
             if kind not in self._kinds:
-                self._kinds[kind] = Told(line if kind != OTHER else OTHER)
+                self._kinds[kind] = PrintedNote(line if kind != OTHER else OTHER)
                 self._unnamed.append(kind)
             self._kinds[kind].count += 1
         return bool(self._unnamed)

@@ -59,7 +59,7 @@ class PackReport:
     notes: tuple[str, ...] = ()
 
 
-class Made(NamedTuple):
+class PackedSample(NamedTuple):
     """A sample to be stored. remark: what became of it, for the report's tally; "": nothing worth telling."""
 
     sample: Sample
@@ -80,13 +80,13 @@ class Samples(Protocol):
         """ "dict" or "tuple"; asked for after each sample."""
         ...
 
-    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], Made]]]:
+    def each(self, start: int) -> Generator[tuple[bytes, Callable[[], PackedSample]]]:
         """From number `start` on: a name, and what makes the sample or raises SampleFault. It is closed when no more are wanted."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PackState:
     """How far a pack has come, as kept in the unfinished database. chain: hash over all values so far."""
 
     fingerprint: str
@@ -106,7 +106,7 @@ class State:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> State | None:
+    def from_bytes(cls, data: bytes) -> PackState | None:
         """The state, or None if it is none of this version's."""
         try:
             fingerprint, seen, count, chain, bad_count, bad, form, fields, tally = msgpack.unpackb(data, use_list=False)
@@ -114,11 +114,11 @@ class State:
             return None
         return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields, tally)
 
-    def with_sample(self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]) -> State:
+    def with_sample(self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]) -> PackState:
         chain = hashlib.blake2b(self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16).digest()
         return replace(self, seen=self.seen + 1, count=self.count + 1, chain=chain, form=form, fields=self.fields or described())
 
-    def with_remark(self, remark: str) -> State:
+    def with_remark(self, remark: str) -> PackState:
         if not remark:
             return self
         counts = dict(self.tally)
@@ -126,7 +126,7 @@ class State:
         counts[known] = counts.get(known, 0) + 1
         return replace(self, tally=tuple(counts.items()))
 
-    def with_bad(self, name: str, reason: str) -> State:
+    def with_bad(self, name: str, reason: str) -> PackState:
         listed = self.bad if len(self.bad) >= LISTED else (*self.bad, (name, reason))
         return replace(self, seen=self.seen + 1, bad_count=self.bad_count + 1, bad=listed)
 
@@ -201,7 +201,7 @@ class NothingGood(SourceError):
     """Not one sample can be packed."""
 
 
-class _Run:
+class PackRun:
     """One pack at work: what is read but not yet written, and how far it has come."""
 
     def __init__(self, samples: Samples, writer: Writer, on_progress: OnProgress, on_bad: OnBad) -> None:
@@ -214,10 +214,10 @@ class _Run:
         self._flushed_s = time.monotonic()
         kept = writer.get(record_format.PART_KEY)
         self.began = kept is not None  # an earlier run got as far as to keep something
-        self.state = (State.from_bytes(kept) if kept else None) or State("")
+        self.state = (PackState.from_bytes(kept) if kept else None) or PackState("")
         self.fresh = self.state.fingerprint != samples.fingerprint
         if self.fresh:
-            self.state = State(samples.fingerprint)
+            self.state = PackState(samples.fingerprint)
         self.resumed_at = self.state.seen
 
     def go(self) -> None:
@@ -230,7 +230,7 @@ class _Run:
                     self._flush()
         self._flush()
 
-    def _take(self, name: bytes, make: Callable[[], Made]) -> None:
+    def _take(self, name: bytes, make: Callable[[], PackedSample]) -> None:
         try:
             sample, remark = make()
             value = record_format.pack_sample(sample, name if self._samples.named else b"")
@@ -250,13 +250,15 @@ class _Run:
         self._writer.put([(record_format.PART_KEY, self.state.to_bytes())], self._batch)
         self._batch, self._bytes, self._flushed_s = [], 0, time.monotonic()
 
-    def finish(self) -> record_format.Meta:
+    def finish(self) -> record_format.DatabaseMeta:
         """Write the metadata record, which makes it a database. Raises NothingGood, WriteFault."""
         state, samples = self.state, self._samples
         if state.count == 0:
             name, reason = state.bad[0] if state.bad else ("", "there are none")
             raise NothingGood(f"not one of {samples.total} samples can be read; the first, {name}: {reason}")
-        meta = record_format.Meta(state.count, state.chain.hex(), state.form, samples.kind, samples.named, samples.classes, state.fields)
+        meta = record_format.DatabaseMeta(
+            state.count, state.chain.hex(), state.form, samples.kind, samples.named, samples.classes, state.fields
+        )
         self._writer.put([(record_format.META_KEY, record_format.pack_meta(meta))], [], without=record_format.PART_KEY)
         return meta
 
@@ -296,7 +298,7 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) 
         )  # fmt: skip
 
 
-def _opened(samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad) -> tuple[_Run, Writer, bool]:
+def _opened(samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad) -> tuple[PackRun, Writer, bool]:
     """(the run, its writer, whether an older part was thrown away: it was damaged, or of another source)."""
     restarted = False
     while True:
@@ -307,7 +309,7 @@ def _opened(samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad)
                 raise DamagedPart(part)
             with ExitStack() as stack:
                 writer = stack.enter_context(closing(Writer(part)))
-                run = _Run(samples, writer, on_progress, on_bad)
+                run = PackRun(samples, writer, on_progress, on_bad)
                 if empty or not run.fresh:
                     stack.pop_all()
                     return run, writer, restarted

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import Modes
+from loaderd.config.stream import DecodeModes
 from loaderd.data.sample import MAX_DEPTH, MAX_FIELDS, RESERVED, BadValue, Sample, leaf, plain_array
 from loaderd_wire.slots import FieldSpec
 
 Batch = dict[str, Any]  # field -> numpy array, or list of str, or list of bytes
 
 
-def batch_of(value: Any, mode: str | Modes) -> tuple[Batch, str]:
+def batch_of(value: Any, mode: str | DecodeModes) -> tuple[Batch, str]:
     """What the function returned, as (batch, form): a dict, or a tuple whose fields are "0", "1", ... Nested ones are called "a.b".
 
     Arrays, tensors and numbers; a list of numbers is an array, a list of str or of bytes stays one. Raises BadValue naming the field.
@@ -60,7 +60,7 @@ def _named(kind: str) -> str:
     return {"text": "a list of str", "bytes": "a list of bytes"}.get(kind) or f"an array of {np.dtype(kind)}"
 
 
-def _walk(value: Any, name: str, depth: int, mode: str | Modes, batch: Batch) -> None:
+def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, batch: Batch) -> None:
     if isinstance(value, (Mapping, tuple)) and not _is_row_list(value):
         if depth >= MAX_DEPTH:
             raise BadValue(f"field {name!r} is nested more than {MAX_DEPTH} deep")
@@ -90,7 +90,7 @@ def _rows(value: list[Any] | tuple[Any, ...], name: str) -> np.ndarray | list[An
     raise BadValue(f"field {name!r} is a list of {kinds}: a batch holds arrays, so pad or concatenate them (and return the lengths)")
 
 
-def _one(value: Any, name: str, mode: str | Modes) -> np.ndarray:
+def _one(value: Any, name: str, mode: str | DecodeModes) -> np.ndarray:
     if isinstance(value, (str, bytes, bytearray, memoryview)):
         raise BadValue(f"field {name!r} is a single {type(value).__name__}: return a list with one a row")
     single = Sample()

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
-from loaderd.config.stream import Modes
+from loaderd.config.stream import DecodeModes
 from loaderd.core.jobs import Stage
-from loaderd.core.rng import Draws
+from loaderd.core.rng import CounterRng
 from loaderd.data.errors import SampleFault
-from loaderd.data.images.lazy_image import View
-from loaderd.data.images.pixel_source import Raster, look
+from loaderd.data.images.lazy_image import LazyImage
+from loaderd.data.images.pixel_source import ArraySource, open_image
 from loaderd.data.pipeline.ops import OpError, picture
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.sample import Sample
@@ -24,7 +24,7 @@ NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", S
 class Seeds(ISpawnableSeedSequence):
     """SeedSequence(draws.key()) whose seeds for a PCG64 are known already; made in full only if somebody wants more of it."""
 
-    def __init__(self, draws: Draws, seeds: np.ndarray) -> None:
+    def __init__(self, draws: CounterRng, seeds: np.ndarray) -> None:
         self._draws = draws
         self._seeds = seeds
         self._full: np.random.SeedSequence | None = None
@@ -47,7 +47,7 @@ class Seeds(ISpawnableSeedSequence):
         return getattr(self.full, name)
 
 
-class Making:
+class SampleContext:
     """One sample, from when it has been read on: whoever reads sets `sample`."""
 
     sample: Sample
@@ -57,8 +57,8 @@ class Making:
         """out: the request's, if pictures may be made there."""
         self._request = request
         self.room = out
-        self._draws: Draws | None = None
-        self.views: dict[str, View] = {}  # pictures that are planned, by field; the sample still has what they are made from
+        self._draws: CounterRng | None = None
+        self.views: dict[str, LazyImage] = {}  # pictures that are planned, by field; the sample still has what they are made from
         self._note = note
         self._rng: np.random.Generator | None = None
         self.stage = Stage.READ
@@ -69,9 +69,9 @@ class Making:
         self._note(stage)
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> CounterRng:
         if self._draws is None:
-            self._draws = Draws(self._request.seed, self._request.epoch, self._request.index)
+            self._draws = CounterRng(self._request.seed, self._request.epoch, self._request.index)
         return self._draws
 
     def rng(self) -> np.random.Generator:
@@ -82,14 +82,14 @@ class Making:
             self._rng = np.random.Generator(np.random.PCG64(seed))
         return self._rng
 
-    def view(self, name: str, modes: Modes, op: str) -> View:
+    def view(self, name: str, modes: DecodeModes, op: str) -> LazyImage:
         """The plan of this field's picture, begun if there is none. Raises OpError if it is none, ImageError."""
         view = self.views.get(name)
         if view is None:
             view = self.views[name] = self._begun(name, modes, op)
         return view
 
-    def _begun(self, name: str, modes: Modes, op: str) -> View:
+    def _begun(self, name: str, modes: DecodeModes, op: str) -> LazyImage:
         kind, sample = present(self.sample, name, op), self.sample
         if kind is str:
             raise OpError(f"{op} cannot work on field {name!r}: it is text")
@@ -98,22 +98,22 @@ class Making:
             sample.images.add(name)
             before, self.coded = self.stage, True
             self.enter(Stage.DECODE)
-            view = View(look(value, modes.of(name)), labels=modes.of(name) == "index")
+            view = LazyImage(open_image(value, modes.of(name)), labels=modes.of(name) == "index")
             if before is not Stage.READ:
                 self.enter(before)
             return view
         if name in sample.planar:
-            view = View(Raster(picture(value.transpose(1, 2, 0) if value.ndim == 3 else value, op, name)))
+            view = LazyImage(ArraySource(picture(value.transpose(1, 2, 0) if value.ndim == 3 else value, op, name)))
             view.planar = True
             return view
         labels = _holds_labels(name, value, name in sample.images, modes)
         if value.ndim == 2 and value.size:
-            return View(Raster(value[:, :, np.newaxis]), labels=labels)
-        view = View(Raster(picture(value, op, name)), labels=labels)
+            return LazyImage(ArraySource(value[:, :, np.newaxis]), labels=labels)
+        view = LazyImage(ArraySource(picture(value, op, name)), labels=labels)
         sample.images.add(name)
         return view
 
-    def carry_out(self, name: str) -> None:
+    def materialize(self, name: str) -> None:
         """Make the picture that has been planned."""
         view, sample, before, room = self.views.pop(name), self.sample, self.stage, self.room.get(name)
         if view.stored and before is not Stage.DECODE:
@@ -134,12 +134,12 @@ class Making:
         (sample.planar if view.planar else sample.images).add(name)
         (sample.images if view.planar else sample.planar).discard(name)
 
-    def carry_out_all(self) -> None:
+    def materialize_all(self) -> None:
         for name in list(self.views):
-            self.carry_out(name)
+            self.materialize(name)
 
 
-def _holds_labels(name: str, value: np.ndarray, picture: bool, modes: Modes) -> bool:
+def _holds_labels(name: str, value: np.ndarray, picture: bool, modes: DecodeModes) -> bool:
     """Whether an array's numbers are labels. picture: they were an image, in the field's mode. An array of a user's with one channel of
     whole numbers is a mask where it has no axis of channels or shares the geometry of other fields, unless the config says a mode."""
     if modes.of(name) == "index":

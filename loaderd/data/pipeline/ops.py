@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from loaderd.config.transforms import resolved
-from loaderd.core.rng import Draws
-from loaderd.data.images.lazy_image import View
+from loaderd.core.rng import CounterRng
+from loaderd.data.images.lazy_image import LazyImage
 
 TRIES = 10
 BYTES = (np.arange(256) / 255).astype(np.float32)
@@ -24,7 +24,7 @@ class OpError(ValueError):
     """A picture that an op cannot work on."""
 
 
-Run = Callable[[View, Draws], None]
+Run = Callable[[LazyImage, CounterRng], None]
 
 
 def _pair(size: Any) -> tuple[int, int]:
@@ -32,7 +32,7 @@ def _pair(size: Any) -> tuple[int, int]:
 
 
 def _resize(number: int, size: Any) -> Run:
-    def run(view: View, draws: Draws) -> None:
+    def run(view: LazyImage, draws: CounterRng) -> None:
         height, width = view.height, view.width
         if not isinstance(size, int):
             view.resize(size[0], size[1])
@@ -48,7 +48,7 @@ def _resize(number: int, size: Any) -> Run:
 def _center_crop(number: int, size: Any) -> Run:
     height, width = _pair(size)
 
-    def run(view: View, draws: Draws) -> None:
+    def run(view: LazyImage, draws: CounterRng) -> None:
         if view.height < height or view.width < width:
             down, across = max(0, height - view.height), max(0, width - view.width)
             view.pad(down // 2, (down + 1) // 2, across // 2, (across + 1) // 2)
@@ -60,7 +60,7 @@ def _center_crop(number: int, size: Any) -> Run:
 def _random_crop(number: int, size: Any, padding: int) -> Run:
     height, width = _pair(size)
 
-    def run(view: View, draws: Draws) -> None:
+    def run(view: LazyImage, draws: CounterRng) -> None:
         if view.height + 2 * padding < height or view.width + 2 * padding < width:
             raise OpError(
                 f"random_crop of {height} x {width} from an image of {view.height + 2 * padding} x {view.width + 2 * padding} "
@@ -75,7 +75,7 @@ def _random_crop(number: int, size: Any, padding: int) -> Run:
     return run
 
 
-def crop_box(height: int, width: int, scale: Any, ratio: Any, draws: Draws, number: int) -> tuple[int, int, int, int]:
+def crop_box(height: int, width: int, scale: Any, ratio: Any, draws: CounterRng, number: int) -> tuple[int, int, int, int]:
     """(top, left, height, width) of random_resized_crop: ten tries at a random area and aspect, else the largest middle part that fits.
 
     Draws 4t ... 4t + 3 belong to try t.
@@ -99,7 +99,7 @@ def crop_box(height: int, width: int, scale: Any, ratio: Any, draws: Draws, numb
 def _random_resized_crop(number: int, size: Any, scale: Any, ratio: Any) -> Run:
     height, width = _pair(size)
 
-    def run(view: View, draws: Draws) -> None:
+    def run(view: LazyImage, draws: CounterRng) -> None:
         view.crop(*crop_box(view.height, view.width, scale, ratio, draws, number))
         view.resize(height, width)
 
@@ -107,7 +107,7 @@ def _random_resized_crop(number: int, size: Any, scale: Any, ratio: Any) -> Run:
 
 
 def _hflip(number: int, p: float) -> Run:
-    def run(view: View, draws: Draws) -> None:
+    def run(view: LazyImage, draws: CounterRng) -> None:
         if draws.uniform(number, 0) < p:
             view.flip()
 
@@ -122,7 +122,7 @@ def as_float(image: np.ndarray) -> np.ndarray:
 
 
 def _to_float(number: int) -> Run:
-    def run(view: View, draws: Draws) -> None:
+    def run(view: LazyImage, draws: CounterRng) -> None:
         if view.dtype == np.uint8:
             view.levels = np.tile(BYTES, (view.channels, 1))
         elif view.dtype != np.float32:
@@ -132,7 +132,7 @@ def _to_float(number: int) -> Run:
 
 
 def _normalize(number: int, mean: Any, std: Any) -> Run:
-    def run(view: View, draws: Draws) -> None:
+    def run(view: LazyImage, draws: CounterRng) -> None:
         channels = view.channels
         center, spread = (_per_channel(name, value, channels) for name, value in (("mean", mean), ("std", std)))
         if view.dtype == np.uint8:
@@ -159,7 +159,7 @@ def _per_channel(name: str, value: Any, channels: int) -> np.ndarray:
 
 
 def _to_chw(number: int) -> Run:
-    def run(view: View, draws: Draws) -> None:
+    def run(view: LazyImage, draws: CounterRng) -> None:
         view.planar = True
 
     return run
@@ -190,13 +190,13 @@ def make_op(op: str, args: dict[str, Any], number: int) -> tuple[Run, tuple[str,
     return MAKERS[op](number, **values), tuple(fields or ([] if field is None else [field]))
 
 
-def check(view: View, op: str, name: str) -> None:
+def check(view: LazyImage, op: str, name: str) -> None:
     """Raises OpError naming op and field if the op can't work on such a picture."""
     if view.dtype not in (np.uint8, np.float32) and op not in (*FLAT, "to_chw") and not view.labels:
         raise _unfit(op, name, view.dtype, (view.height, view.width, view.channels))
 
 
-def one_size(views: Mapping[str, View], op: str) -> None:
+def one_size(views: Mapping[str, LazyImage], op: str) -> None:
     """Raises OpError naming two fields if they aren't of one size: then one geometry can't be that of both."""
     (first, view), *others = views.items()
     for name, other in others:

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Stage
-from loaderd.core.rng import Draws
+from loaderd.core.rng import CounterRng
 from loaderd.data.errors import SampleFault
 from loaderd.data.images.decode import label_mode
 from loaderd.data.jpeg import fused_decode
-from loaderd.data.lmdb.bulk_rows import Bulk
+from loaderd.data.lmdb.bulk_rows import BulkReader
 from loaderd.data.pipeline.collate import Batch, batch_of, fields_of
-from loaderd.data.pipeline.context import Making, fault_of
+from loaderd.data.pipeline.context import SampleContext, fault_of
 from loaderd.data.pipeline.ops import RESIZING
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.pipeline.sample_summary import Surveyor
 from loaderd.data.pipeline.steps import StepRun, Transforms, for_user_code
 from loaderd.data.sample import BadValue, Sample
-from loaderd.data.sample_schema import Mold, SampleSchema
+from loaderd.data.sample_schema import RawMatcher, SampleSchema
 from loaderd.data.sources.source import Source
 from loaderd.data.user_code import find, invoke
 from loaderd_wire.slots import FieldSpec
@@ -29,7 +29,7 @@ from loaderd_wire.slots import FieldSpec
 ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrupt is nobody's fault
 
 
-class Recipe:
+class SamplePipeline:
     """A stream's plan ready to run on an open source. Raises SourceError for user code that cannot be imported and wrong arguments.
 
     collated: `collate` makes the batch, not the slot. schema: what `fix` said that samples must be; None before. user_code: somebody
@@ -37,7 +37,7 @@ class Recipe:
     are among it, which are given an rng.
     """
 
-    def __init__(self, plan: StreamPlan, source: Source) -> None:
+    def __init__(self, plan: StreamConfig, source: Source) -> None:
         self._plan = plan
         self._modes = plan.modes()
         self._source = source
@@ -55,7 +55,7 @@ class Recipe:
         self._pictures: set[str] = set()
         self.schema: SampleSchema | None = None
         self._moldable = False
-        self._mold: Mold | None = None
+        self._matcher: RawMatcher | None = None
         self._read_raw: Callable[[int], Any] | None = None
 
     @property
@@ -105,7 +105,7 @@ class Recipe:
         note: called with each stage before it begins. Arrays may be views into the database, valid until the source is closed; values are
         arrays, str and bytes.
         """
-        making = Making(request, note, NOTHING if self.user_code else request.out)
+        making = SampleContext(request, note, NOTHING if self.user_code else request.out)
         try:
             making.enter(Stage.READ)
             making.sample = self._source.read(request.index)
@@ -116,16 +116,16 @@ class Recipe:
     def row(self, request: SampleRequest, note: Note) -> dict[str, Any]:
         """`make` for one who copies the sample at once: where user code hands over just what the schema says, that is its own dict, in
         which a number may stand for an array without axes. Raises SampleFault. READ has been noted."""
-        mold, read = self._mold, self._read_raw
-        if mold is None or read is None:
+        matcher, read = self._matcher, self._read_raw
+        if matcher is None or read is None:
             return self.make(request, note)
-        making: Making | None = None
+        making: SampleContext | None = None
         try:
             value = read(request.index)
-            taken = mold.take(value)
+            taken = matcher.take(value)
             if taken is not None:
                 return taken
-            making = Making(request, note)
+            making = SampleContext(request, note)
             making.sample = self._source.take(value)
             return self._run(making)
         except ANYTHING as error:
@@ -145,13 +145,13 @@ class Recipe:
         except ANYTHING as error:
             raise fault_of(error, Stage.FETCH_MANY) from None
         made: list[dict[str, Any] | SampleFault] = []
-        mold = self._mold if copied else None
+        matcher = self._matcher if copied else None
         for row, (request, value) in enumerate(zip(requests, values, strict=True)):
-            taken = mold.take(value) if mold is not None else None
+            taken = matcher.take(value) if matcher is not None else None
             if taken is not None:
                 made.append(taken)
                 continue
-            making = Making(request, note)
+            making = SampleContext(request, note)
             at(row)
             try:
                 making.sample = self._source.take(value)
@@ -160,27 +160,27 @@ class Recipe:
                 made.append(fault_of(error, making.stage))
         return made
 
-    def _run(self, making: Making) -> Sample:
+    def _run(self, making: SampleContext) -> Sample:
         for step in self._steps:
             step(making)
         sample = making.sample
         if self.schema is not None:
             self.schema.check(sample)
-            if self._moldable and self._mold is None:
-                self._mold, self._read_raw = Mold(self.schema, self._source.form), self._source.value
+            if self._moldable and self._matcher is None:
+                self._matcher, self._read_raw = RawMatcher(self.schema, self._source.form), self._source.value
         return sample
 
-    def _transform(self, making: Making) -> None:
+    def _transform(self, making: SampleContext) -> None:
         if self._plan.decode:
             self._transforms.open_images(making)
         making.enter(Stage.TRANSFORM)
         self._transforms.run(making)
 
-    def _finish(self, making: Making) -> None:
+    def _finish(self, making: SampleContext) -> None:
         """Make the pictures that are planned, and look whether all numbers are finite where the stream wants that."""
         if self._plan.decode:
             self._transforms.open_images(making)
-        making.carry_out_all()
+        making.materialize_all()
         sample = making.sample
         for name, value in sample.items():
             if isinstance(value, (memoryview, bytearray)):
@@ -201,9 +201,9 @@ class Recipe:
         self.schema = SampleSchema(specs, collated=self.collated, where=self._plan.data_name)
         as_read = self._source.user_code and self._as_stored and self._plan.nonfinite == "allow"
         self._moldable = as_read and all(spec.kind != "bytes" for spec in specs)
-        self._mold = None
+        self._matcher = None
 
-    def bulk(self) -> Bulk | None:
+    def bulk(self) -> BulkReader | None:
         """What makes rows of the schema's fields without a sample for each, with the same bytes as `make`; None unless samples are delivered
         as they are stored, as arrays of numbers. A row that it can't make is to be made by `make`, which tells why."""
         return self._source.bulk(self.schema.specs) if self.schema is not None and self._as_stored else None
@@ -216,7 +216,7 @@ class Recipe:
         Field -> numpy array, list of str or list of bytes, all the caller's own. Raises SampleFault ("collate").
         """
         assert self._collate is not None
-        key = Draws(seed, epoch, position).key()
+        key = CounterRng(seed, epoch, position).key()
         try:
             rng = np.random.Generator(np.random.PCG64([key, 1]))  # not the generator of the sample that has this index
             made = invoke(self._collate, f"{self._plan.collate}(samples, rng)", [for_user_code(sample) for sample in samples], rng)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loaderd.data.errors import SampleFault
-from loaderd.data.pipeline.context import Making
+from loaderd.data.pipeline.context import SampleContext
 from loaderd.data.sample import Sample
 from loaderd.data.sample_schema import SampleSchema
 from loaderd_wire.slots import FieldSpec
@@ -37,11 +37,11 @@ class Surveyor:
         self._schema = SampleSchema(specs, collated=bool(wanted["collated"]), where=where)
         self._mark = (0, 0)
 
-    def begin(self, making: Making) -> None:
+    def begin(self, making: SampleContext) -> None:
         """The first step of a pipeline: remembers what the source gave."""
         self._mark = mark(making.sample)
 
-    def end(self, making: Making) -> None:
+    def end(self, making: SampleContext) -> None:
         """The last step of a pipeline: puts the summary in place of the sample. Raises as `summary` does."""
         making.sample = self.summary(making.sample, self._mark)
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.config.transforms import resolved
 from loaderd.data.errors import SourceError
-from loaderd.data.pipeline.context import Making, present
+from loaderd.data.pipeline.context import SampleContext, present
 from loaderd.data.pipeline.ops import FLAT, OpError, Run, check, make_op, one_size
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.user_code import find, invoke
 
-StepRun = Callable[[Making], None]
+StepRun = Callable[[SampleContext], None]
 
 
 class Transforms:
@@ -24,7 +24,7 @@ class Transforms:
     form: of the samples that come out, "dict" or "tuple"; "" where no user code has returned one yet.
     """
 
-    def __init__(self, plan: StreamPlan, source_form: Callable[[], str]) -> None:
+    def __init__(self, plan: StreamConfig, source_form: Callable[[], str]) -> None:
         """source_form: returns the form of the samples that go in."""
         self._plan = plan
         self._modes = plan.modes()
@@ -35,18 +35,18 @@ class Transforms:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def run(self, making: Making) -> None:
+    def run(self, making: SampleContext) -> None:
         """Run all of them. Raises whatever they raise."""
         for step in self._steps:
             step(making)
 
-    def open_images(self, making: Making) -> None:
+    def open_images(self, making: SampleContext) -> None:
         """Begin a picture for each field that still holds a stored image."""
         for name in making.sample:
             if name in making.sample.encoded:
                 making.view(name, self._modes, "decode")
 
-    def _step(self, step: Step, number: int) -> StepRun:
+    def _step(self, step: TransformConfig, number: int) -> StepRun:
         if (step.op is None) == (step.call is None):
             raise SourceError(f"transform {number}: set one of op and call")
         if step.call is not None:
@@ -61,7 +61,7 @@ class Transforms:
         return self._op(step.op, run, fields)
 
     def _decoder(self, field: str | None) -> StepRun:
-        def step(making: Making) -> None:
+        def step(making: SampleContext) -> None:
             name = field if field is not None else _sole_image(making.sample, "decode")
             if present(making.sample, name, "decode") in (bytes, memoryview):
                 making.view(name, self._modes, "decode")
@@ -73,7 +73,7 @@ class Transforms:
     def _op(self, op: str, run: Run, fields: tuple[str, ...]) -> StepRun:
         """What an op draws depends on its place and the sample alone: fields of one size get the same geometry."""
 
-        def step(making: Making) -> None:
+        def step(making: SampleContext) -> None:
             views = {name: making.view(name, self._modes, op) for name in fields or (_sole_image(making.sample, op),)}
             for name, view in views.items():
                 if view.planar and op not in FLAT:
@@ -89,10 +89,10 @@ class Transforms:
         function = find(name, "call")
         how = f"{name}({', '.join(['sample', 'rng', *(f'{arg}=...' for arg in args)])})"
 
-        def step(making: Making) -> None:
+        def step(making: SampleContext) -> None:
             if self._plan.decode:
                 self.open_images(making)
-            making.carry_out_all()
+            making.materialize_all()
             returned = invoke(function, how, for_user_code(making.sample), making.rng(), **args)
             if not isinstance(returned, Mapping):
                 kind = "None" if returned is None else f"a {type(returned).__name__}"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loaderd.config.stream import Modes, StreamPlan
+from loaderd.config.stream import DecodeModes, StreamConfig
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.user_code import build, count_of
 
@@ -18,7 +18,7 @@ class DatasetSource:
     stored_names = False
     user_code = True
 
-    def __init__(self, plan: StreamPlan) -> None:
+    def __init__(self, plan: StreamConfig) -> None:
         assert plan.dataset is not None
         self.name = plan.dataset
         self._inner: Any = build(plan.dataset, "dataset", **plan.dataset_args)
@@ -40,7 +40,7 @@ class DatasetSource:
         """What the dataset returns for this sample, not yet looked at."""
         return self._inner[index]
 
-    def read(self, index: int, mode: str | Modes) -> Sample:
+    def read(self, index: int, mode: str | DecodeModes) -> Sample:
         return self.take(self.value(index), mode)
 
     def fetch(self, indices: Sequence[int]) -> list[Any]:
@@ -52,7 +52,7 @@ class DatasetSource:
             raise BadValue(f"{self.name}.__getitems__ of {len(indices)} indices returned {got}")
         return list(values)
 
-    def take(self, value: Any, mode: str | Modes) -> Sample:
+    def take(self, value: Any, mode: str | DecodeModes) -> Sample:
         """Such a value, or one of those of `fetch`, as a sample."""
         sample, form = flatten(value, mode)
         if self.form and form != self.form:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loaderd.config.stream import Modes, StreamPlan
+from loaderd.config.stream import DecodeModes, StreamConfig
 from loaderd.data.errors import SourceError, user_traceback
 from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.page_reader import Pages
@@ -47,7 +47,7 @@ class OwnLayout:
 
     name = "loaderd"
 
-    def __init__(self, store: Store, meta: record_format.Meta) -> None:
+    def __init__(self, store: Store, meta: record_format.DatabaseMeta) -> None:
         self._store = store
         self.total = meta.count
         self.identity = f"loaderd:{meta.count}:{meta.identity}"
@@ -72,7 +72,7 @@ class OwnLayout:
         """The same without an object for each, if that is to be had, valid while the database is open."""
         return self._store.pages(row_bytes)
 
-    def read(self, index: int, mode: str | Modes) -> Sample:
+    def read(self, index: int, mode: str | DecodeModes) -> Sample:
         return record_format.unpack_sample(self._value(index))
 
     def key(self, index: int) -> str:
@@ -87,7 +87,7 @@ class UserLayout:
     stored_names = True
     user_code = True
 
-    def __init__(self, store: Store, plan: StreamPlan) -> None:
+    def __init__(self, store: Store, plan: StreamConfig) -> None:
         self._store = store
         self.name = plan.layout
         self._last: tuple[int, list[bytes]] = (-1, [])  # a sample's name is asked for just before it is read
@@ -140,10 +140,10 @@ class UserLayout:
             values.append(value)
         return self._inner.parse(index, values)
 
-    def read(self, index: int, mode: str | Modes) -> Sample:
+    def read(self, index: int, mode: str | DecodeModes) -> Sample:
         return self.take(self.value(index), mode)
 
-    def take(self, value: Any, mode: str | Modes) -> Sample:
+    def take(self, value: Any, mode: str | DecodeModes) -> Sample:
         """Such a value as a sample."""
         if not isinstance(value, Mapping):
             raise BadValue(f"{self.name}.parse() returned {type(value).__name__}: expected a dict of fields")
@@ -163,7 +163,7 @@ def _spread(most: int, total: int) -> list[int]:
     return [at * (total - 1) // max(1, count - 1) for at in range(count)]
 
 
-def choose(store: Store, plan: StreamPlan) -> OwnLayout | UserLayout:
+def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout:
     """The layout to read this database with. Raises SourceError; for an unknown one it tells what was seen and how to go on."""
     if ":" in plan.layout:
         return UserLayout(store, plan)
@@ -176,7 +176,7 @@ def choose(store: Store, plan: StreamPlan) -> OwnLayout | UserLayout:
         raise SourceError(unknown(store))
     try:
         meta = record_format.unpack_meta(record)
-    except record_format.Damaged as error:
+    except record_format.DamagedRecord as error:
         raise SourceError(f"{store.path}: {error}") from None
     if meta.count < 1:
         raise SourceError(f"{store.path}: holds no samples")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
-from loaderd.data.lmdb.bulk_rows import Bulk, bulk_of
+from loaderd.data.lmdb.bulk_rows import BulkReader, bulk_of
 from loaderd.data.lmdb.store import Store, open_store
 from loaderd.data.lmdb.watch import Watch
 from loaderd.data.sample import Sample
@@ -27,7 +27,7 @@ class Source:
     sample was read. Raises SourceError, naming path and reason.
     """
 
-    def __init__(self, plan: StreamPlan) -> None:
+    def __init__(self, plan: StreamConfig) -> None:
         if (plan.lmdb is None) == (plan.dataset is None):
             raise SourceError(f"stream {plan.name}: set one of lmdb and dataset")
         self.plan = plan
@@ -95,7 +95,7 @@ class Source:
         assert not isinstance(self._reader, OwnLayout)
         return self._reader.value
 
-    def bulk(self, specs: tuple[FieldSpec, ...]) -> Bulk | None:
+    def bulk(self, specs: tuple[FieldSpec, ...]) -> BulkReader | None:
         """What copies rows of these fields in bulk, valid while this is open; None where samples aren't stored as such rows, or have names."""
         if not isinstance(self._reader, OwnLayout) or self._reader.stored_names:
             return None

@@ -16,7 +16,7 @@ from PIL import Image
 
 from loaderd.data.images import decode as images
 from loaderd.data.images.decode import ImageError, codec_of, decode, from_pillow, jpeg_head
-from loaderd.data.images.pixel_source import Part, look
+from loaderd.data.images.pixel_source import ImagePart, open_image
 from loaderd.data.jpeg import tiles
 from loaderd.data.jpeg.headers import NotRewritable
 from loaderd.data.jpeg.rewrite import rewrite
@@ -200,18 +200,18 @@ def test_parts_of_every_sampling_are_those_of_the_whole_image(sampling: tuple[in
     stored = sampled(*sampling, 75, 118)
     rewritten = rewrite(stored, growth=9.0)
     for eighths in tiles.SCALES:
-        whole = look(stored, "rgb").read(Part(0, 0, -(-75 * eighths // 8), -(-118 * eighths // 8), eighths))
+        whole = open_image(stored, "rgb").read(ImagePart(0, 0, -(-75 * eighths // 8), -(-118 * eighths // 8), eighths))
         for top, left, bottom, right in ((0, 0, 9, 9), (33, 17, 60, 100), (31, 60, 75, 118), (50, 100, 51, 101)):
             box = top * eighths // 8, left * eighths // 8, -(-bottom * eighths // 8), -(-right * eighths // 8)
             for data in (stored, rewritten):
-                part = look(data, "rgb").read(Part(*box, eighths))
+                part = open_image(data, "rgb").read(ImagePart(*box, eighths))
                 np.testing.assert_array_equal(part, whole[box[0] : box[2], box[1] : box[3]])
 
 
 def test_chroma_of_a_quarter_of_the_rows_is_read() -> None:
     assert jpeg_head(QUARTER_ROWS) == (16, 16, True)
     np.testing.assert_array_equal(decode(QUARTER_ROWS), by_pillow(QUARTER_ROWS))
-    np.testing.assert_array_equal(look(QUARTER_ROWS, "rgb").read(Part(3, 5, 9, 14)), by_pillow(QUARTER_ROWS)[3:9, 5:14])
+    np.testing.assert_array_equal(open_image(QUARTER_ROWS, "rgb").read(ImagePart(3, 5, 9, 14)), by_pillow(QUARTER_ROWS)[3:9, 5:14])
 
 
 def with_segment(data: bytes, marker: int, payload: bytes) -> bytes:
@@ -221,7 +221,7 @@ def with_segment(data: bytes, marker: int, payload: bytes) -> bytes:
 def test_an_adobe_segment_of_64_kilobytes_makes_no_good_picture_bad() -> None:
     stored = with_segment(coded(picture(), "JPEG"), 0xEE, b"Adobe\0\x64\0\0\0\0\1" + bytes(65521))
     np.testing.assert_array_equal(decode(stored), by_pillow(stored))
-    np.testing.assert_array_equal(look(stored, "rgb").read(Part(3, 5, 9, 14)), by_pillow(stored)[3:9, 5:14])
+    np.testing.assert_array_equal(open_image(stored, "rgb").read(ImagePart(3, 5, 9, 14)), by_pillow(stored)[3:9, 5:14])
     with pytest.raises(NotRewritable, match="too long"):
         rewrite(stored, growth=9.0)
 
@@ -230,7 +230,7 @@ SHORT_OF_MEMORY = """
 import resource, sys
 from loaderd.data.images.decode import ImageError, decode
 from loaderd.data.jpeg.headers import NotRewritable
-from loaderd.data.images.pixel_source import Part, look
+from loaderd.data.images.pixel_source import ImagePart as Part, open_image as look
 from loaderd.data.jpeg.rewrite import rewrite
 stored = open(sys.argv[1], "rb").read()
 look(stored, "rgb")

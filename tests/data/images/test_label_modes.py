@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault
 from loaderd.data.images.decode import ImageError, decode, label_mode
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
@@ -48,15 +48,15 @@ def made(value: Any, *transforms: Any, index: int = 0, epoch: int = 0, **plan: A
     """What becomes of the sample `value` of a dataset."""
     sample_builders.HELD[:] = [value] * (index + 1)
     with Source(dataset_plan("Holding", transforms=transforms, **plan)) as source:
-        return Recipe(source.plan, source).make(SampleRequest(0, epoch, index), silent)
+        return SamplePipeline(source.plan, source).make(SampleRequest(0, epoch, index), silent)
 
 
 def stored(tmp_path: Path, sample: Sample, *transforms: Any, index: int = 0, **plan: Any) -> Sample:
     """What becomes of a stored sample, at one of several indices."""
     path = tmp_path / f"db{index}"
     write_own(path, [sample] * (index + 1))
-    with Source(StreamPlan("t", lmdb=str(path), transforms=transforms, **plan)) as source:
-        found = Recipe(source.plan, source).make(SampleRequest(0, 0, index), silent)
+    with Source(StreamConfig("t", lmdb=str(path), transforms=transforms, **plan)) as source:
+        found = SamplePipeline(source.plan, source).make(SampleRequest(0, 0, index), silent)
         return Sample({name: np.array(value) for name, value in found.items()})  # the file's own pages go with the source
 
 
@@ -277,8 +277,8 @@ def test_gray_stored_masks_beside_their_pictures_are_told_of(tmp_path: Path) -> 
         ((INDEX, op("hflip", fields=PAIR)), False),
         ((op("hflip", field="image"),), False),
     ):
-        with Source(StreamPlan("t", lmdb=str(path), transforms=transforms)) as source:
-            notes = Recipe(source.plan, source).label_notes([0])
+        with Source(StreamConfig("t", lmdb=str(path), transforms=transforms)) as source:
+            notes = SamplePipeline(source.plan, source).label_notes([0])
         assert [('field = "mask", mode = "index"' in note) for note in notes] == [True] * told
 
 

@@ -16,10 +16,10 @@ import simplejpeg
 import sklearn.datasets
 from PIL import Image
 
-from loaderd.core.rng import Draws
+from loaderd.core.rng import CounterRng
 from loaderd.data.images.decode import ImageError, decode
-from loaderd.data.images.lazy_image import View
-from loaderd.data.images.pixel_source import Coded, Part, Raster, look
+from loaderd.data.images.lazy_image import LazyImage
+from loaderd.data.images.pixel_source import ArraySource, ImagePart, JpegSource, open_image
 from loaderd.data.jpeg import fused_decode, tiles
 from loaderd.data.jpeg.rewrite import can_rewrite, indexed, rewrite
 from loaderd.data.pipeline.ops import crop_box, make_op
@@ -55,10 +55,10 @@ def tiled(data: bytes) -> bytes:
     return indexed(coded(Image.open(io.BytesIO(data)), "JPEG", quality="keep", subsampling="keep", restart_marker_rows=1))
 
 
-def made(source: Raster | Coded, steps: Steps, draws: Draws | None = None) -> np.ndarray:
-    view = View(source)
+def made(source: ArraySource | JpegSource, steps: Steps, draws: CounterRng | None = None) -> np.ndarray:
+    view = LazyImage(source)
     for number, (name, args) in enumerate(steps):
-        make_op(name, args, number)[0](view, draws or Draws(0, 0, 0))
+        make_op(name, args, number)[0](view, draws or CounterRng(0, 0, 0))
     return view.pixels()
 
 
@@ -67,7 +67,7 @@ def psnr(a: np.ndarray, b: np.ndarray) -> float:
     return 99.0 if error == 0 else 10 * math.log10(255**2 / error)
 
 
-def trained(data: bytes, draws: Draws) -> np.ndarray:
+def trained(data: bytes, draws: CounterRng) -> np.ndarray:
     """The training recipe as torchvision has it, by Pillow, with the same draws."""
     image = Image.fromarray(decode(data))
     top, left, height, width = crop_box(image.height, image.width, (0.08, 1.0), (0.75, 1.3333), draws, 0)
@@ -98,8 +98,8 @@ def test_the_training_recipe_is_close_to_pillows(height: int, width: int, draws:
     figures = []
     for number, data in enumerate(photos(height, width)):
         for index in range(draws):
-            chosen = Draws(1, number, index)
-            figures.append(psnr(made(look(tiled(data), "rgb"), TRAIN, chosen), trained(data, chosen)))
+            chosen = CounterRng(1, number, index)
+            figures.append(psnr(made(open_image(tiled(data), "rgb"), TRAIN, chosen), trained(data, chosen)))
     assert mean(figures) >= 48
     assert min(figures) >= 38
 
@@ -107,11 +107,11 @@ def test_the_training_recipe_is_close_to_pillows(height: int, width: int, draws:
 @pytest.mark.usefixtures("means")
 @pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 375), (333, 500), (1200, 1600), (257, 300), (768, 1024)])
 def test_the_evaluation_recipe_is_close_to_torchvisions(height: int, width: int) -> None:
-    figures = [psnr(made(look(data, "rgb"), EVAL), evaluated(data)) for data in photos(height, width)]
+    figures = [psnr(made(open_image(data, "rgb"), EVAL), evaluated(data)) for data in photos(height, width)]
     assert mean(figures) >= 45
 
 
-def chance(draw: random.Random, height: int, width: int) -> Steps:
+def seeder(draw: random.Random, height: int, width: int) -> Steps:
     """A few ops with sizes that an image of this size may have."""
     side = draw.choice((16, 20, 33, 64))
     return draw.choice(
@@ -137,10 +137,10 @@ def test_a_result_does_not_depend_on_whether_the_jpeg_has_tiles(height: int, wid
     plain = photos(height, width, 1)[0]
     partly = 0
     for index in range(60):
-        steps, draws = chance(draw, height, width), Draws(2, 0, index)
-        with_tiles = look(memoryview(tiled(plain)), mode)
-        np.testing.assert_array_equal(made(with_tiles, steps, draws), made(look(plain, mode), steps, draws), str(steps))
-        partly += isinstance(with_tiles, Coded)
+        steps, draws = seeder(draw, height, width), CounterRng(2, 0, index)
+        with_tiles = open_image(memoryview(tiled(plain)), mode)
+        np.testing.assert_array_equal(made(with_tiles, steps, draws), made(open_image(plain, mode), steps, draws), str(steps))
+        partly += isinstance(with_tiles, JpegSource)
     assert partly == 60
 
 
@@ -153,8 +153,8 @@ def test_other_kinds_of_jpeg_are_the_same_with_tiles_too(kind: str) -> None:
         plain = coded(image, "JPEG", quality=90)
     draw = random.Random(kind)
     for index in range(30):
-        steps, draws = chance(draw, 240, 256), Draws(4, 0, index)
-        with_tiles, without = made(look(tiled(plain), "rgb"), steps, draws), made(look(plain, "rgb"), steps, draws)
+        steps, draws = seeder(draw, 240, 256), CounterRng(4, 0, index)
+        with_tiles, without = made(open_image(tiled(plain), "rgb"), steps, draws), made(open_image(plain, "rgb"), steps, draws)
         if kind == "progressive" and fused_decode.library():  # reads only what is sequential
             assert psnr(with_tiles, without) > 40, steps
         else:
@@ -165,19 +165,19 @@ def test_a_plan_carried_out_at_once_is_the_plan_carried_out_step_by_step() -> No
     draw = random.Random(3)
     image = decode(photos(240, 256, 1)[0])
     for index in range(80):
-        steps, draws = chance(draw, 240, 256), Draws(3, 0, index)
-        view = View(Raster(image))
+        steps, draws = seeder(draw, 240, 256), CounterRng(3, 0, index)
+        view = LazyImage(ArraySource(image))
         for number, (name, args) in enumerate(steps):
             make_op(name, args, number)[0](view, draws)
             view.settled()
-        assert psnr(made(Raster(image), steps, draws), view.pixels()) > 38, steps
+        assert psnr(made(ArraySource(image), steps, draws), view.pixels()) > 38, steps
 
 
 def test_without_a_resize_a_crop_of_a_jpeg_is_the_crop_of_its_pixels() -> None:
     data = tiled(photos(240, 256, 1)[0])
     image = decode(data)
     for top, left, height, width in ((0, 0, 1, 1), (239, 255, 1, 1), (100, 31, 60, 80), (0, 0, 240, 256)):
-        view = View(look(data, "rgb"))
+        view = LazyImage(open_image(data, "rgb"))
         view.crop(top, left, height, width)
         view.flip()
         np.testing.assert_array_equal(view.pixels(), image[top : top + height, left : left + width][:, ::-1])
@@ -185,7 +185,7 @@ def test_without_a_resize_a_crop_of_a_jpeg_is_the_crop_of_its_pixels() -> None:
 
 def test_crops_add_up_also_in_a_mirror() -> None:
     image = picture(50, 60)
-    view = View(Raster(image))
+    view = LazyImage(ArraySource(image))
     view.crop(5, 10, 40, 45)
     view.flip()
     view.crop(3, 4, 30, 20)
@@ -199,19 +199,19 @@ def test_levels_and_channels_first_are_what_each_op_does_by_itself(channels: int
     mean_, std = [0.1 * c for c in range(channels)], [0.3 + 0.1 * c for c in range(channels)]
     expected = ((image / 255 - mean_) / std).astype(np.float32)
     for steps in ((("normalize", {"mean": mean_, "std": std}),), (("to_float", {}), ("normalize", {"mean": mean_, "std": std}))):
-        np.testing.assert_allclose(made(Raster(image), steps), expected, atol=1e-5)
-        planar = made(Raster(image), (*steps, ("to_chw", {})))
+        np.testing.assert_allclose(made(ArraySource(image), steps), expected, atol=1e-5)
+        planar = made(ArraySource(image), (*steps, ("to_chw", {})))
         assert planar.flags.c_contiguous
-        np.testing.assert_array_equal(planar, made(Raster(image), steps).transpose(2, 0, 1))
-        crop = made(Raster(image), (*steps, ("center_crop", {"size": 10}), ("to_chw", {})))
+        np.testing.assert_array_equal(planar, made(ArraySource(image), steps).transpose(2, 0, 1))
+        crop = made(ArraySource(image), (*steps, ("center_crop", {"size": 10}), ("to_chw", {})))
         np.testing.assert_array_equal(crop, planar[:, 5:15, 10:20])
-    np.testing.assert_array_equal(made(Raster(image), (("to_chw", {}),)), image.transpose(2, 0, 1))
+    np.testing.assert_array_equal(made(ArraySource(image), (("to_chw", {}),)), image.transpose(2, 0, 1))
 
 
 def test_a_picture_that_nothing_was_done_to_is_the_array_itself() -> None:
     image = picture()
-    assert made(Raster(image), ()) is image
-    assert made(Raster(image), (("resize", {"size": [40, 50]}), ("center_crop", {"size": [40, 50]}))) is image
+    assert made(ArraySource(image), ()) is image
+    assert made(ArraySource(image), (("resize", {"size": [40, 50]}), ("center_crop", {"size": [40, 50]}))) is image
 
 
 def test_an_index_of_another_file_is_not_believed() -> None:
@@ -222,8 +222,8 @@ def test_an_index_of_another_file_is_not_believed() -> None:
     other_end = other + int.from_bytes(second[other - 2 : other], "big") - 2
     mixed = first[: at - 4] + second[other - 4 : other_end] + first[end:]
     for data in (mixed, first[:end] + first[end:].replace(b"\xff\xd3", b"\xff\xd5", 1)):
-        source = look(data, "rgb")
-        view = View(source)
+        source = open_image(data, "rgb")
+        view = LazyImage(source)
         view.crop(100, 100, 64, 64)
         try:
             expected = decode(data)
@@ -236,7 +236,7 @@ def test_an_index_of_another_file_is_not_believed() -> None:
 
 def test_a_jpeg_that_ends_early_is_an_error_for_the_parts_that_are_missing() -> None:
     data = photos(240, 256, 1)[0]
-    view = View(look(data[: len(data) // 2], "rgb"))
+    view = LazyImage(open_image(data[: len(data) // 2], "rgb"))
     view.crop(200, 200, 20, 20)
     with pytest.raises(ImageError, match="damaged"):
         view.pixels()
@@ -248,13 +248,13 @@ def test_the_rows_below_a_part_are_not_decoded_and_the_others_are_as_they_were(k
     image = Image.fromarray(decode(photos(240, 256, 1)[0]))
     options = {"422": {"subsampling": 1}, "444": {"subsampling": 0}, "restarts": {"restart_marker_rows": 2}}.get(kind, {})
     data = coded(image.convert("L") if kind == "gray" else image, "JPEG", quality=90, progressive=kind == "progressive", **options)
-    source = look(data, "rgb")
-    assert isinstance(source, Coded)
+    source = open_image(data, "rgb")
+    assert isinstance(source, JpegSource)
     expected = simplejpeg.decode_jpeg(data, min_height=240 * eighths // 8, min_width=256 * eighths // 8)
     decoded: list[int] = []
-    source._room = lambda height, width, eighths: decoded.append(height) or Coded._room(source, height, width, eighths)  # type: ignore[method-assign,func-returns-value] # to see how much is decoded
+    source._room = lambda height, width, eighths: decoded.append(height) or JpegSource._room(source, height, width, eighths)  # type: ignore[method-assign,func-returns-value] # to see how much is decoded
     for bottom in range(1, 240 * eighths // 8 + 1, 1 if eighths < 4 else 7):
-        part = source.read(Part(bottom - 1, 0, bottom, 256 * eighths // 8, eighths))
+        part = source.read(ImagePart(bottom - 1, 0, bottom, 256 * eighths // 8, eighths))
         np.testing.assert_array_equal(part, expected[bottom - 1 : bottom])
         below = (bottom + 1) * 8 // eighths
         assert decoded.pop() <= (240 if kind == "progressive" or below > 200 else below + 16)
@@ -263,10 +263,10 @@ def test_the_rows_below_a_part_are_not_decoded_and_the_others_are_as_they_were(k
 def test_damage_above_the_end_of_a_part_is_noticed_as_in_the_whole() -> None:
     data = photos(240, 256, 1)[0]
     broken = data[:4000] + b"\xff\xd9" * 20 + data[4040:]
-    view = View(look(broken, "rgb"))
+    view = LazyImage(open_image(broken, "rgb"))
     view.crop(0, 0, 150, 256)
     np.testing.assert_array_equal(view.pixels(), decode(broken)[:150])  # which is Pillow's: it makes something of it
-    view = View(look(data[:-500], "rgb"))
+    view = LazyImage(open_image(data[:-500], "rgb"))
     view.crop(0, 0, 150, 256)
     with pytest.raises(ImageError, match="damaged"):
         view.pixels()
@@ -274,17 +274,17 @@ def test_damage_above_the_end_of_a_part_is_noticed_as_in_the_whole() -> None:
 
 def test_only_the_tiles_under_a_crop_are_decoded() -> None:
     data = tiled(photos(700, 500, 1)[0])
-    source = look(data, "rgb")
-    assert isinstance(source, Coded)
+    source = open_image(data, "rgb")
+    assert isinstance(source, JpegSource)
     decoded: list[tuple[int, int]] = []
 
-    class Watched(Coded):
+    class Watched(JpegSource):
         def _decode(self, data: object, height: int, width: int, eighths: int) -> np.ndarray:
             decoded.append((height, width))
             return super()._decode(data, height, width, eighths)  # type: ignore[arg-type] # it is what it was given
 
     watched = Watched(data, "rgb", source.height, source.width, tiles.read(data))
-    part = watched.read(Part(300, 200, 340, 260))
+    part = watched.read(ImagePart(300, 200, 340, 260))
     np.testing.assert_array_equal(part, decode(data)[300:340, 200:260])
     assert decoded[0][0] <= 40 + 4 * 16
     assert not can_rewrite() or decoded[0][1] < 250

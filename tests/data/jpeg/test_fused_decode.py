@@ -10,16 +10,16 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from loaderd.config.stream import Step, StreamPlan
-from loaderd.core.rng import Draws
+from loaderd.config.stream import StreamConfig, TransformConfig
+from loaderd.core.rng import CounterRng
 from loaderd.data.images.decode import decode
-from loaderd.data.images.lazy_image import View
-from loaderd.data.images.pixel_source import Coded, look
+from loaderd.data.images.lazy_image import LazyImage
+from loaderd.data.images.pixel_source import JpegSource, open_image
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.jpeg.fused_decode import Span, crop
 from loaderd.data.jpeg.rewrite import rewrite
 from loaderd.data.pipeline.ops import make_op
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
@@ -80,9 +80,9 @@ def test_narrow_images_are_libjpegs_whose_chroma_is_not_interpolated(kind: str, 
 
 
 def made(data: bytes, *steps: tuple[str, dict[str, object]], room: np.ndarray | None = None) -> np.ndarray:
-    view = View(look(data, "rgb"))
+    view = LazyImage(open_image(data, "rgb"))
     for number, (name, args) in enumerate(steps):
-        make_op(name, args, number)[0](view, Draws(0, 0, 0))
+        make_op(name, args, number)[0](view, CounterRng(0, 0, 0))
     return view.pixels(room)
 
 
@@ -122,9 +122,11 @@ class Held(Source):
 
 @pytest.mark.parametrize("user_code", [False, True])
 def test_a_users_code_is_never_given_the_room(user_code: bool) -> None:
-    recipe = Recipe(StreamPlan("t", lmdb="-", transforms=(Step("resize", None, {"size": [37, 41]}),)), Held(jpeg("420", 90, 90), user_code))
+    sample_pipeline = SamplePipeline(
+        StreamConfig("t", lmdb="-", transforms=(TransformConfig("resize", None, {"size": [37, 41]}),)), Held(jpeg("420", 90, 90), user_code)
+    )
     room = {"image": np.zeros((37, 41, 3), np.uint8)}
-    sample = recipe.make(SampleRequest(0, 0, 0, room), lambda stage: None)
+    sample = sample_pipeline.make(SampleRequest(0, 0, 0, room), lambda stage: None)
     assert (sample["image"] is room["image"]) is not user_code
 
 
@@ -206,10 +208,10 @@ def test_a_part_may_be_a_pixel_a_line_or_all_of_the_picture() -> None:
     data = jpeg("420", 150, 203)
     image = decode(data)
     for top, left, height, width in ((0, 0, 150, 203), (149, 202, 1, 1), (10, 3, 2, 190), (31, 17, 64, 64)):
-        source = look(data, "rgb")
-        assert isinstance(source, Coded)
+        source = open_image(data, "rgb")
+        assert isinstance(source, JpegSource)
         assert source.swift
-        view = View(source)
+        view = LazyImage(source)
         view.crop(top, left, height, width)
         view.resize(16, 16)
         assert abs(view.pixels().astype(float).mean() - image[top : top + height, left : left + width].mean()) < 4

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import simplejpeg
 
-from loaderd.core.rng import Draws
+from loaderd.core.rng import CounterRng
 from loaderd.data.images.decode import ImageError
-from loaderd.data.images.lazy_image import View
-from loaderd.data.images.pixel_source import look
+from loaderd.data.images.lazy_image import LazyImage
+from loaderd.data.images.pixel_source import open_image
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.jpeg.rewrite import can_rewrite, rewrite
 from loaderd.data.jpeg.tiles import DamagedJpeg
@@ -138,8 +138,8 @@ def test_a_damaged_jpeg_never_shows_what_lay_in_memory_before(outcome) -> None:
 
 def resized(data: bytes) -> np.ndarray | str:
     try:
-        view = View(look(data, "rgb"))
-        make_op("resize", {"size": [24, 30]}, 0)[0](view, Draws(0, 0, 0))
+        view = LazyImage(open_image(data, "rgb"))
+        make_op("resize", {"size": [24, 30]}, 0)[0](view, CounterRng(0, 0, 0))
         return view.pixels()
     except (ImageError, DamagedJpeg) as error:
         return type(error).__name__

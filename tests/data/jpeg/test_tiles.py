@@ -67,13 +67,13 @@ def boxes(height: int, width: int, tile_height: int, tile_width: int) -> list[tu
     corners = [(x, y, x + 1, y + 1) for x in (0, width - 1) for y in (0, height - 1)]
     edges = [(x, y, x + 1, y + 1) for x in range(tile_width - 1, width, tile_width) for y in range(tile_height - 1, height, tile_height)]
     exact = [(x - 1, y - 1, min(x + tile_width, width), min(y + tile_height, height)) for x, y, _, _ in edges if x and y]
-    chance = []
+    seeder = []
     for _ in range(25):
         x, y = sorted(draw.uniform(0, width) for _ in range(2)), sorted(draw.uniform(0, height) for _ in range(2))
-        chance.append((x[0], y[0], x[1], y[1]))
+        seeder.append((x[0], y[0], x[1], y[1]))
     bands = [(0, 0, width, 1), (0, height - 1, width, height), (0, 0, 1, height), (width - 1, 0, width, height)]
     narrow = [(x, 0, x + 1, height) for x in range(0, width, 4)]
-    return [(0, 0, width, height), *corners, *narrow, *edges[:6], *exact[:6], *bands, *chance]
+    return [(0, 0, width, height), *corners, *narrow, *edges[:6], *exact[:6], *bands, *seeder]
 
 
 def same_pixels(tiles: Tiles, box: tuple[float, float, float, float], eighths: int, whole: np.ndarray) -> bool:

@@ -9,10 +9,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.lmdb import record_format, store
-from loaderd.data.lmdb.bulk_rows import LARGE, Bulk
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.lmdb.bulk_rows import LARGE, BulkReader
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
@@ -40,31 +40,34 @@ def numbers(index: int, width: int = 100) -> Sample:
     )
 
 
-def opened(path: Path, **plan: Any) -> tuple[Source, Recipe]:
-    source = Source(StreamPlan("t", lmdb=str(path), **plan))
-    return source, Recipe(source.plan, source)
+def opened(path: Path, **plan: Any) -> tuple[Source, SamplePipeline]:
+    source = Source(StreamConfig("t", lmdb=str(path), **plan))
+    return source, SamplePipeline(source.plan, source)
 
 
-def places(recipe: Recipe, rows: int) -> dict[str, np.ndarray]:
-    return {spec.name: np.full((rows, *spec.shape), 7, spec.dtype) for spec in recipe.specs(recipe.make(SampleRequest(0, 0, 0), silent))}
+def places(sample_pipeline: SamplePipeline, rows: int) -> dict[str, np.ndarray]:
+    return {
+        spec.name: np.full((rows, *spec.shape), 7, spec.dtype)
+        for spec in sample_pipeline.specs(sample_pipeline.make(SampleRequest(0, 0, 0), silent))
+    }
 
 
-def bulk_of(recipe: Recipe) -> Bulk | None:
-    recipe.fix(recipe.specs(recipe.make(SampleRequest(0, 0, 0), silent)))
-    return recipe.bulk()
+def bulk_of(sample_pipeline: SamplePipeline) -> BulkReader | None:
+    sample_pipeline.fix(sample_pipeline.specs(sample_pipeline.make(SampleRequest(0, 0, 0), silent)))
+    return sample_pipeline.bulk()
 
 
 @pytest.mark.parametrize("width", [3, 100, LARGE + 5])
 def test_rows_in_bulk_are_the_rows_one_by_one(tmp_path: Path, width: int) -> None:
-    source, recipe = opened(Path(write_own(tmp_path / "db", [numbers(i, width) for i in range(20)])))
+    source, sample_pipeline = opened(Path(write_own(tmp_path / "db", [numbers(i, width) for i in range(20)])))
     with source:
-        bulk = bulk_of(recipe)
+        bulk = bulk_of(sample_pipeline)
         assert bulk is not None
         indices = np.array([3, 19, 0, 3, 7], np.int64)
-        arrays = places(recipe, len(indices))
+        arrays = places(sample_pipeline, len(indices))
         assert bulk.write(indices, arrays)
         for row, index in enumerate(indices.tolist()):
-            sample = recipe.make(SampleRequest(0, 0, index), silent)
+            sample = sample_pipeline.make(SampleRequest(0, 0, index), silent)
             assert list(sample) == list(arrays)
             for name, value in sample.items():
                 np.testing.assert_array_equal(arrays[name][row], value)
@@ -87,13 +90,13 @@ def test_rows_in_bulk_are_the_rows_one_by_one(tmp_path: Path, width: int) -> Non
 )
 @pytest.mark.parametrize("width", [100, LARGE])
 def test_a_row_of_another_shape_dtype_or_order_is_left_to_those_that_can_tell(tmp_path: Path, odd: Sample, width: int) -> None:
-    source, recipe = opened(Path(write_own(tmp_path / "db", [numbers(0, width), odd, numbers(2, width)])))
+    source, sample_pipeline = opened(Path(write_own(tmp_path / "db", [numbers(0, width), odd, numbers(2, width)])))
     with source:
-        bulk = bulk_of(recipe)
+        bulk = bulk_of(sample_pipeline)
         assert bulk is not None
-        assert bulk.write(np.array([0, 2]), places(recipe, 2))
+        assert bulk.write(np.array([0, 2]), places(sample_pipeline, 2))
         alike = width == LARGE and len(odd["x"]) == LARGE
-        assert bulk.write(np.array([0, 1, 2]), places(recipe, 3)) == alike
+        assert bulk.write(np.array([0, 1, 2]), places(sample_pipeline, 3)) == alike
 
 
 def test_a_missing_or_damaged_row_is_left_to_those_that_can_tell(tmp_path: Path) -> None:
@@ -101,32 +104,32 @@ def test_a_missing_or_damaged_row_is_left_to_those_that_can_tell(tmp_path: Path)
     with lmdb.open(path, subdir=False, lock=False) as env, env.begin(write=True) as txn:
         txn.delete(record_format.sample_key(2))
         txn.put(record_format.sample_key(3), b"x" * len(record_format.pack_sample(numbers(3))))
-    source, recipe = opened(Path(path))
+    source, sample_pipeline = opened(Path(path))
     with source:
-        bulk = bulk_of(recipe)
+        bulk = bulk_of(sample_pipeline)
         assert bulk is not None
         for indices in ([0, 2], [3, 1], [99], [3]):
-            assert not bulk.write(np.array(indices), places(recipe, len(indices)))
-        assert bulk.write(np.array([1, 4]), places(recipe, 2))
+            assert not bulk.write(np.array(indices), places(sample_pipeline, len(indices)))
+        assert bulk.write(np.array([1, 4]), places(sample_pipeline, 2))
 
 
 def test_values_that_are_not_finite_are_left_to_those_that_can_tell(tmp_path: Path) -> None:
     samples = [Sample({"x": np.array([1, value], np.float32)}) for value in (1, np.nan, np.inf, 3)]
     path = Path(write_own(tmp_path / "db", samples))
     for nonfinite, good in (("error", False), ("allow", True)):
-        source, recipe = opened(path, nonfinite=nonfinite)
+        source, sample_pipeline = opened(path, nonfinite=nonfinite)
         with source:
-            bulk = bulk_of(recipe)
+            bulk = bulk_of(sample_pipeline)
             assert bulk is not None
-            assert bulk.write(np.array([0, 1]), places(recipe, 2)) is good
-            assert bulk.write(np.array([2]), places(recipe, 1)) is good
-            assert bulk.write(np.array([0, 3]), places(recipe, 2))
+            assert bulk.write(np.array([0, 1]), places(sample_pipeline, 2)) is good
+            assert bulk.write(np.array([2]), places(sample_pipeline, 1)) is good
+            assert bulk.write(np.array([0, 3]), places(sample_pipeline, 2))
 
 
 def test_arrays_that_do_not_fit_are_a_mistake_and_not_memory_overwritten(tmp_path: Path) -> None:
-    source, recipe = opened(Path(write_own(tmp_path / "db", [numbers(i) for i in range(3)])))
+    source, sample_pipeline = opened(Path(write_own(tmp_path / "db", [numbers(i) for i in range(3)])))
     with source:
-        bulk = bulk_of(recipe)
+        bulk = bulk_of(sample_pipeline)
         assert bulk is not None
         for array in (np.zeros(1, np.int64), np.zeros(2, np.int32), np.zeros((2, 2), np.int64)[:, 0], np.zeros(3, np.int64)):
             with pytest.raises(ValueError, match=r"field 'y': an array .* is none for 2 rows"):
@@ -146,8 +149,8 @@ def test_what_is_not_delivered_as_it_is_stored_has_no_bulk(tmp_path: Path) -> No
         (coded, {"decode": False}),
         (text, {}),
     ):
-        source, recipe = opened(path, **plan)
+        source, sample_pipeline = opened(path, **plan)
         with source:
-            assert bulk_of(recipe) is None, (path.name, plan)
+            assert bulk_of(sample_pipeline) is None, (path.name, plan)
     with Source(dataset_plan("Numbers")) as source:
-        assert bulk_of(Recipe(source.plan, source)) is None
+        assert bulk_of(SamplePipeline(source.plan, source)) is None

@@ -87,7 +87,7 @@ def test_samples_come_in_the_order_of_their_index_and_after_the_metadata() -> No
 
 
 def test_metadata_comes_back() -> None:
-    meta = record_format.Meta(3, "abc", "tuple", "dataset", True, ("a", "b"), (("x", 0, "<f4", (3, 4)), ("t", 3, "", ())))
+    meta = record_format.DatabaseMeta(3, "abc", "tuple", "dataset", True, ("a", "b"), (("x", 0, "<f4", (3, 4)), ("t", 3, "", ())))
     assert record_format.unpack_meta(record_format.pack_meta(meta)) == meta
 
 
@@ -108,26 +108,26 @@ def test_text_with_lone_surrogates_cannot_be_packed() -> None:
     ],
 )
 def test_metadata_that_nobody_wrote_is_refused(change: dict[str, object], reason: str) -> None:
-    record = msgpack.unpackb(record_format.pack_meta(record_format.Meta(3, "abc"))[len(record_format.META_MAGIC) :])
-    with pytest.raises(record_format.Damaged, match=reason):
+    record = msgpack.unpackb(record_format.pack_meta(record_format.DatabaseMeta(3, "abc"))[len(record_format.META_MAGIC) :])
+    with pytest.raises(record_format.DamagedRecord, match=reason):
         record_format.unpack_meta(record_format.META_MAGIC + msgpack.packb(record | change))
 
 
 def test_object_arrays_cannot_be_smuggled_in() -> None:
     head = msgpack.packb([["x", 0, "|O8", [1], 8]])
-    with pytest.raises(record_format.Damaged, match=r"field 'x' has dtype"):
+    with pytest.raises(record_format.DamagedRecord, match=r"field 'x' has dtype"):
         record_format.unpack_sample(struct.pack("<II", len(head), 0) + head + bytes(64))
 
 
 def test_an_array_larger_than_its_bytes_takes_no_memory() -> None:
     head = msgpack.packb([["x", 0, "<f8", [1 << 40, 1 << 5], 0]])
-    with pytest.raises(record_format.Damaged, match="has 0 bytes"):
+    with pytest.raises(record_format.DamagedRecord, match="has 0 bytes"):
         record_format.unpack_sample(struct.pack("<II", len(head), 0) + head)
 
 
 def harmless(value: bytes) -> None:
     for read in (record_format.unpack_sample, record_format.read_head, record_format.name_of, record_format.unpack_meta):
-        with contextlib.suppress(record_format.Damaged):
+        with contextlib.suppress(record_format.DamagedRecord):
             read(value)
 
 
@@ -136,9 +136,10 @@ def test_an_empty_array_of_a_shape_that_no_array_has_is_damage() -> None:
         head = msgpack.packb([["x", 0, "<i8", shape, 0]])
         value = record_format.SIZES.pack(len(head), 0) + head
         value += bytes(
-            record_format.places(len(value), [record_format.Part("x", record_format.Kind.ARRAY, "<i8", tuple(shape), 0)])[-1] - len(value)
+            record_format.places(len(value), [record_format.RecordPart("x", record_format.FieldKind.ARRAY, "<i8", tuple(shape), 0)])[-1]
+            - len(value)
         )
-        with pytest.raises(record_format.Damaged, match="impossible"):
+        with pytest.raises(record_format.DamagedRecord, match="impossible"):
             record_format.unpack_sample(value)
 
 
@@ -186,9 +187,9 @@ def test_well_formed_msgpack_of_the_wrong_shape_raises_nothing_but_damaged(tree:
 
 def test_a_name_longer_than_any_is_no_sample_of_ours() -> None:
     value = record_format.pack_sample(Sample({"x": np.arange(3)}), b"n" * (record_format.MAX_HEAD + 1))
-    with pytest.raises(record_format.Damaged, match=f"a name of {record_format.MAX_HEAD + 1} bytes"):
+    with pytest.raises(record_format.DamagedRecord, match=f"a name of {record_format.MAX_HEAD + 1} bytes"):
         record_format.unpack_sample(value)
-    with pytest.raises(record_format.Damaged):
+    with pytest.raises(record_format.DamagedRecord):
         record_format.name_of(value)
     assert (
         record_format.name_of(record_format.pack_sample(Sample({"x": np.arange(3)}), b"n" * record_format.MAX_HEAD))
@@ -206,7 +207,7 @@ def test_heads_of_samples_that_all_differ_are_not_all_remembered() -> None:
 @pytest.mark.parametrize("classes", [["a", "b", "c"], ["a", 1], [b"a"]])
 def test_metadata_with_too_many_classes_or_others_than_names_is_damaged(monkeypatch: pytest.MonkeyPatch, classes: list[object]) -> None:
     monkeypatch.setattr(record_format, "MAX_CLASSES", 2)
-    record = record_format.pack_meta(record_format.Meta(1, "id", classes=tuple(classes)))  # type: ignore[arg-type]
-    with pytest.raises(record_format.Damaged, match="class names"):
+    record = record_format.pack_meta(record_format.DatabaseMeta(1, "id", classes=tuple(classes)))  # type: ignore[arg-type]
+    with pytest.raises(record_format.DamagedRecord, match="class names"):
         record_format.unpack_meta(record)
-    assert record_format.unpack_meta(record_format.pack_meta(record_format.Meta(1, "id", classes=("a", "b")))).classes == ("a", "b")
+    assert record_format.unpack_meta(record_format.pack_meta(record_format.DatabaseMeta(1, "id", classes=("a", "b")))).classes == ("a", "b")

@@ -168,7 +168,7 @@ def test_what_is_mapped_is_what_was_opened(path: Path, monkeypatch: pytest.Monke
 
     other = filled(path.parent / "new", 1)
 
-    def read_facts(fd: int, file: str) -> store.Facts:
+    def read_facts(fd: int, file: str) -> store.FileFacts:
         facts = real(fd, file)
         os.rename(other, path)  # just before the library opens the path
         return facts

@@ -6,7 +6,7 @@ import pytest
 
 from data.packing.test_image_folder import listed, put
 from data.packing.test_writer import images
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
 from loaderd.data.packing.class_names import of_database, of_file
 from loaderd.data.packing.inputs import pack_imagefolder
@@ -61,7 +61,7 @@ def test_given_classes_decide_the_labels_and_a_class_without_a_folder_keeps_its_
     report = pack_imagefolder(str(images(tmp_path / "src")), str(tmp_path / "db"), classes=("z", "b", "a"))
     assert report.classes == ("z", "b", "a")
     assert report.notes == ("1 of the 3 classes given has no folder here: 'z'",)
-    with Source(StreamPlan("t", lmdb=str(tmp_path / "db"))) as source:
+    with Source(StreamConfig("t", lmdb=str(tmp_path / "db"))) as source:
         assert source.classes == ("z", "b", "a")
         assert [(source.key(i)[0], int(source.read(i)["label"])) for i in range(6)] == [("a", 2)] * 3 + [("b", 1)] * 3
 

@@ -15,8 +15,8 @@ def put(path: Path, data: bytes = b"x") -> None:
     path.write_bytes(data)
 
 
-def listed(folder: Path, spool: Path) -> tuple[list[tuple[str, int]], Listing]:
-    with Listing(str(folder), str(spool)) as listing:
+def listed(folder: Path, saved: Path) -> tuple[list[tuple[str, int]], Listing]:
+    with Listing(str(folder), str(saved)) as listing:
         return [(os.fsdecode(found.path), found.label) for found in listing.files()], listing
 
 

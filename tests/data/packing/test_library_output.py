@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from loaderd.data.packing.library_output import KINDS, OTHER, Printed
+from loaderd.data.packing.library_output import KINDS, OTHER, LibraryOutput
 
 
 def test_a_kind_of_line_is_told_once_with_the_file_that_prints_it_again() -> None:
     waiting = [["warning 5 of 0xff"], ["warning 6 of 0x0e", "else"], [], ["warning 7 of 0x1"], ["else"]]
-    printed = Printed(lambda: waiting.pop(0))
+    printed = LibraryOutput(lambda: waiting.pop(0))
     assert printed.listen()
     assert printed.listen()
     looked: list[str] = []
@@ -16,7 +16,7 @@ def test_a_kind_of_line_is_told_once_with_the_file_that_prints_it_again() -> Non
 
 def test_what_no_file_prints_again_is_told_without_a_name_and_not_looked_for_for_ever() -> None:
     waiting = [["once"], []]
-    printed = Printed(lambda: waiting.pop(0) if waiting else [])
+    printed = LibraryOutput(lambda: waiting.pop(0) if waiting else [])
     assert printed.listen()
     printed.find([("a", lambda: None)])
     assert printed.notes == ["once"]
@@ -24,7 +24,7 @@ def test_what_no_file_prints_again_is_told_without_a_name_and_not_looked_for_for
 
 
 def test_kinds_without_end_are_told_as_others() -> None:
-    printed = Printed(lambda: ["x" * (n + 1) for n in range(100)])
+    printed = LibraryOutput(lambda: ["x" * (n + 1) for n in range(100)])
     printed.listen()
     assert len(printed.notes) == KINDS + 1
     assert printed.notes[-1] == f"{OTHER} ({100 - KINDS} such lines in all)"

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
 from loaderd.data.images.decode import decode
 from loaderd.data.jpeg import rewrite, tiles
 from loaderd.data.lmdb import record_format
 from loaderd.data.packing import inputs, writer
 from loaderd.data.packing.inputs import pack_dataset, pack_imagefolder
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sources.source import Source
 from loaderd_testing.deadlines import DEADLINE_S
@@ -49,12 +49,12 @@ def test_a_folder_of_images_keeps_bytes_labels_names_and_classes(tmp_path: Path)
     assert report.bytes == (tmp_path / "db").stat().st_size
     assert looked == [(at, 6) for at in range(7)]
     assert sorted(os.listdir(tmp_path)) == ["db", "src"]
-    with Source(StreamPlan("t", lmdb=str(tmp_path / "db"))) as opened:
+    with Source(StreamConfig("t", lmdb=str(tmp_path / "db"))) as opened:
         assert [opened.key(i) for i in range(6)] == ["a/001.png", "a/003.png", "a/005.png", "b/000.png", "b/002.png", "b/004.png"]
         assert opened.classes == ("a", "b")
-        recipe = Recipe(opened.plan, opened)
+        sample_pipeline = SamplePipeline(opened.plan, opened)
         for index in range(6):
-            sample = recipe.make(SampleRequest(0, 0, index), silent)
+            sample = sample_pipeline.make(SampleRequest(0, 0, index), silent)
             assert sample["label"].dtype == np.int64
             assert int(sample["label"]) == index // 3
             np.testing.assert_array_equal(sample["image"], picture(seed=int(opened.key(index)[2:5])))
@@ -67,7 +67,7 @@ def test_a_flat_folder_is_packed_without_labels(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "1.png").write_bytes(coded(picture()))
     assert pack_imagefolder(str(tmp_path / "src"), str(tmp_path / "db")).classes == ()
-    with Source(StreamPlan("t", lmdb=str(tmp_path / "db"))) as source:
+    with Source(StreamConfig("t", lmdb=str(tmp_path / "db"))) as source:
         assert list(source.read(0)) == ["image"]
 
 
@@ -207,7 +207,7 @@ def test_a_pack_killed_behind_its_last_sample_still_knows_a_tuple_from_a_dict(tm
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer._Run, "finish", no_end)
+        patched.setattr(writer.PackRun, "finish", no_end)
         with pytest.raises(KeyboardInterrupt):
             pack_dataset("loaderd_testing.sample_builders:Numbers", {"n": 5}, str(tmp_path / "db"))
     report = pack_dataset("loaderd_testing.sample_builders:Numbers", {"n": 5}, str(tmp_path / "db"))
@@ -250,9 +250,9 @@ def test_a_full_disk_is_one_clear_error_and_the_same_command_goes_on_later(tmp_p
 def test_a_dataset_is_baked_as_it_comes(tmp_path: Path) -> None:
     report = pack_dataset("loaderd_testing.sample_builders:Numbers", {"n": 5, "fails_at": 3}, str(tmp_path / "db"))
     assert (report.samples, report.bad, report.classes) == (4, (("3", "ValueError: sample 3 is broken"),), ("even", "odd"))
-    with Source(StreamPlan("t", lmdb=str(tmp_path / "db"))) as source:
+    with Source(StreamConfig("t", lmdb=str(tmp_path / "db"))) as source:
         assert (source.total, source.form, source.keys) == (4, "tuple", "index")
-        samples = [Recipe(source.plan, source).make(SampleRequest(0, 0, i), silent) for i in range(4)]
+        samples = [SamplePipeline(source.plan, source).make(SampleRequest(0, 0, i), silent) for i in range(4)]
         assert [sample["0"].tolist() for sample in samples] == [[i] * 4 for i in (0, 1, 2, 4)]
         assert [int(sample["1"]) for sample in samples] == [0, 1, 0, 0]
         del samples
@@ -266,9 +266,9 @@ def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Pat
         {"im": Image.fromarray(picture(9, 8)), "t": "", "b": b"", "x": np.ones((2, 3), np.float32), "big": np.arange(3)},
     ]
     pack_dataset("loaderd_testing.sample_builders:Holding", {}, str(tmp_path / "db"))
-    plan = StreamPlan("t", lmdb=str(tmp_path / "db"), collate="loaderd_testing.sample_builders:padded")
+    plan = StreamConfig("t", lmdb=str(tmp_path / "db"), collate="loaderd_testing.sample_builders:padded")
     with Source(plan) as source:
-        first, second = (Recipe(plan, source).make(SampleRequest(0, 0, i), silent) for i in (0, 1))
+        first, second = (SamplePipeline(plan, source).make(SampleRequest(0, 0, i), silent) for i in (0, 1))
         np.testing.assert_array_equal(first["im"], picture())
         assert first.images == {"im"}
         assert second["im"].shape == (9, 8, 3)
@@ -336,7 +336,7 @@ needs_means = pytest.mark.needs("extensions")
 
 
 def stored(path: Path) -> dict[str, bytes]:
-    with Source(StreamPlan("t", lmdb=str(path))) as source:
+    with Source(StreamConfig("t", lmdb=str(path))) as source:
         return {source.key(index): bytes(source.read(index)["image"]) for index in range(source.total)}
 
 
@@ -451,11 +451,11 @@ def test_chroma_of_a_quarter_of_the_rows_is_packed_and_cropped(tmp_path: Path, r
         (tmp_path / "src" / name).write_bytes(data)
     report = pack_imagefolder(str(tmp_path / "src"), str(tmp_path / "db"), random_access=random_access)
     assert (report.samples, report.bad) == (2, ())
-    plan = StreamPlan("t", lmdb=str(tmp_path / "db"))
+    plan = StreamConfig("t", lmdb=str(tmp_path / "db"))
     with Source(plan) as opened:
         for index, data in enumerate((QUARTER_ROWS, large)):
-            np.testing.assert_array_equal(Recipe(plan, opened).make(SampleRequest(0, 0, index), silent)["image"], by_pillow(data))
-            cropped = Recipe(replace(plan, transforms=(op("center_crop", size=16),)), opened)
+            np.testing.assert_array_equal(SamplePipeline(plan, opened).make(SampleRequest(0, 0, index), silent)["image"], by_pillow(data))
+            cropped = SamplePipeline(replace(plan, transforms=(op("center_crop", size=16),)), opened)
             height, width = by_pillow(data).shape[:2]
             top, left = round((height - 16) / 2), round((width - 16) / 2)
             np.testing.assert_array_equal(
@@ -502,7 +502,7 @@ def test_bytes_that_wait_to_be_written_are_bounded(tmp_path: Path, monkeypatch: 
 
 
 def test_remarks_without_end_are_counted_as_others() -> None:
-    state = writer.State("")
+    state = writer.PackState("")
     for n in range(100):
         state = state.with_remark(f"remark {n}")
     assert len(state.tally) == writer.KINDS + 1

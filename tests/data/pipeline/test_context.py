@@ -8,8 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
-from loaderd.core.rng import Draws, keys, pcg_seeds
-from loaderd.data.pipeline.context import Making
+from loaderd.core.rng import CounterRng, keys, pcg_seeds
+from loaderd.data.pipeline.context import SampleContext
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd_testing.sample_builders import silent
 
@@ -19,7 +19,9 @@ SEEDS = pcg_seeds(keys(3, 2, np.array([5], np.int64)))[0]
 @pytest.fixture
 def rngs() -> tuple[np.random.Generator, np.random.Generator]:
     """With seeds that were known, and as numpy makes it of the key."""
-    return Making(SampleRequest(3, 2, 5, rng_seeds=SEEDS), silent).rng(), np.random.Generator(np.random.PCG64(Draws(3, 2, 5).key()))
+    return SampleContext(SampleRequest(3, 2, 5, rng_seeds=SEEDS), silent).rng(), np.random.Generator(
+        np.random.PCG64(CounterRng(3, 2, 5).key())
+    )
 
 
 def test_it_draws_what_numpys_own_draws(rngs: tuple[np.random.Generator, np.random.Generator]) -> None:

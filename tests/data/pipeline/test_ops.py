@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from loaderd.core.rng import Draws
+from loaderd.core.rng import CounterRng
 from loaderd.data.images.decode import MAX_PIXELS, ImageError
-from loaderd.data.images.lazy_image import View
-from loaderd.data.images.pixel_source import Raster
+from loaderd.data.images.lazy_image import LazyImage
+from loaderd.data.images.pixel_source import ArraySource
 from loaderd.data.pipeline.ops import OpError, as_float, check, crop_box, make_op
 from loaderd.data.pipeline.ops import picture as as_picture
 from loaderd_testing.sample_builders import picture
@@ -21,7 +21,7 @@ GOLDEN_CROPS = [(6, 2), (3, 7), (1, 8), (8, 1), (2, 3), (3, 7)]
 GOLDEN_FLIPS = [False, True, True, True, False, True, True, True, True, True, True, True]
 
 
-class Given(Draws):
+class Given(CounterRng):
     """Draws that the test chooses: number k of any op."""
 
     def __init__(self, *values: float) -> None:
@@ -36,10 +36,10 @@ class Given(Draws):
         return int(self.values[k])
 
 
-def run(name: str, image: np.ndarray, draws: Draws | None = None, number: int = 0, **args: Any) -> np.ndarray:
+def run(name: str, image: np.ndarray, draws: CounterRng | None = None, number: int = 0, **args: Any) -> np.ndarray:
     before = image.copy()
-    view = View(Raster(image))
-    make_op(name, args, number)[0](view, draws or Draws(0, 0, 0))
+    view = LazyImage(ArraySource(image))
+    make_op(name, args, number)[0](view, draws or CounterRng(0, 0, 0))
     out = view.pixels()
     np.testing.assert_array_equal(image, before)
     return out
@@ -99,7 +99,7 @@ def test_random_crop_pads_with_zeros_first() -> None:
 
 
 def test_random_crop_reaches_every_place_and_no_other() -> None:
-    seen = {tuple(run("random_crop", numbered(6, 5), Draws(0, 0, i), size=4)[0, 0, :2].tolist()) for i in range(200)}
+    seen = {tuple(run("random_crop", numbered(6, 5), CounterRng(0, 0, i), size=4)[0, 0, :2].tolist()) for i in range(200)}
     assert seen == {(row, column) for row in range(3) for column in range(2)}
 
 
@@ -112,7 +112,7 @@ def test_hflip_mirrors_as_often_as_p_says() -> None:
     image = numbered(3, 4)
     assert run("hflip", image, Given(0.49)).tolist() == image[:, ::-1].tolist()
     assert run("hflip", image, Given(0.5)) is image
-    flips = sum(run("hflip", image, Draws(0, 0, i), p=0.3)[0, 0, 1] == 3 for i in range(2000))
+    flips = sum(run("hflip", image, CounterRng(0, 0, i), p=0.3)[0, 0, 1] == 3 for i in range(2000))
     assert 500 < flips < 700
     assert run("hflip", image, Given(0.0), p=0) is image
     assert run("hflip", image[:, :, :1], Given(0.0)).shape == (3, 4, 1)
@@ -140,7 +140,7 @@ def test_the_box_takes_the_next_try_when_the_first_does_not_fit() -> None:
 def test_boxes_spread_over_the_range_of_areas() -> None:
     areas = []
     for index in range(2000):
-        top, left, height, width = crop_box(300, 400, (0.08, 1.0), (0.75, 1.3333), Draws(1, 2, index), 0)
+        top, left, height, width = crop_box(300, 400, (0.08, 1.0), (0.75, 1.3333), CounterRng(1, 2, index), 0)
         assert 0 <= top <= 300 - height
         assert 0 <= left <= 400 - width
         assert 0.74 < width / height < 1.35
@@ -194,28 +194,30 @@ def test_to_chw_is_contiguous_and_planar() -> None:
 def test_what_is_no_picture_is_refused_naming_op_and_field() -> None:
     for value in (np.zeros(3), np.zeros((2, 2), np.uint8), np.zeros((2, 2, 3), np.int16), np.zeros((0, 2, 3), np.uint8)):
         with pytest.raises(OpError, match="resize cannot work on field 'x'"):
-            check(View(Raster(as_picture(value, "resize", "x"))), "resize", "x")
+            check(LazyImage(ArraySource(as_picture(value, "resize", "x"))), "resize", "x")
 
 
 def test_draws_depend_on_place_and_sample_and_on_nothing_else() -> None:
     image = picture(60, 60)
-    first = run("random_resized_crop", image, Draws(1, 2, 3), number=4, size=16)
-    np.testing.assert_array_equal(first, run("random_resized_crop", image, Draws(1, 2, 3), number=4, size=16))
-    for draws, number in ((Draws(2, 2, 3), 4), (Draws(1, 3, 3), 4), (Draws(1, 2, 4), 4), (Draws(1, 2, 3), 5)):
+    first = run("random_resized_crop", image, CounterRng(1, 2, 3), number=4, size=16)
+    np.testing.assert_array_equal(first, run("random_resized_crop", image, CounterRng(1, 2, 3), number=4, size=16))
+    for draws, number in ((CounterRng(2, 2, 3), 4), (CounterRng(1, 3, 3), 4), (CounterRng(1, 2, 4), 4), (CounterRng(1, 2, 3), 5)):
         assert not np.array_equal(first, run("random_resized_crop", image, draws, number=number, size=16))
 
 
 def test_golden_draws_do_not_change_between_versions() -> None:
-    boxes = [crop_box(375, 500, (0.08, 1.0), (0.75, 1.3333), Draws(0, 0, index), 0) for index in range(4)]
+    boxes = [crop_box(375, 500, (0.08, 1.0), (0.75, 1.3333), CounterRng(0, 0, index), 0) for index in range(4)]
     assert boxes == GOLDEN_BOXES
-    crops = [tuple(run("random_crop", numbered(40, 40), Draws(0, 1, index), number=1, size=32)[0, 0, :2].tolist()) for index in range(6)]
+    crops = [
+        tuple(run("random_crop", numbered(40, 40), CounterRng(0, 1, index), number=1, size=32)[0, 0, :2].tolist()) for index in range(6)
+    ]
     assert crops == GOLDEN_CROPS
-    assert [run("hflip", numbered(1, 2), Draws(5, 1, index), number=2)[0, 0, 1] == 1 for index in range(12)] == GOLDEN_FLIPS
+    assert [run("hflip", numbered(1, 2), CounterRng(5, 1, index), number=2)[0, 0, 1] == 1 for index in range(12)] == GOLDEN_FLIPS
 
 
 def test_pillow_agrees_on_what_a_crop_and_resize_is() -> None:
     image = picture(90, 120)
-    draws = Draws(3, 1, 4)
+    draws = CounterRng(3, 1, 4)
     top, left, height, width = crop_box(90, 120, (0.3, 1.0), (0.75, 1.3333), draws, 0)
     expected = Image.fromarray(image).crop((left, top, left + width, top + height)).resize((32, 32), Image.Resampling.BILINEAR)
     out = run("random_resized_crop", image, draws, size=32, scale=[0.3, 1.0])

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.core.jobs import Stage
 from loaderd.data.errors import SampleFault, SourceError
 from loaderd.data.jpeg import fused_decode
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
@@ -37,12 +37,12 @@ class Stream:
         path = folder / "db"
         if not path.exists():
             write_own(path, samples if samples is not None else image_samples())
-        self.source = Source(StreamPlan("t", lmdb=str(path), **plan))
+        self.source = Source(StreamConfig("t", lmdb=str(path), **plan))
         OPENED.append(self.source)
-        self.recipe = Recipe(self.source.plan, self.source)
+        self.sample_pipeline = SamplePipeline(self.source.plan, self.source)
 
     def make(self, index: int = 0, seed: int = 0, epoch: int = 0) -> Sample:
-        return self.recipe.make(SampleRequest(seed, epoch, index), silent)
+        return self.sample_pipeline.make(SampleRequest(seed, epoch, index), silent)
 
     def fault(self, index: int = 0) -> SampleFault:
         with pytest.raises(SampleFault) as caught:
@@ -71,15 +71,15 @@ def test_the_decoder_is_told_where_stored_images_may_be_resized_and_nowhere_else
                     patch.setattr(fused_decode, "library", lambda: None)
                 stream = Stream(tmp_path, image_samples(kind=kind), **plan)
                 stream.make()
-                assert stream.recipe.jpeg_extension == (fused_decode.version() if used else "not used")
-                assert there or not used or stream.recipe.jpeg_extension == "missing"
+                assert stream.sample_pipeline.jpeg_extension == (fused_decode.version() if used else "not used")
+                assert there or not used or stream.sample_pipeline.jpeg_extension == "missing"
 
 
 def test_the_decoder_has_no_share_in_arrays_that_are_resized(tmp_path: Path) -> None:
     arrays = [Sample({"image": picture()}, images={"image"})]
     stream = Stream(tmp_path, arrays, transforms=(op("resize", size=20),))
     assert stream.make()["image"].shape == (20, 25, 3)
-    assert stream.recipe.jpeg_extension == "not used"
+    assert stream.sample_pipeline.jpeg_extension == "not used"
 
 
 def test_a_stored_image_is_decoded_and_its_label_comes_along(tmp_path: Path) -> None:
@@ -87,23 +87,23 @@ def test_a_stored_image_is_decoded_and_its_label_comes_along(tmp_path: Path) -> 
     sample = stream.make(2)
     np.testing.assert_array_equal(sample["image"], picture(seed=2))
     assert sample["label"].dtype == np.int64
-    assert [(s.name, s.dtype, s.shape, s.image) for s in stream.recipe.specs(sample)] == [
+    assert [(s.name, s.dtype, s.shape, s.image) for s in stream.sample_pipeline.specs(sample)] == [
         ("image", "|u1", (40, 50, 3), True),
         ("label", "<i8", (), False),
     ]
-    assert stream.recipe.form == "dict"
-    assert not stream.recipe.user_code
+    assert stream.sample_pipeline.form == "dict"
+    assert not stream.sample_pipeline.user_code
 
 
 def test_each_stage_is_noted_before_it_begins(tmp_path: Path) -> None:
     stages: list[Stage] = []
-    Stream(tmp_path, transforms=TRAIN).recipe.make(SampleRequest(0, 0, 0), stages.append)
+    Stream(tmp_path, transforms=TRAIN).sample_pipeline.make(SampleRequest(0, 0, 0), stages.append)
     assert stages == [Stage.READ, Stage.DECODE, Stage.TRANSFORM]
     stages.clear()
-    Stream(tmp_path).recipe.make(SampleRequest(0, 0, 0), stages.append)
+    Stream(tmp_path).sample_pipeline.make(SampleRequest(0, 0, 0), stages.append)
     assert stages == [Stage.READ, Stage.DECODE]
     stages.clear()
-    Stream(tmp_path, decode=False).recipe.make(SampleRequest(0, 0, 0), stages.append)
+    Stream(tmp_path, decode=False).sample_pipeline.make(SampleRequest(0, 0, 0), stages.append)
     assert stages == [Stage.READ]
 
 
@@ -117,14 +117,14 @@ def test_a_sample_depends_on_seed_epoch_and_index_and_on_nothing_else(tmp_path: 
     assert not same(first, other.make(1, 6, 3))
     assert first["image"].shape == (3, 24, 24)
     assert first["image"].dtype == np.float32
-    assert not any(spec.image for spec in stream.recipe.specs(first))
+    assert not any(spec.image for spec in stream.sample_pipeline.specs(first))
 
 
 def test_the_rng_of_user_code_is_numpys_of_the_draws_key(tmp_path: Path) -> None:
-    from loaderd.core.rng import Draws
+    from loaderd.core.rng import CounterRng
 
     stream = Stream(tmp_path, transforms=(call("noisy"), call("noisy", strength=2)))
-    rng = np.random.Generator(np.random.PCG64(Draws(3, 4, 1).key()))
+    rng = np.random.Generator(np.random.PCG64(CounterRng(3, 4, 1).key()))
     rng.random(3)
     assert stream.make(1, 3, 4)["noise"].tolist() == (rng.random(3) * 2).tolist()
 
@@ -134,7 +134,7 @@ def test_without_decode_the_stored_bytes_are_delivered(tmp_path: Path) -> None:
     sample = stream.make(1)
     assert sample["image"] == coded(picture(seed=1))
     assert type(sample["image"]) is bytes
-    assert stream.recipe.specs(sample)[0].kind == "bytes"
+    assert stream.sample_pipeline.specs(sample)[0].kind == "bytes"
 
 
 def test_an_op_decodes_what_it_needs_even_without_decode(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_what_a_callable_returns_is_taken_like_a_datasets_sample(tmp_path: Path)
     stream = Stream(tmp_path, transforms=(call("as_pillow"), op("resize", size=[10, 12])))
     sample = stream.make()
     assert sample["image"].shape == (10, 12, 3)
-    assert {spec.name: spec.dtype for spec in stream.recipe.specs(sample)} == {
+    assert {spec.name: spec.dtype for spec in stream.sample_pipeline.specs(sample)} == {
         "image": "|u1", "label": "<i8", "ratio": "<f8", "ok": "|b1", "word": "",
     }  # fmt: skip
 
@@ -179,7 +179,7 @@ def test_a_picture_that_comes_back_planar_is_a_picture_no_longer(tmp_path: Path)
     stream = Stream(tmp_path, transforms=(call("as_planar"),))
     sample = stream.make()
     assert sample["image"].shape == (3, 40, 50)
-    assert not stream.recipe.specs(sample)[0].image
+    assert not stream.sample_pipeline.specs(sample)[0].image
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,13 @@ def test_a_callable_gets_its_arguments_or_fails_naming_them(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (Step("rotate", None), "transform 0: unknown op 'rotate'"),
-        (Step("resize", None), "transform 0: op 'resize': size: missing"),
-        (Step(None, None), "transform 0: set one of op and call"),
-        (Step("decode", None, {"mode": "x"}), "mode: wrong"),
+        (TransformConfig("rotate", None), "transform 0: unknown op 'rotate'"),
+        (TransformConfig("resize", None), "transform 0: op 'resize': size: missing"),
+        (TransformConfig(None, None), "transform 0: set one of op and call"),
+        (TransformConfig("decode", None, {"mode": "x"}), "mode: wrong"),
     ],
 )
-def test_a_transform_that_cannot_be_is_a_source_error(tmp_path: Path, step: Step, words: str) -> None:
+def test_a_transform_that_cannot_be_is_a_source_error(tmp_path: Path, step: TransformConfig, words: str) -> None:
     with pytest.raises(SourceError, match=words):
         Stream(tmp_path, transforms=(step,))
 
@@ -232,7 +232,7 @@ def two_images() -> list[Sample]:
         (op("decode", field="n"), "not a stored image"),
     ],
 )
-def test_an_op_that_has_nothing_to_work_on_says_so(tmp_path: Path, step: Step, words: str) -> None:
+def test_an_op_that_has_nothing_to_work_on_says_so(tmp_path: Path, step: TransformConfig, words: str) -> None:
     fault = Stream(tmp_path, two_images(), transforms=(step,)).fault()
     assert fault.stage == "transform"
     assert words in fault.message
@@ -301,7 +301,7 @@ def test_a_later_sample_that_differs_names_field_both_sides_and_the_database(tmp
         Sample({"t": "longer", "x": np.ones(3, np.float32)}),
     ]
     stream = Stream(tmp_path, samples)
-    stream.recipe.fix(stream.recipe.specs(stream.make(0)))
+    stream.sample_pipeline.fix(stream.sample_pipeline.specs(stream.make(0)))
     words = ["", "'x' is float32 of shape (4,), in the stream's first sample it is float32 of shape (3,)", "'x' is float64", "has no field 't'",
              "has a field 'y' more", "'t' is float64 of shape (1,), in the stream's first sample it is text", ""]  # fmt: skip
     for index, expected in enumerate(words):
@@ -318,85 +318,85 @@ def test_a_later_sample_that_differs_names_field_both_sides_and_the_database(tmp
 def test_pictures_of_different_sizes_get_a_hint(tmp_path: Path) -> None:
     samples = [Sample({"image": coded(picture(8 + i, 8))}, encoded=("image",)) for i in range(2)]
     stream = Stream(tmp_path, samples)
-    stream.recipe.fix(stream.recipe.specs(stream.make(0)))
+    stream.sample_pipeline.fix(stream.sample_pipeline.specs(stream.make(0)))
     with pytest.raises(SampleFault, match="bring all to one size"):
         stream.make(1)
 
 
-def collated(function: str, **plan: Any) -> tuple[Recipe, Source]:
+def collated(function: str, **plan: Any) -> tuple[SamplePipeline, Source]:
     source = Source(dataset_plan("Numbers", collate=f"loaderd_testing.sample_builders:{function}", **plan))
-    return Recipe(source.plan, source), source
+    return SamplePipeline(source.plan, source), source
 
 
 def test_a_collate_function_makes_the_batch() -> None:
-    recipe, source = collated("padded")
-    assert recipe.collated
-    samples = [recipe.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
-    batch = recipe.collate(samples, 0, 0, 0)
+    sample_pipeline, source = collated("padded")
+    assert sample_pipeline.collated
+    samples = [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
+    batch = sample_pipeline.collate(samples, 0, 0, 0)
     assert batch["x"].tolist() == [[3] * 4, [4] * 4]
     assert batch["lengths"].tolist() == [4, 4]
     assert batch["lengths"].dtype == np.int64
     assert batch["names"] == ["1", "0"]
-    assert recipe.form == "dict"
-    assert [(s.name, s.dtype, s.shape, s.kind) for s in recipe.batch_specs(batch)] == [
+    assert sample_pipeline.form == "dict"
+    assert [(s.name, s.dtype, s.shape, s.kind) for s in sample_pipeline.batch_specs(batch)] == [
         ("x", "<f4", (4,), "array"), ("lengths", "<i8", (), "array"), ("names", "", (), "text"), ("draw", "<f8", (), "array"),
     ]  # fmt: skip
     source.close()
 
 
 def test_the_rng_of_collate_depends_on_the_batchs_first_position_alone() -> None:
-    recipe, source = collated("padded")
-    samples = [recipe.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
-    draws = {(e, p): float(recipe.collate(samples, 0, e, p)["draw"]) for e in (0, 1) for p in (0, 32)}
+    sample_pipeline, source = collated("padded")
+    samples = [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
+    draws = {(e, p): float(sample_pipeline.collate(samples, 0, e, p)["draw"]) for e in (0, 1) for p in (0, 32)}
     assert len(set(draws.values())) == 4
-    assert float(recipe.collate(samples[:1], 0, 1, 32)["draw"]) == draws[1, 32]
+    assert float(sample_pipeline.collate(samples[:1], 0, 1, 32)["draw"]) == draws[1, 32]
     source.close()
 
 
 def test_a_collate_function_that_returns_a_tuple_makes_a_tuple_batch() -> None:
-    recipe, source = collated("tupled")
-    batch = recipe.collate([recipe.make(SampleRequest(0, 0, index), silent) for index in (3, 4)], 0, 0, 0)
+    sample_pipeline, source = collated("tupled")
+    batch = sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)], 0, 0, 0)
     assert list(batch) == ["0", "1.y"]
     assert batch["1.y"].tolist() == [1, 0]
-    assert recipe.form == "tuple"
+    assert sample_pipeline.form == "tuple"
     source.close()
 
 
 def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
-    recipe, source = collated("as_dataloader_calls_it")
+    sample_pipeline, source = collated("as_dataloader_calls_it")
     with pytest.raises(
         SampleFault, match=r"2 were given; it is called as data\.material:as_dataloader_calls_it\(samples, rng\)$"
     ) as caught:
-        recipe.collate([recipe.make(SampleRequest(0, 0, 3), silent)], 0, 0, 0)
+        sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 3), silent)], 0, 0, 0)
     assert caught.value.traceback == ""
     source.close()
     with Source(
-        dataset_plan("Numbers", transforms=(Step(None, "loaderd_testing.sample_builders:as_dataloader_calls_it", {"p": 1}),))
+        dataset_plan("Numbers", transforms=(TransformConfig(None, "loaderd_testing.sample_builders:as_dataloader_calls_it", {"p": 1}),))
     ) as source:
-        recipe = Recipe(source.plan, source)
+        sample_pipeline = SamplePipeline(source.plan, source)
         with pytest.raises(SampleFault, match=r"it is called as data\.material:as_dataloader_calls_it\(sample, rng, p=\.\.\.\)$"):
-            recipe.make(SampleRequest(0, 0, 0), silent)
+            sample_pipeline.make(SampleRequest(0, 0, 0), silent)
 
 
 @pytest.mark.parametrize(
     ("function", "error", "words"), [("ragged", "BadValue", "pad or concatenate"), ("broken_collate", "RuntimeError", "cannot stack")]
 )
 def test_a_collate_function_that_fails_is_a_fault_of_collate(function: str, error: str, words: str) -> None:
-    recipe, source = collated(function)
+    sample_pipeline, source = collated(function)
     with pytest.raises(SampleFault) as caught:
-        recipe.collate([recipe.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0)
+        sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0)
     assert (caught.value.stage, caught.value.error) == ("collate", error)
     assert words in caught.value.message
     source.close()
 
 
 def test_with_collate_shapes_may_differ_but_dtypes_may_not() -> None:
-    recipe, source = collated("padded", transforms=(call("by_index"),))
-    recipe.fix(recipe.specs(recipe.make(SampleRequest(0, 0, 0), silent)))
-    recipe.make(SampleRequest(0, 0, 1), silent)
-    assert recipe.schema is not None
+    sample_pipeline, source = collated("padded", transforms=(call("by_index"),))
+    sample_pipeline.fix(sample_pipeline.specs(sample_pipeline.make(SampleRequest(0, 0, 0), silent)))
+    sample_pipeline.make(SampleRequest(0, 0, 1), silent)
+    assert sample_pipeline.schema is not None
     with pytest.raises(SampleFault, match="'x' is float64"):
-        recipe.schema.check(Sample({"x": np.zeros(2)}))
+        sample_pipeline.schema.check(Sample({"x": np.zeros(2)}))
     source.close()
 
 
@@ -404,9 +404,9 @@ def test_with_collate_shapes_may_differ_but_dtypes_may_not() -> None:
 def test_a_tuple_stays_one_while_a_callable_keeps_its_numbers(function: str, form: str) -> None:
     plan = dataset_plan("Numbers", transforms=(call(function),))
     with Source(plan) as source:
-        recipe = Recipe(plan, source)
-        recipe.make(SampleRequest(0, 0, 1), silent)
-        assert recipe.form == form
+        sample_pipeline = SamplePipeline(plan, source)
+        sample_pipeline.make(SampleRequest(0, 0, 1), silent)
+        assert sample_pipeline.form == form
 
 
 def test_user_code_is_known_to_be_there() -> None:
@@ -415,9 +415,9 @@ def test_user_code_is_known_to_be_there() -> None:
         (dataset_plan("Numbers", collate="loaderd_testing.sample_builders:padded"), True),
     ):
         with Source(plan) as source:
-            assert Recipe(plan, source).user_code is expected
+            assert SamplePipeline(plan, source).user_code is expected
 
 
 def test_a_plan_travels_as_json() -> None:
     plan = dataset_plan("Numbers", args={"n": 3}, transforms=TRAIN, shuffle=4096)
-    assert StreamPlan.from_json(plan.to_json()) == plan
+    assert StreamConfig.from_json(plan.to_json()) == plan

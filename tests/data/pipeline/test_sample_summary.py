@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.pipeline.sample_summary import COUNT, HIGH, LOW, MEAN, SQUARES, Surveyor, mark
 from loaderd.data.sample import Sample
@@ -91,18 +91,18 @@ def test_equal_contents_have_equal_hashes_whatever_their_labels() -> None:
 
 def made_by(path: Path, **plan: Any) -> tuple[Sample, Sample, tuple[FieldSpec, ...]]:
     """The first sample of the database, as it is stored, and its fields."""
-    with Source(StreamPlan("t", lmdb=str(path), **plan)) as source:
-        recipe = Recipe(source.plan, source)
-        sample = recipe.make(SampleRequest(0, 0, 0), silent)
-        return sample, source.read(0), recipe.specs(sample)
+    with Source(StreamConfig("t", lmdb=str(path), **plan)) as source:
+        sample_pipeline = SamplePipeline(source.plan, source)
+        sample = sample_pipeline.make(SampleRequest(0, 0, 0), silent)
+        return sample, source.read(0), sample_pipeline.specs(sample)
 
 
 def test_a_stream_with_a_survey_hashes_what_is_stored_and_measures_what_is_made(tmp_path: Path) -> None:
     write_own(tmp_path / "db", image_samples())
     plain, _, specs = made_by(tmp_path / "db", transforms=(op("to_float"),))
     wanted = {"specs": [asdict(spec) for spec in specs], "collated": False}
-    with Source(StreamPlan("t", lmdb=str(tmp_path / "db"), transforms=(op("to_float"),), survey=wanted)) as source:
-        made, stored = Recipe(source.plan, source).make(SampleRequest(0, 0, 0), silent), source.read(0)
+    with Source(StreamConfig("t", lmdb=str(tmp_path / "db"), transforms=(op("to_float"),), survey=wanted)) as source:
+        made, stored = SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 0), silent), source.read(0)
         assert (int(made["hash"]), int(made["stored"])) == mark(stored)
     for channel in range(3):
         expect(made["numbers"][channel], plain["image"][..., channel])

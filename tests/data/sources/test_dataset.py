@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from loaderd.data.errors import SampleFault, SourceError
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
@@ -23,10 +23,10 @@ def made(value: Any, **plan: Any) -> tuple[Sample, str]:
     """The sample and form that a dataset whose only sample is `value` gives."""
     sample_builders.HELD[:] = [value]
     with Source(dataset_plan("Holding", **plan)) as source:
-        recipe = Recipe(source.plan, source)
-        sample = recipe.make(SampleRequest(0, 0, 0), silent)
-        recipe.specs(sample)
-        return sample, recipe.form
+        sample_pipeline = SamplePipeline(source.plan, source)
+        sample = sample_pipeline.make(SampleRequest(0, 0, 0), silent)
+        sample_pipeline.specs(sample)
+        return sample, sample_pipeline.form
 
 
 def fault(value: Any) -> SampleFault:
@@ -203,7 +203,7 @@ def test_an_error_in_the_constructor_comes_with_its_traceback() -> None:
 
 def test_an_error_in_getitem_names_it_and_shows_the_users_frames_alone() -> None:
     with Source(dataset_plan("Numbers", args={"fails_at": 4})) as source, pytest.raises(SampleFault) as caught:
-        Recipe(source.plan, source).make(SampleRequest(0, 0, 4), silent)
+        SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 4), silent)
     assert (caught.value.stage, caught.value.error, caught.value.message) == ("read", "ValueError", "sample 4 is broken")
     assert "in __getitem__" in caught.value.traceback
     assert "recipe.py" not in caught.value.traceback
@@ -213,32 +213,34 @@ def test_getitems_fetches_many_and_keeps_their_order() -> None:
     stages: list[Any] = []
     with Source(dataset_plan("Many")) as source:
         assert source.many
-        got = Recipe(source.plan, source).make_many([SampleRequest(0, 0, index) for index in (5, 2, 9)], stages.append, at=stages.append)
+        got = SamplePipeline(source.plan, source).make_many(
+            [SampleRequest(0, 0, index) for index in (5, 2, 9)], stages.append, at=stages.append
+        )
     assert [int(sample["1"]) for sample in got if isinstance(sample, Sample)] == [1, 0, 1]
     assert [stage if isinstance(stage, bool) else getattr(stage, "name", stage) for stage in stages] == ["FETCH_MANY", 0, 1, 2]
 
 
 def test_getitems_that_returns_too_few_is_a_fault_of_the_fetch() -> None:
     with Source(dataset_plan("Short")) as source, pytest.raises(SampleFault, match="__getitems__ of 3 indices returned 2 values"):
-        Recipe(source.plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2, 3)], silent)
+        SamplePipeline(source.plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2, 3)], silent)
 
 
 def test_getitems_that_raises_is_a_fault_of_the_fetch_and_a_bad_row_is_its_own() -> None:
     with Source(dataset_plan("Many", args={"fails_at": 2})) as source, pytest.raises(SampleFault, match="sample 2 is broken"):
-        Recipe(source.plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2, 3)], silent)
+        SamplePipeline(source.plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2, 3)], silent)
     plan = dataset_plan("Many", transforms=(sample_builders.call("failing"),))
     with Source(plan) as source:
-        got = Recipe(plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2)], silent)
+        got = SamplePipeline(plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2)], silent)
     assert [type(each) for each in got] == [SampleFault, SampleFault]
 
 
 def test_a_dataset_that_changes_its_form_is_a_bad_sample() -> None:
     sample_builders.HELD[:] = [(1, 2), {"a": 1}]
     with Source(dataset_plan("Holding")) as source:
-        recipe = Recipe(source.plan, source)
-        recipe.make(SampleRequest(0, 0, 0), silent)
+        sample_pipeline = SamplePipeline(source.plan, source)
+        sample_pipeline.make(SampleRequest(0, 0, 0), silent)
         with pytest.raises(SampleFault, match="returned a dict where earlier samples were a tuple"):
-            recipe.make(SampleRequest(0, 0, 1), silent)
+            sample_pipeline.make(SampleRequest(0, 0, 1), silent)
 
 
 def test_a_jpeg_with_chroma_of_a_quarter_of_the_rows_is_decoded() -> None:

@@ -7,18 +7,18 @@ import lmdb
 import numpy as np
 import pytest
 
-from loaderd.config.stream import StreamPlan
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault, SourceError
 from loaderd.data.lmdb import record_format
-from loaderd.data.pipeline.pipeline import Recipe
+from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
 from loaderd_testing.sample_builders import coded, image_samples, picture, silent, write, write_own
 
 
-def plan(path: str, layout: str = "auto", **rest: Any) -> StreamPlan:
-    return StreamPlan("t", lmdb=path, layout=layout if ":" not in layout else f"loaderd_testing.sample_builders{layout}", **rest)
+def plan(path: str, layout: str = "auto", **rest: Any) -> StreamConfig:
+    return StreamConfig("t", lmdb=path, layout=layout if ":" not in layout else f"loaderd_testing.sample_builders{layout}", **rest)
 
 
 def pairs(path: Path, n: int = 2) -> str:
@@ -94,7 +94,7 @@ def test_a_users_layout_reads_several_keys_a_sample(tmp_path: Path) -> None:
             ("cat", "dog"),
         )
         assert source.key(1) == "img-1"
-        sample = Recipe(source.plan, source).make(SampleRequest(0, 0, 1), silent)
+        sample = SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 1), silent)
         np.testing.assert_array_equal(sample["image"], picture(seed=1))
         assert sample.images == {"image"}
         assert int(sample["label"]) == 10
@@ -116,7 +116,7 @@ def test_a_users_layout_reads_named_databases(tmp_path: Path) -> None:
 def test_a_missing_key_is_a_bad_sample_that_names_key_and_path(tmp_path: Path) -> None:
     path = pairs(tmp_path / "db", 2)
     with Source(plan(path, ":Pairs", layout_args={"n": 3})) as source, pytest.raises(SampleFault) as caught:
-        Recipe(source.plan, source).make(SampleRequest(0, 0, 2), silent)
+        SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 2), silent)
     assert "img-2" in caught.value.message
     assert path in caught.value.message
 
@@ -134,7 +134,7 @@ def test_a_layout_whose_keys_fail_is_a_source_error_with_its_traceback(tmp_path:
 
 def test_a_layout_with_wrong_parse_is_a_bad_sample(tmp_path: Path) -> None:
     with Source(plan(pairs(tmp_path / "db"), ":WrongParse")) as source, pytest.raises(SampleFault, match="returned list: expected a dict"):
-        Recipe(source.plan, source).make(SampleRequest(0, 0, 0), silent)
+        SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 0), silent)
 
 
 def test_a_layout_that_cannot_be_built_closes_the_database(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_the_example_class_reads_the_database_that_it_was_made_for(tmp_path: Pat
     material.Example = namespace["MyLayout"]  # type: ignore[attr-defined] # as if it lay in the user's module
     with Source(plan(path, ":Example")) as source:
         assert source.total == 5
-        np.testing.assert_array_equal(Recipe(source.plan, source).make(SampleRequest(0, 0, 3), silent)["image"], picture(seed=3))
+        np.testing.assert_array_equal(SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 3), silent)["image"], picture(seed=3))
 
 
 def test_an_empty_database_and_one_of_another_layouts_name_say_so(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_pack_that_was_not_finished_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [0, 1, 3, 1 << 40])
 def test_metadata_that_contradicts_the_samples_is_refused(tmp_path: Path, count: int) -> None:
     items = {record_format.sample_key(i): record_format.pack_sample(Sample({"x": np.arange(3)})) for i in range(2)}
-    path = write(tmp_path / "db", items | {record_format.META_KEY: record_format.pack_meta(record_format.Meta(count, "x"))})
+    path = write(tmp_path / "db", items | {record_format.META_KEY: record_format.pack_meta(record_format.DatabaseMeta(count, "x"))})
     with pytest.raises(SourceError, match=f"holds no samples|its metadata says {count} samples, but they are not the ones"):
         Source(plan(path))
 
@@ -206,10 +206,10 @@ def test_damaged_metadata_is_refused_and_a_damaged_sample_is_bad(tmp_path: Path)
         Source(plan(write(tmp_path / "a", {record_format.META_KEY: record_format.META_MAGIC + b"\xc1"})))
     path = write(
         tmp_path / "b",
-        {record_format.sample_key(0): b"garbage", record_format.META_KEY: record_format.pack_meta(record_format.Meta(1, "x"))},
+        {record_format.sample_key(0): b"garbage", record_format.META_KEY: record_format.pack_meta(record_format.DatabaseMeta(1, "x"))},
     )
     with Source(plan(path)) as source, pytest.raises(SampleFault) as caught:
-        Recipe(source.plan, source).make(SampleRequest(0, 0, 0), silent)
+        SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 0), silent)
     assert (caught.value.stage, caught.value.error) == ("read", "Damaged")
 
 
@@ -224,4 +224,4 @@ def test_two_streams_on_one_file_share_it_and_close_it_apart(tmp_path: Path) -> 
 
 def test_exactly_one_of_lmdb_and_dataset_is_needed() -> None:
     with pytest.raises(SourceError, match="set one of lmdb and dataset"):
-        Source(StreamPlan("t"))
+        Source(StreamConfig("t"))

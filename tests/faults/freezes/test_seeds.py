@@ -10,7 +10,7 @@ import pytest
 
 from faults.freezes.users import anonymous_bytes, bring, pull
 from loaderd.core.order import Order
-from loaderd_client import Refused
+from loaderd_client import RefusedError
 from loaderd_testing.daemon_harness import Site, digest, indices, take, until
 
 SHUFFLED = "shuffle = true\nseed = 7"
@@ -48,7 +48,7 @@ def test_s2_a_batch_too_large_for_the_memory_is_refused_with_numbers_and_a_small
             return {"image": np.full((64, 64, 3), index % 251, np.uint8)}
     """
     bring(site, module, batch=1024, daemon='memory = "16MiB"').serve()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         next(iter(site.loader()))
     needed, available = 6 * 1024 * 64 * 64 * 3, 16 << 20
     numbers = [float(n) for n in re.findall(r"[\d.]+(?= [MG]iB)", str(refused.value))]

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from faults.freezes.users import bring, pull, status_of, trainer
-from loaderd_client import SampleError, StreamFailed
+from loaderd_client import SampleError, StreamFailedError
 from loaderd_testing.daemon_harness import Site, alive, children, digest, indices, plain, take, until
 from loaderd_testing.deadlines import DEADLINE_S
 
@@ -81,7 +81,7 @@ def test_s10_the_dead_holder_of_a_lock_is_found_out_and_other_streams_go_on(site
     bring(site, module, timeout=0.5, batch=2, stream=other).serve()
     loader, unharmed = site.loader(), site.loader(stream="other")
     (site.folder / "armed").touch()
-    with pytest.raises((SampleError, StreamFailed), match=r"Timeout|over 0\.5 s"):
+    with pytest.raises((SampleError, StreamFailedError), match=r"Timeout|over 0\.5 s"):
         next(iter(loader))
     assert indices(take(unharmed)) == list(range(40))
     assert '"Timeout"' in (site.folder / "d.sock.bad.jsonl").read_text()

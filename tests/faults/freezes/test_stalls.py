@@ -427,7 +427,7 @@ def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -
 HASTY = """
 import functools, sys
 from loaderd.engine import local
-local.LocalPool = functools.partial(local.LocalPool, boot_s=10.0)
+local.LocalEngine = functools.partial(local.LocalEngine, boot_s=10.0)
 from loaderd.__main__ import main
 sys.argv[0] = "loaderd"
 sys.exit(main())

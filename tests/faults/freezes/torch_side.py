@@ -358,7 +358,7 @@ def words(out: str, err: str, end: str, case: Case, interrupts: int, left: int) 
         (
             line
             for line in reversed(lines)
-            if re.match(r"\w*(Error|Exception|Exit|Interrupt|Exhausted)\b|said:|[\w.]+(Error|Failed|Gone|Refused):", line)
+            if re.match(r"\w*(Error|Exception|Exit|Interrupt|Exhausted)\b|said:|[\w.]+(Error|Failed|Gone|RefusedError):", line)
         ),
         lines[-1] if lines else "",
     )

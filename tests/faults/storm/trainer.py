@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from faults.storm.dataset import EPOCHS, PASSED, STREAMS, mark, mark_error, table
-from loaderd_client import Loader, Refused, SampleError, StallError
+from loaderd_client import Loader, RefusedError, SampleError, StallError
 
 PAGE = 8192
 SPAN = struct.Struct("<dd")  # asked, got: monotonic seconds
@@ -205,7 +205,7 @@ def hog(order: dict[str, Any]) -> None:
         try:
             len(loader)
             loaders.append(loader)
-        except Refused:
+        except RefusedError:
             loader.close()
             size //= 2
     time.sleep(order["lasts_s"])
@@ -220,7 +220,7 @@ def main() -> int:
             hog(order)
         else:
             Trainer(order).run()
-    except Refused as error:
+    except RefusedError as error:
         print(f"{order['name']}: {error}", flush=True)
         return REFUSED
     return 0

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from loaderd.data.lmdb import record_format
-from loaderd_client import ConfigError, LoaderdError, StreamChanged
+from loaderd_client import ConfigError, LoaderdError, StreamChangedError
 from loaderd_testing.daemon_harness import Site, digest, indices, plain, take, until
 from loaderd_testing.deadlines import DEADLINE_S
 
@@ -139,7 +139,7 @@ def test_a_database_that_changes_ends_the_stream_by_name(site: Site, how: str) -
     else:
         with lmdb.open(str(db), subdir=db.is_dir(), map_size=1 << 28) as env, env.begin(write=True) as txn:
             txn.put(b"zzz", b"new")
-    with pytest.raises(StreamChanged, match=r"train\.lmdb"):
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):
         take(batches)
 
 
@@ -194,7 +194,7 @@ def test_a_database_overwritten_by_one_like_it_ends_the_stream_before_a_new_row_
     batches = iter(site.loader(prefetch=1))
     rows = [next(batches)["x"].copy()]
     subprocess.run(OVERWRITE[program], cwd=site.folder, check=True, timeout=DEADLINE_S)
-    with pytest.raises(StreamChanged, match=r"train\.lmdb"):
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):
         rows.extend(batch["x"].copy() for batch in batches)
     assert {int(value) for value in np.unique(np.concatenate(rows))} == {1}
 
@@ -235,18 +235,18 @@ def test_a_new_loader_reads_the_new_file_when_nobody_is_left_who_began_with_the_
     for each in (batches, others, vals):
         assert {int(value) for value in np.unique(next(each)["x"])} == {1}
     subprocess.run(OVERWRITE["rsync"], cwd=site.folder, check=True, timeout=DEADLINE_S)
-    with pytest.raises(StreamChanged, match=r"train\.lmdb.*a new Loader reads the new data once nobody uses this stream any longer"):
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb.*a new Loader reads the new data once nobody uses this stream any longer"):
         take(batches)
-    with pytest.raises(StreamChanged, match=r"train\.lmdb"):  # somebody is left who began with the old one
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):  # somebody is left who began with the old one
         len(site.loader())
     other.close()
-    with pytest.raises(StreamChanged, match=r"(data|values) was .* put back what it was, or begin a new training"):
+    with pytest.raises(StreamChangedError, match=r"(data|values) was .* put back what it was, or begin a new training"):
         take(batches)
     new = site.loader()
     rows = [batch["x"].copy() for batch in new]
     assert sum(map(len, rows)) == 900
     assert {int(value) for value in np.unique(np.concatenate(rows))} == {2}
-    with pytest.raises(StreamChanged, match=r"train\.lmdb"):  # the other stream of the same file is not served from it unsaid
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):  # the other stream of the same file is not served from it unsaid
         take(vals)
     assert {int(value) for value in np.unique(next(iter(site.loader(stream="val")))["x"])} == {2}
     assert site.process.poll() is None
@@ -281,7 +281,7 @@ def test_a_worker_that_starts_after_a_database_was_overwritten_does_not_take_the
     site.kill(worker, signal.SIGSTOP)  # it shall not be the one that finds out
     subprocess.run(OVERWRITE["cp"], cwd=site.folder, check=True, timeout=DEADLINE_S)
     site.kill(worker)
-    with pytest.raises(StreamChanged, match=r"train\.lmdb"):
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):
         rows.extend(batch["x"].copy() for batch in batches)
     assert {int(value) for value in np.unique(np.concatenate(rows))} == {1}
 
@@ -299,7 +299,7 @@ def test_another_database_of_equal_keys_and_sizes_is_not_taken_for_the_one_that_
     (site.folder / "new.lmdb").rename(site.folder / "train.lmdb")
     site.serve()
     if how == "a reconnect":
-        with pytest.raises(StreamChanged, match=r"(data|values) was"):
+        with pytest.raises(StreamChangedError, match=r"(data|values) was"):
             take(batches)
     else:
         resumed = site.loader()

@@ -12,7 +12,7 @@ from types import FrameType
 
 import pytest
 
-from loaderd_client import ConfigError, DaemonGone, LoaderdError, StallError, StreamFailed
+from loaderd_client import ConfigError, DaemonGoneError, LoaderdError, StallError, StreamFailedError
 from loaderd_testing.daemon_harness import Site, alive, children, digest, plain, take, until
 from loaderd_testing.deadlines import DEADLINE_S
 
@@ -147,7 +147,7 @@ def test_daemons_that_all_die_of_the_same_batch_are_given_up_and_counted(site: S
     site.config.write_text(site.config.read_text().replace("shuffle = true", "shuffle = false"))
     loader = site.loader(source=site.config, timeout_s=10)
     got: list[int] = []  # batches before that one may be lost with it each time
-    with pytest.raises((DaemonGone, StallError), match=r"^\d+ daemons have gone while step ") as caught:
+    with pytest.raises((DaemonGoneError, StallError), match=r"^\d+ daemons have gone while step ") as caught:
         got.extend(batch.step for batch in loader)
     step = str(caught.value).split()[6]
     assert step in ("0", "1", "2")
@@ -439,7 +439,7 @@ def test_a_stream_that_cannot_be_opened_is_an_error_for_who_asks_for_it_alone(si
     got = take(loader)
     (pid,) = daemons(site)
     for _ in range(2):
-        with pytest.raises(StreamFailed, match=rf"stream 'bad': [\s\S]*{said}"):
+        with pytest.raises(StreamFailedError, match=rf"stream 'bad': [\s\S]*{said}"):
             len(site.loader(source=site.config, stream="bad"))
     assert len(take(site.loader(source=site.config, stream="val"))) == 5
     assert digest(got + take(loader)) == undisturbed
@@ -451,7 +451,7 @@ def test_a_stream_that_cannot_be_opened_is_an_error_for_who_asks_for_it_alone(si
 
 def test_who_starts_a_daemon_for_a_stream_that_cannot_be_opened_is_told_why(site: Site, undisturbed: str) -> None:
     with_others(site)
-    with pytest.raises(StreamFailed, match=r"stream 'bad': .*none\.lmdb"):
+    with pytest.raises(StreamFailedError, match=r"stream 'bad': .*none\.lmdb"):
         len(site.loader(source=site.config, stream="bad"))
     with pytest.raises(ConfigError, match="no stream 'worse'; there are: train, val, bad"):
         len(site.loader(source=site.config, stream="worse"))
@@ -562,7 +562,7 @@ def test_a_stream_whose_code_breaks_while_it_is_served_breaks_alone(site: Site, 
     workers = children(template)
     os.kill(template, signal.SIGKILL)
     until("its workers' end", lambda: not any(map(alive, workers)))
-    with pytest.raises(StreamFailed, match=r"other\.py"):
+    with pytest.raises(StreamFailedError, match=r"other\.py"):
         take(late) and take(late)
     assert digest(got + take(loader)) == undisturbed
     for each in site.loaders:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from loaderd.core.order import Order
-from loaderd_client import DaemonGone, LoaderdError, Refused, SampleError, StallError, StreamChanged, StreamFailed
+from loaderd_client import DaemonGoneError, LoaderdError, RefusedError, SampleError, StallError, StreamChangedError, StreamFailedError
 from loaderd_testing.daemon_harness import Site, alive, digest, indices, plain, pulls, rows, take, until
 from loaderd_testing.deadlines import DEADLINE_S
 
@@ -155,7 +155,7 @@ def test_too_many_bad_samples_end_the_run(site: Site) -> None:
             raise ValueError("odd")
     """
     loader = site.write(fault=fault, stream='on_error = "skip"\nmax_errors = 10').serve().loader()
-    with pytest.raises(StreamFailed, match=r"11 bad samples in \d+ rows, over max_errors = 10; the last: "):
+    with pytest.raises(StreamFailedError, match=r"11 bad samples in \d+ rows, over max_errors = 10; the last: "):
         take(loader)
 
 
@@ -192,7 +192,7 @@ def test_workers_that_all_keep_dying_fail_the_stream_with_the_cause(site: Site) 
     """
     loader = site.write(fault=fault).serve().loader(timeout_s=50)
     (site.folder / "go").touch()
-    with pytest.raises((StreamFailed, SampleError), match="exit code 7"):
+    with pytest.raises((StreamFailedError, SampleError), match="exit code 7"):
         take(loader)
 
 
@@ -277,7 +277,7 @@ def test_a_daemon_that_never_comes_back_is_named(site: Site) -> None:
     batches = iter(loader)
     next(batches)
     site.kill()
-    with pytest.raises(DaemonGone, match=r"d\.sock"):
+    with pytest.raises(DaemonGoneError, match=r"d\.sock"):
         take(batches)
 
 
@@ -288,7 +288,7 @@ def test_a_successor_with_another_config_is_refused_by_name(site: Site) -> None:
     site.kill()
     site.config.write_text(site.config.read_text().replace("seed = 7", "seed = 8"))
     site.serve()
-    with pytest.raises(StreamChanged, match="seed was 7, is 8"):
+    with pytest.raises(StreamChangedError, match="seed was 7, is 8"):
         take(batches)
 
 
@@ -361,7 +361,7 @@ def test_a_stopped_worker_is_not_taken_for_a_hung_one(site: Site, undisturbed: s
 
 def test_a_session_that_does_not_fit_is_refused_with_the_numbers(site: Site) -> None:
     site.write(daemon='memory = "200KB"').serve()
-    with pytest.raises(Refused, match=r"memory.*\d"):
+    with pytest.raises(RefusedError, match=r"memory.*\d"):
         len(site.loader(batch_size=64, prefetch=60))
     assert len(site.loader()) == 13
 
@@ -373,7 +373,7 @@ def test_a_drained_daemon_leaves_with_0_and_its_leases_stay_valid(site: Site) ->
     before = plain(held)
     assert site.cli("drain", str(site.socket)).returncode == 0
     assert site.process.wait(DEADLINE_S) == 0
-    with pytest.raises(DaemonGone, match="it drained"):
+    with pytest.raises(DaemonGoneError, match="it drained"):
         take(batches)
     assert digest([plain(held)]) == digest([before])
 
@@ -401,7 +401,7 @@ def test_two_daemons_on_one_socket_are_one_too_many(site: Site) -> None:
 
 
 def test_errors_share_one_base() -> None:
-    for cls in (DaemonGone, Refused, SampleError, StallError, StreamChanged, StreamFailed):
+    for cls in (DaemonGoneError, RefusedError, SampleError, StallError, StreamChangedError, StreamFailedError):
         assert issubclass(cls, LoaderdError)
 
 
@@ -461,6 +461,6 @@ def test_rows_made_by_code_that_was_edited_since_other_rows_were_made_are_never_
     values = {int(value) for _ in range(4) for value in next(batches)["y"]}
     (site.folder / "late.py").write_text("VALUE = 22\n")
     site.kill(workers[0])
-    with pytest.raises(StreamChanged, match=r"late\.py was edited while the daemon runs: .*loaderd drain"):
+    with pytest.raises(StreamChangedError, match=r"late\.py was edited while the daemon runs: .*loaderd drain"):
         values.update(value for batch in batches for value in batch["y"].tolist())
     assert values == {1}

@@ -208,7 +208,7 @@ def test_a_hello_of_impossible_numbers_is_refused_or_served_and_never_the_end(si
         for value in values:
             with Liar(site, **{name: value}) as liar:
                 if isinstance(liar.answer, Rejected):
-                    assert liar.answer.error in ("ConfigError", "Refused", "StreamChanged"), (name, value, liar.answer)
+                    assert liar.answer.error in ("ConfigError", "RefusedError", "StreamChangedError"), (name, value, liar.answer)
                     assert len(liar.answer.text) < 5000
     went_on(site, loader, got, undisturbed)
     assert rss(site.pid) < before + (8 << 20)

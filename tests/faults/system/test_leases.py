@@ -49,13 +49,13 @@ def test_what_is_kept_stays_what_it_was(site: Site, way: str) -> None:
 def test_an_autograd_graph_keeps_its_batch(site: Site) -> None:
     loader = big(site).loader(output="torch", prefetch=PREFETCH)
     weight = torch.ones((), requires_grad=True)
-    losses, expected = [], []
+    reconnects, expected = [], []
     for step, batch in enumerate(loader):
         if step < 2:
             x = batch["x"].view(torch.uint8)
-            losses.append((x.to(torch.float32) * weight).sum())
+            reconnects.append((x.to(torch.float32) * weight).sum())
             expected.append(float(batch["x"].to(torch.float64).sum()))
-    sum(losses).backward()
+    sum(reconnects).backward()
     assert float(weight.grad) == pytest.approx(sum(expected), rel=1e-3)
 
 

@@ -98,7 +98,7 @@ def test_another_user_is_served_when_the_config_allows_it(open_site: Site, undis
 def test_a_user_that_is_not_allowed_is_refused_on_both_sides(open_site: Site) -> None:
     open_site.write(daemon="allow_uids = [4321]").serve()
     out = train(trainer_code(open_site.socket, 4322))
-    assert out.startswith("Refused")
+    assert out.startswith("RefusedError")
     assert "4322" in out
     assert "allow_uids" in out
     assert "4322" in open_site.text()
@@ -117,7 +117,7 @@ def test_a_user_that_the_daemons_namespace_does_not_know(open_site: Site, undist
     if allowed:
         assert out == undisturbed
     else:
-        assert out.startswith("Refused")
+        assert out.startswith("RefusedError")
         assert "unmapped" in out
 
 
@@ -127,5 +127,5 @@ def test_without_allow_uids_another_user_cannot_even_connect(open_site: Site) ->
     code = trainer_code(open_site.socket, 4321)
     code[2] = code[2].replace("reconnect_s=20", "reconnect_s=1")
     out = train(code)
-    assert out.startswith("Refused")
+    assert out.startswith("RefusedError")
     assert "allow_uids" in out

@@ -42,17 +42,17 @@ on_error = "{policy}"
 RECIPE = '[[streams.train.transforms]]\nop = "normalize"\nfield = "x"\nmean = [0.5, 0.5, 0.5]\nstd = [0.25, 0.25, 0.25]\n'
 
 
-def served(site: Site, policy: str, recipe: str) -> Site:
+def served(site: Site, policy: str, sample_pipeline: str) -> Site:
     (site.folder / "maps.py").write_text(textwrap.dedent(DATA))
     done = site.cli("pack", "dataset", "maps:Maps", "maps.lmdb")
     assert done.returncode == 0, done.stderr
-    site.config.write_text(CONFIG.format(policy=policy, recipe=recipe))
+    site.config.write_text(CONFIG.format(policy=policy, sample_pipeline=sample_pipeline))
     return site.serve()
 
 
-@pytest.mark.parametrize("recipe", [RECIPE, ""], ids=["normalized", "copied in bulk"])
-def test_replaced_rows_are_finite_and_their_originals_named(site: Site, recipe: str) -> None:
-    loader = served(site, "replace", recipe).loader()
+@pytest.mark.parametrize("sample_pipeline", [RECIPE, ""], ids=["normalized", "copied in bulk"])
+def test_replaced_rows_are_finite_and_their_originals_named(site: Site, sample_pipeline: str) -> None:
+    loader = served(site, "replace", sample_pipeline).loader()
     errors = []
     got = []
     for batch in loader:
@@ -71,9 +71,9 @@ def test_replaced_rows_are_finite_and_their_originals_named(site: Site, recipe: 
     assert next(error for error in errors if error.index == 13).message.endswith("the first at (2, 3, 1)")
 
 
-@pytest.mark.parametrize("recipe", [RECIPE, ""], ids=["normalized", "copied in bulk"])
-def test_a_batch_with_a_nan_is_raised_with_its_key_and_field_and_the_next_one_comes(site: Site, recipe: str) -> None:
-    batches = iter(served(site, "raise", recipe).loader())
+@pytest.mark.parametrize("sample_pipeline", [RECIPE, ""], ids=["normalized", "copied in bulk"])
+def test_a_batch_with_a_nan_is_raised_with_its_key_and_field_and_the_next_one_comes(site: Site, sample_pipeline: str) -> None:
+    batches = iter(served(site, "raise", sample_pipeline).loader())
     errors: list[SampleError] = []
     rows = 0
     while True:

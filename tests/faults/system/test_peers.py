@@ -41,7 +41,7 @@ GARBAGE = {
     "an empty frame": struct.pack("<I", 0),
     "a pickle": struct.pack("<I", 9) + b"\x80\x04\x8c\x02os\x94.\x00",
     "a map": struct.pack("<I", 1) + b"\x80",
-    "a message only a daemon sends": codec.frame(Rejected("Refused", "you")),
+    "a message only a daemon sends": codec.frame(Rejected("RefusedError", "you")),
     "a hello of wrong types": (lambda b: struct.pack("<I", len(b)) + b)(msgpack.packb([1, PROTOCOL, 5, 6])),
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
 }
@@ -84,7 +84,7 @@ def test_an_old_protocol_version_is_refused_by_name(site: Site) -> None:
             assert data
             buffer += data
         assert isinstance(answer, Rejected)
-        assert answer.error == "Refused"
+        assert answer.error == "RefusedError"
         assert str(PROTOCOL + 1) in answer.text
         assert str(PROTOCOL) in answer.text
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from loaderd.config.load import Config
 from loaderd.config.schema import DaemonConfig, WorkersConfig
-from loaderd.config.stream import StreamPlan
-from loaderd.core.events import Event, Look, WorkerDied, WorkerDone, WorkerReady
-from loaderd.core.events import Seen as SeenWorker
+from loaderd.config.stream import StreamConfig
+from loaderd.core.events import Event, WorkerDied, WorkerDone, WorkerPoll, WorkerReady
+from loaderd.core.events import WorkerObservation as SeenWorker
 from loaderd.core.jobs import Done, Job
-from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.daemon import Daemon, StartOptions
 from loaderd.system.loop import Loop
 from loaderd_wire.messages import Segment
@@ -30,7 +30,7 @@ SAMPLES = 100
 
 class FakePool:
     def __init__(
-        self, loop: Loop, streams: Sequence[StreamPlan], config: WorkersConfig, *, emit: Callable[[Event], object], **_: Any
+        self, loop: Loop, streams: Sequence[StreamConfig], config: WorkersConfig, *, emit: Callable[[Event], object], **_: Any
     ) -> None:
         self.loop, self.emit = loop, emit
         self.unready = any(plan.name == "unready" for plan in streams)
@@ -50,8 +50,8 @@ class FakePool:
     def edited(self) -> list[str]:
         return []
 
-    def open(self, stream: str, done: Callable[[StreamFacts | OpenFault], None]) -> None:
-        facts = StreamFacts(
+    def open(self, stream: str, done: Callable[[StreamInfo | OpenError], None]) -> None:
+        facts = StreamInfo(
             stream=stream,
             total=SAMPLES,
             samples=SAMPLES,
@@ -71,7 +71,7 @@ class FakePool:
         )
         broken = stream == "broken" or (stream == "heals" and stream not in self.tried)
         self.tried.add(stream)
-        answer = OpenFault(stream, "data", "/no/such/db: not there", "") if broken else facts
+        answer = OpenError(stream, "data", "/no/such/db: not there", "") if broken else facts
         if stream == "late":
             self.late.append(lambda: done(answer))
         else:
@@ -108,8 +108,8 @@ class FakePool:
         del self.segments[segment]
         done()
 
-    def look(self) -> Look:
-        return Look(tuple(SeenWorker(worker, 0, "", False, 0) for worker in self.jobs))
+    def look(self) -> WorkerPoll:
+        return WorkerPoll(tuple(SeenWorker(worker, 0, "", False, 0) for worker in self.jobs))
 
     def picture(self) -> dict[str, Any]:
         return {"segments": len(self.segments)}
@@ -122,7 +122,7 @@ def main() -> int:
     given = json.loads(sys.argv[1])
     names = given.pop("streams")
     given["allow_uids"] = tuple(given.get("allow_uids", ()))
-    plans = tuple(StreamPlan(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in names)
+    plans = tuple(StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in names)
     path, default_socket = given.pop("config_path", ""), given.pop("default_socket", False)
     parts = [{each.name: given.pop(each.name) for each in fields(of) if each.name in given} for of in (DaemonConfig, WorkersConfig)]
     config = Config(path, "", default_socket, DaemonConfig(**parts[0]), WorkersConfig(**parts[1]), plans)

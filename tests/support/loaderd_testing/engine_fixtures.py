@@ -15,7 +15,7 @@ Build = Callable[..., Workshop]
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    """build(*plans, **options of LocalPool) -> Workshop"""
+    """build(*plans, **options of LocalEngine) -> Workshop"""
     made: list[Workshop] = []
 
     def make(*plans: Any, **options: Any) -> Workshop:

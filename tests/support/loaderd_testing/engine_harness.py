@@ -13,11 +13,11 @@ import msgpack
 import numpy as np
 
 from loaderd.config.schema import WorkersConfig
-from loaderd.config.stream import Step, StreamPlan
-from loaderd.core.events import Event, Look, WorkerDied, WorkerDone, WorkerReady
-from loaderd.core.jobs import Done, Job, Kind
-from loaderd.engine.local import LocalPool
-from loaderd.engine.messages import OpenFault, StreamFacts
+from loaderd.config.stream import StreamConfig, TransformConfig
+from loaderd.core.events import Event, WorkerDied, WorkerDone, WorkerPoll, WorkerReady
+from loaderd.core.jobs import Done, Job, JobKind
+from loaderd.engine.local import LocalEngine
+from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.system.loop import Loop
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_wire.messages import Segment
@@ -325,7 +325,7 @@ class Pond:
 class Workshop:
     """Owns loop, pool and segments. `folder` is the users' own, with the module `wares`."""
 
-    def __init__(self, folder: Path, plans: Sequence[StreamPlan], **options: Any) -> None:
+    def __init__(self, folder: Path, plans: Sequence[StreamConfig], **options: Any) -> None:
         (folder / "wares.py").write_text(WARES)
         (folder / "torched.py").write_text(TORCHED)
         (folder / "late.py").write_text(LATE)
@@ -336,12 +336,12 @@ class Workshop:
         self.lines: list[str] = []
         self.ponds: list[Pond] = []
         self._jobs = 0
-        self._facts: dict[str, StreamFacts] = {}
+        self._facts: dict[str, StreamInfo] = {}
         self._segments = 0
         config = WorkersConfig(**{each.name: options.pop(each.name) for each in fields(WorkersConfig) if each.name in options})
         number = config.num_workers if isinstance(config.num_workers, int) else 2
         options = {"folder": str(folder), **options}
-        self.pool = LocalPool(
+        self.pool = LocalEngine(
             self.loop,
             plans,
             config,
@@ -375,16 +375,16 @@ class Workshop:
             self.loop.turn(0.05)
         return value
 
-    def open(self, stream: str) -> StreamFacts | OpenFault:
-        found: list[StreamFacts | OpenFault] = []
+    def open(self, stream: str) -> StreamInfo | OpenError:
+        found: list[StreamInfo | OpenError] = []
         self.pool.open(stream, found.append)
         self.until(lambda: found, f"stream {stream!r}")
         return found[0]
 
-    def facts(self, stream: str) -> StreamFacts:
+    def facts(self, stream: str) -> StreamInfo:
         if stream not in self._facts:
             found = self.open(stream)
-            assert isinstance(found, StreamFacts), found
+            assert isinstance(found, StreamInfo), found
             self._facts[stream] = found
         return self._facts[stream]
 
@@ -410,7 +410,7 @@ class Workshop:
     def threads_of_template(self) -> int:
         return len(os.listdir(f"/proc/{self.pool.picture()['template']['pid']}/task"))
 
-    def pond(self, facts: StreamFacts, rows: int, slots: int = 2, *, tail: int | None = None, body: int | None = None) -> Pond:
+    def pond(self, facts: StreamInfo, rows: int, slots: int = 2, *, tail: int | None = None, body: int | None = None) -> Pond:
         """A new segment for this stream, which jobs are for from now on."""
         fields = () if facts.collated else facts.specs
         tail = facts.tail_row_bytes if tail is None else tail
@@ -424,7 +424,9 @@ class Workshop:
         self.pool.add_segment(segment, facts.stream, facts.specs, rows, fd)
         return self.ponds[-1]
 
-    def job(self, stream: str, rows: int, *, kind: Kind = Kind.FILL, start: int = 0, first: int = 0, last: int = -1, **more: Any) -> Job:
+    def job(
+        self, stream: str, rows: int, *, kind: JobKind = JobKind.FILL, start: int = 0, first: int = 0, last: int = -1, **more: Any
+    ) -> Job:
         self._jobs += 1
         values = {"segment": self._segments, "slot": 0, "seed": 7, "epoch": 0, **more}
         return Job(
@@ -443,16 +445,16 @@ class Workshop:
 
         return self.until(there, f"{job}")
 
-    def look(self) -> Look:
+    def look(self) -> WorkerPoll:
         return self.pool.look()
 
 
-def numbers(name: str = "train", **options: Any) -> StreamPlan:
+def numbers(name: str = "train", **options: Any) -> StreamConfig:
     """A stream of wares.Numbers; what isn't a setting of the plan is an argument of the dataset."""
-    settings = {key: options.pop(key) for key in tuple(options) if key in StreamPlan.__slots__}
+    settings = {key: options.pop(key) for key in tuple(options) if key in StreamConfig.__slots__}
     cls = settings.pop("dataset", "wares:Numbers")
-    return StreamPlan(name, dataset=cls, dataset_args=options, **settings)
+    return StreamConfig(name, dataset=cls, dataset_args=options, **settings)
 
 
-def adding(amount: int) -> Step:
-    return Step(None, "wares:add", {"amount": amount})
+def adding(amount: int) -> TransformConfig:
+    return TransformConfig(None, "wares:add", {"amount": amount})

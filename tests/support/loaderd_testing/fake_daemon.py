@@ -24,7 +24,7 @@ from loaderd_testing.deadlines import DEADLINE_S, until
 from loaderd_wire import messages as m
 from loaderd_wire.codec import WIRE, frame, unframe
 from loaderd_wire.errors import BadSample
-from loaderd_wire.slices import Cursor, Shape, steps
+from loaderd_wire.slices import Cursor, EpochShape, steps
 from loaderd_wire.slots import Chunk, FieldSpec, SlotLayout, slot_layout
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -78,7 +78,7 @@ class Session:
     number: int
     hello: m.Hello
     control: socket.socket
-    shape: Shape
+    shape: EpochShape
     segments: dict[int, tuple[m.Segment, np.ndarray]] = field(default_factory=dict)
     generations: dict[int, list[int]] = field(default_factory=dict)
     released: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -264,7 +264,7 @@ class FakeDaemon:
         r = self.rules
         batch = hello.batch_size or r.batch_size
         drop = r.drop_last if hello.drop_last is None else hello.drop_last
-        session = Session(next(self._numbers), hello, control, Shape(r.samples, batch, hello.rank, hello.world_size, drop))
+        session = Session(next(self._numbers), hello, control, EpochShape(r.samples, batch, hello.rank, hello.world_size, drop))
         segment, fd = self._segment(session, 0, TAIL)
         message = m.Welcome(
             session.number,

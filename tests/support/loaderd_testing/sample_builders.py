@@ -16,7 +16,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from loaderd.config.stream import Step, StreamPlan
+from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.core.jobs import Stage
 from loaderd.data.jpeg import tiles
 from loaderd.data.lmdb import record_format
@@ -71,7 +71,7 @@ def write(path: Path | str, items: Mapping[bytes, bytes], *, subdir: bool = Fals
 def write_own(path: Path | str, samples: list[Sample], names: list[bytes] | None = None, **meta: Any) -> str:
     """A database in loaderd's own layout with these samples."""
     items = {record_format.sample_key(i): record_format.pack_sample(s, names[i] if names else b"") for i, s in enumerate(samples)}
-    record = record_format.Meta(len(samples), "test", named=names is not None, **meta)
+    record = record_format.DatabaseMeta(len(samples), "test", named=names is not None, **meta)
     return write(path, items | {record_format.META_KEY: record_format.pack_meta(record)})
 
 
@@ -85,16 +85,16 @@ def silent(stage: Stage) -> None:
     pass
 
 
-def op(name: str, **args: Any) -> Step:
-    return Step(name, None, args)
+def op(name: str, **args: Any) -> TransformConfig:
+    return TransformConfig(name, None, args)
 
 
-def call(name: str, **args: Any) -> Step:
-    return Step(None, f"{__name__}:{name}", args)
+def call(name: str, **args: Any) -> TransformConfig:
+    return TransformConfig(None, f"{__name__}:{name}", args)
 
 
-def dataset_plan(name: str, *, args: dict[str, Any] | None = None, **rest: Any) -> StreamPlan:
-    return StreamPlan("t", dataset=f"{__name__}:{name}", dataset_args=args or {}, **rest)
+def dataset_plan(name: str, *, args: dict[str, Any] | None = None, **rest: Any) -> StreamConfig:
+    return StreamConfig("t", dataset=f"{__name__}:{name}", dataset_args=args or {}, **rest)
 
 
 class Fixed:

@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from loaderd.core.actions import Action, Drop, Grow, Kill, Retire, Send, Start, Tell
-from loaderd.core.events import Attach, Detach, Event, Grown, Look, Seen, Told, WorkerDied, WorkerDone, WorkerReady
-from loaderd.core.jobs import BadRow, Done, Job, Kind, Stage, stamp
+from loaderd.core.actions import Action, FreeSegment, GrowSegment, KillWorker, RetireWorker, SendJob, SendMessage, StartWorker
+from loaderd.core.events import (
+    Attach,
+    Detach,
+    Event,
+    ProgressReceived,
+    SegmentGrown,
+    WorkerDied,
+    WorkerDone,
+    WorkerObservation,
+    WorkerPoll,
+    WorkerReady,
+)
+from loaderd.core.jobs import BadRow, Done, Job, JobKind, Stage, stamp
 from loaderd.core.scheduler import Scheduler, StreamRules
-from loaderd_client.protocol import ClientSession
+from loaderd_client.protocol import ClientProtocol
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Batch, Failure, Pulse, Segment
-from loaderd_wire.slices import Cursor, Shape
+from loaderd_wire.slices import Cursor, EpochShape
 
-SHAPE = Shape(samples=64, batch_size=8, rank=0, world_size=1, drop_last=True)
+SHAPE = EpochShape(samples=64, batch_size=8, rank=0, world_size=1, drop_last=True)
 START = Cursor(0, 0, 0)
 
 
@@ -26,7 +37,7 @@ def bad_row(row: int, *, lost: bool = True, traceback: str = "", stage: str = "d
     return BadRow(row, lost, BadSample(1000 + row, f"key{row}", row, stage, "ValueError", "broken", traceback))
 
 
-class House:
+class SchedulerHarness:
     """`sent[worker]`: jobs it has and has not answered. `inbox[session]`: messages for the client that it has not heard."""
 
     def __init__(
@@ -52,7 +63,7 @@ class House:
         self.check = True  # all that must hold, after each step
         self.sent: dict[int, deque[Job]] = {}
         self.inbox: dict[int, deque[Batch | Pulse | Failure]] = {}
-        self.clients: dict[int, ClientSession] = {}
+        self.clients: dict[int, ClientProtocol] = {}
         self.log: list[Action] = []
         self.segments: dict[tuple[int, int], Segment] = {}
         self.make: Callable[[Job], Done] = done
@@ -72,13 +83,13 @@ class House:
     def _take_note(self, actions: list[Action]) -> None:
         self.log += actions
         for action in actions:
-            if isinstance(action, Start):
+            if isinstance(action, StartWorker):
                 self.sent[action.worker] = deque()
-            elif isinstance(action, Send):
+            elif isinstance(action, SendJob):
                 self.sent[action.worker].append(action.job)
-            elif isinstance(action, Tell) and action.session in self.inbox:
+            elif isinstance(action, SendMessage) and action.session in self.inbox:
                 self.inbox[action.session].append(action.message)
-            elif isinstance(action, Drop):
+            elif isinstance(action, FreeSegment):
                 self.segments.pop((action.session, action.segment))
 
     def of(self, kind: type[Action]) -> list[Action]:
@@ -90,23 +101,23 @@ class House:
         self,
         session: int = 1,
         *,
-        shape: Shape = SHAPE,
+        shape: EpochShape = SHAPE,
         prefetch: int = 4,
         cursor: Cursor = START,
         stream: str = "train",
         tell: bool = True,
-    ) -> ClientSession:
+    ) -> ClientProtocol:
         first = segment(1, prefetch + 2)
         self.segments[session, 1] = first
         self.inbox[session] = deque()
-        self.clients[session] = ClientSession(session, shape, prefetch, first, cursor)
+        self.clients[session] = ClientProtocol(session, shape, prefetch, first, cursor)
         self.step(Attach(session, stream, shape, 7, prefetch, first))
         if tell:
             self.tell(session)
         return self.clients[session]
 
     def tell(self, session: int = 1, **asked: bool) -> list[Action]:
-        return self.step(Told(session, self.clients[session].progress(**asked)))
+        return self.step(ProgressReceived(session, self.clients[session].progress(**asked)))
 
     def hear(self, session: int = 1) -> None:
         """The client gets what was sent to it."""
@@ -135,13 +146,13 @@ class House:
         return batch
 
     def grow(self) -> None:
-        for action in [a for a in self.log if isinstance(a, Grow)]:
+        for action in [a for a in self.log if isinstance(a, GrowSegment)]:
             self.log.remove(action)
             number = max(n for s, n in self.segments if s == action.session) + 1
             new = Segment(number, action.slots, 8192, action.tail_row_bytes, action.body_bytes)
             self.segments[action.session, number] = new
             self.clients[action.session].add_segment(new)
-            self.step(Grown(action.session, new))
+            self.step(SegmentGrown(action.session, new))
 
     def detach(self, session: int = 1) -> list[Action]:
         del self.inbox[session], self.clients[session]
@@ -172,13 +183,13 @@ class House:
         candidate: int = 0,
         key: str = "",
         paused: bool = False,
-    ) -> Seen:
+    ) -> WorkerObservation:
         job = self.sent[worker][0] if self.sent[worker] else None
         word = stamp(job.job, job.first if row is None else row, stage, candidate) if job else 0
-        return Seen(worker, word, key, paused, 0)
+        return WorkerObservation(worker, word, key, paused, 0)
 
-    def look(self, *seen: Seen, after_s: float = 0.25) -> list[Action]:
-        return self.step(Look(seen), after_s=after_s)
+    def look(self, *seen: WorkerObservation, after_s: float = 0.25) -> list[Action]:
+        return self.step(WorkerPoll(seen), after_s=after_s)
 
     def die(
         self,
@@ -198,7 +209,7 @@ class House:
         del self.sent[worker]
         actions = self.step(WorkerDied(worker, own, cause, seen, stack, boot))
         for action in actions:
-            if isinstance(action, Start) and ready:
+            if isinstance(action, StartWorker) and ready:
                 self.step(WorkerReady(action.worker))
         return actions
 
@@ -208,12 +219,12 @@ class House:
     def holder(self, job: Job) -> int:
         return next(w for w, jobs in self.sent.items() if job in jobs)
 
-    def jobs(self, kind: Kind | None = None) -> list[Job]:
+    def jobs(self, kind: JobKind | None = None) -> list[Job]:
         """What the workers have, in order of its sending."""
         return sorted((job for jobs in self.sent.values() for job in jobs if kind in (None, job.kind)), key=lambda job: job.job)
 
     def retired(self) -> list[int]:
-        return [action.worker for action in self.log if isinstance(action, Retire)]
+        return [action.worker for action in self.log if isinstance(action, RetireWorker)]
 
 
 def done(
@@ -229,17 +240,17 @@ def done(
     return Done(job.job, bad, (), 4096 + job.first, size, seconds, 0.0, 0.0, 0.0, needs_tail, needs_body, changed)
 
 
-def one_session(*, workers: int = 1, prefetch: int = 1, **more: object) -> House:
+def one_session(*, workers: int = 1, prefetch: int = 1, **more: object) -> SchedulerHarness:
     """A house with one session, whose first batch is being made. more: keywords of House."""
-    house = House(workers=workers, **more)  # type: ignore[arg-type] - House's own keywords
-    house.attach(prefetch=prefetch)
-    return house
+    harness = SchedulerHarness(workers=workers, **more)  # type: ignore[arg-type] - House's own keywords
+    harness.attach(prefetch=prefetch)
+    return harness
 
 
-def hang(house: House, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> float:
+def hang(harness: SchedulerHarness, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> float:
     """Look until the worker is killed; returns the seconds it took."""
-    begun = house.now_s
+    begun = harness.now_s
     for _ in range(1000):
-        if any(isinstance(a, Kill) for a in house.look(house.seen(worker, row, stage, key=key))):
-            return house.now_s - begun
+        if any(isinstance(a, KillWorker) for a in harness.look(harness.seen(worker, row, stage, key=key))):
+            return harness.now_s - begun
     raise AssertionError("it is never killed")
