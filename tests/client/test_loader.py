@@ -501,10 +501,12 @@ def test_a_daemon_that_always_leaves_before_it_answers_is_told_so(tmp_path: Path
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with pytest.raises(DaemonGoneError, match=r"the daemon at .*/d\.sock closes each connection without an answer"):
-            len(load(reconnect_s=0.2, timeout_s=5))
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            with pytest.raises(DaemonGoneError, match=r"the daemon at .*/d\.sock closes each connection without an answer"):
+                len(load(reconnect_s=0.2, timeout_s=5))
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_daemon_that_comes_late_is_found(fake: Fake, load: Load) -> None:

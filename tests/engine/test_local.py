@@ -233,6 +233,16 @@ def test_a_probe_that_is_killed_from_outside_is_tried_again_but_not_for_ever(loo
     assert "died in stage idle: SIGKILL" in fault.text
 
 
+@pytest.mark.parametrize("death", [WorkerExit(True, "SIGSEGV", 0, "", "", ""), WorkerExit(False, "exit code 70", 0, "", "", "no module")])
+def test_a_probe_that_dies_of_what_it_opens_is_not_tried_again(loop: Loop, death: WorkerExit) -> None:
+    found: list[Any] = []
+    again: list[str] = []
+    prober(loop, found, again).worker_died(SimpleNamespace(), death)  # type: ignore[arg-type]
+    assert again == []
+    (fault,) = found
+    assert isinstance(fault, OpenError)
+
+
 # -- hands
 
 

@@ -139,6 +139,15 @@ def test_a_full_ceiling_is_full_for_now() -> None:
     assert f"available 1.0 GiB ({GIB} bytes)" in text
 
 
+def test_what_would_take_all_of_a_limit_is_refused_for_now_alone() -> None:
+    whole = short(4 * GIB, live=1)
+    assert whole is not None
+    assert "for now" in whole
+    room = short(8 * GIB, memory=8 * GIB)
+    assert room is not None
+    assert "for now" in room
+
+
 def test_memory_of_a_dead_daemon_counts() -> None:
     text = short(2 * GIB, live=GIB, held=2 * GIB)
     assert text is not None

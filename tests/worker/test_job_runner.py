@@ -150,6 +150,16 @@ def test_a_long_copy_shows_after_every_few_megabytes_that_it_goes_on() -> None:
     assert stamps.said == [(row, Stage.FETCH_MANY) for row in (0, 2, 4, 6)]
 
 
+def test_no_row_is_stamped_while_all_of_them_are_given_a_name() -> None:
+    """Two rows of the same parity share the place of their names."""
+    said: list[str] = []
+    line: Any = SimpleNamespace(
+        stamp=lambda *_: said.append("stamp"), name=lambda row, key: said.append("name"), idle=lambda: said.append("idle")
+    )
+    rows_of(Job(1, JobKind.BATCH, "train", 1, 0, 7, 0, 0, 8, 0, 8), line).note_all(Stage.COLLATE)
+    assert said == ["idle", "name", "stamp"]
+
+
 FAULT = SampleFault("read", "E", "m" * 10_000, "t" * 20_000)
 
 
