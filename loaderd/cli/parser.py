@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 KINDS = ("imagefolder", "dataset")
-LATER = ("top",)
 
 
 class Parser(argparse.ArgumentParser):

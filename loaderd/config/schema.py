@@ -12,7 +12,6 @@ from typing import Any
 from loaderd.config import hints
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import (
-    LATER,
     NAME,
     Args,
     Choice,
@@ -62,7 +61,7 @@ def _split(text: str) -> str:
 def _elsewhere(word: str) -> str:
     """Where a word belongs that the table at hand does not know."""
     for name, table in (("[daemon]", DAEMON), ("[workers]", WORKERS), (hints.STREAM, STREAM)):
-        if word in table.keys and not table.keys[word].later:
+        if word in table.keys:
             return f"it belongs in {name}"
     return hints.SETTINGS.get(word, "")
 
@@ -108,8 +107,8 @@ class WorkersConfig:
     init: str | None = key(entry("a function"), "Called with worker_id in each worker before any data.", None)
 
 
-DAEMON = Table(keys_of(DaemonConfig) | {"engine": LATER, "cache": LATER, "nodes": LATER}, elsewhere=_elsewhere)
-WORKERS = Table(keys_of(WorkersConfig) | {"engine": LATER, "address": LATER}, elsewhere=_elsewhere)
+DAEMON = Table(keys_of(DaemonConfig), elsewhere=_elsewhere)
+WORKERS = Table(keys_of(WorkersConfig), elsewhere=_elsewhere)
 
 
 @dataclass(frozen=True)
@@ -259,16 +258,6 @@ STREAM = Table(
             "stack",
         ),
         "transforms": Key(Many(Transform()), "What is done to each sample, in order.", ()),
-        "weights": LATER,
-        "weight": LATER,
-        "allow_pickle": LATER,
-        "cache": LATER,
-        "engine": LATER,
-        "mix": LATER,
-        "columns": LATER,
-        "key_format": LATER,
-        "index_file": LATER,
-        "sampler": Key(None, hints.SETTINGS["sampler"]),
     },
     _stream_rule,
     {
@@ -315,9 +304,6 @@ CONFIG = Table(
         "daemon": Key(DAEMON, "The process that serves."),
         "workers": Key(WORKERS, "The processes that make samples."),
         "streams": Key(Streams(), "What is served: [streams.NAME] tables.", required=True),
-        "engine": LATER,
-        "mixtures": LATER,
-        "cache": LATER,
     },
     elsewhere=_elsewhere,
 )

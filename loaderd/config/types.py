@@ -34,19 +34,12 @@ class ValueType(Protocol):
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a table. later: a word that a later version will know; it has no kind, and its text says what does that in this one."""
+    """One key of a table: what it takes, what it means, its default."""
 
-    kind: ValueType | None
+    kind: ValueType
     text: str = ""
     default: Any = None
     required: bool = False
-
-    @property
-    def later(self) -> bool:
-        return self.kind is None
-
-
-LATER = Key(None)
 
 
 def key(kind: ValueType, text: str, default: Any = MISSING) -> Any:
@@ -181,7 +174,7 @@ def entry(what: str) -> Text:
 
 @dataclass(frozen=True)
 class Path:
-    """A path as written; `config.py` expands it, since only it knows the file and the environment."""
+    """A path as written; `load.py` expands it, since only it knows the file and the environment."""
 
     def read(self, value: Any, say: Say) -> Any:
         if not isinstance(value, str) or not value:
@@ -294,19 +287,16 @@ class Table:
     elsewhere: Callable[[str], str] = lambda word: ""
 
     def read(self, value: Any, say: Say) -> Any:
-        read = {name: copy.copy(key.default) for name, key in self.keys.items() if not key.later}
+        read = {name: copy.copy(key.default) for name, key in self.keys.items()}
         if not isinstance(value, dict):
             say("", f"{show(value)} is not a table")
             return read
-        known = [name for name, key in self.keys.items() if not key.later]
         for name, item in value.items():
             key = self.keys.get(name)
             if key is None:
                 hint = self.elsewhere(name)
-                hint = f"; {hint}" if hint else near(name, known) or "; there are " + ", ".join(known)
+                hint = f"; {hint}" if hint else near(name, self.keys) or "; there are " + ", ".join(self.keys)
                 say(join("", name), f"{show(item)}: unknown key{hint}")
-            elif key.kind is None:
-                say(name, f"{show(item)}: not in this version" + (f"; {key.text}" if key.text else ""))
             else:
                 read[name] = key.kind.read(item, lambda where, text, name=name: say(below(name, where), text))
         for name, key in self.keys.items():
@@ -318,10 +308,9 @@ class Table:
     def schema(self) -> dict[str, Any]:
         properties: dict[str, Any] = {}
         for name, key in self.keys.items():
-            if key.kind is not None:
-                properties[name] = key.kind.schema() | ({"description": key.text} if key.text else {})
-                if key.default is not None:
-                    properties[name]["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
+            properties[name] = key.kind.schema() | ({"description": key.text} if key.text else {})
+            if key.default is not None:
+                properties[name]["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
         required = [name for name, key in self.keys.items() if key.required]
         shape: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
         return shape | ({"required": required} if required else {}) | dict(self.conditions)

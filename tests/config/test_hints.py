@@ -22,7 +22,7 @@ from loaderd.config.transforms import OPS
         ("timeout = 30", "streams.train.timeout", "[workers] sample_timeout_s"),
         ("timeout_s = 30", "streams.train.timeout_s", "an argument of Loader"),
         ('collate_fn = "a:b"', "streams.train.collate_fn", 'collate = "pkg.module:function", which is called as function(samples, rng)'),
-        ('sampler = "a:b"', "streams.train.sampler", "not in this version; the order is [streams.NAME] shuffle and seed"),
+        ('sampler = "a:b"', "streams.train.sampler", "unknown key; the order is [streams.NAME] shuffle and seed"),
         ('batch_sampler = "a:b"', "streams.train.batch_sampler", "batch_size, shuffle and split"),
         ("persistent_workers = true", "streams.train.persistent_workers", "leave it out"),
         ('worker_init_fn = "a:b"', "streams.train.worker_init_fn", '[workers] init = "pkg.module:function"'),
@@ -53,7 +53,7 @@ def test_a_word_that_stands_elsewhere_or_is_dataloaders_is_told_what_to_write(li
 
 def test_no_word_that_is_explained_as_a_strangers_is_a_key_of_ours() -> None:
     tables = (schema.DAEMON, schema.WORKERS, schema.STREAM)
-    known = {name for table in tables for name, key in table.keys.items() if not key.later}
+    known = {name for table in tables for name, key in table.keys.items()}
     assert not known & set(hints.SETTINGS)
     assert not set(hints.OPS) & set(OPS)
 

@@ -180,7 +180,7 @@ def test_parser_and_schema_agree_on_whatever_is_written_with_the_known_words(dae
 
 
 def tables(table: Table, shape: dict[str, Any]) -> list[tuple[str, Key, dict[str, Any]]]:
-    return [(name, key, shape["properties"][name]) for name, key in table.keys.items() if not key.later]
+    return [(name, key, shape["properties"][name]) for name, key in table.keys.items()]
 
 
 @pytest.mark.parametrize("name", ["DAEMON", "WORKERS", "STREAM"])

@@ -1,0 +1,144 @@
+"""The config reference as Markdown, made from the schema: `python -m loaderd.config.reference > loaderd/config/README.md`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from loaderd.config import schema
+from loaderd.config.transforms import OPS, Param
+from loaderd.config.types import (
+    Args,
+    Choice,
+    Either,
+    Flag,
+    Fraction,
+    Key,
+    Many,
+    Path,
+    Seconds,
+    Size,
+    Table,
+    Text,
+    ValueType,
+    Whole,
+)
+
+BEGIN = """# Config reference
+
+Every key that a config file knows. This page is made from the schema that reads the file:
+
+    python -m loaderd.config.reference > loaderd/config/README.md
+
+`loaderd schema` prints the same as a JSON schema, for your editor. An unknown key is an error that names the nearest one.
+A config is TOML. A relative path is relative to the config file; `~` and `$NAME` are expanded.
+The sizes are bytes: a whole number, or text such as `"64MiB"` (1024s) or `"64MB"` (1000s).
+"""
+
+# One value of each key, as TOML has it.
+EXAMPLES = {
+    "socket": '"/run/loaderd/train.sock"',
+    "memory": '"8GiB"',
+    "metrics": '"127.0.0.1:9400"',
+    "allow_uids": "[1000]",
+    "drain_s": "30.0",
+    "exit_when_idle_s": "600.0",
+    "quarantine": '"/var/log/bad.jsonl"',
+    "num_workers": "8",
+    "sample_timeout_s": "10.0",
+    "worker_memory": '"2GiB"',
+    "start_method": '"spawn"',
+    "init": '"setup:seed_library"',
+    "lmdb": '"train.lmdb"',
+    "dataset": '"mypkg.data:MyDataset"',
+    "dataset_args": '{root = "/data"}',
+    "layout": '"layouts:Pairs"',
+    "layout_args": '{prefix = "a"}',
+    "decode": "false",
+    "mode": '"gray"',
+    "split": '"0%:95%"',
+    "split_by": '"stored"',
+    "batch_size": "256",
+    "shuffle": "{block = 4096}",
+    "seed": "7",
+    "drop_last": "true",
+    "on_error": '"skip"',
+    "empty": '"deliver"',
+    "max_errors": "100",
+    "nonfinite": '"error"',
+    "collate": '"mypkg.data:collate"',
+    "transforms": '[{op = "hflip"}]',
+}
+UNITS = {Seconds: "seconds", Size: "bytes", Fraction: "share"}
+
+
+def type_of(kind: ValueType) -> str:
+    """What a key takes, in words."""
+    if isinstance(kind, Flag):
+        return "true or false"
+    if isinstance(kind, Whole):
+        return f"whole number, {kind.low:,} or more" if kind.high >= 1 << 40 else f"whole number, {kind.low:,} to {kind.high:,}"
+    if isinstance(kind, Seconds):
+        return f"number of seconds, {'0 or more' if kind.zero else 'above 0'}"
+    if isinstance(kind, Choice):
+        return " or ".join(f'`"{word}"`' for word in kind.words)
+    if isinstance(kind, Many):
+        return f"array: {type_of(kind.kind)}"
+    if isinstance(kind, schema.Transform):
+        return "tables with `op` or `call`, see below"
+    names = {Size: "size in bytes", Path: "path", Args: "table", Fraction: "number between 0 and 1"}
+    if isinstance(kind, Text | Either):
+        return kind.what
+    return names[type(kind)]
+
+
+def default_of(key: Key) -> str:
+    if key.required:
+        return "required"
+    if key.default is None:
+        return "not set"
+    return f"`{toml(key.default)}`"
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {toml(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def table_of(table: Table) -> list[str]:
+    lines = ["| key | takes | default | example | meaning |", "|---|---|---|---|---|"]
+    for name, key in table.keys.items():
+        cells = (f"`{name}`", type_of(key.kind), default_of(key), f"`{EXAMPLES[name]}`", key.text)
+        lines.append("| " + " | ".join(map(cell, cells)) + " |")
+    return [*lines, ""]
+
+
+def parameter(name: str, param: Param) -> str:
+    choices = f", one of {', '.join(param.choices)}" if param.choices else ""
+    default = "" if param.required or param.default is None else f", default `{toml(param.default)}`"
+    return f"`{name}`{' (required)' if param.required else ''}: {param.text}{choices}{default}"
+
+
+def document() -> str:
+    lines = [BEGIN, "## [daemon]", "", "The process that serves.", "", *table_of(schema.DAEMON)]
+    lines += ["## [workers]", "", "The processes that make samples.", "", *table_of(schema.WORKERS)]
+    lines += ["## [streams.NAME]", "", "One table for each stream. A stream needs `lmdb` or `dataset`.", "", *table_of(schema.STREAM)]
+    lines += ["## [[streams.NAME.transforms]]", "", "What is done to each sample, in order. Each table has an `op` or a `call`.", ""]
+    lines += ["| op | what it does | parameters |", "|---|---|---|"]
+    for name, op in OPS.items():
+        cells = (f"`{name}`", op.text, "; ".join(parameter(*each) for each in op.params.items()))
+        lines.append("| " + " | ".join(map(cell, cells)) + " |")
+    lines += ["", '`call = "pkg.module:function"` is a function of yours: `def function(sample: dict, rng, **args) -> dict`.']
+    lines += ["`args` are its keyword arguments.", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(document(), end="")
