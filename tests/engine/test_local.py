@@ -243,6 +243,22 @@ def test_a_probe_that_dies_of_what_it_opens_is_not_tried_again(loop: Loop, death
     assert isinstance(fault, OpenError)
 
 
+def test_the_next_probe_has_the_time_of_its_own_alone(loop: Loop) -> None:
+    made = Prober(loop, "train", 1000.0, lambda answer: None, lambda cause: None)
+    child: Any = Probed(os.getpid())
+    child.word = 0
+    made.worker_ready(child)
+    for _ in range(5):
+        loop.clock.now_s += 250.0
+        loop.turn(0.0)
+        made.worker_died(child, WorkerExit(False, "SIGKILL", 0, "", "", ""))
+        assert made.doing(loop.now_s()) == []
+        made.worker_ready(child)
+        assert made.doing(loop.now_s()) == ["the worker that opens stream 'train' has been opening it for 0 s"]
+    assert child.why == ""
+    made.worker_died(child, WorkerExit(False, "SIGKILL", 0, "", "", ""))
+
+
 # -- hands
 
 
@@ -302,6 +318,16 @@ def test_a_worker_that_is_killed_before_it_is_known_is_killed_when_it_is(
     give(child, process)
     until(loop, lambda: process.poll() is not None)
     assert process.returncode == -signal.SIGKILL
+
+
+def test_nothing_of_a_worker_that_is_gone_is_watched(
+    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes]
+) -> None:
+    child, _, _ = forked
+    give(child, process)
+    assert len(loop._watched) == 3  # its socket, its output, its end
+    child.close()
+    assert loop._watched == {}
 
 
 def test_first_words_that_overtake_the_pidfd_wait_for_it(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from loaderd.system import lockfile
 from loaderd.system.lockfile import CannotServe, LockFile, prepare_folder
 
 HOLD = """
 import sys
+from loaderd.system import lockfile
 from loaderd.system.lockfile import LockFile
 lock = LockFile(sys.argv[1])
 print("held", flush=True)
@@ -65,6 +68,46 @@ def test_a_lock_file_removed_by_its_holder_is_not_mistaken_for_a_lock(tmp_path: 
         LockFile(path)
 
 
+def test_a_lock_whose_former_holder_removes_its_file_at_that_moment_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "d.sock")
+    flock = lockfile.fcntl.flock
+
+    def after_the_removal(fd: int, how: int) -> None:
+        monkeypatch.undo()
+        os.unlink(path + ".lock")
+        flock(fd, how)
+
+    monkeypatch.setattr(lockfile.fcntl, "flock", after_the_removal)
+    with LockFile(path), pytest.raises(CannotServe):
+        LockFile(path)
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_daemon_whose_lock_file_was_removed_keeps_its_socket(tmp_path: Path, crowded: bool) -> None:
+    path = tmp_path / "d.sock"
+    with contextlib.ExitStack() as stack:
+        daemon = stack.enter_context(socket.socket(socket.AF_UNIX))
+        daemon.bind(str(path))
+        daemon.listen(0)
+        while crowded:
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            crowded = client.connect_ex(str(path)) == 0
+        with pytest.raises(CannotServe, match="its lock file was removed; end that one first"):
+            LockFile(str(path))
+        assert [p.name for p in tmp_path.iterdir()] == ["d.sock"]
+
+
+def test_a_daemon_whose_lock_file_was_removed_does_not_remove_its_successors(tmp_path: Path) -> None:
+    path = str(tmp_path / "d.sock")
+    first = LockFile(path)
+    os.unlink(path + ".lock")
+    with LockFile(path):
+        first.close()
+        with pytest.raises(CannotServe):
+            LockFile(path)
+
+
 def test_a_symlink_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("keep")
     (tmp_path / "d.sock.lock").symlink_to(tmp_path / "target")
@@ -80,7 +123,7 @@ def test_the_default_folder_is_made_private(tmp_path: Path) -> None:
     prepare_folder(socket_path, uid=os.getuid(), default=True, others=False)
 
 
-@pytest.mark.parametrize("fault", ["mode", "owner", "symlink"])
+@pytest.mark.parametrize("fault", ["mode", "group", "owner", "symlink"])
 def test_a_default_folder_that_others_could_have_made_is_not_used(tmp_path: Path, fault: str) -> None:
     folder = tmp_path / "loaderd"
     if fault == "symlink":
@@ -88,7 +131,7 @@ def test_a_default_folder_that_others_could_have_made_is_not_used(tmp_path: Path
         folder.symlink_to(tmp_path / "elsewhere")
     else:
         folder.mkdir(mode=0o700)
-        folder.chmod(0o755 if fault == "mode" else 0o700)
+        folder.chmod({"mode": 0o701, "group": 0o710, "owner": 0o700}[fault])
     uid = os.getuid() + (1 if fault == "owner" else 0)
     with pytest.raises(CannotServe, match="is not a folder" if fault == "symlink" else "not used, others could take its place"):
         prepare_folder(str(folder / "d.sock"), uid=uid, default=True, others=False)

@@ -82,6 +82,13 @@ def test_a_group_that_is_not_mounted_here_is_known_by_the_mounts_root(tree: Tree
     assert limits(tree) == [MACHINE, (2 * GIB, GIB)]
 
 
+def test_a_group_above_the_mount_is_not_looked_for_beside_it(tree: Tree) -> None:
+    tree.machine("0::/../elsewhere", V2_MOUNT.format(root="/"))
+    tree.v2("", limit=2 * GIB, usage=GIB)
+    tree.write("sys/fs/elsewhere/memory.max", GIB).write("sys/fs/elsewhere/memory.current", GIB)
+    assert limits(tree) == [MACHINE, (2 * GIB, GIB)]
+
+
 def test_a_mount_root_that_is_only_a_prefix_of_the_name_is_not_cut_off(tree: Tree) -> None:
     tree.machine("0::/docker/abcdef", V2_MOUNT.format(root="/docker/abc"))
     tree.v2("", limit=2 * GIB, usage=GIB)

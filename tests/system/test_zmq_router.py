@@ -13,6 +13,7 @@ import zmq
 from loaderd.system import zmq_router as module
 from loaderd.system.loop import Loop
 from loaderd.system.zmq_router import MessageRouter
+from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.loop_fixtures import Lines
 from loaderd_wire.codec import WIRE
 from loaderd_wire.messages import Bye, Failure, Progress, Pulse
@@ -323,6 +324,41 @@ def test_a_reader_that_does_not_read_fills_a_bounded_outbox_and_gets_it_in_order
     until(lambda: more()[-1] == 9999)
     assert got[:-1] == list(range(len(got) - 1))  # the first ones, without a gap
     assert len(got) > module.MAX_OUT
+
+
+def test_what_is_said_later_does_not_overtake_what_waits(post: Post, until: Until) -> None:
+    post.messages.admit(7, TOKEN)
+    dealer = post.dealer(rcvhwm=1)
+    dealer.send(WIRE.encode(TOLD))
+    until(lambda: post.heard)
+    detail, said = "x" * 100_000, 0
+    while not post.messages.waiting:
+        said += 1
+        post.messages.send(7, pulse(said, detail))
+    for _ in range(said - 1):  # its queue has room now, and the outbox has not been looked at since
+        assert dealer.poll(int(DEADLINE_S * 1000))
+        dealer.recv()
+    post.messages.send(7, pulse(9999))
+    got: list[int] = []
+
+    def all_of_it() -> bool:
+        got.extend(message.seq for message in received(dealer) if isinstance(message, Pulse))
+        return len(got) == 2
+
+    until(all_of_it)
+    assert got == [said, 9999]
+
+
+def test_what_waits_for_a_client_goes_with_its_socket(post: Post, until: Until) -> None:
+    post.messages.admit(7, TOKEN)
+    dealer = post.dealer(rcvhwm=1)
+    dealer.send(WIRE.encode(TOLD))
+    until(lambda: post.heard)
+    while not post.messages.waiting:
+        post.messages.send(7, pulse(1, "x" * 100_000))
+    dealer.close()
+    until(lambda: post.messages._routes[7].peer is None)
+    until(lambda: not post.messages.waiting)
 
 
 def test_what_waits_for_a_clients_old_socket_is_not_sent_to_its_new_one(post: Post, until: Until) -> None:

@@ -132,7 +132,7 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
         (3, 8, {}, True),
         (3, 5, {}, True),
         (3, 4, {}, False),  # its stamp must name it: so it is run when somebody has died over it
-        (3, 8, {"condemned": (Excluded(3, 0),)}, False),
+        (3, 8, {"excluded": (Excluded(3, 0),)}, False),
         (3, 8, {"lost": (3,)}, False),
     ],
 )
@@ -141,6 +141,23 @@ def test_rows_are_copied_together_where_none_has_to_be_named(first: int, last: i
     rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, first, last, **more), stamps)
     assert rows.copied({"x": np.zeros((last - first, 4))}) is together
     assert stamps.said == ([(first, Stage.FETCH_MANY)] if together else [])
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "more", "together"),
+    [(3, 8, {}, True), (3, 4, {}, False), (3, 8, {"excluded": (Excluded(3, 0),)}, False)],
+)
+def test_rows_are_fetched_together_where_none_has_to_be_named(
+    monkeypatch: pytest.MonkeyPatch, first: int, last: int, more: dict[str, Any], together: bool
+) -> None:
+    fetched: list[list[int]] = []
+    monkeypatch.setattr(SampleRunner, "_make_many", lambda self, rows: fetched.append(rows) or dict.fromkeys(rows, "made"))
+    monkeypatch.setattr(SampleRunner, "make", lambda self, row, first=None: first)
+    monkeypatch.setattr(SampleRunner, "_attempt", lambda self, row, index: None)
+    rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, first, last, **more), Stamps())
+    rows._stream.source.many = True
+    assert [sample for _, sample in rows.each()] == ["made" if together else None] * (last - first)
+    assert fetched == ([list(range(first, last))] if together else [])
 
 
 def test_a_long_copy_shows_after_every_few_megabytes_that_it_goes_on() -> None:
