@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from loaderd_client.batch import DictBatch, TupleBatch, as_indices, as_keys, describe
-from loaderd_client.options import INDEX, KEY
 from loaderd_client.shared_memory import SegmentView, Slot
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.hints import few
+from loaderd_wire.limits import CLIENT_FIELDS, INDEX_FIELD, KEY_FIELD
 from loaderd_wire.messages import Batch, Welcome
 from loaderd_wire.slot_reader import Array, ChunkMap, SlotReader, array_description, stored_keys, text_values, unpack_chunks
 from loaderd_wire.slots import FieldSpec, itemsize
@@ -46,7 +46,7 @@ class BatchReader:
         self._text = False
         self._specs = specs = {s.name: s for s in welcome.specs}
         names = tuple(specs) if fields is None else fields
-        missing = [n for n in names if n not in specs and n not in (INDEX, KEY)]
+        missing = [n for n in names if n not in specs and n not in CLIENT_FIELDS]
         if missing:
             raise ConfigError(f"fields={list(names)!r}: this stream has no {missing[0]!r}; it has {few([repr(spec) for spec in specs])}")
         self._names, self._output = names, output
@@ -110,9 +110,9 @@ class BatchReader:
 
     def _other(self, field: Shown, own: bytes, make_keys: Callable[[], list[str]] | None, maps: list[ChunkMap], rows: int) -> Any:
         """A field that is no array: the indices, the keys, or texts."""
-        if field.kind == INDEX:
+        if field.kind == INDEX_FIELD:
             return field.show(as_indices(own))
-        if field.kind == KEY:
+        if field.kind == KEY_FIELD:
             return as_keys(own) if make_keys is None else make_keys()
         return text_values(maps, field.name, None if self._collated else rows)
 

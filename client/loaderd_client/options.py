@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import os
 from dataclasses import dataclass, fields
@@ -10,11 +9,8 @@ from typing import Any
 
 from loaderd_client.endpoint import Endpoint
 from loaderd_wire.errors import ConfigError
-from loaderd_wire.hints import few
-from loaderd_wire.slots import MAX_ROWS
-
-INDEX, KEY = "__index__", "__key__"  # fields that the client itself adds on request
-MAX_PREFETCH = 1024  # as the daemon has it
+from loaderd_wire.hints import few, nearest
+from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_RANKS, MAX_ROWS
 
 # DataLoader's other arguments, and what to use here instead.
 INSTEAD = {
@@ -61,7 +57,7 @@ class LoaderOptions:
     @property
     def asked(self) -> tuple[str, ...] | None:
         """The fields to ask the daemon for."""
-        return None if self.fields is None else tuple(f for f in self.fields if f not in (INDEX, KEY))
+        return None if self.fields is None else tuple(f for f in self.fields if f not in CLIENT_FIELDS)
 
 
 def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any]) -> LoaderOptions:
@@ -71,7 +67,7 @@ def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any
         raise ConfigError(f"source={source!r}: give the path of the daemon's socket or of its config file (.toml)")
     found = Endpoint.of(os.fspath(source))
     stream = _stream(stream, found)
-    for name, low, high in (("batch_size", 1, MAX_ROWS), ("seed", 0, 1 << 62), ("rank", 0, 1 << 31), ("world_size", 1, 1 << 31)):
+    for name, low, high in (("batch_size", 1, MAX_ROWS), ("seed", 0, MAX_INT), ("rank", 0, MAX_RANKS), ("world_size", 1, MAX_RANKS)):
         if given[name] is not None:
             given[name] = _whole(name, given[name], low, high, " or None")
     given["prefetch"] = _whole("prefetch", given["prefetch"], 1, MAX_PREFETCH)
@@ -106,9 +102,9 @@ def _strangers(others: dict[str, Any]) -> None:
             raise ConfigError(f"{name}={value!r}: not an argument of Loader; {INSTEAD[name]}")
         else:
             known = [f.name for f in fields(LoaderOptions)]
-            near = difflib.get_close_matches(name, known, 1)
+            near = nearest(name, known)
             raise ConfigError(
-                f"{name}={value!r}: no such argument; " + (f"did you mean {near[0]}=?" if near else f"known are {', '.join(known)}")
+                f"{name}={value!r}: no such argument; " + (f"did you mean {near}=?" if near else f"known are {', '.join(known)}")
             )
 
 

@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 
 from loaderd_client import fork_safety
 from loaderd_wire.errors import ProtocolError
+from loaderd_wire.limits import MAX_ROWS
 from loaderd_wire.messages import Batch, Segment
 from loaderd_wire.slot_reader import INDEX_BYTES, SlotReader
-from loaderd_wire.slots import MAX_ROWS, FieldSpec, SlotLayout, slot_layout
+from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
 
 Slot: TypeAlias = Any  # ctypes.Array[c_char], whose stubs hide that it exports its bytes
 Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation

@@ -19,13 +19,13 @@ import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
 
 from loaderd_wire import messages as m
 from loaderd_wire.errors import BadSample, ProtocolError, by_handler
+from loaderd_wire.limits import MAX_INT
 from loaderd_wire.records import quick
 from loaderd_wire.slots import Chunk, FieldSpec
 
 MAX_MESSAGE = 4 << 20  # bytes of one message
 MAX_TEXT = 1 << 20  # bytes of one string
 MAX_ITEMS = 1 << 17  # entries of one array or map
-MAX_INT = 1 << 62
 ONLY_INT = {int}
 LENGTH = struct.Struct("<I")
 # Values of these types are checked together; any other declared type has a check of its own.

@@ -17,3 +17,11 @@ def few(words: Collection[str], most: int = MOST) -> str:
     shown = list(words)[:most]
     more = len(words) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """The known word that a mistyped one is most like, to be suggested in an error; None if it is like none."""
+    import difflib  # only an error needs it
+
+    found = difflib.get_close_matches(word, known, 1)
+    return found[0] if found else None

@@ -17,10 +17,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from loaderd_wire.limits import MAX_ROWS
+
 ALIGN = 64
 PAGE = 4096
 TAIL_ROW_BYTES = 64
-MAX_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ from loaderd.config.types import (
     script,
     show,
 )
+from loaderd_wire.limits import MAX_ROWS
 
-MAX_BATCH = 1 << 20  # rows; as many as a scoreboard stamp can count
 STREAM_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 
 
@@ -233,7 +233,7 @@ STREAM = Table(
             "0%:100%",
         ),
         "split_by": Key(Choice(("random", "stored")), "What is split: a fixed random order of all samples, or the stored order.", "random"),
-        "batch_size": Key(Whole(1, MAX_BATCH), "Rows of a batch, per rank; a trainer may ask for another.", 1),
+        "batch_size": Key(Whole(1, MAX_ROWS), "Rows of a batch, per rank; a trainer may ask for another.", 1),
         "shuffle": Key(
             Either((Flag(), Table({"block": Key(Whole(1, 1 << 40), "Samples of a block.", required=True)})), "true, false or {block = N}"),
             "A new order each epoch: of all samples, or of blocks and inside them.",

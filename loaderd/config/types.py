@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import date, time
 from typing import Any, Protocol
+
+from loaderd_wire.hints import nearest
+from loaderd_wire.limits import MAX_INT
 
 Say = Callable[[str, str], None]
 
@@ -22,7 +24,6 @@ UNITS |= {f"{letter}{end}": 1000 ** (n + 1) for n, letter in enumerate("KMGT") f
 UNITS |= {f"{letter}iB": 1024 ** (n + 1) for n, letter in enumerate("KMGT")}
 SIZE = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?) *({'|'.join(sorted(filter(None, UNITS), key=len, reverse=True))})?")
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-MAX_INT = 1 << 62
 MAX_DEPTH = 16  # of tables in tables, in arguments for user code
 
 
@@ -62,8 +63,8 @@ def show(value: Any) -> str:
 
 def near(word: str, known: Collection[str]) -> str:
     """ "; did you mean 'shuffle'?" or ""."""
-    found = difflib.get_close_matches(word, known, 1, 0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    found = nearest(word, known)
+    return f"; did you mean {found!r}?" if found else ""
 
 
 @dataclass(frozen=True)

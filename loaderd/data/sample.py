@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from loaderd.config.stream import DecodeModes
+from loaderd_wire.limits import CLIENT_FIELDS
 
 MAX_DEPTH = 16
 MAX_FIELDS = 256
 PLAIN = frozenset("?bBhHiIlLqQefdFD")  # numpy's letters for numbers that a slot holds as they are
-RESERVED = ("__index__", "__key__")
 IMAGE_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
 
 
@@ -146,7 +146,7 @@ def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, sample: Sa
     else:
         if name in sample:
             raise BadValue(f"two fields are called {name!r}")
-        if name in RESERVED:
+        if name in CLIENT_FIELDS:
             raise BadValue(f"a field must not be called {name!r}: that name is loaderd's own")
         if len(sample) >= MAX_FIELDS:
             raise BadValue(f"the sample has more than {MAX_FIELDS} fields")
@@ -175,7 +175,7 @@ def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
             return None
         if type(name) is int:
             name = str(name)
-        elif type(name) is not str or not name.isascii() or name in RESERVED:
+        elif type(name) is not str or not name.isascii() or name in CLIENT_FIELDS:
             return None
         sample[name] = item
     return sample if 0 < len(sample) <= MAX_FIELDS and len(sample) == len(value) else None

@@ -10,6 +10,7 @@ import traceback
 from typing import Any
 
 from loaderd.data.errors import SampleFault, SourceError, is_users, user_traceback
+from loaderd_wire.hints import nearest
 
 HOW = {"dataset": "Class(**dataset_args)", "layout": "Class(get, **layout_args)", "init": "function(worker_id)"}
 SHOWN = 8  # names that are listed where none is near
@@ -49,8 +50,8 @@ def _absent(module: str) -> str:
         return f"there is no module {module!r}: {package} is a file and not a package"
     places = list(parent.__path__) if parent is not None else sys.path[:1]
     names = [found.name for found in pkgutil.iter_modules(places)]
-    near = difflib.get_close_matches(last, names, 1)
-    hint = f"; did you mean {package + '.' if package else ''}{near[0]}?" if near else ""
+    near = nearest(last, names)
+    hint = f"; did you mean {package + '.' if package else ''}{near}?" if near else ""
     return f"there is no module {module!r} (looked first in {sys.path[0] or '.'}, then along PYTHONPATH){hint}"
 
 
@@ -71,9 +72,9 @@ def _unimportable(module: str, error: BaseException) -> str:
 def _near_name(name: str, found: Any) -> str:
     """What the user may have meant, or what there is."""
     names = [each for each in dir(found) if not each.startswith("_")]
-    near = difflib.get_close_matches(name, names, 1)
+    near = nearest(name, names)
     if near:
-        return f"; did you mean {near[0]!r}?"
+        return f"; did you mean {near!r}?"
     module = getattr(found, "__name__", None)
     own = [each for each in names if getattr(getattr(found, each), "__module__", None) == module]
     return f"; it has {', '.join(own[:SHOWN])}{', ...' if len(own) > SHOWN else ''}" if own else ""

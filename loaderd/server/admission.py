@@ -12,13 +12,12 @@ from loaderd.engine.messages import StreamInfo
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
 from loaderd_wire.facts import CODE, differences, without_code
 from loaderd_wire.hints import few
+from loaderd_wire.limits import CLIENT_FIELDS, MAX_PREFETCH, MAX_ROWS
 from loaderd_wire.messages import PROTOCOL, Hello, Segment
 from loaderd_wire.slices import EpochShape, steps_left
-from loaderd_wire.slots import MAX_ROWS, FieldSpec, slot_layout
+from loaderd_wire.slots import FieldSpec, slot_layout
 
 SPARE_SLOTS = 2  # one in the trainer's hands, one for the batch that next() hands over while the last is still held
-MAX_PREFETCH = 1024
-MADE_BY_CLIENT = ("__index__", "__key__")  # fields that take no room in a slot
 MOST_CODE = 64  # files of code that have a fact each
 LONG_FACT = 4000  # characters; a longer fact is known by its hash
 
@@ -171,10 +170,10 @@ def _fields(hello: Hello, stream: OpenedStream) -> tuple[FieldSpec, ...]:
     known = {spec.name: spec for spec in stream.facts.specs}
     if hello.fields is None:
         return stream.facts.specs
-    unknown = [name for name in hello.fields if name not in known and name not in MADE_BY_CLIENT]
+    unknown = [name for name in hello.fields if name not in known and name not in CLIENT_FIELDS]
     if unknown or not hello.fields or len(set(hello.fields)) != len(hello.fields):
         what = f"unknown fields {', '.join(map(repr, unknown))}" if unknown else "fields must name each one once, and at least one"
-        raise ConfigError(f"{what}; stream {hello.stream!r} has: {few(known)} (and {', '.join(MADE_BY_CLIENT)})")
+        raise ConfigError(f"{what}; stream {hello.stream!r} has: {few(known)} (and {', '.join(CLIENT_FIELDS)})")
     return tuple(known[name] for name in hello.fields if name in known)
 
 

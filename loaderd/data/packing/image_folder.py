@@ -6,7 +6,6 @@ Names go to an unnamed temporary file, not into memory: only the names of one fo
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import os
 import stat
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from loaderd.data.errors import SourceError, writing
+from loaderd_wire.hints import nearest
 
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 NO_LABEL = -1
@@ -197,11 +197,11 @@ class Listing:
             raise SourceError(f"{self.folder}: has no class folders, so that class names mean nothing for it")
         unknown = [name for name in names if name not in labels]
         if unknown:
-            near = difflib.get_close_matches(unknown[0], self.classes, 1)
+            near = nearest(unknown[0], self.classes)
             more = f" (nor {len(unknown) - 1:,} others)" if len(unknown) > 1 else ""
             raise SourceError(
                 f"{self.folder}: folder {unknown[0]!r} is not one of the {len(self.classes):,} classes given{more}"
-                f"{f'; did you mean {near[0]!r}?' if near else ''}: rename it, or add it to them"
+                f"{f'; did you mean {near!r}?' if near else ''}: rename it, or add it to them"
             )
         self.absent = [name for name in self.classes if name not in set(names)]
         return labels

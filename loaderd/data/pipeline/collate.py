@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from loaderd.config.stream import DecodeModes
-from loaderd.data.sample import MAX_DEPTH, MAX_FIELDS, RESERVED, BadValue, Sample, leaf, plain_array
+from loaderd.data.sample import MAX_DEPTH, MAX_FIELDS, BadValue, Sample, leaf, plain_array
+from loaderd_wire.limits import CLIENT_FIELDS
 from loaderd_wire.slots import FieldSpec
 
 Batch = dict[str, Any]  # field -> numpy array, or list of str, or list of bytes
@@ -68,7 +69,7 @@ def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, batch: Bat
         for part, item in parts:
             _walk(item, f"{name}.{part}" if depth else str(part), depth + 1, mode, batch)
         return
-    if name in batch or name in RESERVED:
+    if name in batch or name in CLIENT_FIELDS:
         raise BadValue(f"two fields are called {name!r}" if name in batch else f"a field must not be called {name!r}")
     if len(batch) >= MAX_FIELDS:
         raise BadValue(f"collate returned more than {MAX_FIELDS} fields")
