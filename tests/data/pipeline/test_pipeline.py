@@ -194,13 +194,13 @@ def test_a_callable_that_fails_is_a_fault_of_the_transform(tmp_path: Path, name:
     fault = Stream(tmp_path, transforms=(call(name),)).fault()
     assert (fault.stage, fault.error) == ("transform", error)
     assert message in fault.message
-    assert ("material.py" in fault.traceback) == (name != "nothing")
+    assert ("sample_builders.py" in fault.traceback) == (name != "nothing")
     assert "recipe.py" not in fault.traceback
 
 
 def test_a_callable_gets_its_arguments_or_fails_naming_them(tmp_path: Path) -> None:
     assert "unexpected keyword argument 'strong'" in Stream(tmp_path, transforms=(call("noisy", strong=1),)).fault().message
-    with pytest.raises(SourceError, match=r"data\.material has no 'missing'"):
+    with pytest.raises(SourceError, match=r"loaderd_testing\.sample_builders has no 'missing'"):
         Stream(tmp_path, transforms=(call("missing"),))
 
 
@@ -365,7 +365,7 @@ def test_a_collate_function_that_returns_a_tuple_makes_a_tuple_batch() -> None:
 def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
     sample_pipeline, source = collated("as_dataloader_calls_it")
     with pytest.raises(
-        SampleFault, match=r"2 were given; it is called as data\.material:as_dataloader_calls_it\(samples, rng\)$"
+        SampleFault, match=r"2 were given; it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(samples, rng\)$"
     ) as caught:
         sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 3), silent)], 0, 0, 0)
     assert caught.value.traceback == ""
@@ -374,7 +374,9 @@ def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
         dataset_plan("Numbers", transforms=(TransformConfig(None, "loaderd_testing.sample_builders:as_dataloader_calls_it", {"p": 1}),))
     ) as source:
         sample_pipeline = SamplePipeline(source.plan, source)
-        with pytest.raises(SampleFault, match=r"it is called as data\.material:as_dataloader_calls_it\(sample, rng, p=\.\.\.\)$"):
+        with pytest.raises(
+            SampleFault, match=r"it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(sample, rng, p=\.\.\.\)$"
+        ):
             sample_pipeline.make(SampleRequest(0, 0, 0), silent)
 
 

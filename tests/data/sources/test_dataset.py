@@ -197,7 +197,7 @@ def test_a_dataset_that_cannot_be_built_is_a_source_error(name: str, words: str)
 def test_an_error_in_the_constructor_comes_with_its_traceback() -> None:
     with pytest.raises(SourceError, match="FileNotFoundError: no data in /nowhere") as caught:
         Source(dataset_plan("Unbuilt", args={"root": "/nowhere"}))
-    assert "material.py" in caught.value.traceback
+    assert "sample_builders.py" in caught.value.traceback
     assert "userland.py" not in caught.value.traceback
 
 

@@ -129,7 +129,7 @@ def test_a_layout_with_wrong_keys_is_a_source_error(tmp_path: Path) -> None:
 def test_a_layout_whose_keys_fail_is_a_source_error_with_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"FailingKeys\.keys\(0\) failed: LookupError: no index file and a second line") as caught:
         Source(plan(pairs(tmp_path / "db"), ":FailingKeys"))
-    assert "material.py" in caught.value.traceback
+    assert "sample_builders.py" in caught.value.traceback
 
 
 def test_a_layout_with_wrong_parse_is_a_bad_sample(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_damaged_metadata_is_refused_and_a_damaged_sample_is_bad(tmp_path: Path)
     )
     with Source(plan(path)) as source, pytest.raises(SampleFault) as caught:
         SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 0), silent)
-    assert (caught.value.stage, caught.value.error) == ("read", "Damaged")
+    assert (caught.value.stage, caught.value.error) == ("read", "DamagedRecord")
 
 
 def test_two_streams_on_one_file_share_it_and_close_it_apart(tmp_path: Path) -> None:
