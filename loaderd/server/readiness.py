@@ -12,19 +12,27 @@ MOST_BYTES = 32 << 10  # a pipe takes more at once, so nobody waits for its read
 
 
 class ReadinessPipe:
-    """fd: the pipe's writing end, ours from now on; None if nobody waits. left(): called when nobody reads it any more."""
+    """fd: the pipe's writing end, ours from now on; None if nobody waits."""
 
-    def __init__(self, loop: Loop, fd: int | None, left: Callable[[], object]) -> None:
+    def __init__(self, loop: Loop, fd: int | None) -> None:
         self._loop = loop
         self._fd = fd
-        self._left = left
         if fd is not None:
             os.set_inheritable(fd, False)
-            loop.watch(fd, self._unread, read=False)  # of a pipe without a reader the kernel tells anyway
 
     @property
     def waits(self) -> bool:
         return self._fd is not None
+
+    def watch(self, left: Callable[[], object]) -> None:
+        """left(): called when nobody reads the pipe any more, unless that has been told how the start went."""
+
+        def unread() -> None:
+            self.tell("")
+            left()
+
+        if self._fd is not None:
+            self._loop.watch(self._fd, unread, read=False)  # of a pipe without a reader the kernel tells anyway
 
     def tell(self, text: str) -> None:
         """Once: "ready", the lines that say why not, or "" where there is nothing to say."""
@@ -34,7 +42,3 @@ class ReadinessPipe:
             with suppress(OSError):  # it may be gone
                 os.write(fd, text.encode("utf-8", "backslashreplace")[:MOST_BYTES])
             os.close(fd)
-
-    def _unread(self) -> None:
-        self.tell("")
-        self._left()

@@ -49,7 +49,7 @@ class SessionRegistry:
     """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
 
     names: of all streams. wanted(name): called when somebody asks for one that has not been opened, or is to be opened anew, since its data changed and those who had
-    begun with it are gone; `opened` or `not_opened` answers.
+    begun with it are gone; `opened` or `not_opened` answers. progress(): what clients that wait are told.
     memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
     `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated(why): called when somebody comes, and
     nobody else is here, after the config file, or code that was imported, was written to: whoever comes gets another daemon then. draw: so many random
@@ -59,11 +59,15 @@ class SessionRegistry:
     def __init__(
         self,
         loop: Loop,
+        control: ControlListener,
+        messages: MessageRouter,
         segments: SegmentStore,
+        engine: Engine,
         *,
         config_path: str,
         names: Sequence[str],
         wanted: Callable[[str], object],
+        progress: Callable[[], str],
         life: str,
         memory: int,
         most: int,
@@ -75,7 +79,10 @@ class SessionRegistry:
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._loop = loop
+        self._control = control
+        self._messages = messages
         self._segments = segments
+        self._engine = engine
         self._config_path = config_path
         self._names = names
         self._wanted = wanted
@@ -92,16 +99,13 @@ class SessionRegistry:
         self._rarely = RateLimit(max_keys=MAX_NAMED)
         self.pendings: dict[int, PendingSession] = {}
         self.broken: dict[str, tuple[str, str]] = {}
-        self.progress: Callable[[], str] = lambda: "starting"  # what clients that wait are told
+        self._progress = progress
         self._parked: dict[Peer, Hello] = {}
         self._parked_timer: Timer | None = None
         self._streams: Mapping[str, OpenedStream] | None = None
         # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds nobody.
         self._sessions = int.from_bytes(draw(5), "big") << 8
         self._last_segment = 0
-        self.control: ControlListener
-        self.messages: MessageRouter
-        self.pool: Engine
 
     def open(self, streams: Mapping[str, OpenedStream]) -> None:
         """From now on clients are admitted, first of all those that have waited. streams: that have been opened; it grows."""
@@ -123,12 +127,12 @@ class SessionRegistry:
     def close(self, reason: str) -> None:
         """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
         for peer in tuple(self._parked):
-            self.control.drop(peer)
+            self._control.drop(peer)
         for pending in tuple(self.pendings.values()):
             if pending.attached:
-                self.control.send(pending.peer, Bye(reason))
+                self._control.send(pending.peer, Bye(reason))
             else:
-                self.control.drop(pending.peer)
+                self._control.drop(pending.peer)
 
     # -- what clients do
 
@@ -136,16 +140,16 @@ class SessionRegistry:
         if self._streams is None:
             self._park(peer, hello)
             return
-        edited = self.pool.edited()
+        edited = self._engine.edited()
         if self._outdated and hello.config and not self.pendings:
             why = "its config has changed" if _bytes_of(self._config_path) != self._config else _edited(edited) if edited else ""
             if why:
                 self._outdated(why)
-                self.control.drop(peer)  # it starts over
+                self._control.drop(peer)  # it starts over
                 return
         short = file_limits.shortage(file_limits.A_SESSION)
         if short and hello.order:
-            self.control.drop(peer)  # it has had a session, and comes again
+            self._control.drop(peer)  # it has had a session, and comes again
             return
         try:
             if short:
@@ -160,7 +164,7 @@ class SessionRegistry:
             self._refuse(peer, error)
             return
         if admitted.bytes > LONG_RESERVATION:
-            self.control.send(peer, Starting(f"reserving {resource_limits.size(admitted.bytes)} of shared memory"))
+            self._control.send(peer, Starting(f"reserving {resource_limits.size(admitted.bytes)} of shared memory"))
         if peer.ended:
             return  # found out just now, and nothing has been made for it yet
         self._sessions += 1
@@ -180,7 +184,7 @@ class SessionRegistry:
         pending = self.pendings.pop(peer.session, None) if peer.session is not None else None
         if pending is None:
             return
-        self.messages.forget(pending.session)
+        self._messages.forget(pending.session)
         if pending.growing:
             self._segments.free(pending.growing)
         if pending.attached:
@@ -217,7 +221,7 @@ class SessionRegistry:
 
     def drop(self, action: FreeSegment) -> None:
         segment = action.segment
-        self.pool.drop_segment(segment, lambda: self._segments.free(segment))
+        self._engine.drop_segment(segment, lambda: self._segments.free(segment))
 
     def stream_broken(self, action: StreamBroken) -> None:
         self.broken[action.stream] = (action.error, action.text)
@@ -296,13 +300,13 @@ class SessionRegistry:
             peer.session = None
             why = f"{resource_limits.size(admitted.bytes)} of shared memory for stream {hello.stream!r} could not be reserved: {error.strerror}"
             self._log("error", why)
-            self.control.reject(peer, "RefusedError", why)
+            self._control.reject(peer, "RefusedError", why)
             return
         assert self._streams is not None
         stream, token = self._streams[hello.stream], self._draw(16)
         pending.attached = True
-        self.messages.admit(pending.session, token)
-        self.pool.add_segment(admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd)
+        self._messages.admit(pending.session, token)
+        self._engine.add_segment(admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd)
         self._step(Attach(pending.session, hello.stream, admitted.shape, admitted.seed, admitted.prefetch, admitted.segment))
         welcome = Welcome(
             session=pending.session,
@@ -331,7 +335,7 @@ class SessionRegistry:
             f"session {pending.session} ({peer}): stream {hello.stream!r}, batch_size {shape.batch_size}, "
             f"rank {shape.rank} of {shape.world_size}, {admitted.segment.slots} slots, {resource_limits.size(admitted.bytes)}",
         )
-        self.control.send(peer, welcome, (fd,))
+        self._control.send(peer, welcome, (fd,))
 
     def _grown(self, pending: PendingSession, segment: Segment, fd: int, error: OSError | None) -> None:
         pending.growing = 0
@@ -342,8 +346,8 @@ class SessionRegistry:
                 )
             )
             return
-        self.pool.add_segment(segment, pending.hello.stream, pending.admitted.fields, pending.admitted.shape.batch_size, fd)
-        self.control.send(pending.peer, segment, (fd,))
+        self._engine.add_segment(segment, pending.hello.stream, pending.admitted.fields, pending.admitted.shape.batch_size, fd)
+        self._control.send(pending.peer, segment, (fd,))
         self._step(SegmentGrown(pending.session, segment))
 
     def _refuse(self, peer: Peer, error: LoaderdError) -> None:
@@ -351,11 +355,11 @@ class SessionRegistry:
         more = self._rarely.ask(text, self._loop.now_s())
         if more is not None:
             self._log("warning", f"client ({peer}) refused: {text}{more}")
-        self.control.reject(peer, type(error).__name__, text)
+        self._control.reject(peer, type(error).__name__, text)
 
     def _park(self, peer: Peer, hello: Hello) -> None:
         self._parked[peer] = hello
-        self.control.send(peer, Starting(self.progress()))
+        self._control.send(peer, Starting(self._progress()))
         if self._parked_timer is None:
             self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
 
@@ -375,7 +379,7 @@ class SessionRegistry:
     def _still_starting(self) -> None:
         self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
         for peer in tuple(self._parked):
-            self.control.send(peer, Starting(self.progress()))
+            self._control.send(peer, Starting(self._progress()))
 
 
 def _edited(files: list[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from loaderd.system.loop import Loop
+from loaderd.system.loop import Loop, Timer
 from loaderd_wire.hints import few
 
 FIRST_S = 5.0  # until the first line in the log; the next ones when the wait has doubled
@@ -12,25 +12,37 @@ SHOWN = 4  # of those that are not ready
 
 
 class StartupReporter:
-    """From now until `end`. what: is being done. doing(): a line for each of those that are not ready."""
+    """Silent until something is waited for. doing(): a line for each of those that are not ready."""
 
     def __init__(self, loop: Loop, doing: Callable[[], list[str]], log: Callable[[str, str], object]) -> None:
         self._loop = loop
         self._doing = doing
         self._log = log
-        self._since_s = loop.now_s()
-        self._timer = loop.later(FIRST_S, self._say)
-        self.what = ""
+        self._since_s = 0.0
+        self._timer: Timer | None = None
+        self._what = ""
 
     def opens(self, streams: Iterable[str]) -> None:
-        self.what = "opening " + few([f"stream {name!r}" for name in sorted(streams)])
+        """These streams are waited for."""
+        self.waits_for("opening " + few([f"stream {name!r}" for name in sorted(streams)]))
 
-    def text(self) -> str:
-        """What is being done, and by whom, on one line."""
-        return "; ".join([self.what, *self._doing()[:SHOWN]])
+    def waits_for(self, what: str) -> None:
+        """What is being done from now on; the wait itself goes on if it had begun."""
+        self._what = what
+        if self._timer is None:
+            self._since_s = self._loop.now_s()
+            self._timer = self._loop.later(FIRST_S, self._say)
 
     def end(self) -> None:
-        self._timer.cancel()
+        """Nothing is waited for any longer. Idempotent."""
+        self._what = ""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def text(self) -> str:
+        """What is being done, and by whom, on one line; "" while nothing is waited for."""
+        return "; ".join([self._what, *self._doing()[:SHOWN]]) if self._what else ""
 
     def _say(self) -> None:
         waited_s = self._loop.now_s() - self._since_s

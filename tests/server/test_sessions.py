@@ -106,14 +106,14 @@ class Desk:
         self.wanted: list[str] = []
         self.emptied = 0
         self.segments = SegmentStore(loop, allocate=self.allocate)
+        self.control, self.messages, self.pool = FakeControl(), FakeMessages(), FakePool()
         self.registry = SessionRegistry(
-            loop, self.segments, config_path="", names=["train", "val", "test"], wanted=self.wanted.append, life="life", memory=memory, most=most,
-            step=self.events.append, emptied=self.empty, outdated=None, log=lambda level, text: self.lines.append(text),
+            loop, self.control, self.messages, self.segments, self.pool,  # type: ignore[arg-type]
+            config_path="", names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", life="life", memory=memory,
+            most=most, step=self.events.append, emptied=self.empty, outdated=None, log=lambda level, text: self.lines.append(text),
             rooms=lambda: [Room("the machine", room, room, "its memory")],
         )  # fmt: skip
-        self.control, self.messages, self.pool = FakeControl(), FakeMessages(), FakePool()
         self.control.gone = self.registry.gone  # type: ignore[assignment]
-        self.registry.control, self.registry.messages, self.registry.pool = self.control, self.messages, self.pool  # type: ignore[assignment]
         self.peers = 0
 
     def allocate(self, fd: int, offset: int, size: int) -> None:

@@ -58,7 +58,7 @@ def test_the_first_line_comes_with_the_fifth_second_and_the_next_ones_when_the_w
 
 def test_of_many_that_are_not_ready_four_are_named() -> None:
     _, startup, _ = started([f"worker {n} starts" for n in range(9)])
-    startup.what = "starting workers"
+    startup.waits_for("starting workers")
     assert startup.text() == "starting workers; worker 0 starts; worker 1 starts; worker 2 starts; worker 3 starts"
 
 

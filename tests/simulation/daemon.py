@@ -50,10 +50,14 @@ class Daemon:
         world = self.world
         registry = SessionRegistry(
             self.loop,  # type: ignore[arg-type] - these are what it needs of the real ones
+            surroundings.Control(self),  # type: ignore[arg-type]
+            self.messages,  # type: ignore[arg-type]
             self.segments,  # type: ignore[arg-type]
+            self.engine,
             config_path="",
             names=tuple(world.streams),
             wanted=self._wanted,
+            progress=lambda: "starting",
             life=str(world.number()),
             memory=world.ceiling,
             most=SESSIONS,
@@ -64,9 +68,6 @@ class Daemon:
             rooms=list,
             draw=lambda size: world.number().to_bytes(size, "big"),
         )
-        registry.control = surroundings.Control(self)  # type: ignore[assignment]
-        registry.messages = self.messages  # type: ignore[assignment]
-        registry.pool = self.engine
         registry._last_segment = world.number() << 16  # so that it differs from every other life's
         registry.open({name: samples.stream for name, samples in world.streams.items()})
         return registry

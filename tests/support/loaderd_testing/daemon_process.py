@@ -19,7 +19,8 @@ from loaderd.core.events import Event, WorkerDied, WorkerDone, WorkerPoll, Worke
 from loaderd.core.events import WorkerObservation as SeenWorker
 from loaderd.core.jobs import Done, Job
 from loaderd.engine.messages import OpenError, StreamInfo
-from loaderd.server.daemon import Daemon, StartOptions
+from loaderd.server.daemon import Daemon
+from loaderd.start_options import StartOptions
 from loaderd.system.loop import Loop
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec

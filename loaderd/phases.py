@@ -1,0 +1,309 @@
+"""The three phases of a daemon's life, one after the other: it opens, serves, drains. What is told to the daemon is told to its phase."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from loaderd.config.load import Config
+from loaderd.core.actions import Action
+from loaderd.core.events import Drain, Event, StreamOpened, WorkerReady
+from loaderd.data import native_library
+from loaderd.engine.base import Engine
+from loaderd.idle_exit import IdleExit
+from loaderd.server import status
+from loaderd.server.admission import check_protocol
+from loaderd.server.dispatcher import ActionDispatcher
+from loaderd.server.readiness import ReadinessPipe
+from loaderd.server.sessions import SessionRegistry
+from loaderd.server.startup import StartupReporter
+from loaderd.start_options import StartOptions
+from loaderd.stream_catalog import StreamCatalog
+from loaderd.system import resource_limits, systemd
+from loaderd.system.control_socket import ControlListener, Peer
+from loaderd.system.logs import Log, QuarantineLog
+from loaderd.system.loop import Loop
+from loaderd.system.memfd import SegmentStore
+from loaderd.system.zmq_router import MessageRouter
+from loaderd_wire.errors import LoaderdError, StreamFailedError
+from loaderd_wire.hints import few
+from loaderd_wire.messages import Ask, Hello, Report
+
+NOTICEABLE_S = 0.1  # a turn as long as this is a warning
+ALONE_S = 0.5  # for running jobs to end, in a drain without trainers
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a daemon is made of, from its start to its end. num_workers: at a time."""
+
+    config: Config
+    options: StartOptions
+    num_workers: int
+    env: Mapping[str, str]
+    loop: Loop
+    log: Log
+    starter: ReadinessPipe
+    startup: StartupReporter
+    control: ControlListener
+    messages: MessageRouter
+    segments: SegmentStore
+    engine: Engine
+    registry: SessionRegistry
+    catalog: StreamCatalog
+    dispatcher: ActionDispatcher
+    quarantine: QuarantineLog
+    idle: IdleExit
+
+
+class Daemon(Protocol):
+    """Whose phases these are."""
+
+    def enter(self, phase: Phase, /) -> None:
+        """From now on this one is told of everything, first of all that it begins."""
+        ...
+
+    def fail(self, why: str, /) -> None:
+        """It can't serve: the process ends with the reason."""
+        ...
+
+    def status(self) -> str:
+        """As JSON."""
+        ...
+
+
+class Phase(Protocol):
+    """name: for `status`."""
+
+    name: str
+
+    def begin(self) -> None:
+        """Once, when the daemon has entered it."""
+        ...
+
+    def hello(self, peer: Peer, hello: Hello) -> None:
+        """A client wants a session."""
+        ...
+
+    def ask(self, peer: Peer, ask: Ask) -> None:
+        """Somebody asks for the status or for a drain."""
+        ...
+
+    def left(self, peer: Peer) -> None:
+        """A connection has ended."""
+        ...
+
+    def starter_left(self) -> None:
+        """Whoever started the daemon does not wait for it any longer."""
+        ...
+
+    def sessions_ended(self) -> None:
+        """The last session has."""
+        ...
+
+    def stream_answered(self, name: str) -> None:
+        """A stream that was wanted is open, or can't be."""
+        ...
+
+    def slow_turn(self, spent_s: float, text: str) -> None: ...
+
+    def drain(self, why: str) -> None:
+        """The daemon is to end."""
+        ...
+
+    def signalled(self, number: int) -> None: ...
+
+
+class _Accepting:
+    """What opening and serving have in common: clients are heard, and the daemon goes when nobody uses it."""
+
+    def __init__(self, daemon: Daemon, parts: Parts) -> None:
+        self._daemon = daemon
+        self._parts = parts
+
+    def hello(self, peer: Peer, hello: Hello) -> None:
+        self._parts.registry.hello(peer, hello)
+
+    def ask(self, peer: Peer, ask: Ask) -> None:
+        control = self._parts.control
+        try:
+            check_protocol(ask.protocol)
+        except LoaderdError as error:
+            control.reject(peer, type(error).__name__, str(error))
+            return
+        if ask.what == "status":
+            control.send(peer, Report(self._daemon.status()))
+            control.finish(peer)
+        elif ask.what == "drain":
+            answer = {"state": Draining.name, "pid": os.getpid(), "drain_s": self._parts.config.daemon.drain_s}
+            control.send(peer, Report(status.to_json(answer)))
+            self.drain(f"asked to by {peer}")
+        else:
+            control.reject(peer, "ProtocolError", f"nobody knows what {ask.what!r} is; ask for status or drain")
+
+    def left(self, peer: Peer) -> None:
+        self._parts.registry.gone(peer)
+        if not self._parts.starter.waits:
+            self._parts.idle.connection_ended()
+
+    def starter_left(self) -> None:
+        self._parts.idle.connection_ended()
+
+    def drain(self, why: str) -> None:
+        self._daemon.enter(Draining(self._parts, why, at_work=isinstance(self, Serving)))
+
+    def signalled(self, number: int) -> None:
+        self.drain(signal.Signals(number).name)
+
+
+class Opening(_Accepting):
+    """Streams are opened, then workers are started. Clients are told to wait."""
+
+    name = "starting"
+
+    def begin(self) -> None:
+        """Have the streams opened that are not left until they are asked for."""
+        self._parts.dispatcher.on_event = self._await_worker
+        for name in self._parts.catalog.names:
+            if self._parts.options.first_stream in ("", name):
+                self._parts.catalog.want(name)
+
+    def stream_answered(self, name: str) -> None:
+        catalog, dispatcher = self._parts.catalog, self._parts.dispatcher
+        if catalog.opening:
+            return
+        why = status.stream_faults(catalog.faults) or catalog.disagreement()
+        if why:
+            self._daemon.fail(why)
+            return
+        self._parts.startup.waits_for("starting workers")
+        for each in catalog.opened:
+            dispatcher.step(StreamOpened(catalog.rules(each)))
+        dispatcher.begin()
+
+    def sessions_ended(self) -> None:
+        """There has been none."""
+
+    def slow_turn(self, spent_s: float, text: str) -> None:
+        self._parts.log("debug", text)  # nobody waits for an answer
+
+    def _await_worker(self, event: Event, made: list[Action]) -> None:
+        if isinstance(event, WorkerReady):
+            self._parts.dispatcher.on_event = None
+            self._daemon.enter(Serving(self._daemon, self._parts))
+
+
+class Serving(_Accepting):
+    """Clients get their sessions; streams that were left are opened when somebody asks for them."""
+
+    name = "ready"
+
+    def begin(self) -> None:
+        parts = self._parts
+        gc.freeze()  # a full collection would look through all modules: 10 ms in which nobody is answered
+        self._tell_ready()
+        parts.startup.end()
+        parts.starter.tell("ready")
+        systemd.notify("READY=1", parts.env)
+        parts.registry.open(parts.catalog.opened)
+        parts.idle.await_first()
+
+    def stream_answered(self, name: str) -> None:
+        parts = self._parts
+        catalog, registry = parts.catalog, parts.registry
+        if not catalog.opening:
+            parts.startup.end()
+        if name not in catalog.faults and (differ := catalog.disagreement()):
+            catalog.reject(name, differ)
+        if name in catalog.faults:  # no affair of those that others are served to
+            text = status.stream_faults({name: catalog.faults[name]})
+            parts.log("error", text)
+            registry.not_opened(name, StreamFailedError(text))
+        else:
+            parts.log("info", f"stream {status.stream_counts([(name, catalog.opened[name].facts.samples)])} is open")
+            parts.dispatcher.step(StreamOpened(catalog.rules(name)))
+            registry.opened(name)
+
+    def sessions_ended(self) -> None:
+        self._parts.idle.sessions_ended(lambda: self._parts.registry.pendings)
+
+    def slow_turn(self, spent_s: float, text: str) -> None:
+        self._parts.log("warning" if spent_s >= NOTICEABLE_S else "info", text)
+
+    def _tell_ready(self) -> None:
+        parts = self._parts
+        socket, catalog = parts.config.daemon.socket, parts.catalog
+        unopened = [name for name in catalog.names if name not in catalog.opened]
+        streams = catalog.counts() + (f"; {few(unopened)} when asked for" if unopened else "")
+        facts = {"socket": socket, "workers": parts.num_workers} if parts.options.log_format == "json" else {}
+        parts.log.say("info", f"ready: {socket}; streams {streams}; {parts.num_workers} workers", facts)
+        for text in (
+            *resource_limits.too_many(parts.config.workers.num_workers, resource_limits.own_cpu_count()),
+            *native_library.warnings(),
+        ):
+            parts.log("warning", text)
+
+
+class Draining:
+    """Nothing new is begun, everybody has been told; the end comes when nothing is being made, within drain_s at the latest."""
+
+    name = "draining"
+
+    def __init__(self, parts: Parts, why: str, *, at_work: bool) -> None:
+        """at_work: workers have been started."""
+        self._parts = parts
+        self._why = why
+        self._at_work = at_work
+
+    def begin(self) -> None:
+        parts = self._parts
+        loop, drain_s = parts.loop, parts.config.daemon.drain_s
+        parts.log("info", f"draining: {self._why}")
+        systemd.notify("STOPPING=1", parts.env)
+        parts.control.stop_listening()
+        # What is still made for nobody is not waited for long: it may be what hangs.
+        patience_s = drain_s if parts.registry.pendings else min(drain_s, ALONE_S)
+        parts.registry.close("drained")
+        if not self._at_work:
+            loop.stop()
+            return
+        loop.later(patience_s, loop.stop)
+        loop.before_sleep(self._leave_if_done)
+        parts.dispatcher.step(Drain())
+
+    def hello(self, peer: Peer, hello: Hello) -> None:
+        self._parts.control.drop(peer)  # it sees EOF before an answer, and looks for a successor
+
+    def ask(self, peer: Peer, ask: Ask) -> None:
+        self._parts.control.drop(peer)
+
+    def left(self, peer: Peer) -> None:
+        self._parts.registry.gone(peer)
+
+    def starter_left(self) -> None:
+        """It leaves anyway."""
+
+    def sessions_ended(self) -> None:
+        """It leaves anyway."""
+
+    def stream_answered(self, name: str) -> None:
+        """Nobody will use it."""
+
+    def slow_turn(self, spent_s: float, text: str) -> None:
+        self._parts.log("warning" if spent_s >= NOTICEABLE_S else "info", text)
+
+    def drain(self, why: str) -> None:
+        """That is going on."""
+
+    def signalled(self, number: int) -> None:
+        self._parts.loop.stop()
+
+    def _leave_if_done(self) -> bool:
+        done = self._parts.dispatcher.idle and not self._parts.messages.waiting
+        if done:
+            self._parts.loop.stop()
+        return done

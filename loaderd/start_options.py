@@ -1,0 +1,26 @@
+"""What the command line says beside the config, and how a daemon ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXIT_DRAINED, EXIT_NO_START, EXIT_FAULT = 0, 3, 4  # what Daemon.run returns
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """How a daemon is started.
+
+    Attributes:
+        first_stream: The one that is opened at the start, each other when it is asked for; "" to open all at the start.
+        embedded: A Loader started this daemon, which leaves when nobody uses it any longer (see `IdleExit`).
+        ready_fd: A pipe on which "ready" is written when the daemon serves, or the lines that say why it can't; then it is closed.
+        log_format: "text" or "json".
+        log_level: The lowest level that is logged.
+    """
+
+    first_stream: str = ""
+    embedded: bool = False
+    ready_fd: int | None = None
+    log_format: str = "text"
+    log_level: str = "info"

@@ -1,0 +1,104 @@
+"""The streams of a config: which are open, which are being opened, and why others could not be opened."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from loaderd.config.stream import StreamConfig
+from loaderd.core.class_names import disagreement
+from loaderd.core.scheduler import StreamRules
+from loaderd.engine.base import Engine
+from loaderd.engine.messages import OpenError, StreamInfo
+from loaderd.server import status
+from loaderd.server.admission import OpenedStream
+from loaderd.server.startup import StartupReporter
+
+
+class StreamCatalog:
+    """Opens streams when they are wanted. answered(name): called when one is open or can't be.
+
+    Attributes:
+        opened: The streams that are open, by name.
+        opening: Names of those that are being opened.
+        faults: Name -> why it could not be opened when that was last tried.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[StreamConfig],
+        engine: Engine,
+        startup: StartupReporter,
+        *,
+        answered: Callable[[str], object],
+        log: Callable[[str, str], object],
+    ) -> None:
+        self._plans = {plan.name: plan for plan in plans}
+        self._engine = engine
+        self._startup = startup
+        self._answered = answered
+        self._log = log
+        self.opened: dict[str, OpenedStream] = {}
+        self.opening: set[str] = set()
+        self.faults: dict[str, str] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """As the config has them."""
+        return list(self._plans)
+
+    def want(self, name: str) -> None:
+        """Have a stream opened, or opened anew, unless that is going on."""
+        if name in self.opening:
+            return
+        self.opening.add(name)
+        self.faults.pop(name, None)
+        self._startup.opens(self.opening)
+        self._engine.open(name, functools.partial(self._found, name))
+
+    def reject(self, name: str, why: str) -> None:
+        """An open stream is not served."""
+        del self.opened[name]
+        self.faults[name] = why
+
+    def disagreement(self) -> str:
+        """What is wrong between the class names of the open streams; "" if nothing is."""
+        return disagreement({name: stream.facts.classes for name, stream in self._in_order().items()})
+
+    def counts(self) -> str:
+        """The open streams and how many samples each has."""
+        return status.stream_counts((name, stream.facts.samples) for name, stream in self._in_order().items())
+
+    def rules(self, name: str) -> StreamRules:
+        """What the scheduler must know of an open stream."""
+        stream = self.opened[name]
+        return StreamRules(name, stream.plan.on_error, stream.facts.collated, stream.facts.samples)
+
+    def index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
+        """As the scheduler asks."""
+        from loaderd.core.order import Order  # and with it numpy: nobody asks before a sample has hung or killed its worker
+
+        opened = self.opened[stream]
+        plan = opened.plan
+        return Order(opened.facts.total, plan.split, plan.split_by, plan.shuffle).candidate(seed, epoch, position, candidate)
+
+    def picture(self) -> Mapping[str, Mapping[str, Any]]:
+        """Every stream as the config has it, and what was found where it has been opened."""
+        return {name: status.stream(plan, self.opened.get(name), self.faults.get(name, "")) for name, plan in self._plans.items()}
+
+    def _in_order(self) -> dict[str, OpenedStream]:
+        """The open streams as the config has them: the order in which they were opened is chance."""
+        return {name: self.opened[name] for name in self._plans if name in self.opened}
+
+    def _found(self, name: str, found: StreamInfo | OpenError) -> None:
+        self.opening.discard(name)
+        if self.opening:
+            self._startup.opens(self.opening)
+        if isinstance(found, OpenError):
+            self.faults[name] = f"{found.text}\n{found.traceback}".strip()
+        else:
+            self.opened[name] = OpenedStream(self._plans[name], found)
+            for text in found.warnings:
+                self._log("warning", f"stream {name!r}: {text}")
+        self._answered(name)
