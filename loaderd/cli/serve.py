@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> int:
     from loaderd.engine.local import LocalEngine
     from loaderd.server.daemon import Daemon  # what this brings is imported while the template is on its own way
-    from loaderd.start_options import StartOptions
+    from loaderd.server.start_options import StartOptions
 
     options = StartOptions(args.stream, args.embedded, args.ready_fd, args.log_format, args.log_level)
     return Daemon(config, options, make_engine=partial(LocalEngine, ahead=ahead)).run()

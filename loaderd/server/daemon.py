@@ -5,30 +5,28 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import time
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any
 
 from loaderd.config.load import Config
-from loaderd.core.actions import Quarantine as SetAside
+from loaderd.core.actions import Quarantine
 from loaderd.core.events import Event, ProgressReceived
 from loaderd.core.scheduler import Scheduler
 from loaderd.engine.base import Engine, MakeEngine
-from loaderd.idle_exit import IdleExit
-from loaderd.phases import Opening, Parts, Phase, Serving
-from loaderd.server import status as report
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
+from loaderd.server.idle_exit import IdleExit
+from loaderd.server.phases import Opening, Parts, Phase
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.sessions import SessionRegistry
+from loaderd.server.start_options import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, StartOptions
 from loaderd.server.startup import StartupReporter
-from loaderd.start_options import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, StartOptions
-from loaderd.stream_catalog import StreamCatalog
+from loaderd.server.status_pages import StatusPages
+from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.system import file_limits, resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
-from loaderd.system.http import PROMETHEUS, HttpServer, Page, parse_address
+from loaderd.system.http import HttpServer, parse_address
 from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile, prepare_folder
 from loaderd.system.logs import Log, QuarantineLog, stderr_sink
 from loaderd.system.loop import Loop
@@ -63,24 +61,26 @@ class Daemon:
         """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
         options = self._options
         with Loop() as loop:
-            starter = ReadinessPipe(loop, options.ready_fd)
+            ready_pipe = ReadinessPipe(loop, options.ready_fd)
             ours = self._config.daemon.socket + paths.LOG if options.embedded else ""
             log = Log(stderr_sink(loop, self._stderr, path=ours), form=options.log_format, level=options.log_level)
             try:
                 with ExitStack() as stack:
-                    running = Running(self._config, options, loop, log, starter, stack, self._make_engine, env=self._env, root=self._root)
+                    running = Running(
+                        self._config, options, loop, log, ready_pipe, stack, self._make_engine, env=self._env, root=self._root
+                    )
                     loop.run()
                 return running.code
             except CannotServe as error:
                 usual = options.embedded and isinstance(error, AlreadyServed)  # of eight ranks that start one at once
                 log("info" if usual else "error", str(error))
-                starter.tell(str(error))
+                ready_pipe.tell(str(error))
                 return EXIT_NO_START
             except Exception:  # noqa: BLE001  the top-level handler: a fault of ours is reported and ends the process
                 log("error", "the daemon has failed:\n" + traceback.format_exc())
                 return EXIT_FAULT
             finally:
-                starter.tell("")
+                ready_pipe.tell("")
                 log.close()
 
 
@@ -96,7 +96,7 @@ class Running:
         options: StartOptions,
         loop: Loop,
         log: Log,
-        starter: ReadinessPipe,
+        ready_pipe: ReadinessPipe,
         stack: ExitStack,
         make_engine: MakeEngine,
         *,
@@ -105,7 +105,7 @@ class Running:
     ) -> None:
         self.code = EXIT_DRAINED
         self._log = log
-        self._starter = starter
+        self._ready_pipe = ready_pipe
         self._loop = loop
         number = config.workers.num_workers
         num_workers = number if isinstance(number, int) else resource_limits.own_cpu_count()
@@ -146,12 +146,15 @@ class Running:
         )
         self._dispatcher = self._new_dispatcher(config, num_workers, engine, messages, registry, catalog)
         idle = IdleExit(loop, control, options.embedded, config.daemon.exit_when_idle_s, leave=self._drain)
-        self._parts = Parts(
-            config, options, num_workers, env, loop, log, starter, startup, control, messages, segments, engine, registry, catalog,
+        parts = Parts(
+            config, options, num_workers, env, loop, log, ready_pipe, startup, control, messages, segments, engine, registry, catalog,
             self._dispatcher, self._quarantine, idle,
         )  # fmt: skip
+        self._phase: Phase = Opening(self, parts)
+        self._pages = StatusPages(parts, lambda: self._phase.name)
+        if config.daemon.metrics:
+            stack.callback(self._serve_pages(config.daemon.metrics).close)
         self._watch()
-        self._phase: Phase = Opening(self, self._parts)
         self._phase.begin()
 
     # -- what it is made of
@@ -168,21 +171,21 @@ class Running:
             stack.callback(messages.close)
         except OSError as error:
             raise CannotServe(f"{daemon.socket}: {error.strerror or error}; set another [daemon] socket") from None
-        if daemon.metrics:
-            pages = {"/metrics": self._metrics_page, "/healthz": self._health_page, "/readyz": self._ready_page}
-            try:
-                stack.callback(HttpServer(loop, parse_address(daemon.metrics), pages).close)
-            except (OSError, ValueError) as error:
-                raise CannotServe(f"metrics = {daemon.metrics!r}: {error}; set another [daemon] metrics") from None
         return control, messages
 
+    def _serve_pages(self, address: str) -> HttpServer:
+        try:
+            return HttpServer(self._loop, parse_address(address), self._pages.by_path())
+        except (OSError, ValueError) as error:
+            raise CannotServe(f"metrics = {address!r}: {error}; set another [daemon] metrics") from None
+
     def _new_engine(self, config: Config, options: StartOptions, num_workers: int, make_engine: MakeEngine, root: str) -> Engine:
-        first = [plan for plan in config.streams if options.first_stream in ("", plan.name)]
+        first = [stream for stream in config.streams if options.first_stream in ("", stream.name)]
         return make_engine(
             self._loop,
             first,
             config.workers,
-            late=[plan for plan in config.streams if plan not in first],
+            late=[stream for stream in config.streams if stream not in first],
             num_workers=num_workers,
             folder=config.folder,
             emit=self._step,
@@ -220,7 +223,7 @@ class Running:
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # what a scheduler sends to all of a job, for the trainer to save its state
             loop.on_signal(number, functools.partial(self._log, "info", f"{number.name} is the trainer's affair: nothing is done"))
         loop.on_slow = lambda spent_s, text: self._phase.slow_turn(spent_s, text)
-        self._starter.watch(lambda: self._phase.starter_left())
+        self._ready_pipe.watch(lambda: self._phase.starter_left())
 
     # -- what its phase needs of it
 
@@ -230,12 +233,12 @@ class Running:
 
     def fail(self, why: str) -> None:
         self._log("error", why)
-        self._starter.tell(why)
+        self._ready_pipe.tell(why)
         self.code = EXIT_NO_START
         self._loop.stop()
 
     def status(self) -> str:
-        return report.to_json(self.picture())
+        return self._pages.status()
 
     # -- what it is told
 
@@ -266,7 +269,7 @@ class Running:
     def _signalled(self, number: int) -> None:
         self._phase.signalled(number)
 
-    def _set_aside(self, action: SetAside) -> None:
+    def _set_aside(self, action: Quarantine) -> None:
         sample = action.sample
         facts = {name: getattr(sample, name) for name in sample.__slots__}
         self._quarantine.add({"stream": action.stream, "epoch": action.epoch, **facts})
@@ -274,40 +277,6 @@ class Running:
         trouble = self._quarantine.trouble()
         if trouble:
             self._log("error", trouble)
-
-    # -- what it looks like
-
-    def picture(self) -> dict[str, Any]:
-        """The state as plain data, for `status`."""
-        parts = self._parts
-        registry, daemon = parts.registry, parts.config.daemon
-        return {
-            "state": self._phase.name,
-            "doing": parts.startup.text(),
-            "failed": registry.all_broken,
-            **report.installed(),
-            "socket": daemon.socket,
-            "config": parts.config.path,
-            "turns": self._loop.turns,
-            "lost_s": round(self._loop.lost_s, 3),
-            "cpu_s": round(time.process_time(), 3),  # between two pictures: what scheduling and announcing the batches in between cost
-            **report.merged(self._dispatcher.picture(), registry.picture(), parts.catalog.picture(), parts.engine.picture()),
-            "memory": {"limit": registry.memory, "segments": parts.segments.live_bytes},
-            "quarantine": {"path": daemon.quarantine, "count": self._quarantine.count, "tail": list(self._quarantine.tail)},
-            "garbage": parts.messages.garbage,
-            "errors": list(self._log.errors),
-        }
-
-    def _metrics_page(self) -> Page:
-        return Page(200, report.prometheus(report.numbers(self.picture())), PROMETHEUS)
-
-    def _health_page(self) -> Page:
-        return Page(503, "every stream has failed\n") if self._parts.registry.all_broken else Page(200, "ok\n")
-
-    def _ready_page(self) -> Page:
-        failed = self._parts.registry.all_broken
-        ready = isinstance(self._phase, Serving) and not failed
-        return Page(200 if ready else 503, f"{'failed' if failed else self._phase.name}\n")
 
     # -- the end
 

@@ -579,6 +579,16 @@ def test_a_fault_of_the_daemon_ends_it_with_4_and_its_story(start: Any) -> None:
     assert sorted(os.listdir(daemon.folder)) == ["log"]
 
 
+def test_an_embedded_daemon_that_fails_leaves_its_log(start: Any) -> None:
+    daemon = start("crash", embedded=True).wait("ready: ")
+    (daemon.folder / "d.sock.log").write_text("as its starter would")
+    line = daemon.attach(stream="crash")
+    with Mail(daemon, line) as mail:
+        mail.tell()
+        assert daemon.process.wait(DEADLINE_S) == 4
+    assert sorted(os.listdir(daemon.folder)) == ["d.sock.log", "log"]
+
+
 def test_a_daemon_killed_leaves_what_its_successor_sweeps(start: Any) -> None:
     first = start().wait("ready: ")
     line = first.attach()

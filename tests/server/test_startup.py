@@ -6,36 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from loaderd.server.startup import StartupReporter
-
-
-class FakeTimer:
-    def __init__(self, at_s: float, call: Callable[[], None]) -> None:
-        self.at_s, self.call = at_s, call
-
-    def cancel(self) -> None:
-        self.at_s = float("inf")
-
-
-class FakeLoop:
-    """Time that only `run` moves."""
-
-    def __init__(self) -> None:
-        self._now_s = 100.0
-        self._timers: list[FakeTimer] = []
-
-    def now_s(self) -> float:
-        return self._now_s
-
-    def later(self, delay_s: float, call: Callable[[], None]) -> FakeTimer:
-        self._timers.append(FakeTimer(self._now_s + delay_s, call))
-        return self._timers[-1]
-
-    def run(self, until_s: float) -> None:
-        while self._timers and (first := min(self._timers, key=lambda timer: timer.at_s)).at_s <= until_s:
-            self._timers.remove(first)
-            self._now_s = first.at_s
-            first.call()
-        self._now_s = until_s
+from loaderd_testing.fake_time import FakeLoop
 
 
 def started(doing: list[str]) -> tuple[FakeLoop, StartupReporter, list[str]]:
@@ -67,3 +38,21 @@ def test_after_its_end_nothing_is_said() -> None:
     startup.end()
     loop.run(1000.0)
     assert lines == []
+
+
+def test_a_wait_that_begins_anew_is_counted_anew() -> None:
+    loop, startup, lines = started([])
+    startup.end()
+    assert startup.text() == ""
+    loop.run(200.0)
+    startup.opens({"val"})
+    loop.run(206.0)
+    assert lines == ["not ready after 5 s: opening stream 'val'"]
+
+
+def test_what_is_waited_for_may_change_in_the_same_wait() -> None:
+    loop, startup, lines = started([])
+    loop.run(103.0)
+    startup.waits_for("starting workers")
+    loop.run(106.0)
+    assert lines == ["not ready after 5 s: starting workers"]

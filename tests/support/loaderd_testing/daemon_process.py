@@ -20,7 +20,7 @@ from loaderd.core.events import WorkerObservation as SeenWorker
 from loaderd.core.jobs import Done, Job
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.daemon import Daemon
-from loaderd.start_options import StartOptions
+from loaderd.server.start_options import StartOptions
 from loaderd.system.loop import Loop
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec

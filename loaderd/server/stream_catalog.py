@@ -27,14 +27,14 @@ class StreamCatalog:
 
     def __init__(
         self,
-        plans: Sequence[StreamConfig],
+        configs: Sequence[StreamConfig],
         engine: Engine,
         startup: StartupReporter,
         *,
         answered: Callable[[str], object],
         log: Callable[[str, str], object],
     ) -> None:
-        self._plans = {plan.name: plan for plan in plans}
+        self._configs = {config.name: config for config in configs}
         self._engine = engine
         self._startup = startup
         self._answered = answered
@@ -46,7 +46,7 @@ class StreamCatalog:
     @property
     def names(self) -> list[str]:
         """As the config has them."""
-        return list(self._plans)
+        return list(self._configs)
 
     def want(self, name: str) -> None:
         """Have a stream opened, or opened anew, unless that is going on."""
@@ -85,11 +85,11 @@ class StreamCatalog:
 
     def picture(self) -> Mapping[str, Mapping[str, Any]]:
         """Every stream as the config has it, and what was found where it has been opened."""
-        return {name: status.stream(plan, self.opened.get(name), self.faults.get(name, "")) for name, plan in self._plans.items()}
+        return {name: status.stream(config, self.opened.get(name), self.faults.get(name, "")) for name, config in self._configs.items()}
 
     def _in_order(self) -> dict[str, OpenedStream]:
         """The open streams as the config has them: the order in which they were opened is chance."""
-        return {name: self.opened[name] for name in self._plans if name in self.opened}
+        return {name: self.opened[name] for name in self._configs if name in self.opened}
 
     def _found(self, name: str, found: StreamInfo | OpenError) -> None:
         self.opening.discard(name)
@@ -98,7 +98,7 @@ class StreamCatalog:
         if isinstance(found, OpenError):
             self.faults[name] = f"{found.text}\n{found.traceback}".strip()
         else:
-            self.opened[name] = OpenedStream(self._plans[name], found)
+            self.opened[name] = OpenedStream(self._configs[name], found)
             for text in found.warnings:
                 self._log("warning", f"stream {name!r}: {text}")
         self._answered(name)

@@ -14,15 +14,15 @@ from loaderd.core.actions import Action
 from loaderd.core.events import Drain, Event, StreamOpened, WorkerReady
 from loaderd.data import native_library
 from loaderd.engine.base import Engine
-from loaderd.idle_exit import IdleExit
 from loaderd.server import status
 from loaderd.server.admission import check_protocol
 from loaderd.server.dispatcher import ActionDispatcher
+from loaderd.server.idle_exit import IdleExit
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.sessions import SessionRegistry
+from loaderd.server.start_options import StartOptions
 from loaderd.server.startup import StartupReporter
-from loaderd.start_options import StartOptions
-from loaderd.stream_catalog import StreamCatalog
+from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.logs import Log, QuarantineLog
@@ -47,7 +47,7 @@ class Parts:
     env: Mapping[str, str]
     loop: Loop
     log: Log
-    starter: ReadinessPipe
+    ready_pipe: ReadinessPipe
     startup: StartupReporter
     control: ControlListener
     messages: MessageRouter
@@ -147,7 +147,7 @@ class _Accepting:
 
     def left(self, peer: Peer) -> None:
         self._parts.registry.gone(peer)
-        if not self._parts.starter.waits:
+        if not self._parts.ready_pipe.waits:
             self._parts.idle.connection_ended()
 
     def starter_left(self) -> None:
@@ -207,7 +207,7 @@ class Serving(_Accepting):
         gc.freeze()  # a full collection would look through all modules: 10 ms in which nobody is answered
         self._tell_ready()
         parts.startup.end()
-        parts.starter.tell("ready")
+        parts.ready_pipe.tell("ready")
         systemd.notify("READY=1", parts.env)
         parts.registry.open(parts.catalog.opened)
         parts.idle.await_first()
