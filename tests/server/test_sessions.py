@@ -292,7 +292,7 @@ def test_there_are_as_many_sessions_as_descriptors_suffice_for_and_no_more(loop:
 def test_without_descriptors_who_is_new_is_refused_and_who_comes_again_may_try_again(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     local_stream = Desk(loop).open()
     facts = local_stream.welcomed().last().order
-    monkeypatch.setattr(module.descriptors, "shortage", lambda count: "too few descriptors")
+    monkeypatch.setattr(module.file_limits, "shortage", lambda count: "too few descriptors")
     new, again = local_stream.come(), local_stream.come(order=facts)
     assert new.last() == Rejected("RefusedError", "too few descriptors")
     assert (again.heard, again.ended) == ([], True)
