@@ -20,6 +20,7 @@ WORDS = 624  # uint32 in the state of a Mersenne Twister, which both generators 
 SPENT = WORDS  # the position at which a generator makes new numbers before it draws one; that of one just seeded
 
 _words = struct.Struct(f"{WORDS}I")
+_words_and_position = struct.Struct(f"{WORDS + 1}I")  # as random.setstate takes them
 _latest: tuple[GlobalSeeder, int] | None = None  # whose sample is being made, and its number
 
 
@@ -39,7 +40,7 @@ class GlobalSeeder:
         self._watch = installed()
         self._halves: np.ndarray | None = None
         self._first = self._last = 0  # of those whose states have been computed
-        self._states = memoryview(b"")
+        self._python = self._numpy = b""  # their states, one behind the other
         self._seeds: np.ndarray | None = None
         if self._watch is None:
             use.python = use.numpy = True
@@ -53,17 +54,23 @@ class GlobalSeeder:
         use = self._use
         if use.python or use.numpy:
             if not self._first <= number < self._last:
-                self._first, self._last = number, number + AHEAD
-                self._states = twister_states(self._keys()[number : self._last]).data.cast("B")
-            at = (number - self._first) * 2 * _words.size
+                self._compute(number)
+            at = number - self._first
             if use.python:
-                random.setstate((3, (*_words.unpack_from(self._states, at), SPENT), None))
+                random.setstate((3, _words_and_position.unpack_from(self._python, at * _words_and_position.size), None))
             if use.numpy:
-                self._set_numpy(self._states[at + _words.size : at + 2 * _words.size])
+                self._set_numpy(self._numpy[at * _words.size : (at + 1) * _words.size])
         self.seed_torch(number)
 
-    def _set_numpy(self, state: memoryview) -> None:
-        if self._watch is None or not self._watch.set_numpy(state.tobytes()):
+    def _compute(self, number: int) -> None:
+        """The states of the samples from this one on."""
+        self._first, self._last = number, number + AHEAD
+        states = twister_states(self._keys()[number : self._last]).view(np.uint32)
+        self._python = np.pad(states[:, 0], ((0, 0), (0, 1)), constant_values=SPENT).tobytes()
+        self._numpy = states[:, 1].tobytes()
+
+    def _set_numpy(self, state: bytes) -> None:
+        if self._watch is None or not self._watch.set_numpy(state):
             words: Any = _words.unpack(state)  # numpy takes them in a tenth of the time of an array
             np.random.set_state(("MT19937", words, SPENT, 0, 0.0))
 

@@ -1,8 +1,8 @@
-"""What it costs a worker to seed the global generators for rows of a map-style dataset: CPU time a row, by what its code draws from.
+"""What it costs a worker to seed the global generators for rows of a map-style dataset: time a row, by what its code draws from.
 
-    python tests/bench/seeding.py [--rounds 9] [--only WORD]
+    python tests/bench/seeding.py [--rounds 9] [--only WORD] [--unwatched]
 
-Samples are two small arrays (a small tensor with torch). Runs in this process, as a worker runs its jobs; prints one JSON line.
+Samples are two small arrays (a small tensor with torch). Runs in this process, as a worker runs its jobs; prints one JSON line: us of CPU and of wall by round.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Job, JobKind
+from loaderd.worker import generator_watch
 from loaderd.worker.job_runner import JobRunner
 from loaderd.worker.streams import OpenStreams
 from loaderd_wire.slots import slot_layout
@@ -75,31 +76,30 @@ def runner(draw: str) -> JobRunner:
     return JobRunner(open_streams, {1: mapped}, Line())  # type: ignore[arg-type] # all that is asked of a Line
 
 
-def row_us(made: JobRunner, draw: str, epoch: int) -> float:
-    begin_s = time.process_time()
+def row_us(made: JobRunner, draw: str, epoch: int) -> tuple[float, float]:
+    """(CPU, wall) time of a row."""
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
     for job in range(JOBS):
         made.run(Job(job + 1, JobKind.FILL, draw, 1, 0, 7, epoch, job * ROWS % 1024, ROWS, 0, ROWS))
-    return (time.process_time() - begin_s) / (JOBS * ROWS) * 1e6
+    taken = time.process_time() - cpu_s, time.perf_counter() - wall_s
+    return taken[0] / (JOBS * ROWS) * 1e6, taken[1] / (JOBS * ROWS) * 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="what has this word in its name")
+    parser.add_argument("--unwatched", action="store_true", help="seed every sample from the start")
     args = parser.parse_args()
-    try:
-        from loaderd.worker.generator_watch import install
-    except ImportError:
-        pass
-    else:
-        install()
+    if not args.unwatched:
+        generator_watch.install()
     sys.modules["seeding"] = sys.modules["__main__"]
     told = {}
     for draw in ("nothing", "random", "numpy", "both", "torch"):  # torch last: all samples are seeded for it once it is loaded
         if args.only in draw:
             made = runner(draw)
             row_us(made, draw, 0)
-            told[draw] = [round(row_us(made, draw, epoch), 2) for epoch in range(args.rounds)]
+            told[draw] = [[round(us, 2) for us in row_us(made, draw, epoch)] for epoch in range(args.rounds)]
     print(json.dumps(told))
 
 
