@@ -27,9 +27,9 @@ _latest: tuple[GlobalSeeder, int] | None = None  # whose sample is being made, a
 class GlobalSeeder:
     """Seeds `random`, `numpy.random` and, if loaded, torch's default generator for samples of one job, one at a time.
 
-    What is drawn then is a pure function of (seed, epoch, index). Seeding costs more than many a sample does: about
-    10 us for `random`. So a generator is only watched until the stream's code uses it: `again` tells, once, that the sample is to be made a second time, and
-    from then on this generator is seeded for every sample of the stream. Where nobody watches, both are seeded from the start.
+    What is drawn then is a pure function of (seed, epoch, index). Seeding takes longer than many a sample: `random` alone 15 us. So the
+    generators of `random` and numpy are only watched until the stream's code uses one: then `again` tells that the sample is to be made a
+    second time, and from there on this generator is seeded for every sample of the stream. Where nobody watches, both are seeded from the start.
 
     use: what the stream's code has been seen to use.
     """
@@ -66,7 +66,9 @@ class GlobalSeeder:
         """The states of the samples from this one on."""
         self._first, self._last = number, number + AHEAD
         states = twister_states(self._keys()[number : self._last]).view(np.uint32)
-        self._python = np.pad(states[:, 0], ((0, 0), (0, 1)), constant_values=SPENT).tobytes()
+        python = np.full((len(states), WORDS + 1), SPENT, np.uint32)
+        python[:, :WORDS] = states[:, 0]
+        self._python = python.tobytes()
         self._numpy = states[:, 1].tobytes()
 
     def _set_numpy(self, state: bytes) -> None:
