@@ -14,7 +14,7 @@ from loaderd_client.shared_memory import SegmentView, Slot
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.hints import few
 from loaderd_wire.limits import CLIENT_FIELDS, INDEX_FIELD, KEY_FIELD
-from loaderd_wire.messages import Batch, Welcome
+from loaderd_wire.messages import Descriptor, Welcome
 from loaderd_wire.slot_reader import Array, ChunkMap, SlotReader, array_description, stored_keys, text_values, unpack_chunks
 from loaderd_wire.slots import FieldSpec, itemsize
 
@@ -52,7 +52,7 @@ class BatchReader:
         self._names, self._output = names, output
         self._shown: tuple[Shown, ...] = ()  # before the first batch: torch may not have been imported yet
 
-    def read(self, slots: SegmentView, batch: Batch, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
+    def read(self, slots: SegmentView, batch: Descriptor, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
         """(the batch, the slot if any part of it is a view and None if all is private, bytes of its arrays).
 
         Without `lend` everything is copied. The slot is what `views.lend` takes; until then nothing ends with it.

@@ -15,7 +15,7 @@ from loaderd_wire.paths import MESSAGES
 
 # Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
 POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
-FROM_DAEMON = (m.Batch, m.Pulse, m.Failure)
+FROM_DAEMON = (m.Descriptor, m.Pulse, m.Failure)
 ON_CONTROL = (m.Segment, m.Bye)
 
 

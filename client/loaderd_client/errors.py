@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from loaderd_wire.errors import SampleError
-from loaderd_wire.messages import Batch
+from loaderd_wire.messages import Descriptor
 from loaderd_wire.slices import Cursor
 
 SHOWN = 8  # bad samples that the text names; `errors` has all of them
 
 
-def sample_error(batch: Batch, cursor: Cursor, stream: str) -> SampleError:
+def sample_error(batch: Descriptor, cursor: Cursor, stream: str) -> SampleError:
     """For a batch without data: its first bad samples, one a line, and the first one's traceback."""
     where = f"step {cursor.step} of epoch {cursor.epoch} of stream {stream!r}"
     lines = [b.line() for b in batch.bad[:SHOWN]]

@@ -342,7 +342,7 @@ class Loader(LikeDataLoader):
             self._detach()  # what is ready is handed out by the next call, and a new session goes on behind it
             raise
 
-    def _wait(self, running: Pass) -> m.Batch:
+    def _wait(self, running: Pass) -> m.Descriptor:
         """The next batch, whatever it takes: a daemon that went away is waited for, and the stream goes on where it was."""
         began_s, waited_s = time.monotonic(), self._stats.waited_s
         cursor = running.cursor

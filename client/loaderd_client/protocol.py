@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from loaderd_wire.errors import ProtocolError
-from loaderd_wire.messages import Batch, Progress, Released, Segment
+from loaderd_wire.messages import Descriptor, Progress, Released, Segment
 from loaderd_wire.records import quick
 from loaderd_wire.slices import Cursor, EpochShape, Slice, next_cursor, normalize_cursor, steps
 
@@ -58,7 +58,7 @@ class _Item:
     k: int
     cursor: Cursor
     slice: Slice
-    batch: Batch | None = None
+    batch: Descriptor | None = None
 
 
 class ClientProtocol:
@@ -101,12 +101,6 @@ class ClientProtocol:
         return self._seq > 0
 
     @property
-    def missing_segment(self) -> int | None:
-        """The segment that the next batch lies in and that has not come yet; None if it is not that which `take` waits for."""
-        batch = self._items[0].batch
-        return batch.segment if batch and not self._segments[batch.segment].added else None
-
-    @property
     def due(self) -> bool:
         """There is something to say that should not wait for the next batch. What does wait costs nobody anything: the next batch is in
         hand, all of `prefetch` but one are ready or being made, and the daemon has all the slots that it needs for them.
@@ -140,7 +134,7 @@ class ClientProtocol:
             self._make_room()
         self._tidy()
 
-    def take(self) -> Batch | None:
+    def take(self) -> Descriptor | None:
         """The next batch, if it and its segment are here. From then on its slot is leased, until `release`."""
         item = self._items[0]
         batch = item.batch
@@ -159,7 +153,7 @@ class ClientProtocol:
         self.dirty = True
         return batch
 
-    def receive(self, batch: Batch) -> None:
+    def receive(self, batch: Descriptor) -> None:
         """A descriptor: new, repeated, late, of an older plan, of another session. Raises ProtocolError for one that no daemon sends."""
         if batch.session != self.session:
             return
@@ -260,7 +254,7 @@ class ClientProtocol:
             self._items.append(_Item(self._count, cursor, cut))
             self._count += 1
 
-    def _slots_of(self, batch: Batch) -> _Slots:
+    def _slots_of(self, batch: Descriptor) -> _Slots:
         """The record of the batch's segment, which may not have come yet. Raises ProtocolError for one that can't be."""
         slots = self._segments.get(batch.segment)
         if slots is None and batch.segment > self._current and sum(not s.added for s in self._segments.values()) < AHEAD:
@@ -269,7 +263,7 @@ class ClientProtocol:
             raise ProtocolError(f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be")
         return slots
 
-    def _clashes(self, batch: Batch) -> bool:
+    def _clashes(self, batch: Descriptor) -> bool:
         """Another generation of its slot waits to be taken."""
         for item in self._items:
             other = item.batch
@@ -277,7 +271,7 @@ class ClientProtocol:
                 return other.generation != batch.generation
         return False
 
-    def _accept(self, batch: Batch) -> None:
+    def _accept(self, batch: Descriptor) -> None:
         """A descriptor of the present plan."""
         taken = self._items[0].k
         if batch.k >= taken + self.prefetch:
@@ -289,7 +283,7 @@ class ClientProtocol:
             raise ProtocolError(f"batch {batch.k} of plan {batch.plan} should be {item.slice}, not {batch}")
         self._put(item, batch)
 
-    def _adopt(self, batch: Batch) -> None:
+    def _adopt(self, batch: Descriptor) -> None:
         """A descriptor of an older plan: kept if its slice is one of the first of this one and nothing is there yet."""
         if any(item.batch and _same(item.batch, batch) for item in self._items):
             return
@@ -299,7 +293,7 @@ class ClientProtocol:
                 return self._put(item, batch)
         self._drop(batch)
 
-    def _put(self, item: _Item, batch: Batch) -> None:
+    def _put(self, item: _Item, batch: Descriptor) -> None:
         if self._segments[batch.segment].retired:
             return self._drop(batch)
         if item.batch and not _same(item.batch, batch):
@@ -321,7 +315,7 @@ class ClientProtocol:
                 self._drop(item.batch)
                 item.batch = None
 
-    def _drop(self, batch: Batch) -> None:
+    def _drop(self, batch: Descriptor) -> None:
         slots = self._segments[batch.segment]
         slots.drop(batch.slot, batch.generation)
         slots.mention = slots.retired
@@ -337,5 +331,5 @@ class ClientProtocol:
                 slots.retired = slots.mention = self._pressing = True
 
 
-def _same(a: Batch, b: Batch) -> bool:
+def _same(a: Descriptor, b: Descriptor) -> bool:
     return (a.segment, a.slot, a.generation) == (b.segment, b.slot, b.generation)

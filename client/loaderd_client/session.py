@@ -41,7 +41,7 @@ class Session:
         self._ended = self._farewell = ""
         self._failure: m.Failure | None = None
         self._pulse: m.Pulse | None = None
-        self._taken: m.Batch | None = None  # the batch that is being handed out
+        self._taken: m.Descriptor | None = None  # the batch that is being handed out
         self._wait: BatchWait | None = None  # for the next batch, perhaps since a call that a signal's handler has cut short
         self.sound = True
         try:
@@ -70,7 +70,7 @@ class Session:
         self.session.seek(cursor)
         self.sound = True
 
-    def take(self) -> m.Batch | None:
+    def take(self) -> m.Descriptor | None:
         """The next batch if it is here; its slot is leased from now on. It is given again until `give`."""
         if self._taken is not None:
             return self._taken
@@ -101,7 +101,7 @@ class Session:
         else:
             lend(slot, (batch.segment, batch.slot, batch.generation), self.returned)
 
-    def read(self, batch: m.Batch, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
+    def read(self, batch: m.Descriptor, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
         """As Contents.read."""
         slots = self._slots.get(batch.segment)
         if slots is None:
@@ -125,7 +125,7 @@ class Session:
             if session.due:
                 self.tell()
 
-    def wait_for_batch(self, limits: WaitLimits, where: str) -> m.Batch:
+    def wait_for_batch(self, limits: WaitLimits, where: str) -> m.Descriptor:
         """Sleeps until the next batch is here and takes it.
 
         Raises Ended, StallError after timeout_s, ProtocolError, and what the stream has failed with. Pings once a second, and says
@@ -170,7 +170,7 @@ class Session:
         self.sound = False
         messages = self.connection.received()
         for message in messages:
-            if isinstance(message, m.Batch):
+            if isinstance(message, m.Descriptor):
                 self.session.receive(message)
             elif isinstance(message, m.Pulse):
                 self._pulse = message

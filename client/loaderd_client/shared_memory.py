@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from loaderd_client import fork_safety
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.limits import MAX_ROWS
-from loaderd_wire.messages import Batch, Segment
+from loaderd_wire.messages import Descriptor, Segment
 from loaderd_wire.slot_reader import INDEX_BYTES, SlotReader
 from loaderd_wire.slots import FieldSpec, SlotLayout, slot_layout
 
@@ -41,13 +41,13 @@ class SegmentView:
         self._count, self._rows, self._slot_bytes = segment.slots, self.layout.rows, segment.slot_bytes
         self._type = ctypes.c_char * segment.slot_bytes
 
-    def slot(self, batch: Batch) -> Slot:
+    def slot(self, batch: Descriptor) -> Slot:
         """The slot's bytes as the object that its lease hangs on. It is no ndarray: numpy would cut it out of the chains of bases."""
         if batch.slot >= self._count or batch.filled > self._rows:
             raise ProtocolError(f"a batch of {batch.filled} rows in slot {batch.slot}, of {self.segment.slots} for {self.layout.rows} rows")
         return self._type.from_buffer(self.mapping, batch.slot * self._slot_bytes)
 
-    def indices(self, batch: Batch) -> bytes:
+    def indices(self, batch: Descriptor) -> bytes:
         """A private copy of the dataset indices of a batch that `slot` has looked at: little-endian int64, one a row."""
         begin = batch.slot * self._slot_bytes
         return self.mapping[begin : begin + INDEX_BYTES * batch.filled]

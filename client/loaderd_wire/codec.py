@@ -288,7 +288,7 @@ WIRE = Codec(
         7: m.Ask,
         8: m.Report,
         16: m.Progress,
-        17: m.Batch,
+        17: m.Descriptor,
         18: m.Pulse,
         19: m.Failure,
     },

@@ -238,7 +238,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Descriptor:
     """Daemon to client, on ZeroMQ, the descriptor: a batch is ready in a slot.
 
     Attributes:
@@ -308,4 +308,4 @@ class Failure:
     text: str
 
 
-Message = Segment | Hello | Starting | Rejected | Welcome | Bye | Ask | Report | Progress | Batch | Pulse | Failure
+Message = Segment | Hello | Starting | Rejected | Welcome | Bye | Ask | Report | Progress | Descriptor | Pulse | Failure

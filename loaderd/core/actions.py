@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from loaderd.core.jobs import Job
 from loaderd_wire.errors import BadSample
-from loaderd_wire.messages import Batch, Failure, Pulse
+from loaderd_wire.messages import Descriptor, Failure, Pulse
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class SendMessage:
     """
 
     session: int
-    message: Batch | Pulse | Failure
+    message: Descriptor | Pulse | Failure
 
 
 @dataclass(frozen=True, slots=True)

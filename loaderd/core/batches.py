@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from loaderd.core.fault_ledger import FaultLedger
 from loaderd.core.jobs import BadRow, Done, Excluded, Job, JobKind
 from loaderd_wire.errors import BadSample
-from loaderd_wire.messages import Batch
+from loaderd_wire.messages import Descriptor
 from loaderd_wire.records import quick
 from loaderd_wire.slices import Slice
 from loaderd_wire.slots import Chunk
@@ -50,7 +50,7 @@ class RowRange:
     last: int
 
 
-_piece, _job, _batch = quick(RowRange), quick(Job), quick(Batch)
+_piece, _job, _batch = quick(RowRange), quick(Job), quick(Descriptor)
 FILL, BATCH, TRIAL, COMPACT = JobKind  # a lookup in the class costs ten times as much
 
 
@@ -249,7 +249,7 @@ class BatchBuild:
         """Row ranges that are not in the slot yet, in order."""
         return sorted({(p.first, p.last) for p in (*self.todo, *self.running.values())})
 
-    def descriptor(self, session: int, plan: int, k: int) -> Batch:
+    def descriptor(self, session: int, plan: int, k: int) -> Descriptor:
         """The message that announces it.
 
         Chunks of a batch with lost rows count only the rows that are there.

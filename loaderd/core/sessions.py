@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from loaderd.core.batches import BatchBuild, SlotRef
 from loaderd.core.events import Attach
 from loaderd.core.slots import ANNOUNCE, ANNOUNCED, ENDING, FILLING, FINISH, FREE, LEASE, LEASED, READY, RELEASE, SlotState, SlotTable
-from loaderd_wire.messages import Batch, Failure, Progress, Released, Segment
+from loaderd_wire.messages import Descriptor, Failure, Progress, Released, Segment
 from loaderd_wire.records import quick
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left
 
@@ -47,7 +47,7 @@ class Announced:
     """
 
     build: BatchBuild
-    message: Batch
+    message: Descriptor
     told_s: float
 
 
@@ -294,13 +294,13 @@ class SessionState:
             self.made += 1
             self.unsaid = True
 
-    def announce(self, now_s: float) -> list[Batch]:
+    def announce(self, now_s: float) -> list[Descriptor]:
         """The descriptors of batches that are READY and whose turn it is, in order.
 
         Args:
             now_s: Time of the event.
         """
-        messages: list[Batch] = []
+        messages: list[Descriptor] = []
         self.unsaid = False
         for item in self.items:
             build = item.build
@@ -322,7 +322,7 @@ class SessionState:
                 break
         return messages
 
-    def anew(self, have: int, now_s: float) -> list[Batch]:
+    def anew(self, have: int, now_s: float) -> list[Descriptor]:
         """Descriptors to be sent again.
 
         Args:
@@ -332,7 +332,7 @@ class SessionState:
         Returns:
             Those from `have` on, and those of former plans whose slot was not given back.
         """
-        again: list[Batch] = []
+        again: list[Descriptor] = []
         for given in self.given.values():
             place = given.build.place
             assert place is not None
@@ -342,7 +342,7 @@ class SessionState:
                 again.append(given.message)
         return sorted(again, key=lambda m: (m.plan, m.k))
 
-    def reminders(self, mentioned: set[int], now_s: float) -> list[Batch]:
+    def reminders(self, mentioned: set[int], now_s: float) -> list[Descriptor]:
         """Descriptors of slots that only the client can free and that it seems not to know of.
 
         A message about them was lost. They are of a former plan, or in a segment that the client does not
@@ -352,7 +352,7 @@ class SessionState:
             mentioned: Segments that the client's message has mentioned.
             now_s: Time of the event.
         """
-        again: list[Batch] = []
+        again: list[Descriptor] = []
         for (segment, _), given in self.given.items():
             place = given.build.place
             if place is None or now_s - given.told_s < REMIND_S:

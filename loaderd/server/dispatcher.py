@@ -12,7 +12,7 @@ from loaderd.core import actions
 from loaderd.core.events import Event
 from loaderd.core.scheduler import Scheduler
 from loaderd.engine.base import Engine
-from loaderd_wire.messages import Batch, Failure, Pulse
+from loaderd_wire.messages import Descriptor, Failure, Pulse
 
 
 class Timers(Protocol):
@@ -36,7 +36,7 @@ class ActionHandlers:
     """
 
     engine: Engine
-    send_message: Callable[[int, Batch | Pulse | Failure], object]
+    send_message: Callable[[int, Descriptor | Pulse | Failure], object]
     grow: Callable[[actions.GrowSegment], object]
     drop: Callable[[actions.FreeSegment], object]
     quarantine: Callable[[actions.Quarantine], object]

@@ -60,7 +60,7 @@ class Parts:
     idle: IdleExit
 
 
-class Daemon(Protocol):
+class PhaseOwner(Protocol):
     """Whose phases these are."""
 
     def enter(self, phase: Phase, /) -> None:
@@ -121,7 +121,7 @@ class Phase(Protocol):
 class _Accepting:
     """What opening and serving have in common: clients are heard, and the daemon goes when nobody uses it."""
 
-    def __init__(self, daemon: Daemon, parts: Parts) -> None:
+    def __init__(self, daemon: PhaseOwner, parts: Parts) -> None:
         self._daemon = daemon
         self._parts = parts
 

@@ -18,7 +18,7 @@ from loaderd.system.loop import Loop
 from loaderd.system.rate_limit import RateLimit
 from loaderd_wire.codec import WIRE
 from loaderd_wire.errors import ProtocolError
-from loaderd_wire.messages import Batch, Failure, Progress, Pulse
+from loaderd_wire.messages import Descriptor, Failure, Progress, Pulse
 
 MAX_IN = 1 << 20  # bytes of a Progress
 MAX_OUT = 256  # messages that may wait for one session; what is dropped beyond is announced anew when the client asks
@@ -118,7 +118,7 @@ class MessageRouter:
         """Whether anything waits in an outbox."""
         return bool(self._blocked)
 
-    def send(self, session: int, message: Batch | Pulse | Failure) -> None:
+    def send(self, session: int, message: Descriptor | Pulse | Failure) -> None:
         """Send it, or keep it while the peer's queue is full. Lost without a route: the client will ask for it again."""
         route = self._routes.get(session)
         if route is None or route.peer is None:

@@ -542,7 +542,7 @@ def test_a_folder_that_may_not_be_entered_is_refused_with_the_uid(tmp_path: Path
         code = f"""
         import os
         os.setuid(65533)
-        from loaderd_client import RefusedError as RefusedError
+        from loaderd_client import RefusedError
         try:
             len(Loader({str(tmp_path / "closed/d.sock")!r}, "train", output="numpy"))
         except RefusedError as error:
@@ -550,7 +550,7 @@ def test_a_folder_that_may_not_be_entered_is_refused_with_the_uid(tmp_path: Path
         """
     else:
         code = f"""
-        from loaderd_client import RefusedError as RefusedError
+        from loaderd_client import RefusedError
         try:
             len(Loader({str(tmp_path / "closed/d.sock")!r}, "train", output="numpy"))
         except RefusedError as error:

@@ -129,8 +129,8 @@ GARBAGE = {
     "an unknown code": b"\x91\x7f",
     "a client's message": WIRE.encode(m.Progress(1, 1, 1, 0, 0, 0, 0, 0, False, False, False, ())),
     "a control message": WIRE.encode(m.Bye("no")),
-    "a batch in a slot that is not there": WIRE.encode(m.Batch(1, 1, 3, 0, 12, 4, 0, 99, 1, 4, False, (), ())),
-    "a batch of an unasked plan": WIRE.encode(m.Batch(1, 9, 3, 0, 12, 4, 0, 1, 1, 4, False, (), ())),
+    "a batch in a slot that is not there": WIRE.encode(m.Descriptor(1, 1, 3, 0, 12, 4, 0, 99, 1, 4, False, (), ())),
+    "a batch of an unasked plan": WIRE.encode(m.Descriptor(1, 9, 3, 0, 12, 4, 0, 1, 1, 4, False, (), ())),
 }
 
 
@@ -364,7 +364,7 @@ def test_a_variable_part_that_is_not_in_the_slots_tail_is_refused(before: int, s
         slots = SegmentView(segment, fd, [FieldSpec("x", "|u1", (8,))], 1)
     finally:
         os.close(fd)
-    slot = slots.slot(m.Batch(1, 1, 0, 0, 0, 1, 0, 1, 1, 1, False, (), ()))
+    slot = slots.slot(m.Descriptor(1, 1, 0, 0, 0, 1, 0, 1, 1, 1, False, (), ()))
     begin = slots.layout.tail_offset if before < 0 else 4096 - 64
     slot[4096 - 64 : 4096] = bytes(range(64))
     assert slots.reader.tail(slot, 4096 - 64, 64) == bytes(range(64))

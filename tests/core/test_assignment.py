@@ -8,7 +8,7 @@ from loaderd.core.actions import FreeSegment, GrowSegment, LogLine, SendJob, Sen
 from loaderd.core.events import ProgressReceived, WorkerReady
 from loaderd.core.jobs import Job, JobKind
 from loaderd_testing.scheduler_harness import SchedulerHarness, done, segment
-from loaderd_wire.messages import Batch
+from loaderd_wire.messages import Descriptor
 from loaderd_wire.slices import Cursor
 
 
@@ -81,7 +81,7 @@ def test_the_session_with_the_fewest_batches_ahead_is_served_first() -> None:
         harness.attach(session, prefetch=4)
     harness.step(WorkerReady(1))
     harness.finish()
-    order = [(a.session, a.message.k) for a in harness.log if isinstance(a, SendMessage) and isinstance(a.message, Batch)]
+    order = [(a.session, a.message.k) for a in harness.log if isinstance(a, SendMessage) and isinstance(a.message, Descriptor)]
     ahead = [k for _, k in order]
     assert ahead == sorted(ahead)
     assert len(order) == 12

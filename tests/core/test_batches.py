@@ -11,7 +11,7 @@ from loaderd.core.batches import BatchBuild, RowRange, SlotRef, cap
 from loaderd.core.jobs import Done, Excluded, Job, JobKind
 from loaderd_testing.scheduler_harness import SchedulerHarness, bad_row, done
 from loaderd_wire.codec import MAX_MESSAGE, WIRE
-from loaderd_wire.messages import Batch
+from loaderd_wire.messages import Descriptor
 from loaderd_wire.slices import EpochShape, Slice
 from loaderd_wire.slots import Chunk
 
@@ -141,7 +141,7 @@ def test_a_batch_is_whole_once_the_last_job_is_in_and_its_chunks_come_in_the_ord
     build.absorb(1, done(jobs[0], size=20))
     assert build.whole
     descriptor = build.descriptor(session=9, plan=4, k=6)
-    assert descriptor == Batch(9, 4, 6, 3, 64, 8, 1, 2, 5, 8, False, (Chunk(0, 4, 4096, 20), Chunk(4, 8, 4100, 10)), ())
+    assert descriptor == Descriptor(9, 4, 6, 3, 64, 8, 1, 2, 5, 8, False, (Chunk(0, 4, 4096, 20), Chunk(4, 8, 4100, 10)), ())
 
 
 def test_pieces_that_are_run_again_come_first_and_in_their_order() -> None:

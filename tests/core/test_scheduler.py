@@ -10,7 +10,7 @@ from loaderd.core.actions import FreeSegment, GrowSegment, LogLine, StreamBroken
 from loaderd.core.events import Attach, Detach, Drain, GrowFailed, ProgressReceived, SegmentGrown, StreamOpened, WorkerDone
 from loaderd.core.streams import StreamRules
 from loaderd_testing.scheduler_harness import SHAPE, SchedulerHarness, done, segment
-from loaderd_wire.messages import Batch, Failure, Pulse
+from loaderd_wire.messages import Descriptor, Failure, Pulse
 from loaderd_wire.slices import LAST_EPOCH, Cursor, EpochShape, steps
 
 
@@ -38,7 +38,7 @@ def test_a_trainer_that_takes_nothing_gets_prefetch_batches_and_no_more() -> Non
     harness = SchedulerHarness()
     harness.attach(prefetch=3)
     harness.finish()
-    assert [m.k for m in harness.inbox[1] if isinstance(m, Batch)] == [0, 1, 2]
+    assert [m.k for m in harness.inbox[1] if isinstance(m, Descriptor)] == [0, 1, 2]
     assert harness.core.next_look_s(harness.now_s) is None
 
 
@@ -69,7 +69,7 @@ def test_announcements_come_in_order_whatever_the_order_of_the_work() -> None:
             break
         worker = harness.holder(newest)
         harness.step(WorkerDone(worker, done(harness.sent[worker].popleft())))
-    assert [m.k for m in harness.inbox[1] if isinstance(m, Batch)] == [0, 1, 2, 3]
+    assert [m.k for m in harness.inbox[1] if isinstance(m, Descriptor)] == [0, 1, 2, 3]
 
 
 # how a batch is cut
@@ -159,7 +159,7 @@ def test_a_progress_that_no_client_sends_ends_its_session_with_an_error_and_no_o
     harness.step(ProgressReceived(1, replace(harness.clients[1].progress(ping=True), **change)))
     failure = harness.inbox[1][-1]
     assert failure == Failure(1, "ProtocolError", f"the client asked for the impossible: {text}")
-    assert [type(harness.take(2)) for _ in range(20)] == [Batch] * 20
+    assert [type(harness.take(2)) for _ in range(20)] == [Descriptor] * 20
     harness.inbox[1].clear()
     harness.tell(1, ping=True)
     assert failure in harness.inbox[1]
@@ -225,7 +225,7 @@ def test_a_detached_session_without_jobs_drops_its_segment_at_once() -> None:
 def test_a_drain_ends_all_making_and_leaves_announced_batches_alone() -> None:
     harness = SchedulerHarness()
     client = harness.attach()
-    while not any(isinstance(m, Batch) for m in harness.inbox[1]):
+    while not any(isinstance(m, Descriptor) for m in harness.inbox[1]):
         harness.work()
     harness.step(Drain())
     harness.finish()

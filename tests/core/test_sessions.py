@@ -10,7 +10,7 @@ from loaderd.core.actions import SendJob
 from loaderd.core.events import ProgressReceived, SegmentGrown
 from loaderd.core.jobs import Stage
 from loaderd_testing.scheduler_harness import SchedulerHarness
-from loaderd_wire.messages import Batch, Segment
+from loaderd_wire.messages import Descriptor, Segment
 from loaderd_wire.slices import LAST_EPOCH, Cursor, EpochShape, steps
 
 
@@ -74,7 +74,7 @@ def test_descriptors_on_their_way_over_a_seek_are_used_where_they_fit() -> None:
     harness.inbox[1].clear()
     client.seek(Cursor(0, 8, 1))
     for message in late:
-        assert isinstance(message, Batch)
+        assert isinstance(message, Descriptor)
         client.receive(message)
     first = client.take()
     assert first is not None
@@ -153,7 +153,7 @@ def test_a_slot_that_a_seek_left_behind_is_named_again_once_a_second() -> None:
     for after_s in (2.0, 0.4, 0.4, 0.4):
         harness.now_s += after_s
         harness.tell()
-    old = [message.k for message in harness.inbox[1] if isinstance(message, Batch) and message.plan == 1]
+    old = [message.k for message in harness.inbox[1] if isinstance(message, Descriptor) and message.plan == 1]
     assert old == [0, 1, 0, 1]
 
 
@@ -172,8 +172,8 @@ def test_whatever_is_lost_late_or_dead_the_trainer_gets_the_batches_of_its_plan(
     harness = SchedulerHarness(workers=seeder.choice([1, 2, 4]), samples=shape.samples)
     client = harness.attach(shape=shape, prefetch=seeder.choice([1, 2, 4]))
     plan = steps(shape, Cursor(0, 0, 0))
-    held: list[Batch] = []
-    late: list[Batch] = []
+    held: list[Descriptor] = []
+    late: list[Descriptor] = []
     for _ in range(80):
         dice = seeder.random()
         if dice < 0.1:
@@ -188,7 +188,7 @@ def test_whatever_is_lost_late_or_dead_the_trainer_gets_the_batches_of_its_plan(
             stage = seeder.choice([Stage.READ, Stage.IDLE, Stage.OPEN, Stage.FETCH_MANY])
             harness.die(seeder.choice(list(harness.sent)), own=False, stage=stage)
         elif dice < 0.4:
-            late += [m for m in harness.inbox[1] if isinstance(m, Batch)]
+            late += [m for m in harness.inbox[1] if isinstance(m, Descriptor)]
             harness.inbox[1].clear()
         elif dice < 0.5 and late:
             seeder.shuffle(late)
@@ -206,11 +206,11 @@ def test_whatever_is_lost_late_or_dead_the_trainer_gets_the_batches_of_its_plan(
                 harness.tell()
 
 
-def _give_back(harness: SchedulerHarness, batch: Batch) -> None:
+def _give_back(harness: SchedulerHarness, batch: Descriptor) -> None:
     harness.clients[1].release(batch.segment, batch.slot, batch.generation)
 
 
-def _next(harness: SchedulerHarness) -> Batch:
+def _next(harness: SchedulerHarness) -> Descriptor:
     harness.tell()
     for turn in range(300):
         harness.hear()
@@ -252,7 +252,7 @@ def test_lost_descriptors_come_again_when_asked_for() -> None:
     harness.finish()
     harness.inbox[1].clear()
     harness.tell(again=True)
-    assert [m.k for m in harness.inbox[1] if isinstance(m, Batch)] == [0, 1, 2, 3]
+    assert [m.k for m in harness.inbox[1] if isinstance(m, Descriptor)] == [0, 1, 2, 3]
     harness.hear()
     harness.tell(again=True)
     assert not harness.inbox[1]
@@ -263,7 +263,7 @@ def test_an_announced_batch_that_is_given_back_unread_is_made_again() -> None:
     client = harness.attach()
     harness.finish()
     lost = harness.inbox[1].popleft()
-    assert isinstance(lost, Batch)
+    assert isinstance(lost, Descriptor)
     p = client.progress()
     slots = tuple(int(slot == lost.slot) for slot in range(6))
     harness.step(
@@ -273,5 +273,5 @@ def test_an_announced_batch_that_is_given_back_unread_is_made_again() -> None:
     )
     client._seq += 1
     harness.finish()
-    again = [m for m in harness.inbox[1] if isinstance(m, Batch) and m.k == 0]
+    again = [m for m in harness.inbox[1] if isinstance(m, Descriptor) and m.k == 0]
     assert [m.generation for m in again] == [2]

@@ -10,7 +10,7 @@ from loaderd.core.jobs import Stage, stamp
 from loaderd.core.supervision import WAY_ON
 from loaderd_client.protocol import ClientProtocol
 from loaderd_testing.scheduler_harness import SchedulerHarness, done, hang, one_session
-from loaderd_wire.messages import Batch, Failure
+from loaderd_wire.messages import Descriptor, Failure
 
 
 def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_another() -> None:
@@ -50,7 +50,7 @@ def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:
     harness.work(1)
     assert harness.of(RetireWorker) == [RetireWorker(1)]
     assert harness.die(1, stage=Stage.IDLE, own=False)[0] == StartWorker(2, 0.0)
-    assert isinstance(harness.take(), Batch)
+    assert isinstance(harness.take(), Descriptor)
 
 
 def test_looks_at_the_dead_and_the_unborn_change_nothing() -> None:
@@ -185,7 +185,7 @@ def test_the_delivered_batches_are_those_of_the_undisturbed_run() -> None:
             busy = [w for w in harness.sent if harness.sent[w]]
             if disturbed and busy:
                 harness.die(busy[n % len(busy)], own=False, stage=[Stage.READ, Stage.IDLE, Stage.WRITE, Stage.OPEN][n % 4])
-            batch: Batch = harness.take()
+            batch: Descriptor = harness.take()
             got.append((batch.k, batch.epoch, batch.start, batch.rows, batch.filled))
         return got
 
@@ -201,7 +201,7 @@ def test_data_that_changes_ends_the_stream_and_nothing_of_the_job_is_delivered()
     (broken,) = harness.of(StreamBroken)
     assert (broken.stream, broken.error, broken.text) == ("train", "StreamChangedError", f"train.mdb: 10 entries, now 11; {WAY_ON}")
     told = list(harness.inbox[1])
-    assert all(not isinstance(m, Batch) or m.start != 8 for m in told)
+    assert all(not isinstance(m, Descriptor) or m.start != 8 for m in told)
     assert isinstance(told[-1], Failure)
     harness.take(2)
     harness.inbox[1].clear()

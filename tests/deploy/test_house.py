@@ -113,3 +113,37 @@ def test_no_source_file_is_longer_than_a_noun_deserves() -> None:
         for path in (ROOT / folder).rglob("*.py")
     }
     assert [name for name, length in lengths.items() if length > OUTGROWN.get(name, 400)] == []
+
+
+def modules() -> dict[str, Path]:
+    """Each module of daemon, client and wire by its name."""
+    found: dict[str, Path] = {}
+    for root, base in (("loaderd", ROOT), ("loaderd_client", ROOT / "client"), ("loaderd_wire", ROOT / "client")):
+        for path in sorted((base / root).rglob("*.py")):
+            found[".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")] = path
+    return found
+
+
+def test_no_two_classes_have_one_name() -> None:
+    where: dict[str, list[str]] = {}
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(name)
+    assert len(where) > 200, "the search finds nothing"
+    assert {name: places for name, places in where.items() if len(places) > 1} == {}
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    known = modules()
+    below: dict[str, set[str]] = {}
+    for name, path in known.items():
+        below[name] = set()
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                below[name] |= {full if (full := f"{node.module}.{one.name}") in known else node.module for one in node.names}
+        below[name] &= set(known) - {name}
+    assert sum(map(len, below.values())) > 500, "the search finds nothing"
+    while leaves := {name for name, needs in below.items() if not needs}:
+        below = {name: needs - leaves for name, needs in below.items() if name not in leaves}
+    assert below == {}

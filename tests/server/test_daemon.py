@@ -26,7 +26,21 @@ from loaderd_testing.daemon_harness import until
 from loaderd_testing.daemon_process import SAMPLES, SPECS
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_wire.codec import WIRE, frame, unframe
-from loaderd_wire.messages import PROTOCOL, Ask, Batch, Bye, Failure, Hello, Progress, Pulse, Rejected, Report, Segment, Starting, Welcome
+from loaderd_wire.messages import (
+    PROTOCOL,
+    Ask,
+    Bye,
+    Descriptor,
+    Failure,
+    Hello,
+    Progress,
+    Pulse,
+    Rejected,
+    Report,
+    Segment,
+    Starting,
+    Welcome,
+)
 from loaderd_wire.slots import slot_layout
 
 HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
@@ -187,7 +201,7 @@ def test_a_client_is_admitted_with_its_memory_and_gets_batches(start: Any) -> No
     assert welcome.order["data"] == "the data"
     with Mail(daemon, line) as mail:
         mail.tell()
-        assert [mail.get(Batch).k for _ in range(4)] == [0, 1, 2, 3]
+        assert [mail.get(Descriptor).k for _ in range(4)] == [0, 1, 2, 3]
         mail.tell(ping=True, taken=0)
         assert mail.get(Pulse).seq == 2
     picture = daemon.status()
@@ -351,7 +365,7 @@ def test_a_batch_that_outgrows_its_slot_gets_a_larger_segment(start: Any) -> Non
     with Mail(daemon, line) as mail:
         mail.tell()
         larger = line.get(Segment)
-        batch = mail.get(Batch)
+        batch = mail.get(Descriptor)
     assert larger.segment != line.welcome.segment.segment
     assert larger.tail_row_bytes >= 1000
     assert batch.segment == larger.segment
@@ -466,7 +480,7 @@ def test_a_stream_that_cannot_be_opened_when_it_is_asked_for_leaves_the_others_a
     assert picture["streams"]["broken"]["failed"] == "/no/such/db: not there"
     with Mail(lazy, first) as mail:
         mail.tell()
-        assert mail.get(Batch).k == 0
+        assert mail.get(Descriptor).k == 0
     assert lazy.end() == 0
 
 
@@ -475,7 +489,7 @@ def test_a_stream_opened_later_has_sessions_memory_and_batches_of_its_own(lazy: 
     assert line.welcome.samples == SAMPLES
     with Mail(lazy, line) as mail:
         mail.tell()
-        assert [mail.get(Batch).k for _ in range(4)] == [0, 1, 2, 3]
+        assert [mail.get(Descriptor).k for _ in range(4)] == [0, 1, 2, 3]
     picture = lazy.status()
     assert picture["streams"]["val"]["opened"] is True
     assert picture["streams"]["val"]["sessions"] == [line.welcome.session]
@@ -664,7 +678,7 @@ def test_an_idle_daemon_with_an_idle_client_makes_no_turns(start: Any) -> None:
     with Mail(daemon, line) as mail:
         mail.tell()
         for _ in range(4):
-            mail.get(Batch)
+            mail.get(Descriptor)
         before = daemon.status()["turns"]
         time.sleep(1.0)  # the time in which nothing may happen is what is tested
         # the two connections that asked for the status: accepted, heard, seen off

@@ -11,7 +11,7 @@ from loaderd.core.scheduler import Scheduler
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.sessions import SessionRegistry
 from loaderd_wire.errors import from_name
-from loaderd_wire.messages import Batch, Failure, Hello, Progress, Pulse
+from loaderd_wire.messages import Descriptor, Failure, Hello, Progress, Pulse
 from simulation import surroundings
 from simulation.clockwork import Broken
 from simulation.engine import Engine
@@ -169,7 +169,7 @@ class Daemon:
             log=lambda level, text: None,  # the diary has it with the actions
         )
 
-    def _send_message(self, session: int, message: Batch | Pulse | Failure) -> None:
+    def _send_message(self, session: int, message: Descriptor | Pulse | Failure) -> None:
         trainer = self.clients.get(session)
         if trainer:
             self.world.network.send(trainer.hear, message)

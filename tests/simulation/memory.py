@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loaderd.core.jobs import Job, JobKind
-from loaderd_wire.messages import Batch, Segment
+from loaderd_wire.messages import Descriptor, Segment
 from simulation.clockwork import Broken
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Memory:
     def living_writers(self, segment: int) -> list[Writer]:
         return [w for slot in self.segments[segment].slots for w in slot.writers.values() if w.process.alive]
 
-    def read(self, batch: Batch) -> tuple[list[Row], list[Row], list[str]]:
+    def read(self, batch: Descriptor) -> tuple[list[Row], list[Row], list[str]]:
         """(index column, data, keys) of a batch's rows as a client would see them. Broken if somebody may be writing."""
         slot = self.segments[batch.segment].slots[batch.slot]
         for writer in slot.writers.values():

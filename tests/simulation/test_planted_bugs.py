@@ -17,7 +17,7 @@ from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotEvent, SlotState
 from loaderd.server.sessions import SessionRegistry
 from loaderd.system import resource_limits
-from loaderd_wire.messages import Batch, Progress, Released
+from loaderd_wire.messages import Descriptor, Progress, Released
 from simulation.clockwork import Broken
 from simulation.world import MakeScheduler, World
 
@@ -75,7 +75,7 @@ def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(monkeypatch:
 
 
 def test_a_lost_announcement_that_is_never_repeated_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anew(self: SessionState, have: int, now_s: float) -> list[Batch]:
+    def anew(self: SessionState, have: int, now_s: float) -> list[Descriptor]:
         return []
 
     monkeypatch.setattr(SessionState, "anew", anew)
@@ -89,7 +89,7 @@ def test_a_back_off_of_two_minutes_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_reminders_that_never_come_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reminders(self: SessionState, mentioned: set[int], now_s: float) -> list[Batch]:
+    def reminders(self: SessionState, mentioned: set[int], now_s: float) -> list[Descriptor]:
         return []
 
     monkeypatch.setattr(SessionState, "reminders", reminders)

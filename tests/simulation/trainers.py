@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loaderd.server.admission import SPARE_SLOTS, sized
 from loaderd_client.protocol import ClientProtocol
 from loaderd_client.wait import BatchWait, WaitLimits
-from loaderd_wire.messages import PROTOCOL, Batch, Bye, Failure, Hello, Progress, Pulse, Released, Segment, Starting, Welcome
+from loaderd_wire.messages import PROTOCOL, Bye, Descriptor, Failure, Hello, Progress, Pulse, Released, Segment, Starting, Welcome
 from loaderd_wire.slices import Cursor, EpochShape, next_cursor, normalize_cursor, slice_at, steps_left
 from simulation.clockwork import Broken
 from simulation.memory import SCRIBBLE, Row, Slot
@@ -30,7 +30,7 @@ class Lease:
     """A batch in the trainer's hands, and what must still lie in its slot when it goes back. own: of the session that lives now."""
 
     session: ClientProtocol
-    batch: Batch
+    batch: Descriptor
     slot: Slot
     rows: list[Row]
 
@@ -66,7 +66,7 @@ class Trainer:
         self._daemon: Daemon | None = None
         self._peer: Peer | None = None
         self._number = 0  # of the session
-        self._inbox: deque[Batch | Pulse | Failure] = deque()
+        self._inbox: deque[Descriptor | Pulse | Failure] = deque()
         self._control: deque[Segment | None] = deque()  # None: EOF
         self._order: dict[str, str] = {}  # the fingerprint that it began with
         self.limits = WaitLimits(timeout_s=seeder.choice([2.0, 30.0, 300.0]), reconnect_s=60.0, stall_warning_s=5.0)
@@ -176,7 +176,7 @@ class Trainer:
         self.world.write("trainer {} says {}", self.number, progress)
         self.world.network.send(self.world.hear, progress)
 
-    def hear(self, message: Batch | Pulse | Failure) -> None:
+    def hear(self, message: Descriptor | Pulse | Failure) -> None:
         if self.alive and self.session is not None and message.session == self._number:
             self._inbox.append(message)
             self._look()
@@ -191,7 +191,7 @@ class Trainer:
                 self.world.write("trainer {} hears {}", self.number, message)
                 self.world.trainer_failed(self, message.error, message.text)
                 self.failed = message.error
-            elif isinstance(message, Batch):
+            elif isinstance(message, Descriptor):
                 self.session.receive(message)
         return arrived
 
@@ -279,7 +279,7 @@ class Trainer:
         self._skew_s += JUMP_S
         self._look()
 
-    def _took(self, batch: Batch, waited: bool) -> None:
+    def _took(self, batch: Descriptor, waited: bool) -> None:
         self._wait = None
         self._got(batch)
         self._tell_if_due(waited)
@@ -322,7 +322,7 @@ class Trainer:
         self.world.write("trainer {} seeks from {} to {}", self.number, self.cursor, at)
         self._begin(at)
 
-    def _got(self, batch: Batch) -> None:
+    def _got(self, batch: Descriptor) -> None:
         """Compare it with the undisturbed one, row by row."""
         assert self.session is not None
         at = normalize_cursor(self.shape, self.cursor)
@@ -342,7 +342,7 @@ class Trainer:
         self.fresh_at = self.world.now
         self._hold(batch)
 
-    def _hold(self, batch: Batch) -> None:
+    def _hold(self, batch: Descriptor) -> None:
         assert self.session is not None
         slot = self.world.memory.segments[batch.segment].slots[batch.slot]
         if slot.holder is not None:

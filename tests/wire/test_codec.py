@@ -34,7 +34,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.Ask(1, "status"),
     m.Report('{"streams": []}'),
     m.Progress(5, 9, 2, 1, 512, 2, 3, 4, False, True, False, (m.Released(3, (1, 2, 0), (2, 2, 0)),), True),
-    m.Batch(5, 2, 4, 1, 512, 256, 3, 1, 7, 255, False, (Chunk(0, 256, 4096, 17),), (BAD,)),
+    m.Descriptor(5, 2, 4, 1, 512, 256, 3, 1, 7, 255, False, (Chunk(0, 256, 4096, 17),), (BAD,)),
     m.Pulse(5, 9, 12345, 40, "batch 4 waits for worker 2", ""),
     m.Failure(5, "StreamFailed", "101 bad samples"),
 )  # fmt: skip
@@ -258,7 +258,7 @@ GOLDEN: dict[str, str] = {
     "Ask": "930701a6737461747573",
     "Report": "9208af7b2273747265616d73223a205b5d7d",
     "Progress": "9e1005090201cd0200020304c2c3c29193039301020093020200c3",
-    "Batch": (
+    "Descriptor": (
         "9e1105020401cd0200cd0100030107ccffc2919400cd0100cd100011919807a76361742e6a706703a66465636f6465aa56616c75654572726f72a76e"
         "6f204a504547a954726163656261636bc0"
     ),

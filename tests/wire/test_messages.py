@@ -22,7 +22,7 @@ FIELDS = {
     "Ask": "protocol what",
     "Report": "body",
     "Progress": "session seq plan epoch position step taken have again ping waiting released stacks",
-    "Batch": "session plan k epoch start rows segment slot generation filled failed chunks bad",
+    "Descriptor": "session plan k epoch start rows segment slot generation filled failed chunks bad",
     "Pulse": "session seq turns made story detail",
     "Failure": "session error text",
 }

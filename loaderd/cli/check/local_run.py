@@ -25,7 +25,7 @@ from loaderd.system import resource_limits
 from loaderd.system.loop import Loop
 from loaderd.system.memfd import SegmentStore
 from loaderd_wire.errors import BadSample
-from loaderd_wire.messages import Batch, Failure, Progress, Pulse, Released, Segment
+from loaderd_wire.messages import Descriptor, Failure, Progress, Pulse, Released, Segment
 from loaderd_wire.slices import EpochShape
 from loaderd_wire.slot_reader import SlotReader, array_description, field_names, stored_keys, text_values, unpack_chunks
 from loaderd_wire.slots import slot_layout
@@ -43,7 +43,7 @@ class BatchView:
     keys: of the rows, None where the index is the key.
     """
 
-    batch: Batch
+    batch: Descriptor
     indices: np.ndarray
     fields: dict[str, Any]
     keys: list[str] | None
@@ -83,7 +83,7 @@ class LocalRun:
         self._jobs: dict[int, Job] = {}
         self._known: dict[int, tuple[Segment, mmap.mmap, list[int]]] = {}
         self._last_segment = 1
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, Descriptor] = {}
         self._taken = 0
         self._seq = 0
         self.bad: dict[int, BadSample] = {}
@@ -234,10 +234,10 @@ class LocalRun:
             if isinstance(action, actions.SendJob):
                 self._jobs[action.job.job] = action.job
 
-    def _tell(self, session: int, message: Batch | Pulse | Failure) -> None:
+    def _tell(self, session: int, message: Descriptor | Pulse | Failure) -> None:
         if isinstance(message, Failure):
             self._on_end(message.text)
-        elif isinstance(message, Batch) and message.epoch == 0 and message.k >= self._taken and message.k not in self._batches:
+        elif isinstance(message, Descriptor) and message.epoch == 0 and message.k >= self._taken and message.k not in self._batches:
             self._batches[message.k] = message
             # not from within a step: what follows may release it, which is an event
             self._loop.soon(lambda: self._on_batch(message.k))

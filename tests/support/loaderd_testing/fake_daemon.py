@@ -85,7 +85,7 @@ class Session:
     progress: m.Progress | None = None
     identity: bytes = b""
     planned: Any = None
-    sent: list[m.Batch] = field(default_factory=list)
+    sent: list[m.Descriptor] = field(default_factory=list)
     begun_s: float = 0.0  # when the batch that is being made was begun
 
 
@@ -376,7 +376,7 @@ class FakeDaemon:
             else:
                 self._tell(session, batch)
 
-    def _fill(self, session: Session, number: int, slot: int, generation: int) -> m.Batch:
+    def _fill(self, session: Session, number: int, slot: int, generation: int) -> m.Descriptor:
         r = self.rules
         segment, memory = session.segments[number]
         layout = self._layout(session, segment)
@@ -397,7 +397,7 @@ class FakeDaemon:
             flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             at[offset : offset + flat.size] = flat
         chunks = self._chunks(session, layout, at, rows) if rows else ()
-        return m.Batch(
+        return m.Descriptor(
             session.number,
             said_plan(session),
             len(session.sent),

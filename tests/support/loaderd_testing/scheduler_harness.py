@@ -22,7 +22,7 @@ from loaderd.core.jobs import BadRow, Done, Job, JobKind, Stage, stamp
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd_client.protocol import ClientProtocol
 from loaderd_wire.errors import BadSample
-from loaderd_wire.messages import Batch, Failure, Pulse, Segment
+from loaderd_wire.messages import Descriptor, Failure, Pulse, Segment
 from loaderd_wire.slices import Cursor, EpochShape
 
 SHAPE = EpochShape(samples=64, batch_size=8, rank=0, world_size=1, drop_last=True)
@@ -62,7 +62,7 @@ class SchedulerHarness:
         self.now_s = 100.0
         self.check = True  # all that must hold, after each step
         self.sent: dict[int, deque[Job]] = {}
-        self.inbox: dict[int, deque[Batch | Pulse | Failure]] = {}
+        self.inbox: dict[int, deque[Descriptor | Pulse | Failure]] = {}
         self.clients: dict[int, ClientProtocol] = {}
         self.log: list[Action] = []
         self.segments: dict[tuple[int, int], Segment] = {}
@@ -123,10 +123,10 @@ class SchedulerHarness:
         """The client gets what was sent to it."""
         while self.inbox[session]:
             message = self.inbox[session].popleft()
-            if isinstance(message, Batch):
+            if isinstance(message, Descriptor):
                 self.clients[session].receive(message)
 
-    def take(self, session: int = 1, *, keep: bool = False) -> Batch:
+    def take(self, session: int = 1, *, keep: bool = False) -> Descriptor:
         """next(): the trainer's batch; it is given back at once unless it keeps it."""
         client = self.clients[session]
         if client.dirty:
