@@ -137,10 +137,10 @@ def test_a_second_pack_into_the_same_target_is_refused(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import sys
+import math, sys
 from loaderd.data.packing import writer as pack
 from loaderd.data.packing.inputs import pack_imagefolder
-pack.BATCH_SAMPLES = 5
+pack.BATCH_SAMPLES, pack.BATCH_S = 5, math.inf  # what lies between two transactions is no question of time
 stop = int(sys.argv[3])
 def progress(at, of):
     if at == stop:
@@ -221,7 +221,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 from loaderd.data.packing import writer as pack
 from loaderd.data.errors import SourceError
 from loaderd.data.packing.inputs import pack_imagefolder
-pack.BATCH_SAMPLES = 5
+pack.BATCH_SAMPLES, pack.BATCH_S = 5, math.inf  # what lies between two transactions is no question of time
 try:
     pack_imagefolder(sys.argv[1], sys.argv[2])
 except SourceError as error:
