@@ -26,6 +26,8 @@ class Connection:
     """
 
     def __init__(self, path: str, control: ControlSocket, session: int, token: bytes) -> None:
+        # Now, where signals wait: what a handler raises while a class is made comes out as a RuntimeError.
+        WIRE.prepare((*FROM_DAEMON, *ON_CONTROL), (m.Progress,))
         self.control = control
         self._session = session
         file_limits.require(file_limits.ZEROMQ)

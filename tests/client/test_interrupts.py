@@ -74,6 +74,25 @@ def test_what_a_handler_raises_comes_out_of_next_as_itself(fake: Fake, error: st
     assert set(came) == {error.split("(")[0]}
 
 
+def test_no_class_is_made_while_a_batch_is_waited_for(fake: Fake) -> None:
+    """What a handler raises while a class is made comes out as a RuntimeError."""
+    code = """
+        import sys
+        made = []
+        def calls(frame, what, arg):
+            if what == "call" and frame.f_code.co_name == "make_dataclass":
+                made.append(str(frame.f_locals["cls_name"]))
+        with Loader({path!r}, "train", output="numpy") as loader:
+            assert len(loader)
+            sys.setprofile(calls)
+            next(iter(loader))
+            sys.setprofile(None)
+        print(made)
+    """
+    out, err = finished(trainer(code.format(path=fake().path)))
+    assert out == "[]\n", err
+
+
 def test_a_handshake_that_is_interrupted_goes_on_and_asks_no_second_time(fake: Fake, load: Load) -> None:
     daemon = fake(starts_for_ever=True)
     loader = load()
