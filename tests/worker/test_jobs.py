@@ -22,6 +22,8 @@ PLANS = (
     numbers("plain"),
     numbers("half", shuffle=1, split="50%:100%", transforms=(adding(1000),)),
     numbers("chances", dataset="wares:Chances", shuffle=1),
+    numbers("replaced chance", dataset="wares:Chances", bad={str(FIRST): "raises"}, on_error="replace", shuffle=1),
+    numbers("many chances", dataset="wares:ManyChances", shuffle=1),
     numbers("even chances", dataset="wares:Chances"),
     numbers("wild", dataset="wares:Wild", shuffle=1),
     numbers("shuffled words", dataset="wares:Words", shuffle=1),
@@ -95,6 +97,27 @@ def test_however_a_batch_is_cut_its_bytes_are_the_same(shop: Workshop, stream: s
     if stream == "wild":
         drawn = pond.field(0, "a", 12)[np.isin(np.array(pond.indices(0, 12)) % 4, (1, 2))]
         assert len(set(drawn.tolist())) == len(drawn) > 3
+
+
+def test_a_worker_whose_first_draws_are_in_a_fetch_of_many_draws_as_one_that_has_drawn(shop: Workshop) -> None:
+    pond = shop.pond(shop.facts("many chances"), 8, slots=3)
+    for slot, worker in enumerate((1, 2, 2)):
+        shop.run(worker, shop.job("many chances", 8, slot=slot))
+    for name in "ab":
+        first, *others = (pond.field(slot, name, 8).tolist() for slot in range(3))
+        assert others == [first, first]
+        assert len(set(first)) == 8
+
+
+def test_a_substitute_draws_what_it_draws_in_its_own_place(shop: Workshop) -> None:
+    position = int(np.flatnonzero(ORDER.indices(7, 0, np.arange(100)) == SUBSTITUTES[0])[0])
+    drawn = []
+    for stream, worker, start in (("replaced chance", 1, 0), ("replaced chance", 2, 0), ("chances", 1, position)):
+        pond = shop.pond(shop.facts(stream), 1)
+        shop.run(worker, shop.job(stream, 1, start=start))
+        drawn.append((pond.indices(0, 1), pond.field(0, "a", 1).tolist(), pond.field(0, "b", 1).tolist()))
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert drawn[0][0] == [SUBSTITUTES[0]]
 
 
 def test_text_and_bytes_lie_in_the_jobs_own_tail(shop: Workshop) -> None:

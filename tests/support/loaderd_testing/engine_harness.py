@@ -64,7 +64,13 @@ class Environment(Numbers):
 
 class Chances(Numbers):
     def __getitem__(self, index):
+        if index in self.bad:
+            globals()[self.bad[index]]()
         return {"a": random.random(), "b": np.random.rand(), "i": index}
+
+class ManyChances(Chances):
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
 
 class Wild(Numbers):
     """Draws only in some samples, and leaves the global generators as they should not be left."""
