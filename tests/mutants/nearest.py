@@ -11,9 +11,9 @@ import re
 from functools import cached_property
 from pathlib import Path
 
-NAME = re.compile(r"\bloaderd(?:_wire|_client)?(?:\.\w+)*")
+NAME = re.compile(r"\bloaderd(?:_wire|_client)?\b(?:\.\w+)*")
 ANY_OF = re.compile(r"\b(loaderd[\w.]*)\.\{")  # f"loaderd.cli.{command}"
-LEFT_OUT = ("fuzz", "bench", "storm", "mutants")
+LEFT_OUT = ("fuzz", "bench", "mutants", "faults/storm")
 
 
 class Nearest:
@@ -47,10 +47,12 @@ class Nearest:
     def _tests(self) -> dict[str, set[str]]:
         """Test file -> product modules that it, or a helper of the tests that it imports, names."""
         folder = self._root / "tests"
+        paths = {str(path.relative_to(folder).with_suffix("")): path for path in folder.rglob("*.py")}
+        # What lies in `support` is imported by its name alone.
         files = {
-            str(path.relative_to(folder).with_suffix("")).replace("/", "."): path
-            for path in folder.rglob("*.py")
-            if path.relative_to(folder).parts[0] not in LEFT_OUT
+            name.removeprefix("support/").replace("/", "."): path
+            for name, path in paths.items()
+            if not name.startswith(tuple(f"{left}/" for left in LEFT_OUT))
         }
         helpers = {name: _named(path.read_text(), set(self._product)) for name, path in files.items()}
         uses = {name: _helpers(path.read_text(), set(files)) for name, path in files.items()}
