@@ -9,8 +9,7 @@ from typing import IO
 
 import numpy as np
 
-from loaderd.cli.check import command as part
-from loaderd.cli.check import scan_report
+from loaderd.cli.check import scan_report, some_samples
 from loaderd.cli.check.determinism import Findings
 from loaderd.cli.check.scan import Scan, scan
 from loaderd.cli.check.scan_state import ScanState, folder_of
@@ -28,7 +27,7 @@ NAMED_PROBLEMS = 20
 NAMED = 1000  # bad samples that are listed; the first of them with what user code raised
 
 
-def check(settings: Config, plan: StreamConfig, bad: IO[str] | None, classes: part.Classes, *, anew: bool) -> int:
+def check(settings: Config, plan: StreamConfig, bad: IO[str] | None, classes: some_samples.Classes, *, anew: bool) -> int:
     """Returns the exit code. bad: where bad samples go as JSON lines. The stream's class names go into `classes`."""
     print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
     with ScanState(folder_of(os.environ), settings.path, plan.name, anew=anew) as saved:
@@ -41,12 +40,12 @@ def check(settings: Config, plan: StreamConfig, bad: IO[str] | None, classes: pa
                 return NO_START
             if not verified:
                 return FAULTS
-        findings = part.make_twice(settings, plan, part.SAMPLES, classes)
+        findings = some_samples.make_twice(settings, plan, some_samples.SAMPLES, classes)
         if findings.facts is None:
             return NO_START
-        print("\n".join(part.described(findings)), flush=True)
+        print("\n".join(some_samples.described(findings)), flush=True)
         if findings.end:
-            part.given_up(plan, findings.end)
+            some_samples.given_up(plan, findings.end)
             return FAULTS
         code = _scan(settings, plan, findings, findings.facts, saved, verified, bad)
         return max(code, FAULTS) if findings.refused else code
@@ -93,7 +92,7 @@ def _scan(
     _tell(plan, facts, findings, found, saved, scan_report.trained_on(plan, settings.streams))
     if bad is not None:
         saved.bad_lines(bad)
-    part.given_up(plan, found.end)
+    some_samples.given_up(plan, found.end)
     if not found.end:
         saved.finish()
     return FAULTS if found.end or found.bad or findings.differ else FINE
@@ -106,8 +105,8 @@ def _tell(plan: StreamConfig, facts: StreamInfo, findings: Findings, found: Scan
         if n == NAMED:
             print(f"  BAD       and {found.bad - NAMED:,} more (--bad FILE has all)")
             break
-        print("\n".join(part.bad_line(sample, telling=n < part.NAMED)))
-    for line in part.differences(findings):
+        print("\n".join(some_samples.bad_line(sample, telling=n < some_samples.NAMED)))
+    for line in some_samples.differences(findings):
         print(line)
     twice = f"{findings.samples:,} of them once more, in another process"
     if found.bad or findings.differ or found.end:

@@ -1,0 +1,162 @@
+"""`loaderd check` without --all: some samples are made twice and compared."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING
+
+from loaderd.cli.exit_codes import FAULTS, FINE, NO_START
+from loaderd.cli.progress import ProgressLine
+from loaderd.cli.status import field, size
+from loaderd_wire.slices import EpochShape, steps_left
+
+if TYPE_CHECKING:
+    from loaderd.cli.check.determinism import Findings
+    from loaderd.config.load import Config
+    from loaderd.config.stream import StreamConfig
+    from loaderd.engine.messages import StreamInfo
+    from loaderd_wire.errors import BadSample
+    from loaderd_wire.messages import Segment
+
+Classes = dict[str, tuple[str, ...]]  # name of a stream -> names of its classes
+
+SAMPLES = 256
+PREFETCH = 4  # a Loader's default
+NAMED = 50  # bad samples that are named; all are counted
+
+
+def check(settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | None, classes: Classes) -> int:
+    print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
+    findings = make_twice(settings, plan, samples, classes)
+    if findings.facts is None:
+        return NO_START
+    for line in (*described(findings), *faults(findings)):
+        print(line)
+    if bad is not None:
+        for index in sorted(findings.bad):
+            bad.write(json.dumps({"stream": plan.name, **asdict(findings.bad[index])}, ensure_ascii=False) + "\n")
+    given_up(plan, findings.end)
+    return FINE if findings.fine else FAULTS
+
+
+def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Classes) -> Findings:
+    """So many samples made twice; why there are no facts has been told. The stream's class names go into `classes`."""
+    from loaderd.cli.check import determinism
+
+    with ProgressLine(f"samples of {plan.name}, twice") as progress:
+
+        def say(level: str, text: str) -> None:
+            if level != "debug":
+                progress.say(f"loaderd: {text}")
+
+        findings = determinism.check(settings, plan, samples, progress=progress, say=say)
+    if findings.facts is None:
+        sys.stderr.write(f"loaderd: {findings.end}\n")
+    else:
+        classes[plan.name] = findings.facts.classes
+        findings.refused = _refused(settings, plan, findings.facts, findings.of)
+    return findings
+
+
+def given_up(plan: StreamConfig, end: str) -> None:
+    if end:
+        sys.stderr.write(f"loaderd: stream {plan.name!r} was given up: {end}\n")
+
+
+def described(findings: Findings) -> list[str]:
+    return [*_shape(findings), *_speed(findings)]
+
+
+def _shape(findings: Findings) -> list[str]:
+    facts, plan = findings.facts, findings.plan
+    assert facts is not None
+    part = "" if findings.of == facts.total else f" of {facts.total:,} ({plan.split})"
+    lines = [f"  samples   {findings.of:,}{part}, layout {facts.layout}" + (f", {len(facts.classes)} classes" if facts.classes else "")]
+    lines += [
+        f"  {'fields' if not n else '':<8}  {field(spec.name, spec.dtype, spec.shape, spec.kind)}{f', {size(spec.row_bytes)} a row' if spec.kind == 'array' else ''}"
+        for n, spec in enumerate(facts.specs)
+    ]
+    lines += [f"  batch     {line}" for line in _memory(facts, plan)]
+    lines += [f"  BAD       {line}" for line in findings.refused]
+    return lines + [f"  note      {text}" for text in facts.warnings]
+
+
+def _refused(settings: Config, plan: StreamConfig, facts: StreamInfo, samples: int) -> list[str]:
+    """What the daemon would say to every trainer that asks for this stream as it is configured."""
+    lines: list[str] = []
+    if not steps_left(EpochShape(samples, plan.batch_size, 0, 1, plan.drop_last), 0):
+        lines.append(
+            f"an epoch has no whole step: {samples} samples, batch_size = {plan.batch_size}, drop_last = true; "
+            "set drop_last = false or a smaller batch_size"
+        )
+    segment = _segment(facts, plan)
+    need, memory = segment.slots * segment.slot_bytes, settings.daemon.memory
+    if memory is not None and need > memory:
+        lines.append(f"a trainer needs {size(need)}, [daemon] memory is {size(memory)}: raise it, or set a smaller batch_size")
+    return lines
+
+
+def _segment(facts: StreamInfo, plan: StreamConfig) -> Segment:
+    from loaderd.server.admission import SPARE_SLOTS, OpenedStream, sized
+
+    return sized(OpenedStream(plan, facts), facts.specs, plan.batch_size, PREFETCH + SPARE_SLOTS, 1)
+
+
+def _memory(facts: StreamInfo, plan: StreamConfig) -> list[str]:
+    segment = _segment(facts, plan)
+    row = "collated" if facts.collated else f"{size(sum(spec.row_bytes for spec in facts.specs))} a row"
+    first = f"{plan.batch_size} rows, {row}, {size(segment.slot_bytes)} a slot"
+    full = f"memory at full credit: {size(segment.slots * segment.slot_bytes)} a trainer (prefetch {PREFETCH}, so {segment.slots} slots)"
+    return [first, full]
+
+
+def _speed(findings: Findings) -> list[str]:
+    total = sum(findings.seconds.values())
+    if not findings.rows or not total:
+        return []
+    stages = "  ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in findings.seconds.items() if seconds > 0)
+    return [f"  speed     {findings.rows / total:,.0f} samples/s a worker: {stages}"]
+
+
+def _telling(traceback: str) -> list[str]:
+    """The lines of a traceback that tell most: its end; of a dumped stack, which begins where it hung or crashed, the begin."""
+    lines = [line for line in traceback.splitlines() if line.strip()]
+    return lines[-4:] if "Traceback (most recent call last)" in traceback else lines[:6]
+
+
+def bad_line(sample: BadSample, *, telling: bool = True) -> list[str]:
+    return [f"  BAD       {sample.line()}", *(f"            {line}" for line in _telling(sample.traceback) if telling)]
+
+
+def faults(findings: Findings) -> list[str]:
+    lines: list[str] = []
+    for sample in [findings.bad[index] for index in sorted(findings.bad)][:NAMED]:
+        lines += bad_line(sample)
+    if len(findings.bad) > NAMED:
+        lines.append(f"  BAD       and {len(findings.bad) - NAMED:,} more (--bad FILE has all)")
+    lines += differences(findings)
+    checked = f"{findings.samples:,} of {findings.of:,} samples made twice, in two processes"
+    if findings.fine:
+        return [*lines, f"  fine      {checked}"]
+    return [*lines, f"  faults    {len(findings.bad)} bad, {len(findings.differ)} different; {checked}"]
+
+
+def differences(findings: Findings) -> list[str]:
+    lines: list[str] = []
+    for difference in findings.differ[:NAMED]:
+        if difference.only_once:
+            lines.append(
+                f"  DIFFERS   sample {difference.key!r} (index {difference.index}) was made once and failed once: {difference.only_once}"
+            )
+        else:
+            fields = ", ".join(map(repr, difference.fields))
+            lines.append(f"  DIFFERS   sample {difference.key!r} (index {difference.index}): two makings have different {fields}")
+    if len(findings.differ) > NAMED:
+        lines.append(f"  DIFFERS   and {len(findings.differ) - NAMED:,} more")
+    if findings.differ:
+        lines.append(
+            "            draw from the rng that a transform is given, or from random, numpy.random or torch, which are seeded per sample"
+        )
+    return lines
