@@ -14,6 +14,7 @@ import pytest
 from loaderd_client import Loader, ProtocolError, StallError
 from loaderd_client.connection import Connection
 from loaderd_client.control_socket import MAX_FDS, ControlSocket
+from loaderd_testing.daemon_harness import patiently
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 from loaderd_wire import messages as m
 from loaderd_wire.codec import MAX_MESSAGE, WIRE, frame
@@ -39,7 +40,7 @@ def test_what_is_said_to_another_session_is_passed_over(fake: Fake, load: Load) 
 def test_a_message_over_the_limit_is_not_taken_in(fake: Fake, load: Load) -> None:
     daemon, loader = fake(), load(prefetch=1, timeout_s=3.0)
     batches = iter(loader)
-    checked(next(batches))
+    checked(next(patiently(batches)))
     daemon.rules.makes = False
     daemon.send_raw(b"\x00" * (MAX_MESSAGE + 1))
     with pytest.raises(StallError):

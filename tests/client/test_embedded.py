@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailedError, embedded
+from loaderd_testing.daemon_harness import patiently
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import checked, seen, until
 from loaderd_wire.paths import LOG_BEGINS
@@ -228,7 +229,7 @@ def test_an_error_of_a_daemon_that_serves_quotes_its_log(
     ):
         assert len(starter) == 13
         batches = iter(loader)
-        next(batches)
+        next(patiently(batches))
         os.kill(daemon_of(tmp_path), signal.SIGSTOP)
         (tmp_path / "d.sock.log").write_text(log)
         try:
@@ -236,7 +237,7 @@ def test_an_error_of_a_daemon_that_serves_quotes_its_log(
                 list(batches)
         finally:
             os.kill(daemon_of(tmp_path), signal.SIGCONT)
-        assert len(list(batches)) > 8
+        assert len(list(patiently(batches))) > 8
 
 
 def test_the_line_that_tells_of_a_daemons_end_says_how_its_log_ends(

@@ -22,6 +22,7 @@ from loaderd_client import (
     StreamChangedError,
     StreamFailedError,
 )
+from loaderd_testing.daemon_harness import patiently
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen, until
 from loaderd_wire import messages as m
 from loaderd_wire.codec import WIRE, frame
@@ -85,7 +86,7 @@ def test_a_daemon_that_never_comes_back_is_named_and_may_still_come(fake: Fake, 
         pull(batches, rows)
     daemon.rules.comes_back = True
     daemon.wake()
-    rows += seen(batches)
+    rows += seen(patiently(batches, DaemonGoneError))
     assert rows == epoch_indices(0, daemon.rules)
 
 
@@ -234,7 +235,7 @@ def test_a_long_wait_is_told_with_the_daemons_story_and_then_raised_with_its_det
     assert "cat.jpg" in caplog.text
     daemon.rules.makes = True
     daemon.wake()
-    assert seen(batches) == epoch_indices(0, daemon.rules)
+    assert seen(patiently(batches)) == epoch_indices(0, daemon.rules)
 
 
 def test_a_daemon_that_does_not_answer_is_told(fake: Fake, load: Load) -> None:
@@ -246,7 +247,7 @@ def test_a_daemon_that_does_not_answer_is_told(fake: Fake, load: Load) -> None:
 def test_who_holds_too_many_slots_is_told_so(fake: Fake, load: Load) -> None:
     daemon, loader = fake(), load(prefetch=1, timeout_s=2, stall_warning_s=100)
     batches = iter(loader)
-    held = [next(batches) for _ in range(2)]
+    held = [next(patiently(batches)) for _ in range(2)]
     daemon.rules.makes = False
     with pytest.raises(StallError, match="you hold 2 of 3 slots"):
         list(batches)

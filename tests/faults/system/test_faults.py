@@ -15,7 +15,7 @@ import pytest
 
 from loaderd.core.order import Order
 from loaderd_client import DaemonGoneError, LoaderdError, RefusedError, SampleError, StallError, StreamChangedError, StreamFailedError
-from loaderd_testing.daemon_harness import Site, alive, digest, indices, plain, pulls, rows, take, until
+from loaderd_testing.daemon_harness import Site, alive, digest, indices, patiently, plain, pulls, rows, take, until
 from loaderd_testing.deadlines import DEADLINE_S
 
 
@@ -294,7 +294,7 @@ def test_a_successor_with_another_config_is_refused_by_name(site: Site) -> None:
 
 def test_a_stopped_daemon_is_named_and_goes_on_when_it_wakes(site: Site, undisturbed: str) -> None:
     loader = site.write().serve().loader(timeout_s=3, stall_warning_s=1)
-    got = take(loader)
+    got = take(patiently(loader))
     site.kill(sig=signal.SIGSTOP)
     batches = iter(loader)
     try:
@@ -303,7 +303,7 @@ def test_a_stopped_daemon_is_named_and_goes_on_when_it_wakes(site: Site, undistu
                 got.append(plain(batch))
     finally:
         site.kill(sig=signal.SIGCONT)
-    got += take(batches)
+    got += take(patiently(batches))
     assert digest(got) == undisturbed
 
 

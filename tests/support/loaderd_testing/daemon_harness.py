@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from loaderd_client import Loader
+from loaderd_client import Loader, StallError
 from loaderd_testing.deadlines import DEADLINE_S, until
 
 # What a user would bring: a picture-like array, a label and a text, all a function of the index. FAULT is prepended per test.
@@ -240,6 +241,24 @@ def rows(batches: Iterable[dict[str, Any]]) -> dict[int, str]:
 
 def indices(batches: Iterable[dict[str, Any]]) -> list[int]:
     return [i for b in batches for i in b["indices"]]
+
+
+def patiently(batches: Iterable[Any], *errors: type[Exception]) -> Iterator[Any]:
+    """Batches of a loader whose times are short: on a slow machine it gives up too early, and is asked again. errors: others that say so.
+
+    batches: what goes on after an error, which a Loader does and a generator does not.
+    """
+    ready, end_s = iter(batches), time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            batch = next(ready)
+        except StopIteration:
+            return
+        except (StallError, *errors):
+            if time.monotonic() > end_s:
+                raise
+        else:
+            yield batch
 
 
 def pulls(loader: Loader) -> Iterator[Any]:

@@ -212,7 +212,11 @@ class FakeDaemon:
                 connected, _ = listener.accept()
                 self._strangers[connected.fileno()] = (connected, bytearray())
             for session in [s for s in self.sessions.values() if s.control.fileno() in ready]:
-                if not session.control.recv(4096):
+                try:
+                    told = session.control.recv(4096)
+                except ConnectionResetError:  # its trainer has ended with messages that it had not read
+                    told = b""
+                if not told:
                     session.control.close()
                     del self.sessions[session.number]
             for fd in [fd for fd in ready if fd in self._strangers]:
