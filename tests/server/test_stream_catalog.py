@@ -1,0 +1,85 @@
+"""Streams are opened once when they are wanted, and what was found is known by name, in the order of the config."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from loaderd.config.stream import StreamConfig
+from loaderd.core.streams import StreamRules
+from loaderd.engine.messages import OpenError
+from loaderd.server.stream_catalog import StreamCatalog
+from loaderd_testing.daemon_process import FakePool
+from loaderd_testing.fake_time import FakeLoop
+
+
+class Known:
+    """A catalog of two streams, and what it asked for. answers: of the engine, by stream, until the test gives them."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.opened: list[str] = []
+        self.answered: list[str] = []
+        self.log: list[tuple[str, str]] = []
+        self.waits: list[list[str]] = []
+        configs = [StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in ("train", "val")]
+        startup: Any = SimpleNamespace(opens=lambda streams: self.waits.append(sorted(streams)))
+        self.catalog = StreamCatalog(configs, self, startup, answered=self.answered.append, log=lambda *line: self.log.append(line))  # type: ignore[arg-type]
+
+    def open(self, stream: str, done: Any) -> None:
+        self.opened.append(stream)
+        self.answers[stream] = done
+
+
+@pytest.fixture
+def known() -> Known:
+    return Known()
+
+
+def found(stream: str, **other: Any) -> Any:
+    """What the engine says of a stream of 100 samples."""
+    answer: list[Any] = []
+    loop = FakeLoop()
+    loop.soon = lambda call: call()  # type: ignore[attr-defined]
+    pool = object.__new__(FakePool)
+    pool.loop, pool.tried, pool.late = loop, set(), []  # type: ignore[assignment]
+    pool.open(stream, answer.append)
+    return answer[0]
+
+
+def test_a_stream_that_is_being_opened_is_not_opened_twice(known: Known) -> None:
+    known.catalog.want("train")
+    known.catalog.want("train")
+    assert known.opened == ["train"]
+    known.answers["train"](found("train"))
+    known.catalog.want("train")
+    assert known.opened == ["train", "train"]  # anew, since its data has changed
+
+
+def test_what_was_found_is_known_before_anybody_is_told(known: Known) -> None:
+    known.catalog.want("val")
+    known.catalog.want("train")
+    assert known.waits == [["val"], ["train", "val"]]
+    known.answers["val"](found("val"))
+    assert (known.answered, known.catalog.opening, known.waits[-1]) == (["val"], {"train"}, ["train"])
+    known.answers["train"](found("train"))
+    assert known.catalog.counts() == "train (100), val (100)"
+    assert known.catalog.rules("val") == StreamRules("val", "raise", False, 100)
+    assert ("warning", "stream 'val': mind the gap") in known.log
+
+
+def test_a_fault_is_forgotten_when_the_stream_is_tried_again(known: Known) -> None:
+    known.catalog.want("val")
+    known.answers["val"](OpenError("val", "data", "not there", "Traceback"))
+    assert (known.catalog.faults, known.catalog.opened) == ({"val": "not there\nTraceback"}, {})
+    known.catalog.want("val")
+    assert known.catalog.faults == {}
+
+
+def test_a_stream_that_is_rejected_is_not_open(known: Known) -> None:
+    known.catalog.want("val")
+    known.answers["val"](found("val"))
+    known.catalog.reject("val", "its class names differ")
+    assert (known.catalog.opened, known.catalog.faults) == ({}, {"val": "its class names differ"})
