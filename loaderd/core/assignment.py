@@ -51,7 +51,7 @@ class JobAssigner:
             stream, build = state.streams[session.stream], item.build
             job = build.hand_out(self._job_count, stream.parts(build.slice.rows, pool.seats, session.prefetch, urgent))
             state.jobs[job.job] = RunningJob(job, worker, session, build, build.attempt)
-            session.rings[job.segment].writers[job.slot].add(job.job)
+            session.slots.tables[job.segment].writers[job.slot].add(job.job)
             pool.give(worker, job.job, state.now_s)
             state.actions.append(_send(worker, job))
             queue.served(session)
@@ -66,7 +66,7 @@ class JobAssigner:
             KeyError: There is no such job.
         """
         running = self.state.jobs.pop(number)
-        running.session.rings[running.job.segment].wrote(running.job.slot, number)
+        running.session.slots.tables[running.job.segment].wrote(running.job.slot, number)
         return running
 
     def refresh(self, session: SessionState) -> None:
@@ -77,15 +77,15 @@ class JobAssigner:
         """
         state = self.state
         if not state.draining:
-            if session.outgrown:
+            if session.slots.outgrown:
                 self._grow(session)
             if session.unplaced:
                 session.fill()
         if session.unsaid and not session.ended:
             state.actions += [_tell(session.session, message) for message in session.announce(state.now_s)]
-        if session.gone or len(session.rings) > 1:
-            state.actions += [FreeSegment(session.session, segment) for segment in session.spent()]
-            if session.gone and not session.rings:
+        if session.gone or len(session.slots.tables) > 1:
+            state.actions += [FreeSegment(session.session, segment) for segment in session.slots.spent(gone=session.gone)]
+            if session.gone and not session.slots.tables:
                 state.leaving.pop(session.session, None)
         state.queue.put(session)
 
@@ -127,13 +127,13 @@ class JobAssigner:
 
     def _grow(self, session: SessionState) -> None:
         """Ask for a larger segment if a batch of the window does not fit into the current one."""
-        if session.growing or session.ended:
+        if session.slots.growing or session.ended:
             return
         tail, body = session.needs()
-        has = session.rings[session.current].segment
+        has = session.slots.table.segment
         if tail <= has.tail_row_bytes and body <= has.body_bytes:
             return
-        session.growing, session.outgrown = True, False
+        session.slots.growing, session.slots.outgrown = True, False
         tail = max(has.tail_row_bytes, int(tail * HEADROOM + 7) & ~7)
         body = max(has.body_bytes, int(body * HEADROOM))
         self.state.actions.append(GrowSegment(session.session, has.slots, tail, body))

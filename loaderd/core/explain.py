@@ -100,14 +100,14 @@ def _line(state: SchedulerState, session: SessionState, now_s: float) -> str:
 
 def no_slot(session: SessionState) -> str:
     """Why the next batch of a session has no slot."""
-    if session.growing:
+    if session.slots.growing:
         return "waiting for a larger segment"
-    ring = session.rings[session.current]
-    slots = len(ring.state)
-    leased = ring.count(SlotState.LEASED)
+    table = session.slots.table
+    slots = len(table.state)
+    leased = table.count(SlotState.LEASED)
     if leased == slots:
         return f"all slots are in the trainer's hands ({leased} of {slots})"
-    parts = [f"{ring.count(s)} {s.value}" for s in SlotState if ring.count(s)]
+    parts = [f"{table.count(s)} {s.value}" for s in SlotState if table.count(s)]
     return f"of {slots} slots {', '.join(parts)}"
 
 
@@ -193,7 +193,7 @@ def _stream(state: SchedulerState, name: str) -> dict[str, Any]:
 
 def _session(state: SchedulerState, s: SessionState, now_s: float) -> dict[str, Any]:
     first = s.items[0].cursor if s.items else None
-    slots = {state.value: sum(ring.count(state) for ring in s.rings.values()) for state in SlotState}
+    slots = {state.value: sum(table.count(state) for table in s.slots.tables.values()) for state in SlotState}
     return {
         "session": s.session,
         "stream": s.stream,
@@ -210,7 +210,7 @@ def _session(state: SchedulerState, s: SessionState, now_s: float) -> dict[str, 
         "position": first.position if first else None,
         "step": first.step if first else None,
         "slots": slots,
-        "segments": sorted(s.rings),
+        "segments": sorted(s.slots.tables),
         "story": _line(state, s, now_s),
     }
 

@@ -45,6 +45,6 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
         running = state.jobs[job]
         session, build = running.session, running.build
         waits = running.wanted and not session.gone and bool(session.items) and session.items[0].build is build
-        if waits and not build.rescued and build is not begun and session.rings[session.current].free:
+        if waits and not build.rescued and build is not begun and session.slots.table.free:
             return running
     return None

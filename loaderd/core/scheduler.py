@@ -234,7 +234,7 @@ class Scheduler:
     def _not_grown(self, e: GrowFailed) -> None:
         session = self.state.sessions.get(e.session)
         if session is not None:
-            session.growing = False
+            session.slots.growing = False
             self._assigner.fail(session, "StreamFailedError", e.text)
             self._assigner.refresh(session)
 

@@ -6,17 +6,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from loaderd.core.batches import BatchBuild, SlotRef
+from loaderd.core.batches import BatchBuild
 from loaderd.core.events import Attach
-from loaderd.core.slots import ANNOUNCE, ANNOUNCED, ENDING, FILLING, FINISH, FREE, LEASE, LEASED, READY, RELEASE, SlotState, SlotTable
+from loaderd.core.session_slots import REMIND_S, SessionSlots
+from loaderd.core.slots import ANNOUNCED, FILLING, FINISH, FREE, LEASED, READY
 from loaderd_wire.messages import Descriptor, Failure, Progress, Released, Segment
-from loaderd_wire.records import quick
 from loaderd_wire.slices import LAST_EPOCH, Cursor, Slice, steps, steps_left
-
-NOT_OUT = (FILLING, READY, ENDING)  # the client cannot know the generation of such a slot
-REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
-
-_place = quick(SlotRef)
 
 
 @dataclass(slots=True)
@@ -26,7 +21,7 @@ class PlannedBatch:
     Attributes:
         k: Its number in the plan.
         cursor: Where it begins.
-        draft: The batch.
+        build: The batch.
         announced: The client was told of it in this plan, even if it has to be made again since.
     """
 
@@ -34,21 +29,6 @@ class PlannedBatch:
     cursor: Cursor
     build: BatchBuild
     announced: bool = False
-
-
-@dataclass(slots=True)
-class Announced:
-    """A slot that the client was told of and has not given back.
-
-    Attributes:
-        draft: The batch in it.
-        message: The latest descriptor of it.
-        told_s: When that was sent.
-    """
-
-    build: BatchBuild
-    message: Descriptor
-    told_s: float
 
 
 class SessionState:
@@ -64,10 +44,7 @@ class SessionState:
         prefetch: Length of the window.
         on_error: The stream's rule for bad samples.
         collated: A batch is made as a whole.
-        rings: The segments that are in use, by number.
-        current: Number of the segment in which slots are claimed.
-        growing: A larger segment has been asked for.
-        outgrown: A batch of the window may not fit into the current segment.
+        slots: Its slots.
         ended: Why nothing more is made for it; "" while something is.
         failure: The fault it has ended on; it is sent again whenever the client asks.
         gone: The client has left.
@@ -77,7 +54,6 @@ class SessionState:
         made: Batches that were finished, over all plans.
         waiting: The trainer waits for a batch.
         items: The window, in order.
-        given: Announced and leased slots, by (segment, slot).
         unplaced: A batch of the window may have no slot.
         unsaid: A batch may be ready to be announced.
         version: Number of its latest entry in the queue.
@@ -105,19 +81,15 @@ class SessionState:
         self.prefetch = event.prefetch
         self.on_error = on_error
         self.collated = collated
-        self.rings = {event.segment.segment: SlotTable(event.segment)}
-        self.current = event.segment.segment
-        self.growing = self.outgrown = False
+        self.slots = SessionSlots(event.segment)
         self.ended = ""
         self.failure: Failure | None = None
         self.gone = False
         self.seq = self.plan = self.taken = self.made = 0
         self.waiting = False
         self.items: deque[PlannedBatch] = deque()
-        self.given: dict[tuple[int, int], Announced] = {}
         self._steps: Iterator[tuple[Cursor, Slice]] | None = None
         # These say what has to be looked at: most events change little of a window.
-        self._heard: dict[int, Released] = {}  # the client's latest statement on each segment
         self._unsettled = False  # a slot in the window may have been given back, or leased
         self.unplaced = False
         self.unsaid = False
@@ -158,34 +130,11 @@ class SessionState:
         Returns:
             What is wrong with it, or "". If something is, nothing was changed.
         """
-        ring = self.rings.get(told.segment)
-        if ring is None:
-            return "" if told.segment <= self.current else f"segment {told.segment}, which it hasn't got"
-        if not len(told.generations) == len(told.taken) == len(ring.state):
-            return f"{len(told.generations)} slots of segment {told.segment}, which has {len(ring.state)}"
-        heard = self._heard.get(told.segment)
-        news = [  # generations never fall, so what was accepted once changes nothing
-            (slot, back, out)
-            for slot, (back, out) in enumerate(zip(told.generations, told.taken, strict=True))
-            if heard is None or back != heard.generations[slot] or out != heard.taken[slot]
-        ]
-        for slot, back, out in news:
-            out_there = ring.generation[slot] - (ring.state[slot] in NOT_OUT)
-            if back > out_there or out > out_there:
-                return f"generation {max(back, out)} of segment {told.segment} slot {slot}, of which {out_there} were given out"
-        self._heard[told.segment] = told
-        for slot, back, out in news:
-            given = self.given.get((told.segment, slot))
-            if given is None or max(back, out) < ring.generation[slot]:
-                continue
-            if given.message.plan != self.plan or given.message.k >= self.taken:
+        fault, changed = self.slots.give_back(told)
+        for known in changed:
+            if known.message.plan != self.plan or known.message.k >= self.taken:
                 self._unsettled = True
-            if ring.state[slot] is ANNOUNCED:
-                ring.move(slot, LEASE)
-            if back >= ring.generation[slot]:
-                ring.move(slot, RELEASE)
-                del self.given[told.segment, slot]
-        return ""
+        return fault
 
     def seek(self, p: Progress) -> None:
         """Begin a new plan.
@@ -197,9 +146,14 @@ class SessionState:
         Args:
             p: The Progress that begins it.
         """
-        stock = {given.build.slice: given.build for key, given in self.given.items() if self._state(key) is ANNOUNCED}
+        slots = self.slots
+        stock = {
+            known.build.slice: known.build
+            for (segment, slot), known in slots.announced.items()
+            if slots.tables[segment].state[slot] is ANNOUNCED
+        }
         for item in self.items:
-            if item.build.place and not self._is_given(item.build):
+            if item.build.place and not slots.is_known(item.build):
                 stock.setdefault(item.build.slice, item.build)
         old = [item.build for item in self.items]
         self._unsettled = self.unplaced = self.unsaid = True
@@ -210,8 +164,8 @@ class SessionState:
         for _ in range(p.taken):
             _, cut = next(self._steps)
             build = stock.pop(cut, None)
-            if build and self._is_given(build):
-                self._lease(build)
+            if build and slots.is_known(build):
+                slots.lease(build)
         while len(self.items) < self.prefetch:
             cursor, cut = next(self._steps)
             k = self.taken + len(self.items)
@@ -237,8 +191,8 @@ class SessionState:
             return f"{taken} batches taken of plan {self.plan} after {self.taken}"
         while self.taken < taken:
             build = self.items.popleft().build
-            if self._is_given(build):
-                self._lease(build)
+            if self.slots.is_known(build):
+                self.slots.lease(build)
             else:
                 self._forsake(build)  # it is being made again, but the client had it after all
             self.taken += 1
@@ -252,7 +206,7 @@ class SessionState:
         self._unsettled, self.unplaced = False, True
         for item in self.items:
             place = item.build.place
-            state = self.slot_states(place) if place and item.build.whole else FILLING
+            state = self.slots.state_of(place) if place and item.build.whole else FILLING
             if state is LEASED:
                 item.build = self._build(item.build.slice)
             elif state in (FREE, None):
@@ -269,28 +223,29 @@ class SessionState:
             cursor, cut = next(self._steps)
             self.items.append(PlannedBatch(self.taken + len(self.items), cursor, self._build(cut)))
         self.unplaced = False
-        ring = self.rings[self.current]
+        slots = self.slots
+        table = slots.table
         for item in self.items:
             build = item.build
             if build.place is not None:
                 continue
-            if not self._fits(build, ring.segment):
+            if not slots.fits(build):
                 self.unplaced = True
                 continue
-            if not ring.free:
+            if not table.free:
                 self._take_back(item.k)
-            claimed = ring.claim()
-            if claimed is None:
+            place = slots.claim()
+            if place is None:
                 self.unplaced = True
                 break
-            build.begin(_place(self.current, *claimed))
+            build.begin(place)
             if not build.todo:
                 self.finish(build)
 
     def finish(self, build: BatchBuild) -> None:
         """If all rows of a batch are in its slot, the slot is READY."""
-        if build.whole and build.place and self.slot_states(build.place) is FILLING:
-            self.rings[build.place.segment].move(build.place.slot, FINISH)
+        if build.whole and build.place and self.slots.state_of(build.place) is FILLING:
+            self.slots.tables[build.place.segment].move(build.place.slot, FINISH)
             self.made += 1
             self.unsaid = True
 
@@ -302,21 +257,21 @@ class SessionState:
         """
         messages: list[Descriptor] = []
         self.unsaid = False
+        slots = self.slots
         for item in self.items:
             build = item.build
             place = build.place
             if place is not None and not build.todo and not build.running:
-                state = self.slot_states(place)
+                state = slots.state_of(place)
                 if state is READY:
-                    self.rings[place.segment].move(place.slot, ANNOUNCE)
                     state = ANNOUNCED
                     message = build.descriptor(self.session, self.plan, item.k)
-                    self.given[place.segment, place.slot] = Announced(build, message, now_s)
+                    slots.announce(build, place, message, now_s)
                     messages.append(message)
                 elif state is ANNOUNCED and not item.announced:  # kept at a seek, under a new number
-                    given = self.given[place.segment, place.slot]
-                    given.message, given.told_s = build.descriptor(self.session, self.plan, item.k), now_s
-                    messages.append(given.message)
+                    known = slots.announced[place.segment, place.slot]
+                    known.message, known.told_s = build.descriptor(self.session, self.plan, item.k), now_s
+                    messages.append(known.message)
                 item.announced = item.announced or state is ANNOUNCED
             if not item.announced:
                 break
@@ -333,13 +288,13 @@ class SessionState:
             Those from `have` on, and those of former plans whose slot was not given back.
         """
         again: list[Descriptor] = []
-        for given in self.given.values():
-            place = given.build.place
+        for known in self.slots.announced.values():
+            place = known.build.place
             assert place is not None
-            current = given.message.plan == self.plan and given.message.k >= self.taken
-            if self.slot_states(place) is ANNOUNCED and (not current or given.message.k >= have):
-                given.told_s = now_s
-                again.append(given.message)
+            current = known.message.plan == self.plan and known.message.k >= self.taken
+            if self.slots.state_of(place) is ANNOUNCED and (not current or known.message.k >= have):
+                known.told_s = now_s
+                again.append(known.message)
         return sorted(again, key=lambda m: (m.plan, m.k))
 
     def reminders(self, mentioned: set[int], now_s: float) -> list[Descriptor]:
@@ -353,14 +308,15 @@ class SessionState:
             now_s: Time of the event.
         """
         again: list[Descriptor] = []
-        for (segment, _), given in self.given.items():
-            place = given.build.place
-            if place is None or now_s - given.told_s < REMIND_S:
+        slots = self.slots
+        for (segment, _), known in slots.announced.items():
+            place = known.build.place
+            if place is None or now_s - known.told_s < REMIND_S:
                 continue
-            orphan = self.slot_states(place) is ANNOUNCED and (given.message.plan != self.plan or given.message.k < self.taken)
-            if orphan or (segment != self.current and segment not in mentioned):
-                given.told_s = now_s
-                again.append(given.message)
+            orphan = slots.state_of(place) is ANNOUNCED and (known.message.plan != self.plan or known.message.k < self.taken)
+            if orphan or (segment != slots.current and segment not in mentioned):
+                known.told_s = now_s
+                again.append(known.message)
         return again
 
     def restart(self, build: BatchBuild) -> None:
@@ -368,7 +324,7 @@ class SessionState:
         place = build.place
         self.wait(build)
         if place is not None:
-            self.rings[place.segment].abandon(place.slot)
+            self.slots.tables[place.segment].abandon(place.slot)
 
     def wait(self, build: BatchBuild) -> None:
         """A batch has no slot any longer, and waits for one."""
@@ -386,11 +342,9 @@ class SessionState:
         Raises:
             ValueError: It is not newer than the current one, or has too few slots.
         """
-        if segment.segment <= self.current or segment.slots < self.prefetch + 2:
-            raise ValueError(f"session {self.session} has segment {self.current}: can't go on in {segment}")
-        self.rings[segment.segment] = SlotTable(segment)
-        self.current = segment.segment
-        self.growing = False
+        if segment.segment <= self.slots.current or segment.slots < self.prefetch + 2:
+            raise ValueError(f"session {self.session} has segment {self.slots.current}: can't go on in {segment}")
+        self.slots.add(segment)
 
     def end(self, why: str) -> None:
         """Make nothing more. What was announced stays valid.
@@ -400,7 +354,7 @@ class SessionState:
         """
         self.ended = self.ended or why
         for item in self.items:
-            if not self._is_given(item.build):
+            if not self.slots.is_known(item.build):
                 self._forsake(item.build)
 
     def leave(self) -> None:
@@ -408,17 +362,7 @@ class SessionState:
         self.gone = True
         self.end("gone")
         self.items.clear()
-        for segment, slot in self.given:
-            self.rings[segment].move(slot, RELEASE)
-        self.given.clear()
-
-    def spent(self) -> list[int]:
-        """Segments that nothing uses any longer. They are forgotten here."""
-        done = [number for number, ring in self.rings.items() if ring.idle and (self.gone or number != self.current)]
-        for number in done:
-            del self.rings[number]
-            self._heard.pop(number, None)
-        return done
+        self.slots.release_all()
 
     def first_work(self) -> PlannedBatch | None:
         """The first batch of the window that has a piece for a worker."""
@@ -427,40 +371,15 @@ class SessionState:
                 return item
         return None
 
-    def slot_states(self, place: SlotRef) -> SlotState | None:
-        """State of a slot.
-
-        Returns:
-            None once the slot serves another batch, or its segment has been freed.
-        """
-        ring = self.rings.get(place.segment)
-        return ring.state[place.slot] if ring and ring.generation[place.slot] == place.generation else None
-
     # parts of the above
 
     def _build(self, cut: Slice) -> BatchBuild:
         return BatchBuild(self.stream, self.on_error, self.collated, self.seed, cut)
 
-    def _fits(self, build: BatchBuild, segment: Segment) -> bool:
-        return build.needs_tail <= segment.tail_row_bytes and build.needs_body <= segment.body_bytes
-
-    def _state(self, key: tuple[int, int]) -> SlotState:
-        return self.rings[key[0]].state[key[1]]
-
-    def _is_given(self, build: BatchBuild) -> bool:
-        place = build.place
-        given = self.given.get((place.segment, place.slot)) if place else None
-        return given is not None and given.build is build
-
-    def _lease(self, build: BatchBuild) -> None:
-        place = build.place
-        if place and self.slot_states(place) is ANNOUNCED:
-            self.rings[place.segment].move(place.slot, LEASE)
-
     def _forsake(self, build: BatchBuild) -> None:
         """No batch of the window is this one any longer. A slot that the client knows stays."""
-        if build.place and not self._is_given(build):
-            if self.slot_states(build.place) in (FILLING, READY):
+        if build.place and not self.slots.is_known(build):
+            if self.slots.state_of(build.place) in (FILLING, READY):
                 self.restart(build)
             else:
                 self.wait(build)
@@ -471,7 +390,7 @@ class SessionState:
             place = item.build.place
             if item.k <= k:
                 return
-            if not place or place.segment != self.current or self.rings[self.current].writers[place.slot]:
+            if not place or place.segment != self.slots.current or self.slots.table.writers[place.slot]:
                 continue
-            if self.slot_states(place) in (FILLING, READY):
+            if self.slots.state_of(place) in (FILLING, READY):
                 return self.restart(item.build)

@@ -186,10 +186,10 @@ class WorkerSupervisor:
 def _outgrown(running: RunningJob, done: Done) -> None:
     """A slot was too small for the job's rows: the batch is made again in a larger one."""
     session, build = running.session, running.build
-    had = session.rings[running.job.segment].segment
+    had = session.slots.tables[running.job.segment].segment
     if done.needs_tail:
         build.needs_tail = max(done.needs_tail, had.tail_row_bytes + 1)
     if done.needs_body:
         build.needs_body = max(done.needs_body, had.body_bytes + 1)
-    session.outgrown = True
+    session.slots.outgrown = True
     session.restart(build)

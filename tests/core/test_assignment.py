@@ -98,7 +98,7 @@ def test_generations_that_were_never_given_out_are_noted_once_a_second() -> None
         forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"seq": seq, "released": (mad, type(mad)(7, (1,), (1,)))})
         notes += sum(isinstance(a, LogLine) for a in harness.step(ProgressReceived(1, forged), after_s=0.1))
     assert notes == 2
-    assert len(harness.core.state.sessions[1].given) == 4
+    assert len(harness.core.state.sessions[1].slots.announced) == 4
 
 
 def test_a_batch_too_large_for_its_slot_is_made_in_a_larger_segment() -> None:
@@ -127,7 +127,7 @@ def test_a_segment_that_grows_in_one_way_keeps_what_it_has_of_the_other(needs: d
     harness = SchedulerHarness()
     harness.make = lambda job: done(job, **needs)
     harness.attach(tell=False)
-    harness.core.state.sessions[1].rings[1].segment = segment(1, 6, tail=64, body=800)
+    harness.core.state.sessions[1].slots.tables[1].segment = segment(1, 6, tail=64, body=800)
     harness.tell()
     harness.finish()
     (grow,) = harness.of(GrowSegment)

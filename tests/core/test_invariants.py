@@ -18,7 +18,7 @@ def busy() -> SchedulerHarness:
     harness = SchedulerHarness(workers=1)
     harness.attach(prefetch=2)
     harness.take(keep=True)
-    while len(harness.core.state.sessions[1].given) < 2:
+    while len(harness.core.state.sessions[1].slots.announced) < 2:
         harness.work()
     harness.core.invariants()
     assert harness.core.state.jobs
@@ -35,12 +35,12 @@ def loses_its_job(state: SchedulerState) -> None:
 
 def is_not_known_to_its_slot(state: SchedulerState) -> None:
     job = job_of(state)
-    state.sessions[1].rings[job.segment].writers[job.slot].clear()
+    state.sessions[1].slots.tables[job.segment].writers[job.slot].clear()
 
 
 def writes_an_announced_slot(state: SchedulerState) -> None:
     job = job_of(state)
-    state.sessions[1].rings[job.segment].state[job.slot] = SlotState.ANNOUNCED
+    state.sessions[1].slots.tables[job.segment].state[job.slot] = SlotState.ANNOUNCED
 
 
 def is_not_wanted_by_its_batch(state: SchedulerState) -> None:
@@ -48,7 +48,7 @@ def is_not_wanted_by_its_batch(state: SchedulerState) -> None:
 
 
 def forgets_an_announced_slot(state: SchedulerState) -> None:
-    state.sessions[1].given.popitem()
+    state.sessions[1].slots.announced.popitem()
 
 
 def has_a_gap_in_its_window(state: SchedulerState) -> None:
@@ -70,8 +70,8 @@ def puts_two_batches_into_one_slot(state: SchedulerState) -> None:
 
 
 def claims_twice(state: SchedulerState) -> None:
-    ring = state.sessions[1].rings[1]
-    ring.generation[next(iter(state.sessions[1].given))[1]] += 1
+    ring = state.sessions[1].slots.tables[1]
+    ring.generation[next(iter(state.sessions[1].slots.announced))[1]] += 1
 
 
 def remembers_who_has_left(state: SchedulerState) -> None:
@@ -115,7 +115,7 @@ def test_work_beside_an_idle_worker_is_named() -> None:
     (number, running) = next((n, r) for n, r in state.jobs.items() if r.build is build)
     state.pool.answered(running.worker, number)
     build.redo([build.running.pop(number)])
-    state.sessions[1].rings[1].wrote(running.job.slot, number)
+    state.sessions[1].slots.tables[1].wrote(running.job.slot, number)
     del state.jobs[number]
     with pytest.raises(AssertionError, match="work at batch 0 and an idle worker"):
         invariants.assert_invariants(state)

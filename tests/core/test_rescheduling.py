@@ -29,7 +29,7 @@ def test_a_trainers_batch_behind_anothers_hanging_job_is_made_elsewhere() -> Non
     assert (batch.k, batch.slot == behind.slot) == (1, False)
     harness.work(1)
     harness.work(1)
-    assert harness.core.state.sessions[2].rings[1].state[behind.slot].value != "ending"
+    assert harness.core.state.sessions[2].slots.tables[1].state[behind.slot].value != "ending"
 
 
 def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:
@@ -45,7 +45,7 @@ def test_a_job_that_a_stopped_worker_has_not_begun_is_made_elsewhere() -> None:
     assert [(j.start, j.slot == job.slot) for j in harness.sent[2]] == [(job.start, False)]
     harness.work(2)
     assert harness.take().k == 0
-    ring = harness.core.state.sessions[1].rings[1]
+    ring = harness.core.state.sessions[1].slots.tables[1]
     assert ring.state[job.slot].value == "ending"
     harness.work(1)  # it goes on, and what it writes is nobody's
     assert ring.state[job.slot].value != "ending"
@@ -73,7 +73,7 @@ def test_a_job_of_a_stopped_worker_stays_with_it_where_there_is_no_other_slot() 
     for _ in range(2):
         harness.take(keep=True)
     (job,) = harness.jobs()
-    assert harness.core.state.sessions[1].rings[1].free == 0
+    assert harness.core.state.sessions[1].slots.tables[1].free == 0
     harness.look(WorkerObservation(harness.holder(job), 0, "", True, 0))
     assert harness.jobs() == [job]
     assert harness.core.state.jobs[job.job].wanted

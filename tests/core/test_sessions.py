@@ -85,7 +85,7 @@ def test_descriptors_on_their_way_over_a_seek_are_used_where_they_fit() -> None:
     harness.finish()
     client.release(first.segment, first.slot, first.generation)
     harness.tell()
-    assert len(harness.core.state.sessions[1].given) == 4
+    assert len(harness.core.state.sessions[1].slots.announced) == 4
 
 
 def test_what_was_announced_and_lost_before_a_seek_is_found_again() -> None:
@@ -96,7 +96,7 @@ def test_what_was_announced_and_lost_before_a_seek_is_found_again() -> None:
     client.seek(Cursor(9, 0, 0))
     harness.tell()
     harness.finish()
-    assert harness.core.state.sessions[1].rings[1].free == 0
+    assert harness.core.state.sessions[1].slots.tables[1].free == 0
     harness.now_s += 2
     harness.tell()
     harness.hear()
@@ -120,13 +120,13 @@ def test_a_release_that_was_lost_in_an_old_segment_is_asked_for_again() -> None:
         harness.take()
     client.release(kept.segment, kept.slot, kept.generation)
     client.progress()  # lost on its way
-    assert 1 in session.rings
+    assert 1 in session.slots.tables
     harness.now_s += 2
     harness.tell()
     harness.hear()
     assert client.dirty
     harness.tell()
-    assert 1 not in session.rings
+    assert 1 not in session.slots.tables
     assert (1, 1) not in harness.segments
 
 
@@ -232,7 +232,7 @@ def test_a_release_with_an_old_generation_frees_nothing() -> None:
         client.release(second.segment, second.slot, second.generation)
     client.release(first.segment, first.slot, first.generation)
     harness.tell()
-    ring = harness.core.state.sessions[1].rings[1]
+    ring = harness.core.state.sessions[1].slots.tables[1]
     assert ring.state[second.slot].value == "leased"
 
 

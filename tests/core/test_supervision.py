@@ -18,7 +18,7 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
     job = harness.sent[1][0]
     hang(harness, 1, 2)
     seen = harness.seen(1, 2, Stage.DECODE)
-    ring = harness.core.state.sessions[1].rings[1]
+    ring = harness.core.state.sessions[1].slots.tables[1]
     for _ in range(30):
         harness.look(seen)
     assert any(isinstance(a, LogLine) and "worker 1 does not die" in a.text for a in harness.log)
@@ -75,7 +75,7 @@ def test_the_slot_of_a_job_is_not_given_to_another_before_its_worker_is_dead() -
     job = harness.sent[1][0]
     client.seek(type(client.cursor)(3, 0, 0))
     harness.tell()
-    state = harness.core.state.sessions[1].rings[1]
+    state = harness.core.state.sessions[1].slots.tables[1]
     assert state.state[job.slot].value == "ending"
     harness.finish()
     assert state.state[job.slot].value != "ending"

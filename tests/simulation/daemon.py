@@ -186,7 +186,7 @@ class Daemon:
     def check_size(self) -> None:
         """What the scheduler keeps is bounded by its workers and slots, whatever has happened."""
         state = self.core.state
-        slots = sum(len(ring.state) for s in (*state.sessions.values(), *state.leaving.values()) for ring in s.rings.values())
+        slots = sum(len(table.state) for s in (*state.sessions.values(), *state.leaving.values()) for table in s.slots.tables.values())
         bound = 800 + 120 * len(state.pool.workers) + 150 * slots + 150 * len(state.sessions)
         size = count_of(self.core, set())
         if size > bound:
@@ -204,16 +204,16 @@ class Daemon:
 
     def check_settled(self, session: int) -> None:
         """Everything has been said: what the scheduler takes for announced or lent is what the client knows of, in the segments that it uses."""
-        core, trainer = self.core.state.sessions[session], self.clients[session]
-        unknown = [key for key in core.given if not trainer.expects(*key)]
+        slots, trainer = self.core.state.sessions[session].slots, self.clients[session]
+        unknown = [key for key in slots.announced if not trainer.expects(*key)]
         if unknown:
             raise Broken(
                 f"slots {unknown} of session {session} are taken for announced or lent, and trainer {trainer.number} knows nothing of them"
             )
         live = set(trainer.session.live) if trainer.session else set()
-        if not set(core.rings) == set(self.segments.of_session(session)) == live:
+        if not set(slots.tables) == set(self.segments.of_session(session)) == live:
             held = self.segments.of_session(session)
-            raise Broken(f"session {session} has segments {list(core.rings)}, in memory {held}, and trainer {trainer.number} uses {live}")
+            raise Broken(f"session {session} has segments {list(slots.tables)}, in memory {held}, and trainer {trainer.number} uses {live}")
 
 
 def count_of(thing: Any, seen: set[int]) -> int:

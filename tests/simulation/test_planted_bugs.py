@@ -13,6 +13,7 @@ from loaderd.core.batches import BatchBuild
 from loaderd.core.events import Event, WorkerDied, WorkerPoll
 from loaderd.core.jobs import Done
 from loaderd.core.scheduler import Scheduler
+from loaderd.core.session_slots import Announced, SessionSlots
 from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotEvent, SlotState
 from loaderd.server.sessions import SessionRegistry
@@ -60,17 +61,17 @@ def test_rows_given_to_another_before_the_pidfd_says_dead_are_noticed() -> None:
 
 
 def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_back(self: SessionState, told: Released) -> str:
-        ring = self.rings.get(told.segment)
+    def give_back(self: SessionSlots, told: Released) -> tuple[str, list[Announced]]:
+        ring = self.tables.get(told.segment)
         for slot, back in enumerate(told.generations if ring else ()):
-            if back and (told.segment, slot) in self.given:
+            if back and (told.segment, slot) in self.announced:
                 if ring.state[slot] is SlotState.ANNOUNCED:
                     ring.move(slot, SlotEvent.LEASE)
                 ring.move(slot, SlotEvent.RELEASE)
-                del self.given[told.segment, slot]
-        return ""
+                del self.announced[told.segment, slot]
+        return "", []
 
-    monkeypatch.setattr(SessionState, "give_back", give_back)
+    monkeypatch.setattr(SessionSlots, "give_back", give_back)
     assert re.search(r"holds \(generation|is read while|became|two batches have one slot|is in a slot that is State.FREE", caught())
 
 
@@ -97,11 +98,11 @@ def test_reminders_that_never_come_are_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_segment_that_is_never_given_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spent(self: SessionState) -> list[int]:
-        return original(self) if self.gone else []
+    def spent(self: SessionSlots, *, gone: bool) -> list[int]:
+        return original(self, gone=gone) if gone else []
 
-    original = SessionState.spent
-    monkeypatch.setattr(SessionState, "spent", spent)
+    original = SessionSlots.spent
+    monkeypatch.setattr(SessionSlots, "spent", spent)
     assert re.search("and trainer .* uses", caught())
 
 
