@@ -28,6 +28,7 @@ class JobAssigner:
 
     def __init__(self, state: SchedulerState) -> None:
         self.state = state
+        self._pool, self._queue = state.pool, state.queue
         self._job_count = 0
 
     def assign(self) -> None:
@@ -36,8 +37,7 @@ class JobAssigner:
         The session with the fewest finished batches ahead comes first. A batch that a trainer
         waits for goes only to an idle worker, so that it never stands behind another job.
         """
-        state = self.state
-        pool, queue = state.pool, state.queue
+        state, pool, queue = self.state, self._pool, self._queue
         while pool.room and not state.draining:
             first = queue.peek()
             if first is None:
@@ -87,7 +87,7 @@ class JobAssigner:
             state.actions += [FreeSegment(session.session, segment) for segment in session.slots.spent(gone=session.gone)]
             if session.gone and not session.slots.tables:
                 state.leaving.pop(session.session, None)
-        state.queue.put(session)
+        self._queue.put(session)
 
     def fail(self, session: SessionState, error: str, text: str) -> None:
         """End a session on a fault and tell its client.

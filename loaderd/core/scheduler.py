@@ -200,16 +200,18 @@ class Scheduler:
             return self._assigner.refresh(session)
         session.seq = p.seq
         session.waiting = p.waiting
-        faults = [session.advance(p.taken)] if p.plan == session.plan else []
-        faults += [session.give_back(released) for released in p.released]
-        for fault in filter(None, faults):
+        if p.plan == session.plan and (fault := session.advance(p.taken)):
             self._assigner.note(session, fault, "ignored")
+        for released in p.released:
+            if fault := session.give_back(released):
+                self._assigner.note(session, fault, "ignored")
         if p.plan > session.plan:
             session.seek(p)
         session.settle()
         told = session.anew(p.have, state.now_s) if p.again and p.plan == session.plan else []
-        told += session.reminders({r.segment for r in p.released}, state.now_s)
-        state.actions += [SendMessage(session.session, message) for message in told]
+        told += session.reminders(p.released, state.now_s)
+        if told:
+            state.actions += [SendMessage(session.session, message) for message in told]
         self._assigner.refresh(session)
         if p.ping:
             self._answer(session, p)

@@ -229,7 +229,7 @@ class SessionState:
             build = item.build
             if build.place is not None:
                 continue
-            if not slots.fits(build):
+            if (build.needs_tail or build.needs_body) and not slots.fits(build):
                 self.unplaced = True
                 continue
             if not table.free:
@@ -297,26 +297,28 @@ class SessionState:
                 again.append(known.message)
         return sorted(again, key=lambda m: (m.plan, m.k))
 
-    def reminders(self, mentioned: set[int], now_s: float) -> list[Descriptor]:
+    def reminders(self, released: tuple[Released, ...], now_s: float) -> list[Descriptor]:
         """Descriptors of slots that only the client can free and that it seems not to know of.
 
-        A message about them was lost. They are of a former plan, or in a segment that the client does not
-        mention any longer.
+        A message about them was lost. They are of a former plan, or in a segment that the client does
+        not mention any longer. Each of them is sent once in REMIND_S.
 
         Args:
-            mentioned: Segments that the client's message has mentioned.
+            released: What the client's message has said of its segments.
             now_s: Time of the event.
         """
         again: list[Descriptor] = []
         slots = self.slots
         for (segment, _), known in slots.announced.items():
-            place = known.build.place
-            if place is None or now_s - known.told_s < REMIND_S:
+            if now_s - known.told_s < REMIND_S:
                 continue
-            orphan = slots.state_of(place) is ANNOUNCED and (known.message.plan != self.plan or known.message.k < self.taken)
-            if orphan or (segment != slots.current and segment not in mentioned):
+            place, message = known.build.place, known.message
+            if place is None:
+                continue
+            orphan = (message.plan != self.plan or message.k < self.taken) and slots.state_of(place) is ANNOUNCED
+            if orphan or (segment != slots.current and all(r.segment != segment for r in released)):
                 known.told_s = now_s
-                again.append(known.message)
+                again.append(message)
         return again
 
     def restart(self, build: BatchBuild) -> None:
@@ -367,7 +369,8 @@ class SessionState:
     def first_work(self) -> PlannedBatch | None:
         """The first batch of the window that has a piece for a worker."""
         for item in self.items:
-            if item.build.todo and item.build.has_work:
+            build = item.build
+            if build.todo and (not build.running or build.has_work):
                 return item
         return None
 

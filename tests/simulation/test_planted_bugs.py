@@ -90,7 +90,7 @@ def test_a_back_off_of_two_minutes_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_reminders_that_never_come_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reminders(self: SessionState, mentioned: set[int], now_s: float) -> list[Descriptor]:
+    def reminders(self: SessionState, released: tuple[Released, ...], now_s: float) -> list[Descriptor]:
         return []
 
     monkeypatch.setattr(SessionState, "reminders", reminders)
