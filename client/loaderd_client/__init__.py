@@ -1,4 +1,8 @@
-"""loaderd_client: finished batches from a loaderd daemon, in a trainer that imports none of what made them."""
+"""The client of loaderd: finished batches from a daemon, for a training loop.
+
+`Loader` is what you need; `help(Loader)` says how to use it. The errors are here to be caught. `normalize` turns uint8 images into float32 on the
+device where they are.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +47,18 @@ __all__ = [
 
 
 def normalize(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """uint8 images (n, c, h, w) as (images / 255 - mean) / std: float32, on the tensor's own device, in its memory format.
+    """Scale and normalize images: (images / 255 - mean) / std.
 
-    Raises ConfigError for other images, and where mean and std have not one number a channel.
+    Args:
+        images: uint8, shape (n, channels, height, width), on any device.
+        mean: One number a channel, for pixels from 0 to 1.
+        std: One number above 0 a channel, for pixels from 0 to 1.
+
+    Returns:
+        float32, of the same shape, on the same device and in the same memory format.
+
+    Raises:
+        ConfigError: Images of another dtype or shape, or not one number a channel.
     """
     from loaderd_client import torch_backend  # torch is not imported before it is asked for
 

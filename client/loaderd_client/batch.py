@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose TypeVar has a default; type checkers bring it themselves
 
     Value = TypeVar("Value", default=torch.Tensor)
+    BatchType = TypeVar("BatchType", bound="Batch[Any]", default="DictBatch[torch.Tensor]")
 else:
     from typing import TypeVar
 
     Value = TypeVar("Value")
+    BatchType = TypeVar("BatchType")
 
 INDEX_TYPE = np.dtype("<i8")
 Array: TypeAlias = "npt.NDArray[Any]"  # of any dtype: the stream decides

@@ -12,6 +12,7 @@ from typing import Any
 
 from loaderd_client import embedded, ranks
 from loaderd_client.closing import Closing
+from loaderd_client.control_socket import ControlSocket
 from loaderd_client.endpoint import outdated
 from loaderd_client.handshake import Handshake
 from loaderd_client.options import LoaderOptions
@@ -60,6 +61,7 @@ class Connector:
         self._arguments = arguments
         self._closing = closing
         self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal's handler has cut short
+        self._control: ControlSocket | None = None  # of the session that was opened last
         self._path = ""  # of the socket, once it was looked for
         self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
         self._told: set[str] = set()  # what daemons have warned of
@@ -102,6 +104,7 @@ class Connector:
             admitted.close()
             raise
         line = Session(admitted, self._arguments, self._asked, cursor)
+        self._control = admitted.control
         if self.first is None and self._arguments.source.config:
             stale = outdated(self._arguments.source.config, admitted.path)
             warnings += [stale] if stale else []
@@ -122,10 +125,12 @@ class Connector:
         return warnings + (loaded.fits(welcome.order, welcome.content, welcome.samples) if loaded is not None else [])
 
     def wake(self) -> None:
-        """From any thread, or a signal's handler: `knock` ends."""
-        handshake = self._handshake
+        """From any thread, or a signal's handler: `knock` ends, and any wait of the session that was opened last."""
+        handshake, control = self._handshake, self._control
         if handshake is not None and not handshake.lost:
             handshake.shut()
+        if control is not None:
+            control.shut()
 
     def close(self) -> None:
         """Gives up what is under way."""

@@ -60,8 +60,12 @@ class EpochCursor:
         self.newest += 1
         return self.newest
 
+    def upcoming(self, shape: EpochShape) -> Pass:
+        """The pass that `begin` begins."""
+        return Pass(shape, self.start, steps_left(shape, min(self.start.position, shape.samples)))
+
     def begin(self, shape: EpochShape) -> Pass:
-        self.running = Pass(shape, self.start, steps_left(shape, min(self.start.position, shape.samples)))
+        self.running = self.upcoming(shape)
         return self.running
 
     def finish(self) -> None:

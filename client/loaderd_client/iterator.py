@@ -1,10 +1,11 @@
-"""The faces of a Loader that a framework looks for: its iterator, a sampler that takes an epoch, a dataset that has a length."""
+"""What a Loader gives to training loops and frameworks: its iterator, and the attributes of a DataLoader that frameworks read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
+from loaderd_client.batch import BatchType
 from loaderd_client.options import INSTEAD
 from loaderd_wire.errors import ConfigError
 
@@ -33,62 +34,85 @@ READ_ONLY = {
 }
 
 
-class BatchIterator:
-    """An iterator of a Loader; after an error other than the end it may go on. State goes through it as through its loader."""
+class BatchIterator(Generic[BatchType]):
+    """An iterator over the rest of an epoch; `iter(loader)` makes it.
 
-    def __init__(self, loader: Loader, take: Callable[[int], Any], number: int) -> None:
+    After an error it may go on with `next()`. Its state is that of its Loader.
+    """
+
+    def __init__(self, loader: Loader[BatchType], take: Callable[[int], Any], number: int) -> None:
         self._loader = loader
         self._take = take
         self._number = number
 
-    def __iter__(self) -> BatchIterator:
+    def __iter__(self) -> BatchIterator[BatchType]:
+        """The iterator itself."""
         return self
 
-    def __next__(self) -> Any:
-        """The next batch. Raises StopIteration at the epoch's end and once a newer iterator exists, and every error of `errors`."""
+    def __next__(self) -> BatchType:
+        """Take the next batch; waits for it.
+
+        Returns:
+            A `DictBatch` or a `TupleBatch`.
+
+        Raises:
+            StopIteration: The epoch is over, or a newer iterator of this Loader exists.
+            SampleError: The batch has samples that cannot be made. The next call goes on behind it.
+            StallError: It did not come within `timeout_s`. The next call waits again.
+            LoaderdError: Any other error; `help(Loader)` lists them.
+        """
         return self._take(self._number)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
+        """As `Loader.state_dict`."""
         return self._loader.state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        """As `Loader.load_state_dict`."""
         self._loader.load_state_dict(state_dict)
 
 
 class Fixed:
-    """A face that says nothing but what it is: whatever is assigned to it would be lost."""
+    """An object that is made anew each time that it is asked for: what is assigned to it would be lost, and is an error."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_"):
-            raise unsettable(f"loader.{type(self).__name__.lower()}.{name}", value)
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # which refuses on its own what is not there to be assigned
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if not name.startswith("_"):
+                raise unsettable(f"loader.{type(self).__name__.lower()}.{name}", value)
+            super().__setattr__(name, value)
 
 
 class Sampler(Fixed):
-    def __init__(self, loader: Loader) -> None:
+    """What `loader.sampler` is: frameworks call its `set_epoch`."""
+
+    def __init__(self, loader: Loader[Any]) -> None:
         self._loader = loader
 
     def set_epoch(self, epoch: int) -> None:
+        """As `Loader.set_epoch`."""
         self._loader.set_epoch(epoch)
 
 
 class Dataset(Fixed):
+    """What `loader.dataset` is: it has a length, and no samples to look at."""
+
     def __init__(self, samples: int) -> None:
         self._samples = samples
 
     def __len__(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """Number of samples of an epoch, of all ranks together."""
         return self._samples
 
 
-def unsettable(what: str, value: Any) -> ConfigError:
+def unsettable(what: str, value: object) -> ConfigError:
     name = what.rpartition(".")[2]
     how = {**INSTEAD, **READ_ONLY}.get(name, "it cannot be set here; it is made anew each time that it is asked for")
     return ConfigError(f"{what} = {value!r:.60}: {how}")
 
 
 class LikeDataLoader:
-    """What frameworks read of a DataLoader, and what its users assign to one. Only reading is of any use here."""
+    """Attributes of a DataLoader that frameworks read. To assign one is an error that says what to do instead."""
 
     batch_sampler = None  # batches are cut by the daemon
     num_workers = 0  # in this process
@@ -102,7 +126,9 @@ class LikeDataLoader:
     multiprocessing_context = None
     generator = None
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in INSTEAD or name in READ_ONLY:  # any other one is its user's own
-            raise unsettable(f"loader.{name}", value)
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # which refuses on its own what is not there to be assigned
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in INSTEAD or name in READ_ONLY:  # any other one is its user's own
+                raise unsettable(f"loader.{name}", value)
+            super().__setattr__(name, value)

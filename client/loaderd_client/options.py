@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypedDict
 
 from loaderd_client.endpoint import Endpoint
 from loaderd_wire.errors import ConfigError
@@ -54,13 +54,35 @@ class LoaderOptions:
     reconnect_s: float
     stall_warning_s: float
 
+    def __str__(self) -> str:
+        """As the Loader prints that has them."""
+        return f"Loader({self.source.config or self.source.socket!r}, stream={self.stream!r})"
+
     @property
     def asked(self) -> tuple[str, ...] | None:
         """The fields to ask the daemon for."""
         return None if self.fields is None else tuple(f for f in self.fields if f not in CLIENT_FIELDS)
 
 
-def check(source: Any, stream: Any, others: dict[str, Any], given: dict[str, Any]) -> LoaderOptions:
+class Keywords(TypedDict, total=False):
+    """Keyword arguments of Loader as type checkers see them; its docstring says what they mean."""
+
+    batch_size: int | None
+    seed: int | None
+    drop_last: bool | None
+    rank: int | None
+    world_size: int | None
+    prefetch: int
+    fields: list[str] | tuple[str, ...] | None
+    timeout_s: float
+    reconnect_s: float
+    stall_warning_s: float
+    device: None
+    shared: None
+    normalize: None
+
+
+def check(source: Any, stream: Any, others: dict[str, object], given: dict[str, Any]) -> LoaderOptions:
     """Raises ConfigError naming the first argument that cannot be, its value, and what to change."""
     _strangers(others)
     if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):  # pyright: ignore[reportUnknownArgumentType] - checked here
@@ -93,7 +115,7 @@ def _stream(stream: Any, source: Endpoint) -> str:
     raise ConfigError(f"stream={stream!r}: which one? {which}, as in stream={names[0] if names else 'train'!r}")
 
 
-def _strangers(others: dict[str, Any]) -> None:
+def _strangers(others: dict[str, object]) -> None:
     for name, value in others.items():
         if name in RESERVED:
             if value is not None:

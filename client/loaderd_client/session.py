@@ -1,11 +1,11 @@
-"""One admitted session from its welcome to its end: its sockets, its memory, and where it stands."""
+"""One admitted session, from the daemon's welcome to its end: its sockets, its memory, and where it stands."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.batch_reader import BatchReader
@@ -18,7 +18,7 @@ from loaderd_client.ranks import Rank
 from loaderd_client.shared_memory import Lent, SegmentView, lend, settled, tidy
 from loaderd_client.wait import BatchWait, WaitLimits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import ConfigError, ProtocolError, StallError, from_name
+from loaderd_wire.errors import BadSample, ConfigError, ProtocolError, StallError, from_name
 from loaderd_wire.slices import Cursor, EpochShape, steps_left
 
 
@@ -26,30 +26,66 @@ class SessionEnded(Exception):
     """The daemon is gone; the text says how it went."""
 
 
-class Session:
-    """Not for two threads at once. returned: leases that have ended, appended by whatever thread dropped the last view.
+class Received(NamedTuple):
+    """What `Session.next_batch` gives.
 
-    sound: no exception of a signal's handler has cut short a change of the session's state; else it must be given up. Waiting changes nothing.
+    batch: None if it has `failed`, or has no rows and the stream does not deliver such batches. bad: its bad samples. bytes: size of its arrays.
+    copied: it is a copy, because the trainer holds nearly all slots.
+    """
+
+    batch: DictBatch[Any] | TupleBatch[Any] | None
+    bad: tuple[BadSample, ...]
+    failed: bool = False
+    bytes: int = 0
+    copied: bool = False
+
+
+class Session:
+    """One admitted session. Not for two threads at once.
+
+    Its owner takes a batch with `next_batch`, says with `release` that it was handed out, and then lets the daemon know with `progress`.
+    `seek` changes which batch is next. Where an exception, or a signal handler that raises, cuts a call short:
+
+    - `sound` is True: the session can go on. A batch that was not released is given again.
+    - `sound` is False, also between `release` and `progress`: the owner must close the session. A new one begins at the owner's cursor.
+
+    Attributes:
+        welcome: What the daemon has admitted it with.
+        shape: How its epochs are cut into steps.
+        sound: See above.
     """
 
     def __init__(self, admitted: AdmittedSession, arguments: LoaderOptions, rank: Rank, cursor: Cursor) -> None:
-        """Takes over what was admitted, also when it raises: ProtocolError for a welcome that makes no sense, ConfigError as Contents."""
+        """Takes over what was admitted, also when it raises.
+
+        Args:
+            admitted: The daemon's answer, with the socket and the memory that came with it.
+            arguments: What the Loader was asked for.
+            rank: Which rank of how many this is.
+            cursor: The next batch.
+
+        Raises:
+            ProtocolError: The welcome makes no sense.
+            ConfigError: The stream has no such field, or no whole step in an epoch.
+        """
         tidy()
-        self.returned: deque[Lent] = deque()
         self.welcome = welcome = admitted.welcome
+        self.sound = True
         self._name = f"stream {arguments.stream!r}"
+        self._epoch = cursor.epoch
+        self._returned: deque[Lent] = deque()  # leases that have ended, appended by whatever thread dropped the last view
         self._ended = self._farewell = ""
         self._failure: m.Failure | None = None
         self._pulse: m.Pulse | None = None
         self._taken: m.Descriptor | None = None  # the batch that is being handed out
-        self._wait: BatchWait | None = None  # for the next batch, perhaps since a call that a signal's handler has cut short
-        self.sound = True
+        self._slot: Any = None  # its slot, if a part of it is a view
+        self._wait: BatchWait | None = None  # for the next batch, perhaps since a call that a signal handler has cut short
         try:
             self.shape = _shape(welcome, rank, arguments.stream)
             self._contents = BatchReader(welcome, arguments.fields, arguments.as_tuple, arguments.output)
             slots = SegmentView(welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size)
-            self.session = ClientProtocol(welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor)
-            self.connection = Connection(admitted.path, admitted.control, welcome.session, welcome.token)
+            self._protocol = ClientProtocol(welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor)
+            self._connection = Connection(admitted.path, admitted.control, welcome.session, welcome.token)
         except BaseException:
             admitted.control.close()
             raise
@@ -59,154 +95,209 @@ class Session:
         self._slots = {welcome.segment.segment: slots}
 
     @property
+    def lost(self) -> bool:
+        """This process is a fork of the one whose session it is."""
+        return self._connection.lost
+
+    @property
     def mappings(self) -> list[Any]:
+        """The memory of its segments."""
         return [s.mapping for s in self._slots.values()]
 
+    # The five verbs
+
+    def next_batch(self, step: int, limits: WaitLimits | None = None) -> Received | None:
+        """Take the next batch; it is given again until `release`.
+
+        Args:
+            step: Its number in the epoch.
+            limits: How long to wait for it. None: not at all.
+
+        Returns:
+            The batch, or None if it is not here and `limits` is None.
+
+        Raises:
+            Ended: The daemon is gone.
+            StallError: It did not come within `limits.timeout_s`.
+            ProtocolError: The daemon sent what it must not.
+            LoaderdError: What the daemon says that the stream has failed with.
+        """
+        batch = self._take()
+        if batch is None:
+            if limits is None:
+                return None
+            batch = self._wait_for_batch(limits, step)
+        return self._read(batch, step)
+
+    def release(self) -> None:
+        """The batch that was taken is handed out: its slot is given back with the last view of it, or now if there is none."""
+        self.sound = False  # until the daemon is told
+        batch, slot = self._taken, self._slot
+        self._taken = self._slot = None
+        assert batch is not None
+        if slot is None:
+            self._protocol.release(batch.segment, batch.slot, batch.generation)
+        else:
+            lend(slot, (batch.segment, batch.slot, batch.generation), self._returned)
+
     def seek(self, cursor: Cursor) -> None:
+        """The next batch is the one at `cursor`. A batch that was taken and not released is given up."""
         self.sound = False
         self._wait = None
-        if self._taken is not None:  # of a call that was cut short
-            self.give(None)
-        self.session.seek(cursor)
+        if self._taken is not None:
+            self._slot = None
+            self.release()
+        self._epoch = cursor.epoch
+        self._protocol.seek(cursor)
+        self._tell(waiting=True)
         self.sound = True
 
-    def take(self) -> m.Descriptor | None:
-        """The next batch if it is here; its slot is leased from now on. It is given again until `give`."""
+    def progress(self, waited: bool) -> None:
+        """Tell the daemon what has been taken and released, if it needs to know now.
+
+        Args:
+            waited: The batch that was taken last was waited for: the daemon is told at once, for every free slot counts. Else it is told for
+                two batches together, and what has arrived meanwhile is taken in, for the socket is touched anyway.
+
+        Raises:
+            ProtocolError: The daemon sent what it must not.
+        """
+        self.sound = False
+        protocol = self._protocol
+        if waited:
+            self._tell()
+        elif protocol.due:
+            self._listen()
+            if protocol.due:
+                self._tell()
+        self.sound = True
+
+    def close(self) -> None:
+        """End the session. Slots that the trainer still has views of stay mapped until the last one is gone."""
+        self._slots = {}
+        self._connection.close()
+
+    # How it works
+
+    def _take(self) -> m.Descriptor | None:
+        """The next batch if it is here; its slot is leased from now on. It is given again until it is released."""
         if self._taken is not None:
             return self._taken
         self.sound = False
-        if self.returned or len(self._slots) > 1:
-            self.settle()
-        batch = self._taken = self.session.take()
+        if self._returned or len(self._slots) > 1:
+            self._settle()
+        batch = self._taken = self._protocol.take()
         if batch is not None:
             self._wait = None
         self.sound = True
         return batch
 
-    def settle(self) -> None:
-        """Hears of the leases that have ended, and lets go of segments that nothing is wanted of any more."""
-        returned = self.returned
+    def _settle(self) -> None:
+        """Takes in which leases have ended, and lets go of segments that nothing is wanted of any more."""
+        returned = self._returned
         while returned:
-            self.session.release(*settled(returned.popleft()))
+            self._protocol.release(*settled(returned.popleft()))
         if len(self._slots) > 1:
-            live = self.session.live
+            live = self._protocol.live
             self._slots = {number: slots for number, slots in self._slots.items() if number in live}
 
-    def give(self, slot: Any) -> None:
-        """The batch that was taken last is handed out: its lease ends with the last view of the slot, or, without one, now."""
-        batch, self._taken = self._taken, None
-        assert batch is not None
-        if slot is None:
-            self.session.release(batch.segment, batch.slot, batch.generation)
-        else:
-            lend(slot, (batch.segment, batch.slot, batch.generation), self.returned)
-
-    def read(self, batch: m.Descriptor, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
-        """As Contents.read."""
+    def _read(self, batch: m.Descriptor, step: int) -> Received:
+        """Raises ProtocolError for a batch that cannot be read; then `sound` is False."""
+        if batch.failed or (batch.filled == 0 and self.welcome.empty != "deliver"):
+            return Received(None, batch.bad, batch.failed)
+        crowded = self._protocol.free_slots() == 0
         slots = self._slots.get(batch.segment)
-        if slots is None:
-            raise ProtocolError(f"a batch in segment {batch.segment}, which is not there")
-        return self._contents.read(slots, batch, step, lend=lend)
+        try:
+            if slots is None:
+                raise ProtocolError(f"a batch in segment {batch.segment}, which is not there")
+            made, self._slot, size = self._contents.read(slots, batch, step, lend=not crowded)
+        except ProtocolError:
+            self.sound = False
+            raise
+        return Received(made, batch.bad, False, size, crowded)
 
-    def tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> None:
-        self.sound = False
-        self.connection.send(self.session.progress(again=again, ping=ping, waiting=waiting, stacks=stacks))
-        self.sound = True
+    def _tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> None:
+        sound, self.sound = self.sound, False
+        self._connection.send(self._protocol.progress(again=again, ping=ping, waiting=waiting, stacks=stacks))
+        self.sound = sound
 
-    def tell_if_due(self, waited: bool) -> None:
-        """waited: for the batch that was just taken; who does so needs whatever can be made, and others are told in twos, with what has
-        arrived meanwhile, for the socket is touched anyway.
-        """
-        session = self.session
-        if waited:
-            self.tell()
-        elif session.due:
-            self._listen()
-            if session.due:
-                self.tell()
+    def _wait_for_batch(self, limits: WaitLimits, step: int) -> m.Descriptor:
+        """Sleeps until the next batch is here and takes it. Raises as `next_batch`.
 
-    def wait_for_batch(self, limits: WaitLimits, where: str) -> m.Descriptor:
-        """Sleeps until the next batch is here and takes it.
-
-        Raises Ended, StallError after timeout_s, ProtocolError, and what the stream has failed with. Pings once a second, and says
-        then that whatever was announced may be announced again: a lost message costs a second, never a batch.
+        Pings once a second, and says then that whatever was announced may be announced again: a lost message costs a second, never a batch.
         """
         if self._wait is None:
-            self._wait = BatchWait(time.monotonic(), limits, told=self.session.told)
+            self._wait = BatchWait(time.monotonic(), limits, told=self._protocol.told)
         wait = self._wait
         wait.resume(time.monotonic())
         while True:
             if self._listen():
                 wait.heard()
-            batch = self.take()
+            batch = self._take()
             if batch is not None:
                 return batch
             if self._failure is not None:
                 raise from_name(self._failure.error, self._failure.text)
             if self._ended:
                 raise SessionEnded(self._ended)
-            asked = wait.message_due(self.session.dirty)
+            asked = wait.message_due(self._protocol.dirty)
             if asked is not None:
-                self.tell(again=asked.ping, ping=asked.ping, waiting=True, stacks=asked.stacks)
-            self._complain(wait, limits, where)
+                self._tell(again=asked.ping, ping=asked.ping, waiting=True, stacks=asked.stacks)
+            self._complain(wait, limits, step)
             try:
-                if self.connection.control.unread or self.connection.wait(wait.pause_s(limits.timeout_s)):
+                control = self._connection.control
+                if control.unread or self._connection.wait(wait.pause_s(limits.timeout_s)):
                     self._hear_control()
             finally:
                 wait.turn(time.monotonic())
 
-    def close(self) -> None:
-        """The slots that the trainer still has views of stay mapped until the last one is gone."""
-        self._slots = {}
-        self.connection.close()
-
-    def held(self) -> tuple[int, int]:
+    def _held(self) -> tuple[int, int]:
         """(slots that the trainer holds, all slots) of the newest segment."""
         slots = self._newest.segment.slots
-        return slots - self.session.free_slots(), slots
+        return slots - self._protocol.free_slots(), slots
 
     def _listen(self) -> bool:
         """Takes in what is here; True if there was anything."""
-        self.sound = False
-        messages = self.connection.received()
+        sound, self.sound = self.sound, False
+        messages = self._connection.received()
         for message in messages:
             if isinstance(message, m.Descriptor):
-                self.session.receive(message)
+                self._protocol.receive(message)
             elif isinstance(message, m.Pulse):
                 self._pulse = message
             else:
                 self._failure = message
-        self.sound = True
+        self.sound = sound
         return bool(messages)
 
     def _hear_control(self) -> None:
         self.sound = False
-        for message in self.connection.controlled():
+        for message in self._connection.controlled():
             if isinstance(message, m.Bye):
                 self._farewell = "it drained" if message.reason == "drained" else f"it drained: {message.reason}"
             else:
                 self._add(message)
-        if self.connection.control.ended:
-            self._ended = self._farewell or "it went without a word"
+        if self._connection.control.ended:
+            self._ended = self._farewell or "it closed the connection"
         self.sound = True
 
     def _add(self, segment: m.Segment) -> None:
-        fd = self.connection.control.take_fd()
+        fd = self._connection.control.take_fd()
         try:
             slots = SegmentView(segment, fd, self._contents.arrays, self.shape.batch_size)
         finally:
             os.close(fd)
         if segment.segment in self._slots:
             raise ProtocolError(f"segment {segment.segment} came twice")
-        self.session.add_segment(segment)
+        self._protocol.add_segment(segment)
         self._newest = slots
         self._slots[segment.segment] = slots
 
-    def _complain(self, wait: BatchWait, limits: WaitLimits, where: str) -> None:
+    def _complain(self, wait: BatchWait, limits: WaitLimits, step: int) -> None:
         over = wait.over(limits.timeout_s)
         if not over and not wait.warning_due():
             return
-        text = f"waiting {wait.waited_s:.0f} s for {where} of {self._name}: {self._story(wait)}"
+        text = f"waiting {wait.waited_s:.0f} s for step {step} of epoch {self._epoch} of {self._name}: {self._story(wait)}"
         if not over:
             warn("%s", text)
             return
@@ -215,7 +306,7 @@ class Session:
         raise StallError(text + (f"\n{detail}" if detail else ""))
 
     def _story(self, wait: BatchWait) -> str:
-        held, slots = self.held()
+        held, slots = self._held()
         if wait.silent:
             last = f"; before that: {self._pulse.story}" if self._pulse is not None and self._pulse.story else ""
             story = f"the daemon does not answer (for {wait.silence_s:.0f} s{last})"

@@ -28,7 +28,7 @@ class LoaderState:
     bad: int = 0
     numpy: str = NUMPY
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain ints, strings and dicts; the same on every rank of a run whose ranks have met the same number of bad samples."""
         return {
             "version": VERSION,

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TypedDict
+
+
+class LoaderStats(TypedDict):
+    """What `Loader.stats` returns; all seconds and counts are since the Loader was made."""
+
+    batches: int
+    waited_s: float
+    started_s: float
+    wait_fraction: float
+    bytes: int
+    copied_batches: int
+    passed_batches: int
 
 
 @dataclass(slots=True)
@@ -31,7 +44,7 @@ class Stats:
         if started:
             self.started_s += waited_s
 
-    def picture(self) -> dict[str, int | float]:
+    def picture(self) -> LoaderStats:
         """wait_fraction: of the time since the first next()."""
         elapsed_s = time.monotonic() - self._since_s if self._since_s else 0.0
         fraction = min(1.0, self.waited_s / elapsed_s) if elapsed_s > 0 else 0.0

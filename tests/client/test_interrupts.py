@@ -236,7 +236,7 @@ def test_another_threads_close_ends_a_wait_for_nobody(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=pull)
     thread.start()
-    until("its wait", lambda: loader._connector._handshake is not None)
+    until("its wait", lambda: loader._delivery._current._connector._handshake is not None)
     loader.close()
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
@@ -254,7 +254,7 @@ def test_a_handler_may_close_the_loader_that_waits(fake: Fake, load: Load) -> No
     finally:
         signal.signal(signal.SIGALRM, old)
     until("the session's end", lambda: not daemon.sessions)
-    assert loader._line is None
+    assert loader._delivery._current.session is None
 
 
 def test_a_handler_that_asks_for_a_batch_in_the_middle_of_next_is_told_so(fake: Fake, load: Load) -> None:
@@ -275,7 +275,7 @@ def test_a_handler_that_asks_for_a_batch_in_the_middle_of_next_is_told_so(fake: 
         assert next(batches).step == 0
     finally:
         signal.signal(signal.SIGALRM, old)
-    assert "signal's handler" in told[0]
+    assert "by a signal handler" in told[0]
 
 
 def test_a_state_saved_in_a_handler_before_the_daemon_has_answered_is_the_begin(fake: Fake, load: Load) -> None:

@@ -40,10 +40,10 @@ def test_what_is_kept_stays_what_it_was_and_its_slot_comes_back_at_its_end(fake:
 
 def leased(loader: Loader) -> set[tuple[int, int]]:
     """(slot, generation) of what the trainer holds."""
-    line = loader._line
-    assert line is not None
-    line.settle()
-    (told,) = line.session.progress().released
+    session = loader._delivery._current.session
+    assert session is not None
+    session._settle()
+    (told,) = session._protocol.progress().released
     return {(s, out) for s, (back, out) in enumerate(zip(told.generations, told.taken, strict=True)) if out > back}
 
 

@@ -403,7 +403,7 @@ def test_a_batch_is_a_dict_that_can_be_rebuilt_copied_and_pickled(fake: Fake, lo
         assert checked(other) == checked(batch)
         assert other.sample_keys == batch.sample_keys
         assert other.step == 0
-    assert set(dir(dict)) & set(vars(type(batch)) | vars(batch)) <= {"__doc__", "__module__"}
+    assert set(dir(dict)) & set(vars(type(batch)) | vars(batch)) <= {"__doc__", "__module__", "__repr__"}
 
 
 def test_a_batch_as_tuple_has_the_fields_in_their_order(fake: Fake, load: Load) -> None:

@@ -378,7 +378,7 @@ def test_a_closed_stderr_costs_a_line_and_no_batch(fake: Fake) -> None:
     process = trainer(f"""
         import select, sys
         sys.stderr.close()
-        loader_gone = lambda: select.select([loader._line.connection.control], [], [], 1)[0]
+        loader_gone = lambda: select.select([loader._delivery._current.session._connection.control], [], [], 1)[0]
         batches = iter(loader := Loader({daemon.path!r}, "train", output="numpy", prefetch=1))
         print(next(batches).step, flush=True)
         while not loader_gone():

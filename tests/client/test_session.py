@@ -11,6 +11,8 @@ import pytest
 
 from loaderd_client import Loader, ProtocolError, StallError, shared_memory
 from loaderd_client.session import Session
+from loaderd_client.wait import WaitLimits
+from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import SEALS, FakeDaemon, checked, epoch_indices, seen
 from loaderd_wire.slices import Cursor
 
@@ -47,15 +49,15 @@ def test_a_batch_that_was_taken_and_not_handed_out_is_not_given_after_a_seek(
     fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon, loader = fake(), load(prefetch=1)
-    read = Session.read
+    read = Session._read
 
     def cut_short(*args: object, **options: object) -> object:
-        monkeypatch.setattr(Session, "read", read)
+        monkeypatch.setattr(Session, "_read", read)
         raise KeyboardInterrupt
 
     for epoch in range(1, 5):  # as many as there are slots, and one more: each comes back
         batches = iter(loader)
-        monkeypatch.setattr(Session, "read", cut_short)
+        monkeypatch.setattr(Session, "_read", cut_short)
         with pytest.raises(KeyboardInterrupt):
             next(batches)
         loader.set_epoch(epoch)
@@ -75,19 +77,46 @@ def test_a_session_is_sound_after_whatever_it_has_done_to_its_end(fake: Fake, lo
     fake()
     loader = load()
     next(iter(loader))
-    line = loader._line
-    assert line is not None
+    session = loader._delivery._current.session
+    assert session is not None
+    limits = WaitLimits(DEADLINE_S, DEADLINE_S, DEADLINE_S)
     done: dict[str, Callable[[], object]] = {
-        "hear": line._listen,
-        "hear of segments": line._hear_control,
-        "tell": line.tell,
-        "tell if due": lambda: line.tell_if_due(waited=False),
-        "take": line.take,
-        "seek": lambda: line.seek(Cursor(2, 0, 0)),
+        "hear": session._listen,
+        "hear of segments": session._hear_control,
+        "tell": session._tell,
+        "tell if due": lambda: session.progress(waited=False),
+        "wait": lambda: session.next_batch(1, limits),
+        "take again": lambda: session.next_batch(1),
+        "seek": lambda: session.seek(Cursor(2, 0, 0)),
     }
     for what, act in done.items():
         act()
-        assert line.sound, what
+        assert session.sound, what
+
+
+def test_a_session_is_not_sound_between_release_and_progress(fake: Fake, load: Load) -> None:
+    """Whoever is interrupted there does not know whether the batch is its own."""
+    fake()
+    loader = load()
+    next(iter(loader))
+    session = loader._delivery._current.session
+    assert session is not None
+    assert session.next_batch(1, WaitLimits(DEADLINE_S, DEADLINE_S, DEADLINE_S)) is not None
+    session.release()
+    assert not session.sound
+    session.progress(waited=True)
+    assert session.sound
+
+
+def test_a_batch_is_given_again_until_it_is_released(fake: Fake, load: Load) -> None:
+    daemon, loader = fake(), load()
+    next(iter(loader))
+    session = loader._delivery._current.session
+    assert session is not None
+    first, again = session.next_batch(1, WaitLimits(DEADLINE_S, DEADLINE_S, DEADLINE_S)), session.next_batch(1)
+    assert first is not None
+    assert again is not None
+    assert checked(first.batch) == checked(again.batch) == epoch_indices(0, daemon.rules)[4:8]
 
 
 def test_leases_that_have_ended_are_not_remembered(fake: Fake, load: Load) -> None:

@@ -1,0 +1,270 @@
+"""The batches of one Loader, handed out in order: which iterator may go on, through which epoch, and what is ready."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+from loaderd_client.batch import DictBatch, TupleBatch
+from loaderd_client.closing import Closing
+from loaderd_client.current_session import CurrentSession
+from loaderd_client.epochs import EpochCursor, Pass
+from loaderd_client.error_budget import ErrorBudget
+from loaderd_client.errors import sample_error
+from loaderd_client.log import warn
+from loaderd_client.options import LoaderOptions
+from loaderd_client.session import Received, Session
+from loaderd_client.state import LoaderState
+from loaderd_client.stats import Stats
+from loaderd_wire import messages as m
+from loaderd_wire.errors import LoaderdError, StreamFailedError
+from loaderd_wire.slices import Cursor, EpochShape
+
+
+class Ready(NamedTuple):
+    """What comes after `taken` other batches of the pass `running`: a batch, or an error in its place, or neither if it has lost all its rows.
+
+    tally: with its bad samples.
+    """
+
+    running: Pass
+    taken: int
+    batch: DictBatch[Any] | TupleBatch[Any] | None
+    error: LoaderdError | None
+    tally: ErrorBudget
+
+
+class Delivery:
+    """One caller at a time: others wait. A signal handler that interrupts a call may ask for the state and close.
+
+    An exception, also one that a signal handler raises at any point of a call, loses no batch and gives none twice.
+
+    Attributes:
+        stats: What was done so far.
+    """
+
+    def __init__(self, arguments: LoaderOptions, state: LoaderState | None) -> None:
+        """Args:
+        arguments: What the Loader was asked for.
+        state: Where to begin; None: at the first batch of epoch 0.
+        """
+        self.stats = Stats()
+        self._arguments = arguments
+        self._passes = EpochCursor(state.cursor if state else Cursor(0, 0, 0))
+        self._tally = ErrorBudget(state.rows, state.bad) if state else ErrorBudget()
+        self._lock = threading.RLock()  # again in a signal handler, so that it may close
+        self._closing = Closing()
+        self._current = CurrentSession(arguments, state, self._closing, self.stats)
+        self._ready: Ready | None = None  # made, and not handed out because a signal came between
+        self._fatal = ""  # why the run is over: too many bad samples
+        self._warned = False  # of copies
+
+    def iterate(self) -> int:
+        """A new iterator: its number. An earlier one is ended."""
+        self._current.check_usable()
+        with self._lock:
+            self._ready = None
+            return self._passes.iterate()
+
+    def next(self, number: int) -> DictBatch[Any] | TupleBatch[Any]:
+        """The next batch for iterator `number`.
+
+        Raises:
+            StopIteration: The epoch is over, or a newer iterator exists.
+            LoaderdError: Any of `errors`.
+        """
+        session = self._current.session
+        if self._closing.done or (session is not None and session.lost):
+            self._current.check_usable()
+        self._not_inside()
+        before = self._tally
+        handed: Ready | None = None
+        try:
+            with self._lock:
+                running = self._running(number)
+                while True:
+                    before, handed = self._tally, None
+                    if running.taken >= running.steps:
+                        self._tell_of_nothing(running)
+                        self._passes.finish()
+                        raise StopIteration
+                    if self._ready is None:
+                        self._make(running)
+                    handed = self._ready
+                    assert handed is not None
+                    running.taken, self._tally, self._ready = handed.taken + 1, handed.tally, None
+                    _, _, batch, error, _ = handed
+                    if batch is not None:
+                        running.given += 1
+                        self.stats.batches += 1
+                        return batch
+                    if error is not None:
+                        running.given += 1
+                        break
+        except BaseException:
+            self._cut_short(handed, before)
+            raise
+        finally:
+            if self._closing.done:
+                self._give_up()
+        raise error
+
+    @property
+    def epoch(self) -> int:
+        """Of the running pass, or of the next one if none runs."""
+        return self._passes.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass goes through this epoch."""
+        with self._lock:
+            self._passes.set_epoch(epoch)
+
+    def state(self) -> LoaderState:
+        """Where the trainer is. Connects if nothing is known of the stream yet, but not in a signal handler that interrupts a call."""
+        if not self._inside():
+            self.welcome()
+        return self.state_so_far()
+
+    def state_so_far(self) -> LoaderState:
+        """Where the trainer is, with as much of the stream's facts as is known without asking the daemon."""
+        return LoaderState(self._passes.cursor, *self._current.facts(), self._tally.rows, self._tally.bad)
+
+    def load(self, state: LoaderState) -> None:
+        """Go on there. Raises ConfigError naming what does not fit."""
+        with self._lock:
+            self._current.load(state)
+            self._ready = None
+            self._passes.load(state.cursor)
+            self._tally = ErrorBudget(state.rows, state.bad)
+            self._fatal = ""
+
+    def welcome(self) -> m.Welcome:
+        """What the daemon has said of the stream; connects if there was no session yet."""
+        if self._current.welcome is not None:
+            return self._current.welcome
+        self._current.check_usable()
+        self._not_inside()
+        try:
+            with self._lock:
+                return self._current.welcome or self._current.attach(self._passes.cursor).welcome
+        finally:
+            if self._closing.done:
+                self._give_up()
+
+    @property
+    def shape(self) -> EpochShape | None:
+        """How epochs are cut into steps; None before `welcome`."""
+        return self._current.shape
+
+    def close(self) -> None:
+        """End the session, and a call that waits in another thread. Idempotent."""
+        self._closing.ring()
+        self._current.wake()
+        if not self._inside():  # else this is a signal handler, and the call that it interrupts ends the session on its way out
+            self._give_up()
+
+    # How it works
+
+    def _running(self, number: int) -> Pass:
+        """The pass that iterator `number` is in. Raises StopIteration once a newer one exists, and StreamFailedError where the run is over."""
+        if number != self._passes.newest:
+            raise StopIteration
+        if self._fatal:
+            raise StreamFailedError(self._fatal)
+        return self._passes.running or self._begin()
+
+    def _begin(self) -> Pass:
+        self.stats.started()
+        current, passes = self._current, self._passes
+        session = current.attach(passes.cursor)
+        current.check_rank()
+        if passes.upcoming(session.shape).steps:
+            session.seek(passes.start)
+        running = passes.begin(session.shape)
+        current.prepare()  # the first batches are made meanwhile
+        return running
+
+    def _make(self, running: Pass) -> None:
+        """The next batch, or what is to be raised in its place, into `_ready`."""
+        session = self._current.session
+        received = session.next_batch(running.origin.step + running.taken) if session is not None else None
+        waited = session is None or received is None
+        if session is None or received is None:
+            session, received = self._current.wait_for_batch(running.cursor)
+        tally = self._tally.plus(running.rows, received.bad)
+        error = self._error(session, received, running, tally)
+        batch = None if error is not None else received.batch
+        session.release()  # from here to the end of `progress` an exception costs the session, and `_ready` is behind it
+        self._ready = Ready(running, running.taken, batch, error, tally)
+        session.progress(waited)
+        if batch is not None:
+            self.stats.bytes += received.bytes
+            if received.copied:
+                self._copied(session)
+        elif error is None:
+            self.stats.passed += 1
+
+    def _error(self, session: Session, received: Received, running: Pass, tally: ErrorBudget) -> LoaderdError | None:
+        """What is raised in the place of a batch. If the run is over, so is every later one."""
+        if tally.bad:
+            text = tally.verdict(session.welcome.max_errors, session.shape.world_size, epoch_ends=running.taken + 1 == running.steps)
+            if text:
+                self._fatal = f"stream {self._arguments.stream!r}: {text}"
+                return StreamFailedError(self._fatal)
+        if received.failed:
+            return sample_error(received.bad, running.cursor, self._arguments.stream)
+        return None
+
+    def _copied(self, session: Session) -> None:
+        self.stats.copied += 1
+        if not self._warned:
+            self._warned = True
+            warn(
+                "%d batches are held at once, so that further ones are copied, which is slower; drop batches that are no longer needed, or "
+                "give prefetch=%d",
+                session.welcome.segment.slots - 1,
+                self._arguments.prefetch * 2,
+            )
+
+    def _tell_of_nothing(self, running: Pass) -> None:
+        """A pass is over. Who trains on nothing is told why."""
+        if running.given or not running.steps:
+            return
+        last = self._tally.last[-1].line() if self._tally.last else "unknown"
+        self._current.warn(
+            [
+                f"epoch {running.origin.epoch} gave no batch: all {running.steps} of its steps lost all their rows; the last bad sample: {last}"
+            ]
+        )
+
+    def _cut_short(self, handed: Ready | None, before: ErrorBudget) -> None:
+        """A call ends with an exception, at no matter what point: whoever goes on after it misses nothing.
+
+        handed: what was about to be returned and has not arrived. before: the tally without it. A session that was just being changed is
+        closed: there will be a new one at the cursor.
+        """
+        try:
+            with self._lock:
+                if handed is not None:
+                    self._ready, handed.running.taken, self._tally = handed, handed.taken, before
+                session = self._current.session
+                if session is not None and not session.sound:
+                    self._current.drop()
+        except BaseException:  # of another handler
+            self._cut_short(handed, before)
+            raise
+
+    def _inside(self) -> bool:
+        """This thread is in the middle of a call: what asks is a signal handler."""
+        return self._lock._is_owned()  # type: ignore[attr-defined] # pyright: ignore - what threading.Condition asks, too
+
+    def _not_inside(self) -> None:
+        if self._inside():
+            raise LoaderdError(
+                f"{self._arguments} was used by a signal handler while it waits for a batch or connects; do that after the handler"
+            )
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._ready = None
+            self._current.close()
