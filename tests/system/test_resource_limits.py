@@ -215,3 +215,16 @@ def test_this_machine_can_be_read() -> None:
     assert resource_limits.free_bytes() > 0
     assert resource_limits.own_cpu_count() >= 1
     assert resource_limits.oom_kills() >= 0
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB (1024 bytes)"),
+        (3 * GIB // 2, "1.5 GiB (1610612736 bytes)"),
+        (1 << 62, "4096.0 PiB (4611686018427387904 bytes)"),
+    ],
+)
+def test_a_size_is_for_people_and_for_arithmetic(count: int, words: str) -> None:
+    assert resource_limits.size(count) == words

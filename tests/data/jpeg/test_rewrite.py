@@ -272,6 +272,8 @@ def test_several_sequential_scans_are_refused(engine: str) -> None:
     assert simplejpeg.decode_jpeg(data).shape == (40, 50, 3)
     with pytest.raises(NotRewritable, match="several sequential scans"):
         rewrite(data, **LARGE)
+    with pytest.raises(NotRewritable, match="several sequential scans"):
+        transcode.indexed(data)
 
 
 def test_a_progressive_image_without_its_last_scan_is_refused(engine: str) -> None:
