@@ -135,11 +135,11 @@ def test_a_pack_that_was_broken_off_is_told_apart_and_goes_on(place: Place) -> N
     photos = place.images(each=10)
     place.cli("pack", "imagefolder", photos, "whole.lmdb")
     code = (
-        "import os, sys\nfrom loaderd.data import pack\n"
+        "import os, sys\nfrom loaderd.data.packing import writer as pack\n"
         "pack.BATCH_SAMPLES = 4\n"
-        "flush = pack._Run._flush\n"
+        "flush = pack.PackRun._flush\n"
         "def once(run):\n    flush(run)\n    os.kill(os.getpid(), 9)\n"
-        "pack._Run._flush = once\n"
+        "pack.PackRun._flush = once\n"
         "from loaderd.__main__ import main\nmain(sys.argv[1:])"
     )
     command = [sys.executable, "-c", code, "pack", "imagefolder", photos, "cut.lmdb"]

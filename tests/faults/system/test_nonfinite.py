@@ -37,7 +37,7 @@ shuffle = true
 seed = 3
 nonfinite = "error"
 on_error = "{policy}"
-{recipe}
+{sample_pipeline}
 """
 RECIPE = '[[streams.train.transforms]]\nop = "normalize"\nfield = "x"\nmean = [0.5, 0.5, 0.5]\nstd = [0.25, 0.25, 0.25]\n'
 
