@@ -272,8 +272,13 @@ def test_several_sequential_scans_are_refused(engine: str) -> None:
     assert simplejpeg.decode_jpeg(data).shape == (40, 50, 3)
     with pytest.raises(NotRewritable, match="several sequential scans"):
         rewrite(data, **LARGE)
+
+
+def test_a_second_scan_of_all_components_is_refused_where_nothing_is_coded_anew() -> None:
+    data = coded(picture(75, 118), "JPEG", quality=90)
+    scan = data[data.rindex(b"\xff\xda") : -2]
     with pytest.raises(NotRewritable, match="several sequential scans"):
-        transcode.indexed(data)
+        transcode.indexed(data[:-2] + scan + b"\xff\xd9")
 
 
 def test_a_progressive_image_without_its_last_scan_is_refused(engine: str) -> None:
