@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.cli.check.local_run import BatchView, LocalRun, half_of_the_workers
+from loaderd.cli.check.local_run import BatchView, LocalRun, LocalSession, half_of_the_workers
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
@@ -62,7 +63,7 @@ def check(
     made = replace(plan, on_error="skip", max_errors=0.0, shuffle=0 if samples is None else 1)
     with Loop() as loop, ExitStack() as stack:
         run = DeterminismRun(loop, findings, samples, progress)
-        run.sides = [
+        run.runs = [
             stack.enter_context(
                 LocalRun(
                     loop,
@@ -70,8 +71,6 @@ def check(
                     made,
                     half_of_the_workers(config),
                     on_open=lambda found, n=n: run.opened(n, found),
-                    on_batch=lambda k, n=n: run.arrived(n, k),
-                    on_end=run.end,
                     say=say if n == 0 else lambda level, text: None,  # both would say the same
                 )
             )
@@ -79,18 +78,19 @@ def check(
         ]
         loop.run()
         findings.differ.sort(key=lambda difference: difference.index)
-        for side in run.sides:
-            findings.rows += side.rows
-            for stage, seconds in side.seconds.items():
+        for session in run.sessions:
+            findings.rows += session.rows
+            for stage, seconds in session.seconds.items():
                 findings.seconds[stage] = findings.seconds.get(stage, 0.0) + seconds
     return findings
 
 
 class DeterminismRun:
-    """The two sides in step: a batch is looked at when both have made it, and given back by both at once."""
+    """Two runs in step: a batch is looked at when both have made it, and given back by both at once."""
 
     def __init__(self, loop: Loop, findings: Findings, samples: int | None, progress: Callable[[int, int], None]) -> None:
-        self.sides: list[LocalRun] = []
+        self.runs: list[LocalRun] = []
+        self.sessions: list[LocalSession] = []  # both, once both streams are open
         self._loop = loop
         self._findings = findings
         self._samples = samples
@@ -110,7 +110,7 @@ class DeterminismRun:
         self._open[n] = found
         if len(self._open) < 2:
             return
-        plan, facts = self.sides[0].plan, self._open[0]
+        plan, facts = self.runs[0].stream, self._open[0]
         try:
             order = Order(facts.total, plan.split, plan.split_by, plan.shuffle)
         except ValueError as error:
@@ -120,10 +120,12 @@ class DeterminismRun:
         samples = order.samples if self._samples is None else min(self._samples, order.samples)
         self._shape = EpochShape(samples, min(plan.batch_size if facts.collated else ROWS, samples), 0, 1, False)
         self._steps = steps_left(self._shape, 0)
-        for side in self.sides:
-            side.begin(facts, order, samples, self._shape.batch_size)
+        self.sessions = [
+            run.begin(facts, order, self._shape, on_batch=functools.partial(self.arrived, n), on_end=self.end)
+            for n, run in enumerate(self.runs)
+        ]
 
-    def arrived(self, n: int, k: int) -> None:
+    def arrived(self, n: int, session: LocalSession, k: int) -> None:
         if k >= self._steps or self._findings.end:
             return
         self._here.setdefault(k, set()).add(n)
@@ -133,16 +135,16 @@ class DeterminismRun:
             self._compare(done)
 
     def _compare(self, k: int) -> None:
-        first, second = (side.read(k) for side in self.sides)
+        first, second = (session.read(k) for session in self.sessions)
         findings = self._findings
         findings.samples = min(findings.samples + self._shape.batch_size, self._shape.samples)
-        for side in self.sides:
-            findings.bad |= side.bad
+        for session in self.sessions:
+            findings.bad |= session.bad
         if first.batch.filled or second.batch.filled:
             findings.differ += differences(first, second, findings.bad, collated=bool(self._open[0].collated))
         del first, second  # views of the slots
-        for side in self.sides:
-            side.release(k)
+        for session in self.sessions:
+            session.release(k)
         self._progress(findings.samples, self._shape.samples)
         if k + 1 == self._steps:
             self._loop.stop()

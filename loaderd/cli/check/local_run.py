@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from loaderd.config.load import Config
+from loaderd.config.schema import WorkersConfig
 from loaderd.config.stream import StreamConfig
 from loaderd.core import actions
-from loaderd.core.events import Attach, Event, GrowFailed, ProgressReceived, SegmentGrown, StreamOpened, WorkerDone
+from loaderd.core.events import Attach, Event, GrowFailed, ProgressReceived, SegmentGrown, WorkerDone
 from loaderd.core.jobs import Job, JobKind
 from loaderd.core.order import Order
 from loaderd.core.scheduler import Scheduler, StreamRules
@@ -50,35 +51,117 @@ class BatchView:
 
 
 class LocalRun:
-    """One pool of processes that makes `samples` samples of a stream, in order, skipping bad ones.
+    """One engine that opens a stream; `begin` makes samples of it. Use as a context manager: no process survives it.
 
-    on_open(StreamInfo | OpenError) first; then on_batch(k) for each batch, which `read` shows and `release` gives back; on_end(text)
-    if it can't go on. Use as a context manager: no process survives it.
+    on_open(StreamInfo | OpenError): called once.
     """
 
     def __init__(
         self,
         loop: Loop,
         config: Config,
-        plan: StreamConfig,
+        stream: StreamConfig,
         workers: int,
         *,
         on_open: Callable[[StreamInfo | OpenError], None],
-        on_batch: Callable[[int], None],
-        on_end: Callable[[str], None],
         say: Say,
-        prefetch: int = PREFETCH,
     ) -> None:
         self._loop = loop
         self._config = config
-        self.plan = plan
+        self.stream = stream
         self._workers = workers
         self._on_open = on_open
+        self._say = say
+        self._emit: Callable[[Event], object] = lambda event: None  # there is no worker yet of which anything could be told
+        self._stack = ExitStack()
+        self._engine = LocalEngine(
+            loop,
+            (stream,),
+            config.workers,
+            num_workers=workers,
+            folder=config.folder,
+            emit=lambda event: self._emit(event),
+            log=say,
+            oom_kills=resource_limits.oom_kills,
+        )
+
+    def __enter__(self) -> LocalRun:
+        self._engine.open(self.stream.name, self._on_open)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._engine.close()
+        self._stack.close()
+
+    def begin(
+        self,
+        facts: StreamInfo,
+        order: Order,
+        shape: EpochShape,
+        *,
+        start: int = 0,
+        prefetch: int = PREFETCH,
+        on_batch: Callable[[LocalSession, int], None],
+        on_end: Callable[[str], None],
+    ) -> LocalSession:
+        """Make the samples at positions [start, shape.samples) of epoch 0, once, in order, skipping bad ones.
+
+        on_batch(session, k): batch k is finished; `read` of the session shows it and `release` gives it back. on_end(text): it can't go on.
+        """
+        session = LocalSession(
+            self._loop,
+            self._engine,
+            self._config.workers,
+            self._workers,
+            OpenedStream(self.stream, facts),
+            order,
+            shape,
+            start=start,
+            prefetch=prefetch,
+            on_batch=on_batch,
+            on_end=on_end,
+            say=self._say,
+        )
+        self._stack.callback(session.close)
+        self._emit = session.step
+        session.begin()
+        return session
+
+
+class LocalSession:
+    """A pretended trainer and the scheduler that serves it.
+
+    Attributes:
+        bad: The bad samples so far, by index.
+        rows: That have been made.
+        seconds: That workers spent on them, by stage.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        engine: LocalEngine,
+        config: WorkersConfig,
+        workers: int,
+        stream: OpenedStream,
+        order: Order,
+        shape: EpochShape,
+        *,
+        start: int,
+        prefetch: int,
+        on_batch: Callable[[LocalSession, int], None],
+        on_end: Callable[[str], None],
+        say: Say,
+    ) -> None:
+        self._loop = loop
+        self._engine = engine
+        self._stream = stream
+        self._order = order
+        self._shape = shape
+        self._start = start
+        self._prefetch = prefetch
         self._on_batch = on_batch
         self._on_end = on_end
-        self._say = say
-        self._prefetch = prefetch
-        self._start = 0
         self._segments = SegmentStore(loop)
         self._jobs: dict[int, Job] = {}
         self._known: dict[int, tuple[Segment, mmap.mmap, list[int]]] = {}
@@ -89,65 +172,47 @@ class LocalRun:
         self.bad: dict[int, BadSample] = {}
         self.rows = 0
         self.seconds = {"read": 0.0, "decode": 0.0, "transform": 0.0, "write": 0.0}
-
-    def __enter__(self) -> LocalRun:
-        w = self._config.workers
-        self._pool = LocalEngine(
-            self._loop,
-            (self.plan,),
-            w,
-            num_workers=self._workers,
-            folder=self._config.folder,
-            emit=self._step,
-            log=self._say,
-            oom_kills=resource_limits.oom_kills,
-        )
+        rules = StreamRules(stream.plan.name, stream.plan.on_error, stream.facts.collated, shape.samples)
         scheduler = Scheduler(
-            (),
-            workers=self._workers,
-            sample_timeout_s=w.sample_timeout_s,
-            worker_memory=w.worker_memory or 0,
+            (rules,),
+            workers=workers,
+            sample_timeout_s=config.sample_timeout_s,
+            worker_memory=config.worker_memory or 0,
             index_of=self._index_of,
         )
         handlers = ActionHandlers(
-            engine=self._pool,
+            engine=engine,
             send_message=self._tell,
             grow=self._grow,
             drop=self._drop,
             quarantine=self._set_aside,
-            stream_broken=lambda a: self._on_end(a.text),
-            cannot_boot=self._on_end,
-            log=self._say,
+            stream_broken=lambda action: on_end(action.text),
+            cannot_boot=on_end,
+            log=say,
         )
-        self._dispatcher = ActionDispatcher(scheduler, handlers, self._loop, self._account)
-        self._pool.open(self.plan.name, self._on_open)
-        return self
+        self._dispatcher = ActionDispatcher(scheduler, handlers, loop, self._account)
 
-    def __exit__(self, *error: object) -> None:
-        self._pool.close()
+    def begin(self) -> None:
+        """Once: start the workers, and have batches made."""
+        self._dispatcher.begin()
+        self._reserve(self._sized(self._prefetch + SPARE_SLOTS, 1), self._attach)
+
+    def close(self) -> None:
+        """The engine's processes have ended."""
         for _, view, _ in self._known.values():
             with suppress(BufferError):  # an error on its way out may still hold a view; it ends with the process
                 view.close()
         self._segments.close()
 
-    # -- the pretended trainer
-
-    def begin(self, facts: StreamInfo, order: Order, samples: int, batch_size: int, start: int = 0) -> None:
-        """Make the samples at positions [start, samples) of epoch 0."""
-        self._facts = facts
-        self._start = start
-        self._stream = OpenedStream(self.plan, facts)
-        self._shape = EpochShape(samples, batch_size, 0, 1, False)
-        self._order = order
-        self._step(StreamOpened(StreamRules(self.plan.name, self.plan.on_error, facts.collated, samples)))
-        self._dispatcher.begin()
-        self._reserve(sized(self._stream, facts.specs, batch_size, self._prefetch + SPARE_SLOTS, 1), self._attach)
+    def step(self, event: Event) -> None:
+        """An event of the engine."""
+        self._dispatcher.step(event)
 
     def read(self, k: int) -> BatchView:
         """Batch k as it lies in its slot."""
         batch = self._batches[k]
         segment, view, _ = self._known[batch.segment]
-        facts, begin, rows = self._facts, batch.slot * segment.slot_bytes, batch.filled
+        facts, begin, rows = self._stream.facts, batch.slot * segment.slot_bytes, batch.filled
         specs = () if facts.collated else facts.specs
         reader = SlotReader(
             slot_layout(specs, self._shape.batch_size, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
@@ -173,7 +238,7 @@ class LocalRun:
     def _progress(self) -> None:
         self._seq += 1
         released = tuple(Released(number, tuple(generations), tuple(generations)) for number, (_, _, generations) in self._known.items())
-        self._step(ProgressReceived(SESSION, _progress(self._seq, self._start, self._taken, released)))
+        self.step(ProgressReceived(SESSION, _progress(self._seq, self._start, self._taken, released)))
 
     # -- segments
 
@@ -183,42 +248,34 @@ class LocalRun:
                 self._on_end(f"{segment.slots * segment.slot_bytes} bytes of shared memory cannot be had: {error.strerror}")
                 return
             self._known[segment.segment] = (segment, mmap.mmap(fd, 0, prot=mmap.PROT_READ), [0] * segment.slots)
-            self._pool.add_segment(segment, self.plan.name, self._facts.specs, self._shape.batch_size, fd)
+            self._engine.add_segment(segment, self._stream.plan.name, self._stream.facts.specs, self._shape.batch_size, fd)
             then(segment)
 
         self._segments.reserve(SESSION, segment, reserved)
 
     def _attach(self, segment: Segment) -> None:
-        self._step(Attach(SESSION, self.plan.name, self._shape, self.plan.seed, self._prefetch, segment))
+        self.step(Attach(SESSION, self._stream.plan.name, self._shape, self._stream.plan.seed, self._prefetch, segment))
         self._progress()
 
     def _grow(self, action: actions.GrowSegment) -> None:
         self._last_segment += 1
-        rows, number = self._shape.batch_size, self._last_segment
         try:
-            larger = sized(
-                self._stream,
-                self._facts.specs,
-                rows,
-                action.slots,
-                number,
-                tail_row_bytes=action.tail_row_bytes,
-                body_bytes=action.body_bytes,
-            )
+            larger = self._sized(action.slots, self._last_segment, tail_row_bytes=action.tail_row_bytes, body_bytes=action.body_bytes)
         except (ValueError, OverflowError) as error:
-            self._step(GrowFailed(SESSION, str(error)))
+            self.step(GrowFailed(SESSION, str(error)))
             return
-        self._reserve(larger, lambda segment: self._step(SegmentGrown(SESSION, segment)))
+        self._reserve(larger, lambda segment: self.step(SegmentGrown(SESSION, segment)))
+
+    def _sized(self, slots: int, number: int, *, tail_row_bytes: int = 0, body_bytes: int = 0) -> Segment:
+        specs, rows = self._stream.facts.specs, self._shape.batch_size
+        return sized(self._stream, specs, rows, slots, number, tail_row_bytes=tail_row_bytes, body_bytes=body_bytes)
 
     def _drop(self, action: actions.FreeSegment) -> None:
         _, view, _ = self._known.pop(action.segment)
         view.close()
-        self._pool.drop_segment(action.segment, lambda: self._segments.free(action.segment))
+        self._engine.drop_segment(action.segment, lambda: self._segments.free(action.segment))
 
     # -- events and actions
-
-    def _step(self, event: Event) -> None:
-        self._dispatcher.step(event)
 
     def _index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
         return self._order.candidate(seed, epoch, position % self._shape.samples, candidate)
@@ -240,7 +297,7 @@ class LocalRun:
         elif isinstance(message, Descriptor) and message.epoch == 0 and message.k >= self._taken and message.k not in self._batches:
             self._batches[message.k] = message
             # not from within a step: what follows may release it, which is an event
-            self._loop.soon(lambda: self._on_batch(message.k))
+            self._loop.soon(lambda: self._on_batch(self, message.k))
 
     def _set_aside(self, action: actions.Quarantine) -> None:
         if action.epoch == 0:

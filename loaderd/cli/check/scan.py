@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.cli.check.local_run import LocalRun, all_workers
+from loaderd.cli.check.local_run import LocalRun, LocalSession, all_workers
 from loaderd.cli.check.scan_state import ScanState
 from loaderd.cli.check.scan_stats import ScanStats
 from loaderd.config.load import Config
@@ -75,12 +75,10 @@ def scan(
     if found.done >= found.of:
         return found
     with Loop() as loop:
-        run = ScanRun(loop, found, order, saved, rows, {"fingerprint": fingerprint, "verified": verified}, plan.name, progress)
+        run = ScanRun(loop, found, order, saved, rows, {"fingerprint": fingerprint, "verified": verified}, made, progress)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.on_signal(number, run.break_off)
-        with LocalRun(
-            loop, config, made, workers, on_open=run.opened, on_batch=run.arrived, on_end=run.end, say=say, prefetch=PREFETCH
-        ) as run.side:
+        with LocalRun(loop, config, made, workers, on_open=lambda found: run.opened(local, found), say=say) as local:
             loop.run()
             found.seconds = loop.now_s() - run.begin_s
     run.save()
@@ -113,16 +111,16 @@ class ScanRun:
         saved: ScanState,
         rows: int,
         kept: dict[str, Any],
-        stream: str,
+        stream: StreamConfig,
         progress: Callable[[int, int], None],
     ) -> None:
-        self.side: LocalRun
         self._loop = loop
         self._found = found
         self._order = order
         self._spool = saved
         self._kept = kept
-        self._stream = stream
+        self._stream = stream.name
+        self._seed = stream.seed
         self._progress = progress
         self._shape = EpochShape(order.samples, min(rows, order.samples), 0, 1, False)
         self._steps = steps_left(self._shape, found.done)
@@ -139,25 +137,25 @@ class ScanRun:
         self._found.broken_off = True
         self._loop.stop()
 
-    def opened(self, found: StreamInfo | OpenError) -> None:
+    def opened(self, local: LocalRun, found: StreamInfo | OpenError) -> None:
         if isinstance(found, OpenError):
             self.end(f"{found.text}\n{found.traceback}".strip())
         else:
             self.begin_s = self._loop.now_s()
-            self.side.begin(found, self._order, self._order.samples, self._shape.batch_size, self._begin)
+            local.begin(found, self._order, self._shape, start=self._begin, prefetch=PREFETCH, on_batch=self.arrived, on_end=self.end)
 
-    def arrived(self, k: int) -> None:
+    def arrived(self, session: LocalSession, k: int) -> None:
         self._here.add(k)
         while self._next in self._here and self._next < self._steps and not self._found.end:
             self._here.discard(self._next)
-            self._take(self._next)
+            self._take(session, self._next)
             self._next += 1
 
-    def _take(self, k: int) -> None:
-        found, seed = self._found, self.side.plan.seed
-        made = self.side.read(k)
+    def _take(self, session: LocalSession, k: int) -> None:
+        found = self._found
+        made = session.read(k)
         last = min(found.done + self._shape.batch_size, found.of)
-        indices = self._order.indices(seed, 0, np.arange(found.done, last, dtype=np.int64))
+        indices = self._order.indices(self._seed, 0, np.arange(found.done, last, dtype=np.int64))
         hashes = np.zeros(len(indices), np.uint64)
         if made.batch.filled:
             for row, text in enumerate(made.fields["fault"]):
@@ -170,7 +168,7 @@ class ScanRun:
         for sample in made.batch.bad:
             self._set_aside(sample)
         del made  # views of the slot
-        self.side.release(k)
+        session.release(k)
         self._spool.add(hashes)
         found.done = last
         self._progress(found.done, found.of)
