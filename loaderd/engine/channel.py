@@ -11,7 +11,6 @@ import os
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from loaderd.engine.messages import ORDERS
 from loaderd_wire.codec import MAX_MESSAGE
@@ -55,7 +54,7 @@ class Channel:
         """Packets that wait for room; the owner watches for writability while there are any."""
         return len(self._out)
 
-    def send(self, message: Any, fds: Sequence[int] = ()) -> None:
+    def send(self, message: object, fds: Sequence[int] = ()) -> None:
         """Send a message; the caller keeps its fds. Raises ChannelClosed, and ProtocolError for a message that is too large."""
         data = ORDERS.encode(message)
         if len(data) <= PACKET and not self._out and self._sent(LAST + data, tuple(fds)):
@@ -76,7 +75,7 @@ class Channel:
             self._out.popleft()
             _close_all(fds)
 
-    def receive(self) -> tuple[Any, list[int]] | None:
+    def receive(self) -> tuple[object, list[int]] | None:
         """The next message and its descriptors (the caller's to close, closed on exec); None: nothing is there (non-blocking only).
 
         Raises ChannelClosed at the end, ProtocolError for anything malformed.

@@ -288,7 +288,7 @@ class LocalEngine:
     def worker_does(self, child: WorkerProcess, doing: str) -> None:
         self._emit(WorkerBooting(child.worker, doing))
 
-    def worker_reported(self, child: WorkerProcess, message: Any) -> None:
+    def worker_reported(self, child: WorkerProcess, message: object) -> None:
         first = next(iter(child.jobs.values()), None)
         if isinstance(message, Done) and first is not None and answers(message, first):
             del child.jobs[message.job]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from loaderd.core.deadlines import DeadlineLimits
 from loaderd.core.fault_ledger import OUTSIDE_DEATHS
@@ -62,7 +61,7 @@ class Prober:
         what += ", importing modules," if importing(self._word) else ""
         return [f"{who} has been {what} for {self._quiet_s + now_s - self._looked_s:.0f} s"]
 
-    def worker_reported(self, child: WorkerProcess, message: Any) -> None:
+    def worker_reported(self, child: WorkerProcess, message: object) -> None:
         if not isinstance(message, (StreamInfo, OpenError)) or message.stream != self._stream or self._answer is not None:
             raise ProtocolError(f"{message!r:.60} in answer to a probe of stream {self._stream!r}")
         self._answer = message

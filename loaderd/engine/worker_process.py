@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from loaderd.core.jobs import Job, Stage, unstamp
 from loaderd.engine.channel import Channel, ChannelClosed, pair
@@ -57,7 +57,7 @@ class WorkerListener(Protocol):
 
     def worker_ready(self, child: WorkerProcess) -> None: ...
 
-    def worker_reported(self, child: WorkerProcess, message: Any) -> None:
+    def worker_reported(self, child: WorkerProcess, message: object) -> None:
         """An answer. Raises ProtocolError for one that nobody asked for; then the worker is killed."""
         ...
 
@@ -314,7 +314,7 @@ class WorkerProcess:
             self._log("error", f"{self.name} spoke nonsense and is killed: {error}")
             self.kill(f"it spoke nonsense: {error}", own_fault=True)
 
-    def _hear(self, message: Any) -> None:
+    def _hear(self, message: object) -> None:
         if isinstance(message, WorkerFault):
             self._fault = message.text
         elif isinstance(message, Doing) and not self.was_ready:

@@ -239,7 +239,7 @@ def test_a_scan_that_was_broken_off_is_gone_on_with(place: Place, number: int) -
     assert re.findall(r"BAD       sample '(\d+)'", text) == ["3", "103", "203", "303"]
     assert "copies    196 samples have the content of another" in text
     earlier = re.search(r"scanned   400 of 400 samples, [1-9]\d* of them by an earlier run", text)
-    assert bool(earlier) == (number == signal.SIGINT)
+    assert earlier or number == signal.SIGKILL  # a killed one has saved nothing in its first seconds
     assert kept(place) == []
 
 
