@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from loaderd.cli.exit_codes import FAULT, NO_START, USAGE, CommandError
 from loaderd_wire import codec, paths
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import PROTOCOL, Ask
+
+Answer = TypeVar("Answer")
 
 SILENT_S = 5.0  # a daemon that says nothing for so long is wedged
 
@@ -65,6 +67,14 @@ def _connect(path: str) -> socket.socket:
         made.close()
         raise
     return made
+
+
+def parsed(path: str, parse: Callable[[str], Answer], body: str) -> Answer:
+    """What the daemon with this socket answered, parsed. Raises CommandError."""
+    try:
+        return parse(body)
+    except ValueError as error:
+        raise CommandError(f"{path}: not a loaderd of this version: {error}", FAULT) from None
 
 
 class ControlConnection:

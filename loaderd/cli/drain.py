@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from loaderd.cli import control_client
 from loaderd.cli.exit_codes import FAULT, FINE, CommandError
+from loaderd.server.status_report import DrainStatus
 from loaderd_wire.messages import Rejected, Report
 
 GRACE_S = 30.0  # beyond the daemon's own drain_s
@@ -20,7 +20,6 @@ def run(args: argparse.Namespace) -> int:
             if isinstance(message, Rejected):
                 raise CommandError(f"{path}: {message.text}", FAULT)
             if isinstance(message, Report):
-                drain_s = float(json.loads(message.body).get("drain_s", GRACE_S))
-                line.patience_s = drain_s + GRACE_S
+                line.patience_s = control_client.parsed(path, DrainStatus.from_json, message.body).drain_s + GRACE_S
     sys.stderr.write(f"loaderd: the daemon at {path} is gone\n")
     return FINE

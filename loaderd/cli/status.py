@@ -1,4 +1,4 @@
-"""`loaderd status`: one picture of a running daemon, or its JSON."""
+"""`loaderd status`: a running daemon at a glance, or its JSON."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from loaderd.cli import control_client
 from loaderd.cli.exit_codes import FAULT, FINE, NO_START, CommandError
 from loaderd.data import native_library
+from loaderd.server.status_report import DaemonStatus, MemoryStatus, QuarantineStatus, SessionStatus, StreamStatus, WorkerStatus, as_plain
 from loaderd_wire.messages import Rejected, Report, Starting
 
 SLOTS = {"leased": "▣", "announced": "■", "ready": "◧", "filling": "▨", "ending": "▧", "free": "□"}  # from the trainer's hands to nobody's
@@ -23,55 +24,52 @@ SHOWN = 12  # of a long list
 
 
 def run(args: argparse.Namespace) -> int:
-    path = control_client.target(args.target)
-    picture = fetch(path)
+    status = fetch(control_client.target(args.target))
     if args.json:
-        print(json.dumps(picture, indent=2, ensure_ascii=False))
+        print(json.dumps(as_plain(status), indent=2, ensure_ascii=False))
     else:
         colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print("\n".join(lines(picture, shutil.get_terminal_size((120, 40)).columns, colours)))
-    if picture.get("failed"):
+        print("\n".join(lines(status, shutil.get_terminal_size((120, 40)).columns, colours)))
+    if status.failed:
         return FAULT
-    return NO_START if picture["state"] == "starting" and not args.alive else FINE
+    return NO_START if status.state == "starting" and not args.alive else FINE
 
 
-def fetch(path: str) -> dict[str, Any]:
-    """The daemon's picture of itself. Raises CommandError."""
+def fetch(path: str) -> DaemonStatus:
+    """What the daemon with this socket tells about itself. Raises CommandError."""
     with control_client.ControlConnection(path, "status") as line:
         for message in line.messages():
             if isinstance(message, Rejected):
                 raise CommandError(f"{path}: {message.text}", FAULT)
             if isinstance(message, Starting):
-                return {"state": "starting", "doing": message.text, "socket": path}
+                return DaemonStatus("starting", doing=message.text, socket=path)
             if isinstance(message, Report):
-                return json.loads(message.body)
+                return control_client.parsed(path, DaemonStatus.from_json, message.body)
     raise CommandError(f"the daemon at {path} is leaving", NO_START)
 
 
-def lines(picture: Mapping[str, Any], width: int, colours: bool) -> Iterator[str]:
-    """The picture as lines of at most `width` characters."""
+def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
+    """The status as lines of at most `width` characters."""
     paint = _Paint(width, colours)
-    state = "failed" if picture.get("failed") else picture["state"]
-    head = f"loaderd {picture.get('version', '')}  {state}  pid {picture.get('pid', '?')}  {picture.get('socket', '')}"
-    yield paint(head, state)
-    if picture.get("config"):
-        yield paint(f"config   {picture['config']}", "dim")
-    native = picture.get("native", {})
-    if native:
-        yield paint(f"native   {native_library.described(native)}", "dim" if all(native.values()) else "failed")
-    if picture.get("doing"):
-        yield paint(f"doing    {picture['doing']}")
-    template = picture.get("pool", {}).get("template", {})
-    if template.get("stopped"):
-        yield paint(f"template pid {template['pid']} is stopped by a signal (T): no worker can be started; SIGCONT lets it go on", "failed")
-    if "memory" in picture:
-        yield paint(f"memory   {_bar(picture['memory'])}")
+    state = "failed" if status.failed else status.state
+    yield paint(f"loaderd {status.version}  {state}  pid {status.pid or '?'}  {status.socket}", state)
+    if status.config:
+        yield paint(f"config   {status.config}", "dim")
+    if status.native:
+        yield paint(f"native   {native_library.described(status.native)}", "dim" if all(status.native.values()) else "failed")
+    if status.doing:
+        yield paint(f"doing    {status.doing}")
+    server = status.pool.fork_server if status.pool else None
+    if server is not None and server.stopped:
+        yield paint(f"template pid {server.pid} is stopped by a signal (T): no worker can be started; SIGCONT lets it go on", "failed")
+    if status.memory is not None:
+        yield paint(f"memory   {_bar(status.memory)}")
     for title, rows in (
-        ("STREAMS", list(_streams(picture.get("streams", {})))),
-        ("SESSIONS", list(_sessions(picture.get("sessions", ())))),
-        ("WORKERS", list(_workers(picture.get("workers", ())))),
-        ("BAD SAMPLES", list(_bad(picture.get("quarantine", {})))),
-        ("ERRORS", [error.split("\n")[0] for error in picture.get("errors", ())[-3:]]),
+        ("STREAMS", list(_streams(status.streams))),
+        ("SESSIONS", list(_sessions(status.sessions))),
+        ("WORKERS", list(_workers(status.workers))),
+        ("BAD SAMPLES", list(_bad(status.quarantine) if status.quarantine else ())),
+        ("ERRORS", [error.split("\n")[0] for error in status.errors[-3:]]),
     ):
         if rows:
             yield ""
@@ -99,30 +97,32 @@ def size(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def _bar(memory: Mapping[str, int]) -> str:
-    used, limit = memory["segments"], max(1, memory["limit"])
+def _bar(memory: MemoryStatus) -> str:
+    used, limit = memory.segments, max(1, memory.limit)
     filled = min(BAR, -(-used * BAR // limit))
     return f"{'█' * filled}{'░' * (BAR - filled)} {size(used)} of {size(limit)} shared"
 
 
-def _streams(streams: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _streams(streams: Mapping[str, StreamStatus]) -> Iterator[str]:
     wide = max(map(len, streams), default=0)
     for name, stream in streams.items():
-        fields = "  ".join(field(f["name"], f["dtype"], f["shape"], f["kind"]) for f in stream.get("fields", ()))
-        speed = f"  {1 / stream['row_s']:,.0f} samples/s a worker" if stream.get("row_s") else ""
-        if stream.get("opened", True):
-            yield f"{name:<{wide}}  {stream['samples']:,} samples  batch {stream.get('batch_size', '?')}{speed}"
-            yield f"{'':<{wide}}  {fields}"
-        else:
+        found, progress = stream.found, stream.progress
+        if found is None:
             yield f"{name:<{wide}}  not opened, which it is when a trainer asks for it"
-        yield f"{'':<{wide}}  {stream.get('data', '')}"
-        if time_spent := sum(stream.get("stage_s", {}).values()):
-            shares = ", ".join(f"{stage} {seconds / time_spent:.0%}" for stage, seconds in stream["stage_s"].items())
+        else:
+            fields = "  ".join(field(each.name, each.dtype, each.shape, each.kind) for each in found.fields)
+            speed = f"  {1 / progress.row_s:,.0f} samples/s a worker" if progress is not None and progress.row_s else ""
+            yield f"{name:<{wide}}  {found.samples:,} samples  batch {stream.batch_size}{speed}"
+            yield f"{'':<{wide}}  {fields}"
+        yield f"{'':<{wide}}  {stream.data}"
+        stage_s = progress.stage_s if progress is not None else {}
+        if time_spent := sum(stage_s.values()):
+            shares = ", ".join(f"{stage} {seconds / time_spent:.0%}" for stage, seconds in stage_s.items())
             yield f"{'':<{wide}}  workers' time: {shares}"
-        if stream.get("failed"):
-            yield f"{'':<{wide}}  FAILED: {stream['failed']}".split("\n")[0]
-        elif stream.get("deaths"):
-            yield f"{'':<{wide}}  {stream['deaths']} workers died, the last of {stream['last_death']}"
+        if stream.failed:
+            yield f"{'':<{wide}}  FAILED: {stream.failed}".split("\n")[0]
+        elif progress is not None and progress.deaths:
+            yield f"{'':<{wide}}  {progress.deaths} workers died, the last of {progress.last_death}"
 
 
 def field(name: str, dtype: str, shape: Any, kind: str) -> str:
@@ -135,39 +135,42 @@ def field(name: str, dtype: str, shape: Any, kind: str) -> str:
     return f"{name} {np.dtype(dtype).name}{dims}"
 
 
-def _sessions(sessions: Any) -> Iterator[str]:
+def _sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[str]:
     for s in sessions:
-        who = f"{s['session']}  {s['stream']}  rank {s['rank']}/{s['world_size']}  pid {s.get('pid') or '?'}"
-        if s.get("epoch") is None:
+        who = f"{s.session}  {s.stream}  rank {s.rank}/{s.world_size}  pid {s.pid or '?'}"
+        progress = s.progress
+        if progress is None or progress.epoch is None:
             yield f"{who}  has not asked for a batch yet"
             continue
-        slots = s.get("slots", {})
-        picture = "".join(SLOTS.get(state, "?") * slots[state] for state in sorted(slots, key=_order))
-        counts = ", ".join(f"{slots[state]} {state}" for state in sorted(slots, key=_order) if slots[state])
-        yield f"{who}  epoch {s['epoch']} step {s['step']}  {picture}  {counts}"
-        if s.get("story"):
-            yield f"    {'waits for' if s.get('waiting') else 'next'}: {s['story']}"
+        states = [state for state in sorted(progress.slots, key=_order) if progress.slots[state]]
+        signs = "".join(SLOTS.get(state, "?") * progress.slots[state] for state in states)
+        counts = ", ".join(f"{progress.slots[state]} {state}" for state in states)
+        yield f"{who}  epoch {progress.epoch} step {progress.step}  {signs}  {counts}"
+        if progress.story:
+            yield f"    {'waits for' if progress.waiting else 'next'}: {progress.story}"
 
 
 def _order(state: str) -> int:
     return list(SLOTS).index(state) if state in SLOTS else len(SLOTS)
 
 
-def _workers(workers: Any) -> Iterator[str]:
-    for w in workers:
-        pid = f"pid {w['pid']}" if w.get("pid") else ""
-        if not w["jobs"]:
-            doing = f"  {w['doing']}  {w['seconds']:.1f} s" if w.get("doing") else ""
-            yield f"{w['worker']:>3}  {'idle' if w['state'] == 'up' else w['state']:<8}  {pid}{doing}"
+def _workers(workers: tuple[WorkerStatus, ...]) -> Iterator[str]:
+    for worker in workers:
+        w = worker.work
+        pid = f"pid {worker.process.pid}" if worker.process is not None and worker.process.pid else ""
+        if not w.jobs:
+            doing = f"  {w.doing}  {w.seconds:.1f} s" if w.doing else ""
+            yield f"{w.worker:>3}  {'idle' if w.state == 'up' else w.state:<8}  {pid}{doing}"
             continue
-        key = f"  {w['key']!r}" if w.get("key") else ""
-        yield f"{w['worker']:>3}  {'busy' if w['state'] == 'up' else w['state']:<8}  {pid}  {w['stream']}  {w['stage'] or 'between samples'}{key}  {w['seconds']:.1f} s"
+        key = f"  {w.key!r}" if w.key else ""
+        state = "busy" if w.state == "up" else w.state
+        yield f"{w.worker:>3}  {state:<8}  {pid}  {w.stream}  {w.stage or 'between samples'}{key}  {w.seconds:.1f} s"
 
 
-def _bad(quarantine: Mapping[str, Any]) -> Iterator[str]:
-    if quarantine.get("count"):
-        yield f"{quarantine['count']} set aside, in {quarantine['path']}"
-        for entry in quarantine["tail"][-3:]:
+def _bad(quarantine: QuarantineStatus) -> Iterator[str]:
+    if quarantine.count:
+        yield f"{quarantine.count} set aside, in {quarantine.path}"
+        for entry in quarantine.tail[-3:]:
             at = time.strftime("%H:%M:%S", time.localtime(entry["time"]))
             what = f"{entry['error']}: {entry['message']}".split("\n")[0]
             yield f"{at}  {entry['stream']}  epoch {entry['epoch']}  {entry['key']!r} (index {entry['index']})  {entry['stage']}: {what}"

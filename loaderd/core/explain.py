@@ -1,8 +1,6 @@
-"""What a waiting trainer waits for, in words; and the whole state as plain data."""
+"""What a waiting trainer waits for, in words."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from loaderd.core import stack_dumps
 from loaderd.core.jobs import SINGLE, Stage, importing
@@ -35,7 +33,7 @@ def explain(state: SchedulerState, session: SessionState, now_s: float) -> tuple
     Returns:
         (one line, the same with all that is known of the workers), or ("", "") if it waits for nothing.
     """
-    line = _line(state, session, now_s)
+    line = next_batch_line(state, session, now_s)
     if not line:
         return "", ""
     stream = state.streams[session.stream]
@@ -76,7 +74,8 @@ def _stack_lines(w: PoolWorker, now_s: float) -> list[str]:
     return [f"  its stacks {now_s - w.stack_s:.1f} s ago:", *("  " + line for line in stack.splitlines())] if stack else []
 
 
-def _line(state: SchedulerState, session: SessionState, now_s: float) -> str:
+def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) -> str:
+    """What the next batch waits for, in one line; "" if it waits for nothing."""
     if session.ended:
         return session.ended
     if not session.items:
@@ -146,7 +145,7 @@ def _worker_line(w: PoolWorker, now_s: float) -> str:
         return f"{name} has just begun" if w.life is WorkerState.UP else f"{name} is {w.life.value}"
     row_of = f" row {row}, sample {w.key or '?'}," if stage in SINGLE else ""
     what = f"importing modules while {DOING[stage]}" if importing(w.word) else DOING[stage]
-    return f"{name} has been {what}{row_of} for {_seconds(w, now_s):.1f} s"
+    return f"{name} has been {what}{row_of} for {busy_s(w, now_s):.1f} s"
 
 
 def _ranges(rows: list[tuple[int, int]]) -> str:
@@ -160,79 +159,7 @@ def _ranges(rows: list[tuple[int, int]]) -> str:
     return text + (", ..." if len(merged) > 8 else "")
 
 
-def snapshot(state: SchedulerState, now_s: float) -> dict[str, Any]:
-    """Streams, sessions and workers as plain data, for JSON.
-
-    Args:
-        state: The tables.
-        now_s: Time of the event.
-    """
-    return {
-        "draining": state.draining,
-        "turns": state.turns,
-        "jobs": len(state.jobs),
-        "streams": {name: _stream(state, name) for name in state.streams},
-        "sessions": [_session(state, s, now_s) for s in state.sessions.values()],
-        "workers": [_worker(state, w, now_s) for w in state.pool.workers.values()],
-    }
-
-
-def _stream(state: SchedulerState, name: str) -> dict[str, Any]:
-    stream = state.streams[name]
-    return {
-        "samples": stream.rules.samples,
-        "on_error": stream.rules.on_error,
-        "sessions": sorted(stream.sessions),
-        "row_s": stream.row_s,
-        "stage_s": dict(zip(("read", "decode", "transform", "write"), stream.stage_s, strict=True)),
-        "deaths": stream.died,
-        "last_death": stream.last_death,
-        "failed": f"{stream.broken[0]}: {stream.broken[1]}" if stream.broken else "",
-    }
-
-
-def _session(state: SchedulerState, s: SessionState, now_s: float) -> dict[str, Any]:
-    first = s.items[0].cursor if s.items else None
-    slots = {state.value: sum(table.count(state) for table in s.slots.tables.values()) for state in SlotState}
-    return {
-        "session": s.session,
-        "stream": s.stream,
-        "rank": s.shape.rank,
-        "world_size": s.shape.world_size,
-        "batch_size": s.shape.batch_size,
-        "prefetch": s.prefetch,
-        "plan": s.plan,
-        "taken": s.taken,
-        "made": s.made,
-        "announced": s.announced,
-        "waiting": s.waiting,
-        "epoch": first.epoch if first else None,
-        "position": first.position if first else None,
-        "step": first.step if first else None,
-        "slots": slots,
-        "segments": sorted(s.slots.tables),
-        "story": _line(state, s, now_s),
-    }
-
-
-def _worker(state: SchedulerState, w: PoolWorker, now_s: float) -> dict[str, Any]:
-    number, row, stage = w.stamp
-    busy = number in w.jobs
-    return {
-        "worker": w.worker,
-        "state": "stopped" if w.paused else w.life.value,
-        "jobs": list(w.jobs),
-        "stream": state.jobs[w.jobs[0]].job.stream if w.jobs else None,
-        "row": row if busy else None,
-        "stage": ("import" if importing(w.word) else stage.name.lower()) if busy else None,
-        "key": w.key if busy else "",
-        "seconds": round(_seconds(w, now_s), 3) if busy or w.paused or w.doing else 0.0,
-        "doing": w.doing if w.life is WorkerState.STARTING else "",
-        "stack": stack_dumps.of(w),
-    }
-
-
-def _seconds(w: PoolWorker, now_s: float) -> float:
+def busy_s(w: PoolWorker, now_s: float) -> float:
     """For how many seconds a worker has been doing what it does."""
     if w.life is WorkerState.STARTING:
         return now_s - w.doing_s if w.doing else 0.0

@@ -33,6 +33,7 @@ from loaderd.core.events import (
 from loaderd.core.fault_attribution import FaultAttribution, IndexOf
 from loaderd.core.pool import WorkerPool
 from loaderd.core.sessions import SessionState
+from loaderd.core.snapshot import SchedulerSnapshot, snapshot
 from loaderd.core.state import SchedulerState
 from loaderd.core.streams import StreamRules, StreamState
 from loaderd.core.supervision import WorkerSupervisor
@@ -142,9 +143,9 @@ class Scheduler:
             self._looked_s = now_s
         return max(now_s, self._looked_s + self._deadlines.every_s)
 
-    def picture(self) -> dict[str, Any]:
-        """The state as plain data, for `status`."""
-        return explain.snapshot(self.state, self.state.now_s)
+    def snapshot(self) -> SchedulerSnapshot:
+        """The state at the latest event, for `status`."""
+        return snapshot(self.state, self.state.now_s)
 
     def invariants(self) -> None:
         """Check what must hold between two events.

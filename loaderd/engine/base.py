@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from loaderd.config.schema import WorkersConfig
 from loaderd.config.stream import StreamConfig
@@ -13,6 +14,43 @@ from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.system.loop import Loop
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """A process of an engine.
+
+    Attributes:
+        name: As the log calls it.
+        pid: 0 until it has been forked.
+        process: Its state, such as "ready".
+        place: Index of its place on the status board.
+        anon_bytes: Anonymous memory; 0 if it is not alive.
+    """
+
+    name: str
+    pid: int
+    process: str
+    place: int
+    anon_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForkServerStatus:
+    """The process that workers are forked from. pid: 0 while there is none. stopped: by a signal."""
+
+    pid: int
+    ready: bool
+    stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """All processes. probes: those that open streams. workers: by their numbers."""
+
+    fork_server: ForkServerStatus
+    probes: tuple[ProcessStatus, ...] = ()
+    workers: dict[int, ProcessStatus] = field(default_factory=dict[int, ProcessStatus])
 
 
 class Engine(Protocol):
@@ -82,8 +120,8 @@ class Engine(Protocol):
         """One line for each process that is not ready: what it does, and for how long."""
         ...
 
-    def picture(self) -> dict[str, Any]:
-        """For `status`, ready for JSON except for the keys of "workers", a mapping by number."""
+    def status(self) -> EngineStatus:
+        """The processes that there are now."""
         ...
 
     def close(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from loaderd.config.schema import WorkersConfig
 from loaderd.config.stream import StreamConfig
 from loaderd.core.events import Event, StackDumped, WorkerBooting, WorkerDied, WorkerDone, WorkerObservation, WorkerPoll, WorkerReady
 from loaderd.core.jobs import Done, Job, JobKind
+from loaderd.engine.base import EngineStatus, ForkServerStatus, ProcessStatus
 from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.launch import Launched
 from loaderd.engine.messages import MapSegment, NewModules, NoteLine, OpenError, SegmentUnmapped, Setup, StreamInfo, UseStream
@@ -219,14 +219,13 @@ class LocalEngine:
                 lines.append(f"{child.name} has been {child.doing} for {now_s - child.doing_s:.0f} s")
         return lines + [line for prober in self._probers for line in prober.doing(now_s)]
 
-    def picture(self) -> dict[str, Any]:
-        """JSON-able, but for the numbers that "workers" goes by: the template and every process of the pool."""
-        facts = {number: self._facts_of(child) for number, child in self._children.items()}
-        return {
-            "template": {"pid": self._fork_server.pid, "ready": self._fork_server.ready, "stopped": bool(self._fork_server.stopped)},
-            "probes": [fact for number, fact in facts.items() if number >= FIRST_PROBE],
-            "workers": {number: fact for number, fact in facts.items() if number < FIRST_PROBE},
-        }
+    def status(self) -> EngineStatus:
+        known = {number: _status_of(child) for number, child in self._children.items()}
+        return EngineStatus(
+            fork_server=ForkServerStatus(self._fork_server.pid, self._fork_server.ready, bool(self._fork_server.stopped)),
+            probes=tuple(process for number, process in known.items() if number >= FIRST_PROBE),
+            workers={number: process for number, process in known.items() if number < FIRST_PROBE},
+        )
 
     def close(self) -> None:
         """Kill and reap everything, now. Only a process in disk sleep may outlive this, with nothing of ours but its mappings. Idempotent."""
@@ -386,10 +385,6 @@ class LocalEngine:
         self._awaited = set()
         self._new_fork_server()
 
-    def _facts_of(self, child: WorkerProcess) -> dict[str, Any]:
-        anon = processes.anonymous_bytes(child.pid) if child.alive and child.pid else 0
-        return {"name": child.name, "pid": child.pid, "process": child.state.value, "place": child.place, "anon_bytes": anon}
-
     def _busy(self) -> list[WorkerProcess]:
         return [child for child in self._children.values() if child.state == ProcessState.READY and child.jobs]
 
@@ -408,3 +403,8 @@ def answers(done: Done, job: Job) -> bool:
         return done.job == job.job
     rows = range(job.first, job.last)
     return done.job == job.job and all(bad.row in rows for bad in done.bad) and all(row.row in rows for row in done.replaced)
+
+
+def _status_of(child: WorkerProcess) -> ProcessStatus:
+    anon_bytes = processes.anonymous_bytes(child.pid) if child.alive and child.pid else 0
+    return ProcessStatus(child.name, child.pid, child.state.value, child.place, anon_bytes)

@@ -23,6 +23,7 @@ from loaderd.server.sessions import SessionRegistry
 from loaderd.server.start_options import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, StartOptions
 from loaderd.server.startup import StartupReporter
 from loaderd.server.status_pages import StatusPages
+from loaderd.server.status_report import DaemonStatus
 from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.system import file_limits, resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
@@ -237,7 +238,7 @@ class Running:
         self.code = EXIT_NO_START
         self._loop.stop()
 
-    def status(self) -> str:
+    def status(self) -> DaemonStatus:
         return self._pages.status()
 
     # -- what it is told

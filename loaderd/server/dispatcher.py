@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from loaderd.core import actions
 from loaderd.core.events import Event
 from loaderd.core.scheduler import Scheduler
+from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.engine.base import Engine
 from loaderd_wire.messages import Descriptor, Failure, Pulse
 
@@ -65,7 +66,7 @@ class ActionDispatcher:
         self._events: deque[Event] = deque()
         self._busy = False
         self._look_timer: object | None = None
-        self._schedule_s = 0.0
+        self.schedule_s = 0.0  # spent in the scheduler: the part of the daemon's time that is no driver's
         send_message, cannot_boot, log = handlers.send_message, handlers.cannot_boot, handlers.log
         self._do: dict[type[Any], Callable[[Any], object]] = {
             actions.StartWorker: lambda a: engine.start(a.worker, a.delay_s),
@@ -102,9 +103,9 @@ class ActionDispatcher:
         """Whether no worker has anything to do."""
         return self._scheduler.next_look_s(self._loop.now_s()) is None
 
-    def picture(self) -> dict[str, Any]:
-        """The scheduler's, and the seconds that it has spent so far: the part of the daemon's time that is no driver's."""
-        return {**self._scheduler.picture(), "schedule_s": round(self._schedule_s, 6)}
+    def snapshot(self) -> SchedulerSnapshot:
+        """The scheduler's state at the latest event."""
+        return self._scheduler.snapshot()
 
     def _take_in(self) -> None:
         self._busy = True
@@ -113,7 +114,7 @@ class ActionDispatcher:
                 event = self._events.popleft()
                 begin_s = time.perf_counter()
                 made = self._scheduler.step(event, self._loop.now_s())
-                self._schedule_s += time.perf_counter() - begin_s
+                self.schedule_s += time.perf_counter() - begin_s
                 if self.on_event is not None:
                     self.on_event(event, made)
                 for action in made:

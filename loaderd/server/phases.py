@@ -22,6 +22,7 @@ from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.sessions import SessionRegistry
 from loaderd.server.start_options import StartOptions
 from loaderd.server.startup import StartupReporter
+from loaderd.server.status_report import DaemonStatus, DrainStatus
 from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
@@ -71,8 +72,8 @@ class PhaseOwner(Protocol):
         """It can't serve: the process ends with the reason."""
         ...
 
-    def status(self) -> str:
-        """As JSON."""
+    def status(self) -> DaemonStatus:
+        """All that it tells about itself."""
         ...
 
 
@@ -136,11 +137,10 @@ class _Accepting:
             control.reject(peer, type(error).__name__, str(error))
             return
         if ask.what == "status":
-            control.send(peer, Report(self._daemon.status()))
+            control.send(peer, Report(self._daemon.status().to_json()))
             control.finish(peer)
         elif ask.what == "drain":
-            answer = {"state": Draining.name, "pid": os.getpid(), "drain_s": self._parts.config.daemon.drain_s}
-            control.send(peer, Report(status.to_json(answer)))
+            control.send(peer, Report(DrainStatus(os.getpid(), self._parts.config.daemon.drain_s).to_json()))
             self.drain(f"asked to by {peer}")
         else:
             control.reject(peer, "ProtocolError", f"nobody knows what {ask.what!r} is; ask for status or drain")

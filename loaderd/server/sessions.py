@@ -8,12 +8,13 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loaderd.core.actions import FreeSegment, GrowSegment, StreamBroken
 from loaderd.core.events import Attach, Detach, Event, GrowFailed, SegmentGrown
+from loaderd.core.snapshot import SchedulerSnapshot, SessionSnapshot
 from loaderd.engine.base import Engine
 from loaderd.server.admission import AdmittedStream, OpenedStream, admit, check_known, sized
+from loaderd.server.status_report import SessionStatus
 from loaderd.system import file_limits, resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.loop import Loop, Timer
@@ -231,22 +232,10 @@ class SessionRegistry:
     def all_broken(self) -> bool:
         return len(self.broken) == len(self._names)
 
-    def picture(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "session": pending.session,
-                "stream": pending.hello.stream,
-                "uid": pending.peer.cred.uid,
-                "pid": pending.peer.cred.pid,
-                "rank": pending.admitted.shape.rank,
-                "world_size": pending.admitted.shape.world_size,
-                "batch_size": pending.admitted.shape.batch_size,
-                "prefetch": pending.admitted.prefetch,
-                "bytes": pending.admitted.bytes,
-                "attached": pending.attached,
-            }
-            for pending in self.pendings.values()
-        ]
+    def status(self, inside: SchedulerSnapshot) -> tuple[SessionStatus, ...]:
+        """Every session, with what the scheduler knows of it."""
+        progress = {session.session: session for session in inside.sessions}
+        return tuple(_status_of(pending, progress.get(pending.session)) for pending in self.pendings.values())
 
     # -- inside
 
@@ -380,6 +369,23 @@ class SessionRegistry:
         self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
         for peer in tuple(self._parked):
             self._control.send(peer, Starting(self._progress()))
+
+
+def _status_of(pending: PendingSession, progress: SessionSnapshot | None) -> SessionStatus:
+    shape, cred = pending.admitted.shape, pending.peer.cred
+    return SessionStatus(
+        session=pending.session,
+        stream=pending.hello.stream,
+        uid=cred.uid,
+        pid=cred.pid,
+        rank=shape.rank,
+        world_size=shape.world_size,
+        batch_size=shape.batch_size,
+        prefetch=pending.admitted.prefetch,
+        bytes=pending.admitted.bytes,
+        attached=pending.attached,
+        progress=progress,
+    )
 
 
 def _edited(files: list[str]) -> str:

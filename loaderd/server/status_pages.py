@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from loaderd import __version__
+from loaderd.data import native_library
 from loaderd.server import status
 from loaderd.server.phases import Parts
+from loaderd.server.status_report import DaemonStatus, MemoryStatus, PoolStatus, QuarantineStatus
 from loaderd.system.http import PROMETHEUS, Page
 
 
@@ -22,33 +25,37 @@ class StatusPages:
         """For the HTTP server."""
         return {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._ready}
 
-    def status(self) -> str:
-        """The state as JSON, for `loaderd status`."""
-        return status.to_json(self._picture())
-
-    def _picture(self) -> dict[str, Any]:
-        """The state as plain data."""
+    def status(self) -> DaemonStatus:
+        """All that the daemon tells about itself."""
         parts = self._parts
         registry, daemon = parts.registry, parts.config.daemon
-        return {
-            "state": self._phase(),
-            "doing": parts.startup.text(),
-            "failed": registry.all_broken,
-            **status.installed(),
-            "socket": daemon.socket,
-            "config": parts.config.path,
-            "turns": parts.loop.turns,
-            "lost_s": round(parts.loop.lost_s, 3),
-            "cpu_s": round(time.process_time(), 3),  # between two pictures: what scheduling and announcing the batches in between cost
-            **status.merged(parts.dispatcher.picture(), registry.picture(), parts.catalog.picture(), parts.engine.picture()),
-            "memory": {"limit": registry.memory, "segments": parts.segments.live_bytes},
-            "quarantine": {"path": daemon.quarantine, "count": parts.quarantine.count, "tail": list(parts.quarantine.tail)},
-            "garbage": parts.messages.garbage,
-            "errors": list(parts.log.errors),
-        }
+        inside, engine = parts.dispatcher.snapshot(), parts.engine.status()
+        return DaemonStatus(
+            state=self._phase(),
+            doing=parts.startup.text(),
+            failed=registry.all_broken,
+            pid=os.getpid(),
+            version=__version__,
+            native=native_library.present(),
+            socket=daemon.socket,
+            config=parts.config.path,
+            turns=parts.loop.turns,
+            lost_s=round(parts.loop.lost_s, 3),
+            cpu_s=round(time.process_time(), 3),  # between two statuses: what scheduling and announcing the batches in between cost
+            jobs=inside.jobs,
+            schedule_s=round(parts.dispatcher.schedule_s, 6),
+            streams=parts.catalog.status(inside, registry.broken),
+            sessions=registry.status(inside),
+            workers=status.workers(inside, engine),
+            pool=PoolStatus(engine.fork_server, engine.probes),
+            memory=MemoryStatus(registry.memory, parts.segments.live_bytes),
+            quarantine=QuarantineStatus(daemon.quarantine, parts.quarantine.count, tuple(parts.quarantine.tail)),
+            garbage=parts.messages.garbage,
+            errors=tuple(parts.log.errors),
+        )
 
     def _metrics(self) -> Page:
-        return Page(200, status.prometheus(status.numbers(self._picture())), PROMETHEUS)
+        return Page(200, status.prometheus(status.numbers(self.status())), PROMETHEUS)
 
     def _health(self) -> Page:
         return Page(503, "every stream has failed\n") if self._parts.registry.all_broken else Page(200, "ok\n")

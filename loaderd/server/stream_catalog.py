@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from loaderd.config.stream import StreamConfig
 from loaderd.core.class_names import disagreement
 from loaderd.core.scheduler import StreamRules
+from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.engine.base import Engine
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server import status
 from loaderd.server.admission import OpenedStream
 from loaderd.server.startup import StartupReporter
+from loaderd.server.status_report import StreamStatus
 
 
 class StreamCatalog:
@@ -83,9 +84,22 @@ class StreamCatalog:
         plan = opened.plan
         return Order(opened.facts.total, plan.split, plan.split_by, plan.shuffle).candidate(seed, epoch, position, candidate)
 
-    def picture(self) -> Mapping[str, Mapping[str, Any]]:
-        """Every stream as the config has it, and what was found where it has been opened."""
-        return {name: status.stream(config, self.opened.get(name), self.faults.get(name, "")) for name, config in self._configs.items()}
+    def status(self, inside: SchedulerSnapshot, broken: Mapping[str, tuple[str, str]]) -> dict[str, StreamStatus]:
+        """Every stream of the config.
+
+        Args:
+            inside: What the scheduler knows.
+            broken: Name of each stream that has ended on a fault -> name of the error, text.
+        """
+        return {
+            name: status.stream(
+                config,
+                self.opened.get(name),
+                ": ".join(broken[name]) if name in broken else self.faults.get(name, ""),
+                inside.streams.get(name),
+            )
+            for name, config in self._configs.items()
+        }
 
     def _in_order(self) -> dict[str, OpenedStream]:
         """The open streams as the config has them: the order in which they were opened is chance."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,18 @@ from typing import Any
 import pytest
 
 from loaderd.cli.status import lines
+from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
+from loaderd.engine.base import ForkServerStatus, ProcessStatus
+from loaderd.server.status_report import (
+    DaemonStatus,
+    MemoryStatus,
+    OpenedStatus,
+    PoolStatus,
+    QuarantineStatus,
+    SessionStatus,
+    StreamStatus,
+    WorkerStatus,
+)
 from loaderd_client import Loader, StreamFailedError
 from loaderd_testing.cli_harness import DEADLINE_S, Place, until
 from loaderd_wire import codec
@@ -110,8 +121,8 @@ def answer(data: bytes) -> Callable[[socket.socket], None]:
     return talk
 
 
-def report(**picture: Any) -> bytes:
-    return codec.frame(Report(json.dumps(picture)))
+def report(**given: Any) -> bytes:
+    return codec.frame(Report(DaemonStatus(**given).to_json()))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +134,7 @@ def report(**picture: Any) -> bytes:
         (answer(codec.frame(Starting("opening stream 'x'"))), 3, ""),
         (answer(report(state="ready", failed=True)), 4, ""),
         (answer(report(state="draining")), 0, ""),
+        (answer(codec.frame(Report("[]"))), 4, "not a loaderd of this version: status: expected an object, not list"),
     ],
 )
 def test_each_answer_has_its_exit_code(place: Place, talk: Callable[[socket.socket], Any], code: int, said: str) -> None:
@@ -143,66 +155,65 @@ def test_the_socket_is_found_although_the_rest_of_the_config_is_faulty(place: Pl
     assert f"{place.folder}/d.sock" in place.cli("status", "c.toml", code=3).stderr
 
 
-PICTURE: dict[str, Any] = {
-    "state": "ready",
-    "pid": 7,
-    "version": "1",
-    "socket": "/s",
-    "config": "/c",
-    "memory": {"limit": 1 << 30, "segments": 1 << 28},
-    "streams": {
-        "train": {"samples": 1000, "batch_size": 8, "row_s": 0.01, "fields": [], "data": "/d", "deaths": 2, "last_death": "SIGKILL"},
-        "val": {"samples": 10, "batch_size": 8, "fields": [], "data": "/d", "failed": "StreamFailedError: too many\nlines"},
+STATUS = DaemonStatus(
+    state="ready",
+    pid=7,
+    version="1",
+    native={"_crop": True, "_jpeg": False},
+    socket="/s",
+    config="/c",
+    memory=MemoryStatus(1 << 30, 1 << 28),
+    streams={
+        "train": StreamStatus(
+            "/d", 8, True, "", OpenedStatus(1000, 1000, "loaderd", ()), StreamSnapshot("raise", (5, 6), 0.01, {}, 2, "SIGKILL")
+        ),
+        "val": StreamStatus("/d", 8, True, "StreamFailedError: too many\nlines", OpenedStatus(10, 10, "loaderd", ())),
+        "test": StreamStatus("/d", 8, False, ""),
     },
-    "sessions": [
-        {
-            "session": 5,
-            "stream": "train",
-            "rank": 1,
-            "world_size": 2,
-            "pid": 99,
-            "epoch": 3,
-            "step": 4,
-            "slots": {"free": 1, "ready": 1, "announced": 1, "leased": 2, "filling": 1, "ending": 0},
-            "waiting": True,
-            "story": "row 3 at worker 1",
-        },
-        {"session": 6, "stream": "train", "rank": 0, "world_size": 2, "pid": 0},
-    ],
-    "workers": [
-        {"worker": 1, "state": "up", "jobs": [4], "stream": "train", "stage": "decode", "key": "cat\n.png", "seconds": 3.21, "pid": 12},
-        {"worker": 2, "state": "starting", "jobs": []},
-        *[{"worker": n, "state": "up", "jobs": [], "pid": n} for n in range(3, 30)],
-    ],
-    "quarantine": {
-        "count": 9,
-        "path": "/q",
-        "tail": [
+    sessions=(
+        SessionStatus(
+            5, "train", 0, 99, 1, 2, 8, 4, 100, True,
+            SessionSnapshot(
+                5, 1, 0, 0, 0, True, 3, 32, 4,
+                {"free": 1, "ready": 1, "announced": 1, "leased": 2, "filling": 1, "ending": 0}, (1,), "row 3 at worker 1",
+            ),
+        ),
+        SessionStatus(6, "train", 0, 0, 0, 2, 8, 4, 100, False),
+    ),
+    workers=(
+        WorkerStatus(
+            WorkerSnapshot(1, "up", (4,), "train", 3, "decode", "cat\n.png", 3.21, "", ""), ProcessStatus("worker 1", 12, "ready", 0, 0)
+        ),
+        WorkerStatus(WorkerSnapshot(2, "starting", (), None, None, None, "", 0.0, "", "")),
+        *[WorkerStatus(WorkerSnapshot(n, "up", (), None, None, None, "", 0.0, "", "")) for n in range(3, 30)],
+    ),
+    pool=PoolStatus(ForkServerStatus(11, True, True), ()),
+    quarantine=QuarantineStatus(
+        "/q",
+        9,
+        (
             {
-                "time": 0.0,
-                "stream": "train",
-                "epoch": 1,
-                "key": "k",
-                "index": 3,
-                "stage": "decode",
-                "error": "ValueError",
-                "message": "x\ny",
+                "time": 0.0, "stream": "train", "epoch": 1, "key": "k", "index": 3,
+                "stage": "decode", "error": "ValueError", "message": "x\ny",
             },
-        ],
-    },
-    "errors": ["one\ntwo"],
-}
+        ),
+    ),
+    errors=("one\ntwo",),
+)  # fmt: skip
 
 
-def test_the_picture_tells_who_waits_for_what() -> None:
-    text = "\n".join(lines(PICTURE, 200, False))
+def test_the_lines_tell_who_waits_for_what() -> None:
+    text = "\n".join(lines(STATUS, 200, False))
     for said in (
         "loaderd 1  ready  pid 7  /s",
+        "native   native parts missing: _jpeg",
+        "template pid 11 is stopped by a signal (T)",
         "███████░░",
         "256 MiB of 1.0 GiB shared",
         "1,000 samples  batch 8  100 samples/s a worker",
         "2 workers died, the last of SIGKILL",
         "FAILED: StreamFailedError: too many",
+        "test   not opened",
         "5  train  rank 1/2  pid 99  epoch 3 step 4  ▣▣■◧▨□  2 leased, 1 announced, 1 ready, 1 filling, 1 free",
         "waits for: row 3 at worker 1",
         "has not asked for a batch yet",
@@ -217,9 +228,9 @@ def test_the_picture_tells_who_waits_for_what() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    assert max(map(len, lines(PICTURE, width, False))) <= width
+    assert max(map(len, lines(STATUS, width, False))) <= width
 
 
 def test_colours_are_for_terminals() -> None:
-    assert "\033[" in "".join(lines(PICTURE, 80, True))
-    assert "\033[" not in "".join(lines(PICTURE, 80, False))
+    assert "\033[" in "".join(lines(STATUS, 80, True))
+    assert "\033[" not in "".join(lines(STATUS, 80, False))

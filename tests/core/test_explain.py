@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from loaderd.core import stack_dumps
 from loaderd.core.actions import DumpStack
@@ -39,8 +40,8 @@ def test_it_names_a_stopped_worker() -> None:
     )
     _, detail = explain(harness.core.state, harness.core.state.sessions[1], harness.now_s)
     assert "no stack of it can be had while it is stopped" in detail
-    (worker,) = harness.core.picture()["workers"]
-    assert (worker["state"], worker["seconds"]) == ("stopped", 0.0)
+    (worker,) = harness.core.snapshot().workers
+    assert (worker.state, worker.seconds) == ("stopped", 0.0)
 
 
 def test_it_names_an_import_and_how_long_that_has_taken() -> None:
@@ -54,10 +55,10 @@ def test_it_names_an_import_and_how_long_that_has_taken() -> None:
     harness.now_s += 0.5
     assert line(harness).endswith("worker 1 has been importing modules while transforming row 3, sample 7.jpg, for 3.5 s")
     harness.step(Drain())
-    (worker,) = harness.core.picture()["workers"]
-    assert (worker["stage"], worker["seconds"]) == ("import", 3.5)
+    (worker,) = harness.core.snapshot().workers
+    assert (worker.stage, worker.seconds) == ("import", 3.5)
     harness.look(WorkerObservation(1, seen.word, "7.jpg", False, 0), after_s=1.0)
-    assert harness.core.picture()["workers"][0]["stage"] == "transform"
+    assert harness.core.snapshot().workers[0].stage == "transform"
 
 
 def test_it_tells_of_workers_that_are_starting_and_of_what_the_last_one_died() -> None:
@@ -69,11 +70,11 @@ def test_it_tells_of_workers_that_are_starting_and_of_what_the_last_one_died() -
     harness.step(WorkerBooting(2, "importing users (call of stream 'train')"))
     harness.now_s += 7.0
     assert "workers are starting: worker 2 has been importing users (call of stream 'train') for 7.0 s; 1 died" in line(harness)
-    (worker,) = harness.core.picture()["workers"]
-    assert (worker["state"], worker["doing"]) == ("starting", "importing users (call of stream 'train')")
+    (worker,) = harness.core.snapshot().workers
+    assert (worker.state, worker.doing) == ("starting", "importing users (call of stream 'train')")
     harness.step(WorkerReady(2))
     assert "starting" not in line(harness)
-    assert harness.core.picture()["workers"][0]["doing"] == ""
+    assert harness.core.snapshot().workers[0].doing == ""
 
 
 def test_it_tells_of_other_sessions_batches() -> None:
@@ -129,7 +130,7 @@ def test_the_detail_has_all_busy_workers_and_the_last_stack() -> None:
     assert "File user.py, line 9" in detail
 
 
-def test_the_picture_is_plain_data_at_any_time() -> None:
+def test_a_snapshot_is_plain_data_at_any_time() -> None:
     harness = SchedulerHarness(workers=2, on_error="skip")
     harness.make = lambda job: done(job, (bad_row(job.first),))
     harness.attach(1)
@@ -137,10 +138,11 @@ def test_the_picture_is_plain_data_at_any_time() -> None:
     for _ in range(5):
         harness.take(1)
         harness.look(*(harness.seen(w, stage=Stage.WRITE) for w in harness.sent))
-        picture = json.loads(json.dumps(harness.core.picture()))
-        assert {s["session"] for s in picture["sessions"]} == {1, 2}
-        assert len(picture["workers"]) == 2
-    assert picture["streams"]["train"]["sessions"] == [1, 2]
+        snapshot = harness.core.snapshot()
+        json.dumps(asdict(snapshot))
+        assert {s.session for s in snapshot.sessions} == {1, 2}
+        assert len(snapshot.workers) == 2
+    assert snapshot.streams["train"].sessions == (1, 2)
 
 
 def test_the_deaths_before_are_told_with_what_goes_on_now() -> None:

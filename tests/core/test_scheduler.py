@@ -53,8 +53,8 @@ def test_a_trainer_that_keeps_every_batch_stops_its_own_supply_and_no_other() ->
     assert harness.clients[1].free_slots() == 0
     for _ in range(10):
         harness.take(2)
-    picture = next(s for s in harness.core.picture()["sessions"] if s["session"] == 1)
-    assert picture["story"] == "batch 4 (epoch 0, step 4) has no slot: all slots are in the trainer's hands (4 of 4)"
+    session = next(s for s in harness.core.snapshot().sessions if s.session == 1)
+    assert session.story == "batch 4 (epoch 0, step 4) has no slot: all slots are in the trainer's hands (4 of 4)"
     harness.clients[1].release(kept[0].segment, kept[0].slot, kept[0].generation)
     harness.tell(1)
     assert harness.take(1).k == 4
@@ -87,7 +87,7 @@ def test_a_stream_opened_late_is_served_like_any_other() -> None:
     with pytest.raises(ValueError, match="stream 'late' has sessions of what it was"):
         harness.core.step(StreamOpened(StreamRules("late", "raise", False, 64)), 0.0)
     assert [harness.take().k for _ in range(5)] == list(range(5))
-    assert harness.core.picture()["streams"]["late"]["sessions"] == [1]
+    assert harness.core.snapshot().streams["late"].sessions == (1,)
 
 
 def test_a_stream_whose_data_changed_is_opened_anew_when_no_session_of_it_is_left() -> None:
@@ -112,9 +112,9 @@ def test_an_older_progress_changes_nothing() -> None:
     client = harness.attach()
     old = client.progress()
     harness.take()
-    before = harness.core.picture()["sessions"]
+    before = harness.core.snapshot().sessions
     assert harness.step(ProgressReceived(1, old)) == []
-    assert harness.core.picture()["sessions"] == before
+    assert harness.core.snapshot().sessions == before
 
 
 @pytest.mark.parametrize(

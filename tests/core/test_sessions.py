@@ -221,7 +221,7 @@ def _next(harness: SchedulerHarness) -> Descriptor:
         harness.now_s += 0.1
         if turn % 20 == 19:
             harness.tell(again=True)
-    raise AssertionError(harness.core.picture())
+    raise AssertionError(harness.core.snapshot())
 
 
 def test_a_release_with_an_old_generation_frees_nothing() -> None:

@@ -37,7 +37,7 @@ def test_those_at_the_batch_are_asked_once_and_told_of_as_long_as_they_are_at_it
     harness.now_s += 2.0
     assert "worker 1 has just begun\n  its stacks 2.0 s ago:\n  File a.py, line 3\n  File b.py, line 4\nworker 2" in detail(harness)
     assert len(harness.of(DumpStack)) == 2
-    assert [w["stack"] != "" for w in harness.core.picture()["workers"]] == [True, True]
+    assert [w.stack != "" for w in harness.core.snapshot().workers] == [True, True]
     harness.work(2)
     assert "c.py" not in detail(harness)
     harness.work(1)

@@ -194,9 +194,9 @@ def test_a_stopped_worker_is_seen_as_paused(build: Build) -> None:
 def template_stops(shop: Workshop) -> int:
     """Its pid. Worker 1 has been killed, and what came of it is known, although nobody can tell how it ended; worker 2 is wanted."""
     shop.start(1)
-    template = shop.pool.picture()["template"]["pid"]
+    template = shop.pool.status().fork_server.pid
     os.kill(template, signal.SIGSTOP)
-    shop.until(lambda: shop.pool.picture()["template"]["stopped"], "the stop")
+    shop.until(lambda: shop.pool.status().fork_server.stopped, "the stop")
     os.kill(shop.pid(1), signal.SIGKILL)
     assert not shop.death(1).own
     shop.pool.start(2, 0.0)
@@ -210,7 +210,7 @@ def test_a_stopped_template_is_named_to_who_waits_for_a_worker_and_makes_it_when
     shop = build(numbers())
     os.kill(template_stops(shop), signal.SIGCONT)
     shop.until(lambda: shop.ready(2), "the worker")
-    assert not shop.pool.picture()["template"]["stopped"]
+    assert not shop.pool.status().fork_server.stopped
     assert shop.pool.doing() == []
 
 
@@ -241,9 +241,9 @@ def test_what_a_worker_started_is_killed_with_it_while_the_template_is_stopped(b
     job, pid = busy(shop, "leaves_processes")
     shop.answer(1, job)
     started = shop.until(lambda: len(now := commands(str(tmp_path / "wares.py"))) == 3 and now, "what it starts")
-    template = shop.pool.picture()["template"]["pid"]
+    template = shop.pool.status().fork_server.pid
     os.kill(template, signal.SIGSTOP)
-    shop.until(lambda: shop.pool.picture()["template"]["stopped"], "the stop")
+    shop.until(lambda: shop.pool.status().fork_server.stopped, "the stop")
     os.kill(pid, signal.SIGKILL)
     shop.until(lambda: sum(map(alive, started)) == 1, "the end of what was in its group")
     os.kill(template, signal.SIGCONT)
@@ -292,9 +292,9 @@ def test_a_new_worker_inherits_nothing_from_the_stamp_of_the_last_one_in_its_pla
     busy(shop, "segfaults")
     assert shop.death(1).seen.key == "20"
     shop.start(3)
-    workers = shop.pool.picture()["workers"]
-    assert workers[3]["place"] == 0
-    os.kill(workers[3]["pid"], signal.SIGKILL)
+    workers = shop.pool.status().workers
+    assert workers[3].place == 0
+    os.kill(workers[3].pid, signal.SIGKILL)
     death = shop.death(3)
     assert (death.seen.word, death.seen.key) == (0, "")
 
@@ -304,7 +304,7 @@ def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_
     shop.start(1, 2)
     child = shop.pool._children[1]
     shop.loop.unwatch(child._pidfd)  # as if it were in disk sleep: its death is not seen
-    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    os.kill(shop.pool.status().fork_server.pid, signal.SIGKILL)
     shop.death(2)
     shop.pool.start(3, 0.0)
     shop.until(lambda: shop.ready(3), "a worker of the new template")
@@ -314,7 +314,7 @@ def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_
 def test_a_new_template_does_not_wait_for_longer_than_the_old_ones_workers_take_to_die(build: Build) -> None:
     shop = build(numbers())
     shop.start(1, 2)
-    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    os.kill(shop.pool.status().fork_server.pid, signal.SIGKILL)
     shop.death(1), shop.death(2)
     shop.start(3)
     assert not [line for line in shop.lines if "cannot be killed" in line]
@@ -402,14 +402,14 @@ def test_killing_a_worker_that_is_still_to_come_is_answered_too(build: Build) ->
     shop.pool.kill(3, "no need")
     begun_s = shop.loop.now_s()
     shop.until(lambda: shop.loop.now_s() > begun_s + 0.5, "the time at which it would have been started")
-    assert shop.pool.picture()["workers"] == {}
+    assert shop.pool.status().workers == {}
 
 
 def test_the_death_of_the_template_takes_its_workers_and_brings_a_new_one(build: Build) -> None:
     shop = build(numbers(bad={"20": "sleeps"}))
     _, pid = busy(shop, "sleeps")
     pids = [pid, shop.pid(2)]
-    template = shop.pool.picture()["template"]["pid"]
+    template = shop.pool.status().fork_server.pid
     shop.until(lambda: stamped(shop, 1, 20), "the hanging row")
     os.kill(template, signal.SIGKILL)
     deaths = [shop.death(1), shop.death(2)]
@@ -417,7 +417,7 @@ def test_the_death_of_the_template_takes_its_workers_and_brings_a_new_one(build:
     assert deaths[0].seen.key == "20"
     assert not any(map(alive, pids))
     shop.start(3)
-    assert shop.pool.picture()["template"]["pid"] not in (0, template)
+    assert shop.pool.status().fork_server.pid not in (0, template)
     assert shop.run(3, shop.job("train", 2)).bad == ()
 
 
@@ -425,7 +425,7 @@ def test_the_template_has_one_thread_and_none_but_its_own_descriptors(build: Bui
     shop = build(numbers())
     shop.facts("train")
     shop.start(1, 2)
-    template = shop.pool.picture()["template"]["pid"]
+    template = shop.pool.status().fork_server.pid
     assert shop.threads_of_template() == 1
     # What it hands on is its own for a moment only.
     shop.until(lambda: not [target for target in targets(template) if "memfd" in target or "pidfd" in target], "its handing on")
@@ -438,7 +438,7 @@ def test_close_leaves_nothing_behind_in_the_middle_of_a_job(build: Build, tmp_pa
     shop = build(numbers(bad={"20": what}))
     _, pid = busy(shop, what)
     shop.until(lambda: stamped(shop, 1, 20) if what == "sleeps" else len(commands(str(tmp_path / "wares.py"))) == 3, "the row")
-    pids = [pid, shop.pid(2), shop.pool.picture()["template"]["pid"]]
+    pids = [pid, shop.pid(2), shop.pool.status().fork_server.pid]
     shop.pool.close()
     assert not any(map(alive, pids))
     until("the end of what it started", lambda: not commands(str(tmp_path / "wares.py")))
@@ -447,8 +447,8 @@ def test_close_leaves_nothing_behind_in_the_middle_of_a_job(build: Build, tmp_pa
 def test_close_does_not_wait_for_a_template_that_is_starting(build: Build) -> None:
     shop = build(numbers())
     shop.pool.start(1, 0.0)
-    shop.until(lambda: shop.pool.picture()["template"]["pid"], "the template's start")
-    pid = shop.pool.picture()["template"]["pid"]
+    shop.until(lambda: shop.pool.status().fork_server.pid, "the template's start")
+    pid = shop.pool.status().fork_server.pid
     shop.pool.close()
     assert not alive(pid)
 
@@ -461,7 +461,7 @@ def test_a_killed_daemon_takes_template_and_workers_with_it(build: Build, tmp_pa
             os.close(read)
             shop = Workshop(tmp_path, [numbers(bad={"20": "sleeps"})])
             _, pid = busy(shop, "sleeps")
-            pids = [pid, shop.pid(2), shop.pool.picture()["template"]["pid"]]
+            pids = [pid, shop.pid(2), shop.pool.status().fork_server.pid]
             os.write(write, " ".join(map(str, pids)).encode())
             time.sleep(1000)
         finally:

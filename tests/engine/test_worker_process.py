@@ -111,7 +111,7 @@ def test_user_code_that_cannot_be_imported_is_told_with_its_traceback(build: Bui
     assert "does_not_exist_anywhere" in death.boot
     assert "broken.py" in death.boot
     # Once is enough: nothing is started again behind the scheduler's back.
-    assert shop.pool.picture()["workers"] == {}
+    assert shop.pool.status().workers == {}
 
 
 def test_a_module_that_crashes_where_it_is_imported_is_told_too(build: Build, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_workers_that_are_there_and_those_that_come_serve_a_stream_opened_late(b
     shop.run(1, shop.job("late", 2))
     shop.start(2)
     shop.run(2, shop.job("late", 2))
-    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    os.kill(shop.pool.status().fork_server.pid, signal.SIGKILL)
     shop.death(2)
     shop.start(3)
     shop.run(3, shop.job("late", 2))
@@ -311,7 +311,7 @@ def test_code_of_a_stream_that_nobody_asked_for_is_not_imported(build: Build, tm
     found = shop.open("bad")
     assert isinstance(found, OpenError)
     assert "does_not_exist_anywhere" in found.text
-    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    os.kill(shop.pool.status().fork_server.pid, signal.SIGKILL)
     shop.death(1)
     shop.start(2)
     shop.run(2, shop.job("train", 2))
@@ -323,7 +323,7 @@ def test_code_that_has_broken_since_its_stream_was_opened_ends_no_worker_before_
     facts, _ = shop.facts("train"), shop.facts("other")
     shop.start(1)
     (tmp_path / "breaks.py").write_text("this is no Python at all\n")
-    os.kill(shop.pool.picture()["template"]["pid"], signal.SIGKILL)
+    os.kill(shop.pool.status().fork_server.pid, signal.SIGKILL)
     shop.death(1)
     shop.start(2)
     shop.pond(facts, 2)

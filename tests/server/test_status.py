@@ -1,29 +1,8 @@
 from __future__ import annotations
 
-import json
 import re
 
 from loaderd.server import status
-
-
-def test_a_picture_that_fits_is_whole() -> None:
-    picture = {"state": "ready", "sessions": [{"session": 1}], "errors": []}
-    assert json.loads(status.to_json(picture)) == picture
-
-
-def test_a_picture_that_is_too_large_is_cut_where_it_is_longest_and_says_so() -> None:
-    picture = {"state": "ready", "failed": False, "sessions": [{"session": k, "x": "y" * 400} for k in range(10_000)], "errors": ["e"]}
-    text = status.to_json(picture)
-    assert len(text.encode()) <= status.MAX_BODY
-    shown = json.loads(text)
-    assert shown["cut"] == ["sessions"]
-    assert shown["errors"] == ["e"]
-    assert len(shown["sessions"]) > 1000
-
-
-def test_a_picture_without_a_list_to_cut_still_tells_the_state() -> None:
-    text = status.to_json({"state": "ready", "failed": True, "streams": {"a": "x" * 2_000_000}})
-    assert json.loads(text) == {"state": "ready", "failed": True, "cut": ["all"]}
 
 
 def test_numbers_in_prometheus_format() -> None:

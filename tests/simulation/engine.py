@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loaderd.core.events import StackDumped, WorkerBooting, WorkerDied, WorkerPoll
 from loaderd.core.jobs import Job
+from loaderd.engine.base import EngineStatus, ForkServerStatus
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
@@ -120,8 +121,8 @@ class Engine:
     def doing(self) -> list[str]:
         return []
 
-    def picture(self) -> dict[str, Any]:
-        return {}
+    def status(self) -> EngineStatus:
+        return EngineStatus(ForkServerStatus(0, True, False))
 
     def close(self) -> None:
         self.processes.clear()

@@ -126,8 +126,8 @@ class World(Clockwork):
                 if trainer.refused:  # segments of others have grown, and there is no room until one of them leaves
                     del goals[trainer]
                 else:
-                    picture = self.daemon.core.picture() if self.daemon else None
-                    raise Broken(f"trainer {trainer.number} got no batch for {self.patience_s:.1f} s, at {trainer.cursor}; {picture}")
+                    state = self.daemon.core.snapshot() if self.daemon else None
+                    raise Broken(f"trainer {trainer.number} got no batch for {self.patience_s:.1f} s, at {trainer.cursor}; {state}")
 
     def _settle(self) -> None:
         """Nobody wants anything more, and everything is given back and said: then both sides must know the same."""

@@ -128,22 +128,22 @@ class DaemonProcess:
     def look(self, stream: str) -> list[CpuReading]:
         """What it looks like while its only session runs; nothing before and after. Raises CommandError if it has gone."""
         try:
-            picture = status.fetch(self._socket)
+            found = status.fetch(self._socket)
         except CommandError as error:
             raise CommandError(f"the daemon is gone: {error}\n{_log(self._socket)}", FAULT) from None
-        sessions = [session for session in picture.get("sessions", ()) if session.get("epoch") is not None]
+        sessions = [session.progress for session in found.sessions if session.progress and session.progress.epoch is not None]
         if not sessions:
             return []
-        slots = sessions[0].get("slots", {})
-        others = [worker.get("pid", 0) for worker in picture["workers"]]
+        slots, progress = sessions[0].slots, found.streams[stream].progress
+        others = [worker.process.pid for worker in found.workers if worker.process is not None]
         return [
             CpuReading(
                 at_s=time.monotonic(),
-                stages=dict(picture["streams"][stream].get("stage_s", {})),
-                schedule_s=picture.get("schedule_s", 0.0),
+                stages=dict(progress.stage_s) if progress is not None else {},
+                schedule_s=found.schedule_s,
                 daemon_s=cpu_s(self.pid),
                 workers_s=sum(map(cpu_s, others)),
-                made=sessions[0].get("made", 0),
+                made=sessions[0].made,
                 ready=sum(slots.get(state, 0) for state in HERE),
             )
         ]

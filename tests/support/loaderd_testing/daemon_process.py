@@ -18,6 +18,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.events import Event, WorkerDied, WorkerDone, WorkerPoll, WorkerReady
 from loaderd.core.events import WorkerObservation as SeenWorker
 from loaderd.core.jobs import Done, Job
+from loaderd.engine.base import EngineStatus, ForkServerStatus
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.daemon import Daemon
 from loaderd.server.start_options import StartOptions
@@ -112,8 +113,8 @@ class FakePool:
     def look(self) -> WorkerPoll:
         return WorkerPoll(tuple(SeenWorker(worker, 0, "", False, 0) for worker in self.jobs))
 
-    def picture(self) -> dict[str, Any]:
-        return {"segments": len(self.segments)}
+    def status(self) -> EngineStatus:
+        return EngineStatus(ForkServerStatus(0, True, False))
 
     def close(self) -> None:
         self.loop.unwatch(0)

@@ -411,10 +411,10 @@ class Workshop:
         return self.until(lambda: self.died(worker), f"the end of worker {worker}")
 
     def pid(self, worker: int) -> int:
-        return self.pool.picture()["workers"][worker]["pid"]
+        return self.pool.status().workers[worker].pid
 
     def threads_of_template(self) -> int:
-        return len(os.listdir(f"/proc/{self.pool.picture()['template']['pid']}/task"))
+        return len(os.listdir(f"/proc/{self.pool.status().fork_server.pid}/task"))
 
     def pond(self, facts: StreamInfo, rows: int, slots: int = 2, *, tail: int | None = None, body: int | None = None) -> Pond:
         """A new segment for this stream, which jobs are for from now on."""

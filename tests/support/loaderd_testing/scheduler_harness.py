@@ -139,7 +139,7 @@ class SchedulerHarness:
             self.work()
             self.hear(session)
             batch = client.take()
-        assert batch is not None, self.core.picture()
+        assert batch is not None, self.core.snapshot()
         if not keep:
             client.release(batch.segment, batch.slot, batch.generation)
         self.tell(session)

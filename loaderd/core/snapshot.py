@@ -1,0 +1,169 @@
+"""What the scheduler knows at one moment, as plain data for `status`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loaderd.core import explain, stack_dumps
+from loaderd.core.jobs import importing
+from loaderd.core.pool import PoolWorker, WorkerState
+from loaderd.core.sessions import SessionState
+from loaderd.core.slots import SlotState
+from loaderd.core.state import SchedulerState
+from loaderd.core.streams import StreamState
+
+STAGES = ("read", "decode", "transform", "write")  # of Stream.stage_s
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSnapshot:
+    """A stream that is served.
+
+    Attributes:
+        on_error: "raise", "skip" or "replace".
+        sessions: Numbers of its sessions, ascending.
+        row_s: Seconds that a worker takes for a row; None until measured.
+        stage_s: Seconds of all workers' time, by stage.
+        deaths: Workers that have died on it since a row was last finished.
+        last_death: Cause and sample of the last death; "" before the first.
+    """
+
+    on_error: str
+    sessions: tuple[int, ...]
+    row_s: float | None
+    stage_s: dict[str, float]
+    deaths: int
+    last_death: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSnapshot:
+    """A session.
+
+    Attributes:
+        session: Its number.
+        plan: Number of its plan; 0 before the first.
+        taken: Batches of the plan that the client has taken.
+        made: Batches that have been made for it, of all its plans.
+        announced: Batches of the plan that have been announced.
+        waiting: Whether its client waits for a batch.
+        epoch: Of the next batch; None, as position and step, if there is no next batch.
+        position: Of the next batch.
+        step: Of the next batch.
+        slots: Slots in each state, of all its segments.
+        segments: Numbers of its segments, ascending.
+        story: What the next batch waits for, in one line; "" if it waits for nothing.
+    """
+
+    session: int
+    plan: int
+    taken: int
+    made: int
+    announced: int
+    waiting: bool
+    epoch: int | None
+    position: int | None
+    step: int | None
+    slots: dict[str, int]
+    segments: tuple[int, ...]
+    story: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSnapshot:
+    """A worker.
+
+    Attributes:
+        worker: Its number.
+        state: "starting", "up", "retiring", "killed", "stuck", or "stopped" by a signal.
+        jobs: Numbers of its jobs, the one that runs first.
+        stream: Of the job that runs; None, as row and stage, without a job.
+        row: Of the batch, which it makes.
+        stage: What it does with the row.
+        key: Of the row's sample, if it is known.
+        seconds: For how long it has been doing that.
+        doing: What its start is busy with; "" once it is ready.
+        stack: Of its threads, if it was asked for; "" else.
+    """
+
+    worker: int
+    state: str
+    jobs: tuple[int, ...]
+    stream: str | None
+    row: int | None
+    stage: str | None
+    key: str
+    seconds: float
+    doing: str
+    stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSnapshot:
+    """Everything. jobs: sent to workers and not answered. turns: events handled. streams: by name."""
+
+    draining: bool
+    turns: int
+    jobs: int
+    streams: dict[str, StreamSnapshot]
+    sessions: tuple[SessionSnapshot, ...]
+    workers: tuple[WorkerSnapshot, ...]
+
+
+def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
+    """The state as it is now."""
+    return SchedulerSnapshot(
+        draining=state.draining,
+        turns=state.turns,
+        jobs=len(state.jobs),
+        streams={name: _stream(stream) for name, stream in state.streams.items()},
+        sessions=tuple(_session(state, session, now_s) for session in state.sessions.values()),
+        workers=tuple(_worker(state, worker, now_s) for worker in state.pool.workers.values()),
+    )
+
+
+def _stream(stream: StreamState) -> StreamSnapshot:
+    return StreamSnapshot(
+        on_error=stream.rules.on_error,
+        sessions=tuple(sorted(stream.sessions)),
+        row_s=stream.row_s,
+        stage_s=dict(zip(STAGES, stream.stage_s, strict=True)),
+        deaths=stream.died,
+        last_death=stream.last_death,
+    )
+
+
+def _session(state: SchedulerState, s: SessionState, now_s: float) -> SessionSnapshot:
+    first = s.items[0].cursor if s.items else None
+    return SessionSnapshot(
+        session=s.session,
+        plan=s.plan,
+        taken=s.taken,
+        made=s.made,
+        announced=s.announced,
+        waiting=s.waiting,
+        epoch=first.epoch if first else None,
+        position=first.position if first else None,
+        step=first.step if first else None,
+        slots={slot.value: sum(table.count(slot) for table in s.slots.tables.values()) for slot in SlotState},
+        segments=tuple(sorted(s.slots.tables)),
+        story=explain.next_batch_line(state, s, now_s),
+    )
+
+
+def _worker(state: SchedulerState, w: PoolWorker, now_s: float) -> WorkerSnapshot:
+    number, row, stage = w.stamp
+    busy = number in w.jobs
+    starting = w.life is WorkerState.STARTING
+    return WorkerSnapshot(
+        worker=w.worker,
+        state="stopped" if w.paused else w.life.value,
+        jobs=tuple(w.jobs),
+        stream=state.jobs[w.jobs[0]].job.stream if w.jobs else None,
+        row=row if busy else None,
+        stage=("import" if importing(w.word) else stage.name.lower()) if busy else None,
+        key=w.key if busy else "",
+        seconds=round(explain.busy_s(w, now_s), 3) if busy or w.paused or w.doing else 0.0,
+        doing=w.doing if starting else "",
+        stack=stack_dumps.of(w),
+    )
