@@ -33,12 +33,12 @@ def _check_process() -> None:
     """Raises ConfigError where no Loader can be of use."""
     if _in_daemon():
         raise ConfigError(
-            "a Loader was asked for batches while a daemon's process imports or runs this code to make samples: put the training loop "
+            "a Loader was asked for batches by code that a process of the daemon imports or runs to make samples: put the training loop "
             'under `if __name__ == "__main__":`, or what makes samples into a module of its own'
         )
     if ranks.in_dataloader_worker():
         raise ConfigError(
-            "a Loader inside a worker of torch's DataLoader would deliver everything once a worker; iterate over the Loader itself, "
+            "a Loader inside a worker of torch's DataLoader would deliver every batch once in each worker; iterate over the Loader itself, "
             "or use DataLoader(..., num_workers=0)"
         )
 
@@ -189,4 +189,4 @@ class Connector:
         old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))
         differing = differences(first.order | without_code(first.content) | old, welcome.order | without_code(welcome.content) | new)
         if differing:
-            raise StreamChangedError(f"stream {self._arguments.stream!r} is not what it was: {differing}")
+            raise StreamChangedError(f"stream {self._arguments.stream!r} has changed since this training began: {differing}")

@@ -78,7 +78,7 @@ class CurrentSession:
             limits: How long to wait; the Loader's own if None.
 
         Raises:
-            LoaderdError: As Door.knock and Door.open.
+            LoaderdError: As Connector.knock and Connector.open.
         """
         if self.session is not None:
             return self.session
@@ -125,7 +125,7 @@ class CurrentSession:
                     reconnects.add(self._connector.end_text(str(ended)))
                     self.drop()
                 pause_s = reconnects.pause_s(time.monotonic())
-                warn("the daemon is gone (%s); waiting for its successor to go on at %s", reconnects.last, where)
+                warn("the daemon is gone (%s); going on with its successor at %s", reconnects.last, where)
                 self._closing.sleep(pause_s)
         except LoaderdError as error:
             if not isinstance(error, StallError):  # after which the same session may go on

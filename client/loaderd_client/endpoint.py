@@ -100,4 +100,4 @@ def outdated(config: str, socket: str) -> str:
         if by_handler(error):
             raise
         return ""
-    return f"{config} was written to after its daemon had started, which others use: it serves what the file said then (`loaderd drain {config}` ends it)"
+    return f"{config} has changed since its daemon started; others use that daemon, so it goes on with the old settings (`loaderd drain {config}` ends it)"

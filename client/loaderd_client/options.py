@@ -1,4 +1,4 @@
-"""What a Loader was asked for, checked once, at the door."""
+"""The arguments of a Loader, checked once."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_the_line_that_tells_of_a_daemons_end_says_how_its_log_ends(
             log.write("2026-01-01T00:00:00.000Z error   the disk is full\n")
         os.kill(daemon_of(tmp_path), signal.SIGKILL)
         list(batches)
-    assert "the daemon is gone (it went without a word; its log ends with: the disk is full); going on" in caplog.text
+    assert "the daemon is gone (it closed the connection; its log ends with: the disk is full); going on" in caplog.text
 
 
 def test_without_the_extra_it_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,14 +24,16 @@ def test_one_loss_costs_nothing_of_the_patience_and_is_not_spoken_of() -> None:
 def test_further_ones_have_together_what_is_left_since_the_wait_began() -> None:
     reconnects = ReconnectBudget(100.0, LIMITS, WHERE)
     reconnects.add("it drained")
-    reconnects.add("it went without a word")
+    reconnects.add("it closed the connection")
     assert reconnects.left(150.0) == WaitLimits(timeout_s=250, reconnect_s=60, stall_warning_s=10)
     assert reconnects.left(390.0) == WaitLimits(timeout_s=10, reconnect_s=10, stall_warning_s=10)
     with pytest.raises(DaemonGoneError, match=r"waited 300 s for step 2 of epoch 0") as caught:
         reconnects.left(400.0)
     told = reconnects.told(caught.value)
     assert type(told) is DaemonGoneError
-    assert str(told).startswith("2 daemons have gone while step 2 of epoch 0 was waited for, the last one: it went without a word; waited")
+    assert str(told).startswith(
+        "2 daemons have gone while step 2 of epoch 0 was waited for, the last one: it closed the connection; waited"
+    )
 
 
 def test_each_pause_before_the_next_one_is_longer_up_to_a_limit_and_to_the_end() -> None:

@@ -159,7 +159,7 @@ def test_daemons_that_all_die_of_the_same_batch_are_given_up_and_counted(site: S
     step = error.split()[6]
     assert step in ("0", "1", "2")
     assert got == list(range(len(got)))
-    assert f"while step {step} of epoch 0 was waited for, the last one: it went" in error
+    assert f"while step {step} of epoch 0 was waited for, the last one: it closed the connection" in error
     assert f"going on with its successor at step {step} of epoch 0" in caplog.text
     loader.close()
     until("the daemons' end", lambda: not daemons(site))
@@ -230,7 +230,7 @@ def test_a_config_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(
     site.config.write_text(site.config.read_text().replace("batch_size = 8", "batch_size = 5"))
     assert len(next(iter(site.loader(source=site.config)))["y"]) == 8  # somebody is still here, whose stream goes on as it was
     assert daemons(site) == before
-    assert "was written to after its daemon had started" in caplog.text
+    assert "has changed since its daemon started" in caplog.text
     for each in site.loaders:
         each.close()
     assert len(next(iter(site.loader(source=site.config)))["y"]) == 5
