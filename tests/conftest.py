@@ -135,6 +135,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # for modules that tests write and edit at once
+    gc.collect()
+    gc.freeze()  # what is imported by now is for ever; to look through torch takes 0.1 s each time that a test collects garbage
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

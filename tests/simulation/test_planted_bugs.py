@@ -72,7 +72,7 @@ def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(monkeypatch:
         return "", []
 
     monkeypatch.setattr(SessionSlots, "give_back", give_back)
-    assert re.search(r"holds \(generation|is read while|became|two batches have one slot|is in a slot that is State.FREE", caught())
+    assert re.search(r"holds \(generation|is read while|became|two batches have one slot|is in a slot that is SlotState.FREE", caught())
 
 
 def test_a_lost_announcement_that_is_never_repeated_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

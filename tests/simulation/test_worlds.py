@@ -1,4 +1,4 @@
-"""Two thousand worlds, and some that nobody has seen before: whatever happens in them, every trainer gets the undisturbed stream, and nothing is left behind."""
+"""A thousand worlds, and some that nobody has seen before: whatever happens in them, every trainer gets the undisturbed stream, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from simulation.world import World, replay_seed
 
-WORLDS = 2000
+WORLDS = 1000
 AT_ONCE = 50
-FRESH = 200
+FRESH = 300
 
 
 @pytest.mark.parametrize("first", range(0, WORLDS, AT_ONCE))

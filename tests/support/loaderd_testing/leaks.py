@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+KERNEL = 2  # pid of the parent of the kernel's threads
 # Regular files belong to pytest's own capture and logs, eventfds to the ZeroMQ context, which lives as long as the process.
 OURS = ("/memfd:", "socket:", "anon_inode:[pidfd]", "pidfd:", "pipe:")
+
+# (pid, start) of processes that no test has started. Their environments are read once: it takes as long as all else together.
+STRANGERS: set[tuple[int, str]] = set()
 
 
 class Leaks:
@@ -32,13 +36,22 @@ class Leaks:
     def _processes(self) -> Iterator[str]:
         """Descendants, and orphans: what has our folder in its environment, whoever is its parent now."""
         all_ = {one.pid: one for one in _all_processes()}
-        mark = os.fsencode(self._folder) + b"\0"
         for one in all_.values():
             child = one.parent == os.getpid()
-            if one.pid != os.getpid() and (child or (one.state not in "ZX" and (_descends(one, all_) or mark in one.environment()))):
+            if one.pid != os.getpid() and (child or (one.state not in "ZX" and (_descends(one, all_) or self._marked(one)))):
                 yield f"process {one.pid} ({one.command() or 'ended, not waited for'}) of {one.parent}, started {one.start}".replace(
                     ":", " "
                 )
+
+    def _marked(self, one: Process) -> bool:
+        if (one.pid, one.start) in STRANGERS:
+            return False
+        environment = _read(f"/proc/{one.pid}/environ")
+        if os.fsencode(self._folder) + b"\0" in environment + b"\0":
+            return True
+        if environment or KERNEL in (one.pid, one.parent):  # else it is just being started, or ends
+            STRANGERS.add((one.pid, one.start))
+        return False
 
     def _files(self) -> Iterator[str]:
         """Files in the folders for default sockets and for temporary files, but the lock files, which the next start sweeps."""
@@ -53,9 +66,6 @@ class Process(NamedTuple):
     parent: int
     state: str
     start: str
-
-    def environment(self) -> bytes:
-        return _read(f"/proc/{self.pid}/environ") + b"\0"
 
     def command(self) -> str:
         return _read(f"/proc/{self.pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")[:100].strip()
@@ -97,6 +107,15 @@ def _mappings() -> Iterator[str]:
 def _read(path: str) -> bytes:
     """b"" for a process that has ended or belongs to somebody else."""
     try:
-        return Path(path).read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    try:
+        found = b""
+        while part := os.read(fd, 1 << 16):
+            found += part
+        return found
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
