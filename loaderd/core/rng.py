@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from loaderd.core.hashing import FIRST, MASK, SECOND, STRIDE, Purpose, below, hash64, mix, mix_in
 
+BOTH = slice(0, 2)
 TWISTER_WORDS = 312  # uint64: the 624 words of 32 bits that a Mersenne Twister has for a state
 
 
@@ -100,13 +101,13 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words ^ (words >> np.uint64(31))
 
 
-def twister_states(halves: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """uint64[n, 2, TWISTER_WORDS]: for each of these `keys` the states of two Mersenne Twisters, neither all zeros.
+def twister_states(halves: NDArray[np.uint64], which: slice = BOTH) -> NDArray[np.uint64]:
+    """uint64[n, 2, TWISTER_WORDS]: for each of these `keys` the states of two Mersenne Twisters, neither all zeros; or only one of the two.
 
     Each word is the upper half of a key, made odd, times an odd constant of its own (multiplicative hashing: what two keys have in common
     is lost), its upper bits folded into the lower ones. For a few samples at a time: 5 KB each, which are to be used from the cache.
     """
-    words: NDArray[np.uint64] = (halves[:, :1, None] | np.uint64(1)) * _FACTORS
+    words: NDArray[np.uint64] = (halves[:, :1, None] | np.uint64(1)) * _FACTORS[which]
     words ^= words >> np.uint64(32)
     return words
 

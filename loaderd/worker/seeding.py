@@ -17,6 +17,7 @@ BATCH = 1 << 62  # added to the position of a batch, to keep its seed apart from
 AHEAD = 16  # samples whose states are computed together: most of what that costs does not depend on how many
 MANY = 16  # samples whose rngs are seeded in less time together than one by one
 WORDS = 624  # uint32 in the state of a Mersenne Twister, which both generators are
+PYTHON, NUMPY = slice(0, 1), slice(1, 2)  # whose state is which of a sample's two
 SPENT = WORDS  # the position at which a generator makes new numbers before it draws one; that of one just seeded
 
 _words = struct.Struct(f"{WORDS}I")
@@ -65,11 +66,13 @@ class GlobalSeeder:
     def _compute(self, number: int) -> None:
         """The states of the samples from this one on."""
         self._first, self._last = number, number + AHEAD
-        states = twister_states(self._keys()[number : self._last]).view(np.uint32)
-        python = np.full((len(states), WORDS + 1), SPENT, np.uint32)
-        python[:, :WORDS] = states[:, 0]
-        self._python = python.tobytes()
-        self._numpy = states[:, 1].tobytes()
+        halves = self._keys()[number : self._last]
+        if self._use.python:
+            python = np.full((len(halves), WORDS + 1), SPENT, np.uint32)
+            python[:, :WORDS] = twister_states(halves, PYTHON).view(np.uint32)[:, 0]
+            self._python = python.tobytes()
+        if self._use.numpy:
+            self._numpy = twister_states(halves, NUMPY).tobytes()
 
     def _set_numpy(self, state: bytes) -> None:
         if self._watch is None or not self._watch.set_numpy(state):
@@ -85,7 +88,10 @@ class GlobalSeeder:
     def again(self) -> bool:
         """Whether what was made since `seed` is to be made again, seeded anew: it has used a generator that was only watched."""
         use = self._use
-        return self._watch is not None and not (use.python and use.numpy) and self._watch.notices(use)
+        if self._watch is None or (use.python and use.numpy) or not self._watch.notices(use):
+            return False
+        self._last = self._first  # those that have been computed lack a generator
+        return True
 
     def seeds(self, number: int) -> np.ndarray | None:
         """For the rng of sample `number`, which its transforms are given; None where it makes its own as quickly."""
