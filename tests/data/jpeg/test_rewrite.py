@@ -339,6 +339,16 @@ def test_without_means_fitting_restart_markers_are_indexed(monkeypatch: pytest.M
     assert same_pixels(old, new)
 
 
+def test_an_image_has_as_many_tiles_as_its_index_takes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = coded(picture(75, 118), "JPEG", quality=90, restart_marker_blocks=2)
+    many = 4 * 5  # of 118 pixels in pieces of 32, of 75 in pieces of 16
+    monkeypatch.setattr(restart, "MAX_TILES", many)
+    assert same_pixels(old, transcode.indexed(old))
+    monkeypatch.setattr(restart, "MAX_TILES", many - 1)
+    with pytest.raises(NotRewritable, match="too many or too long tiles"):
+        transcode.indexed(old)
+
+
 def test_what_is_there_is_named(engine: str) -> None:
     assert transcode.can_rewrite()
     assert transcode.available().startswith("extension _jpeg" if engine == "extension" else PROGRAM)
