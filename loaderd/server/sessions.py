@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from loaderd.core.snapshot import SchedulerSnapshot, SessionSnapshot
 from loaderd.engine.base import Engine
 from loaderd.server.admission import AdmittedStream, OpenedStream, admit, check_known, sized
 from loaderd.server.status_report import SessionStatus
+from loaderd.server.waiting_clients import WaitingClients
 from loaderd.system import file_limits, resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
-from loaderd.system.loop import Loop, Timer
+from loaderd.system.loop import Loop
 from loaderd.system.memfd import SegmentStore
 from loaderd.system.rate_limit import RateLimit
 from loaderd.system.zmq_router import MessageRouter
@@ -27,7 +28,6 @@ from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
 MAX_NAMED = 32  # different refusals that the log tells within a minute
 SHOWN = 5  # files in one line
 MAX_REFUSAL = 4000  # characters: it may quote what the client said
-STARTING_S = 1.0  # between two Starting messages
 LONG_RESERVATION = 256 << 20  # bytes; a client that waits for more is told what for
 
 Log = Callable[[str, str], object]
@@ -100,9 +100,7 @@ class SessionRegistry:
         self._rarely = RateLimit(max_keys=MAX_NAMED)
         self.pendings: dict[int, PendingSession] = {}
         self.broken: dict[str, tuple[str, str]] = {}
-        self._progress = progress
-        self._parked: dict[Peer, Hello] = {}
-        self._parked_timer: Timer | None = None
+        self._waiting = WaitingClients(loop, control, progress)
         self._streams: Mapping[str, OpenedStream] | None = None
         # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds nobody.
         self._sessions = int.from_bytes(draw(5), "big") << 8
@@ -111,23 +109,23 @@ class SessionRegistry:
     def open(self, streams: Mapping[str, OpenedStream]) -> None:
         """From now on clients are admitted, first of all those that have waited. streams: that have been opened; it grows."""
         self._streams = streams
-        for peer, hello in self._waiting({hello.stream for hello in self._parked.values()}):
+        for peer, hello in self._waiting.take(None):
             self.hello(peer, hello)
 
     def opened(self, stream: str) -> None:
         """One that was wanted."""
         self.broken.pop(stream, None)
-        for peer, hello in self._waiting([stream]):
+        for peer, hello in self._waiting.take(stream):
             self.hello(peer, hello)
 
     def not_opened(self, stream: str, error: LoaderdError) -> None:
         """One that was wanted cannot be had now. The next client that asks for it has it tried again."""
-        for peer, _ in self._waiting([stream]):
+        for peer, _ in self._waiting.take(stream):
             self._refuse(peer, error)
 
     def close(self, reason: str) -> None:
         """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
-        for peer in tuple(self._parked):
+        for peer in self._waiting.peers:
             self._control.drop(peer)
         for pending in tuple(self.pendings.values()):
             if pending.attached:
@@ -139,7 +137,7 @@ class SessionRegistry:
 
     def hello(self, peer: Peer, hello: Hello) -> None:
         if self._streams is None:
-            self._park(peer, hello)
+            self._waiting.add(peer, hello)
             return
         edited = self._engine.edited()
         if self._outdated and hello.config and not self.pendings:
@@ -158,7 +156,7 @@ class SessionRegistry:
             check_known(hello, self._names, self._config_path)
             if hello.stream not in self._streams or self._is_of_the_past(hello.stream):
                 self._wanted(hello.stream)
-                self._park(peer, hello)
+                self._waiting.add(peer, hello)
                 return
             admitted = self._admit(hello, self._streams[hello.stream])
         except LoaderdError as error:
@@ -181,7 +179,7 @@ class SessionRegistry:
 
     def gone(self, peer: Peer) -> None:
         """The peer's connection has ended."""
-        self._unpark(peer)
+        self._waiting.forget(peer)
         pending = self.pendings.pop(peer.session, None) if peer.session is not None else None
         if pending is None:
             return
@@ -345,30 +343,6 @@ class SessionRegistry:
         if more is not None:
             self._log("warning", f"client ({peer}) refused: {text}{more}")
         self._control.reject(peer, type(error).__name__, text)
-
-    def _park(self, peer: Peer, hello: Hello) -> None:
-        self._parked[peer] = hello
-        self._control.send(peer, Starting(self._progress()))
-        if self._parked_timer is None:
-            self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
-
-    def _unpark(self, peer: Peer) -> None:
-        self._parked.pop(peer, None)
-        if not self._parked and self._parked_timer is not None:
-            self._parked_timer.cancel()
-            self._parked_timer = None
-
-    def _waiting(self, streams: Collection[str]) -> list[tuple[Peer, Hello]]:
-        """Those that wait for one of these streams. They wait no longer."""
-        waiting = [(peer, hello) for peer, hello in self._parked.items() if hello.stream in streams]
-        for peer, _ in waiting:
-            self._unpark(peer)
-        return waiting
-
-    def _still_starting(self) -> None:
-        self._parked_timer = self._loop.later(STARTING_S, self._still_starting)
-        for peer in tuple(self._parked):
-            self._control.send(peer, Starting(self._progress()))
 
 
 def _status_of(pending: PendingSession, progress: SessionSnapshot | None) -> SessionStatus:

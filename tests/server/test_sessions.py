@@ -14,6 +14,7 @@ import pytest
 from loaderd.core.actions import FreeSegment, GrowSegment, StreamBroken
 from loaderd.core.events import Attach, Detach, Event, GrowFailed, SegmentGrown
 from loaderd.server import sessions as module
+from loaderd.server import waiting_clients
 from loaderd.server.admission import OpenedStream, sized
 from loaderd.server.sessions import SessionRegistry
 from loaderd.system import memfd
@@ -313,7 +314,7 @@ def test_who_waits_for_the_start_is_admitted_in_the_end_and_who_has_left_is_not(
 
 
 def test_nothing_wakes_the_loop_once_nobody_waits_for_the_start(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STARTING_S", 0.01)
+    monkeypatch.setattr(waiting_clients, "STARTING_S", 0.01)
     local_stream = Desk(loop)
     first, second = local_stream.come(), local_stream.come()
     local_stream.control.drop(first)
