@@ -49,7 +49,7 @@ class JobAssigner:
                 return
             self._job_count += 1
             stream, build = state.streams[session.stream], item.build
-            job = build.hand_out(self._job_count, stream.parts(build.slice.rows, pool.seats, session.prefetch, urgent))
+            job = build.hand_out(self._job_count, stream.parts(build.slice.rows, pool.size, session.prefetch, urgent))
             state.jobs[job.job] = RunningJob(job, worker, session, build, build.attempt)
             session.slots.tables[job.segment].writers[job.slot].add(job.job)
             pool.give(worker, job.job, state.now_s)

@@ -63,7 +63,7 @@ class BatchBuild:
         collated: The batch is made as a whole.
         seed: The session's seed.
         slice: Which positions of which epoch its rows are.
-        blame: What is known against its samples. Only this outlives a new start.
+        ledger: What is known against its samples. Only this outlives a new start.
         attempt: Count of starts. What a job of an earlier start brings is dropped.
         place: Its slot; None while it has none.
         todo: Pieces that no worker has, in order.
@@ -162,7 +162,7 @@ class BatchBuild:
             job: Number of the new job.
             parts: Into how many jobs the whole batch is cut.
         """
-        assert self.place is not None, "a draft without a slot has no work"
+        assert self.place is not None, "a batch without a slot has no work"
         piece = self.todo.popleft()
         if piece.kind is FILL and piece.last - piece.first > 1:
             size = max(1, -(-self.slice.rows // parts))
@@ -170,10 +170,10 @@ class BatchBuild:
                 self.todo.appendleft(RowRange(FILL, piece.first + size, piece.last))
                 piece = RowRange(FILL, piece.first, piece.first + size)
         self.running[job] = piece
-        condemned, lost = (), self.lost if piece.kind is COMPACT else ()
+        excluded, lost = (), self.lost if piece.kind is COMPACT else ()
         if self.ledger.has_bad and piece.kind is not COMPACT:
             rows = range(piece.first, piece.last)
-            condemned = tuple(Excluded(row, each) for row in rows for each in sorted(self.ledger.excluded.get(row, ())))
+            excluded = tuple(Excluded(row, each) for row in rows for each in sorted(self.ledger.excluded.get(row, ())))
             lost = tuple(row for row in sorted(self.ledger.lost) if piece.first <= row < piece.last)
         cut = self.slice
         return _job(
@@ -188,7 +188,7 @@ class BatchBuild:
             cut.rows,
             piece.first,
             piece.last,
-            condemned,
+            excluded,
             lost,
         )
 
@@ -232,8 +232,8 @@ class BatchBuild:
     @property
     def bad(self) -> tuple[BadSample, ...]:
         """Its bad samples, by row. What a death has shown comes before what a worker has said."""
-        convicted = {row: replace(sample, substitute=self.replaced.get(row)) for row, sample in self.ledger.convicted.items()}
-        samples = {row: bad.sample for row, bad in self.found.items()} | convicted
+        bad_rows = {row: replace(sample, substitute=self.replaced.get(row)) for row, sample in self.ledger.bad_rows.items()}
+        samples = {row: bad.sample for row, bad in self.found.items()} | bad_rows
         return tuple(samples[row] for row in sorted(samples))
 
     @property
@@ -242,7 +242,7 @@ class BatchBuild:
         if self.ledger.collate is not None or any(bad.sample.stage == "collate" for bad in self.found.values()):
             return True
         if self.on_error == "raise":
-            return bool(self.found or self.ledger.convicted)
+            return bool(self.found or self.ledger.bad_rows)
         return self.on_error == "replace" and len(self.lost) > 0
 
     def missing(self) -> list[tuple[int, int]]:
@@ -259,7 +259,7 @@ class BatchBuild:
             plan: The session's plan.
             k: Number of the batch in the plan.
         """
-        assert self.place is not None, "a draft without a slot can't be announced"
+        assert self.place is not None, "a batch without a slot can't be announced"
         place, cut = self.place, self.slice
         failed, lost, bad = False, (), ()
         if self.found or self.ledger.has_bad:

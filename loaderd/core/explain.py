@@ -105,7 +105,7 @@ def no_slot(session: SessionState) -> str:
     slots = len(table.state)
     leased = table.count(SlotState.LEASED)
     if leased == slots:
-        return f"all slots are in the trainer's hands ({leased} of {slots})"
+        return f"the trainer holds all {slots} slots"
     parts = [f"{table.count(s)} {s.value}" for s in SlotState if table.count(s)]
     return f"of {slots} slots {', '.join(parts)}"
 
@@ -120,7 +120,7 @@ def _no_worker(state: SchedulerState, session: SessionState, now_s: float) -> st
         stream = state.streams[session.stream]
         last = f"; the last death: {stream.last_death}" if stream.last_death else ""
         if pool.boot_deaths:
-            last = f"; {pool.boot_deaths} died before they were ready, the last: {pool.last_fall}"
+            last = f"; {pool.boot_deaths} died before they were ready, the last: {pool.last_boot_death}"
         return f"workers are starting{more}{doing}{last}"
     own = sum(state.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
     busy = len(state.jobs)

@@ -28,11 +28,11 @@ class FaultAttribution:
         self._streams = streams
         self._index_of = index_of
 
-    def hold(self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str) -> list[Quarantine]:
+    def record_death(self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str) -> list[Quarantine]:
         """A worker is dead: count that, and put what is left of its piece back into the batch.
 
         Args:
-            draft: The batch.
+            build: The batch.
             job: The job that it ran.
             piece: The rows of the job.
             death: How it ended.
@@ -43,23 +43,23 @@ class FaultAttribution:
             Lines for the quarantine log: at most one.
         """
         death, key = _within(piece, death, key)
-        convicted = self.mark_bad(build, job, piece, death, key, stack)
+        lines = self.mark_bad(build, job, piece, death, key, stack)
         if build.ledger.collate is not None:
             build.todo.clear()
-            return convicted
+            return lines
         pieces = again(piece.kind, piece.first, piece.last, death)
-        if convicted and build.collated:
+        if lines and build.collated:
             pieces = [(JobKind.BATCH, 0, job.rows)] if piece.kind is JobKind.BATCH else []
         build.redo(RowRange(*p) for p in pieces if not set(range(p[1], p[2])) <= build.ledger.lost)
         if len(build.ledger.lost) == job.rows:
             build.todo.clear()
-        return convicted
+        return lines
 
     def mark_bad(self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str) -> list[Quarantine]:
         """Count a worker's end, and exclude the sample, or the batch, that is now known to be bad.
 
         Args:
-            draft: The batch.
+            build: The batch.
             job: The job that the worker ran.
             piece: The rows of the job.
             death: How it ended.
@@ -70,15 +70,15 @@ class FaultAttribution:
             Lines for the quarantine log: at most one.
         """
         death, key = _within(piece, death, key)
-        verdict = build.ledger.judge(piece.kind, piece.first, piece.last, death)
-        if verdict.collate:
+        attribution = build.ledger.attribute(piece.kind, piece.first, piece.last, death)
+        if attribution.collate:
             sample = self._sample(job, job.first, 0, Stage.COLLATE, death, "", stack)
             build.ledger.collate = sample
-        elif verdict.row is not None:
+        elif attribution.row is not None:
             # The key belongs to the sample that the status board named.
-            named = (verdict.row, verdict.candidate) == (death.row, death.candidate)
-            sample = self._sample(job, verdict.row, verdict.candidate, death.stage, death, key if named else "", stack)
-            build.ledger.mark_bad(verdict.row, verdict.candidate, sample)
+            named = (attribution.row, attribution.candidate) == (death.row, death.candidate)
+            sample = self._sample(job, attribution.row, attribution.candidate, death.stage, death, key if named else "", stack)
+            build.ledger.mark_bad(attribution.row, attribution.candidate, sample)
         else:
             return []
         return [Quarantine(job.stream, job.epoch, sample)]

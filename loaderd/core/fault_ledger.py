@@ -59,13 +59,13 @@ class FaultLedger:
         outside: Deaths from outside, likewise.
         collate_deaths: Deaths in the batch's collate.
         batch_deaths: Deaths anywhere in a collated batch since a sample was last excluded.
-        condemned: By row, the candidates that are excluded.
-        convicted: By row, what is wrong with its own sample.
+        excluded: By row, the candidates that are excluded.
+        bad_rows: By row, what is wrong with its own sample.
         lost: Rows all of whose candidates are excluded.
         collate: What is wrong with the batch as a whole, if it cannot be collated.
     """
 
-    __slots__ = ("_candidates", "batch_deaths", "collate", "collate_deaths", "convicted", "excluded", "lost", "outside", "own")
+    __slots__ = ("_candidates", "bad_rows", "batch_deaths", "collate", "collate_deaths", "excluded", "lost", "outside", "own")
 
     def __init__(self, on_error: str) -> None:
         self._candidates = range(MAX_SUBSTITUTES + 1 if on_error == "replace" else 1)
@@ -73,7 +73,7 @@ class FaultLedger:
         self.outside: dict[tuple[int, int], int] = {}
         self.collate_deaths = self.batch_deaths = 0
         self.excluded: dict[int, set[int]] = {}
-        self.convicted: dict[int, BadSample] = {}
+        self.bad_rows: dict[int, BadSample] = {}
         self.lost: set[int] = set()
         self.collate: BadSample | None = None
 
@@ -82,7 +82,7 @@ class FaultLedger:
         """A sample, or the batch as a whole, is known to be bad."""
         return bool(self.excluded) or self.collate is not None
 
-    def judge(self, kind: JobKind, first: int, last: int, death: JobDeath) -> Attribution:
+    def attribute(self, kind: JobKind, first: int, last: int, death: JobDeath) -> Attribution:
         """Count one death, and say which sample it is attributed to by now.
 
         Args:
@@ -97,15 +97,15 @@ class FaultLedger:
         if kind is JobKind.BATCH:
             return self._judge_batch(death, first if alone else None)
         if death.hung:
-            guilty = death.stage in SINGLE or alone
-            return self._against(death.row if death.stage in SINGLE else first, death) if guilty else Attribution()
+            named = death.stage in SINGLE or alone
+            return self._against(death.row if death.stage in SINGLE else first, death) if named else Attribution()
         if not alone:
             return Attribution()
-        verdict = self._against(first, death)
-        mark = (first, verdict.candidate)
+        attribution = self._against(first, death)
+        mark = (first, attribution.candidate)
         deaths, most = (self.own, OWN_DEATHS) if death.own else (self.outside, OUTSIDE_DEATHS)
         deaths[mark] = deaths.get(mark, 0) + 1
-        return verdict if deaths[mark] >= most else Attribution()
+        return attribution if deaths[mark] >= most else Attribution()
 
     def _judge_batch(self, death: JobDeath, only_row: int | None) -> Attribution:
         if death.hung and death.stage is not Stage.COLLATE:
@@ -136,12 +136,12 @@ class FaultLedger:
             candidate: Which sample of the row.
             sample: What is wrong with it.
         """
-        condemned = self.excluded.setdefault(row, set())
-        condemned.add(candidate)
+        excluded = self.excluded.setdefault(row, set())
+        excluded.add(candidate)
         if candidate == 0:
-            self.convicted[row] = sample
+            self.bad_rows[row] = sample
         self.batch_deaths = self.collate_deaths = 0  # without this sample it is another batch
-        if len(condemned) == len(self._candidates):
+        if len(excluded) == len(self._candidates):
             self.lost.add(row)
 
 

@@ -34,7 +34,7 @@ def _jobs(state: SchedulerState) -> None:
     for number, running in state.jobs.items():
         job, session = running.job, running.session
         table = session.slots.tables[job.segment]
-        assert number in table.writers[job.slot], f"job {number} isn't known to slot {job.slot}"
+        assert number in table.writers[job.slot], f"job {number} is not known to slot {job.slot}"
         assert running.wanted == (number in running.build.running), f"job {number}: does its batch want it?"
         if running.wanted:
             place = running.build.place
@@ -42,7 +42,7 @@ def _jobs(state: SchedulerState) -> None:
             assert (place.segment, place.slot) == (job.segment, job.slot), f"job {number} writes where its batch is not"
             assert table.state[job.slot] is SlotState.FILLING, f"job {number} writes a slot that is {table.state[job.slot].value}"
         else:
-            assert table.state[job.slot] is SlotState.ENDING, f"forsaken job {number} writes a slot that is {table.state[job.slot].value}"
+            assert table.state[job.slot] is SlotState.ENDING, f"unwanted job {number} writes a slot that is {table.state[job.slot].value}"
         for row in range(job.first, job.last) if job.kind is not JobKind.TRIAL else ():
             other = written.setdefault((session.session, job.segment, job.slot, row), number)
             assert other == number, f"jobs {other} and {number} both write row {row} of slot {job.slot}"
@@ -84,6 +84,6 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         reason = explain.no_slot(s)
         assert s.slots.growing or s.slots.table.free == 0, f"session {s.session} leaves a slot free: {reason}"
     else:
-        assert build.running or build.has_work, f"session {s.session}: nobody works at batch {s.items[0].k}"
+        assert build.running or build.has_work, f"session {s.session}: no worker makes batch {s.items[0].k}"
         if build.has_work and state.pool.idle and not state.draining:
             raise AssertionError(f"session {s.session}: work at batch {s.items[0].k} and an idle worker")

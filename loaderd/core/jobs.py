@@ -123,7 +123,7 @@ class Job:
         rows: Rows of the whole batch.
         first: First row to make.
         last: The row behind the last one to make.
-        condemned: Samples that rows must not be made from.
+        excluded: Samples that rows must not be made from.
         lost: In a COMPACT the rows that are not in the slot; else rows of [first, last) that must
             not be made.
     """

@@ -29,7 +29,7 @@ class PoolWorker:
 
     Attributes:
         worker: Its number.
-        seat: Its place in the pool; -1 once another has been started in its place.
+        pool_slot: Its place in the pool; -1 once another has been started in its place.
         life: What becomes of it.
         jobs: Jobs that it was sent and has not answered; it runs the first one.
         word: Its word on the status board when it was last looked at.
@@ -95,30 +95,30 @@ class WorkerPool:
     job was done, the next start waits, longer each time.
 
     Attributes:
-        seats: How many workers there shall be.
+        size: How many workers there shall be.
         workers: Those that are not known to be dead, by number.
         ever_ready: A worker has been ready.
-        fallen: Workers that died before they were ready, since one last was.
-        last_fall: Cause of the last of these deaths.
+        boot_deaths: Workers that died before they were ready, since one last was.
+        last_boot_death: Cause of the last of these deaths.
     """
 
-    def __init__(self, seats: int) -> None:
+    def __init__(self, size: int) -> None:
         """Begin without workers; see `begin`.
 
         Args:
-            seats: How many workers there shall be.
+            size: How many workers there shall be.
 
         Raises:
             ValueError: Fewer than one.
         """
-        if seats < 1:
-            raise ValueError(f"a pool needs a worker, not {seats}")
-        self.seats = seats
+        if size < 1:
+            raise ValueError(f"a pool needs a worker, not {size}")
+        self.size = size
         self.workers: dict[int, PoolWorker] = {}
         self.ever_ready = False
         self.boot_deaths = 0
-        self.last_fall = ""
-        self._deaths = [0] * seats
+        self.last_boot_death = ""
+        self._deaths = [0] * size
         self._count = 0
         self._idle: dict[int, None] = {}  # UP without a job, the longest first
         self._single: dict[int, None] = {}  # UP with one job and room for another
@@ -149,7 +149,7 @@ class WorkerPool:
 
     def begin(self) -> list[StartWorker]:
         """The first workers, to be started now."""
-        return [self._start(seat, 0.0) for seat in range(self.seats)]
+        return [self._start(pool_slot, 0.0) for pool_slot in range(self.size)]
 
     def booting(self, worker: int, doing: str, now_s: float) -> None:
         """Note what a worker does before it is ready.
@@ -244,9 +244,9 @@ class WorkerPool:
     def stuck(self, worker: int) -> StartWorker:
         """A worker does not die. Returns the start of another one in its place."""
         w = self.workers[worker]
-        w.life, seat, w.pool_slot = WorkerState.STUCK, w.pool_slot, -1
+        w.life, pool_slot, w.pool_slot = WorkerState.STUCK, w.pool_slot, -1
         self.sort(w)
-        return self._start(seat, 0.0)
+        return self._start(pool_slot, 0.0)
 
     def died(self, worker: int, cause: str) -> tuple[PoolWorker, StartWorker | None]:
         """A worker is dead.
@@ -263,7 +263,7 @@ class WorkerPool:
         """
         w = self._known(worker, "WorkerDied")
         if w.life is WorkerState.STARTING:
-            self.boot_deaths, self.last_fall = self.boot_deaths + 1, cause
+            self.boot_deaths, self.last_boot_death = self.boot_deaths + 1, cause
         del self.workers[worker]
         self._idle.pop(worker, None)
         self._single.pop(worker, None)
@@ -276,9 +276,9 @@ class WorkerPool:
         deaths = self._deaths[w.pool_slot]
         return w, self._start(w.pool_slot, 0.0 if deaths == 1 else min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(deaths - 2, 10)))
 
-    def _start(self, seat: int, delay_s: float) -> StartWorker:
+    def _start(self, pool_slot: int, delay_s: float) -> StartWorker:
         self._count += 1
-        self.workers[self._count] = PoolWorker(self._count, seat)
+        self.workers[self._count] = PoolWorker(self._count, pool_slot)
         return StartWorker(self._count, delay_s)
 
     def _known(self, worker: int, what: str) -> PoolWorker:
@@ -308,8 +308,8 @@ class WorkerPool:
         Raises:
             AssertionError: They contradict each other.
         """
-        seats = sorted(w.pool_slot for w in self.workers.values() if w.pool_slot >= 0)
-        assert seats == list(range(self.seats)), f"seats {seats} of {self.seats}"
+        places = sorted(w.pool_slot for w in self.workers.values() if w.pool_slot >= 0)
+        assert places == list(range(self.size)), f"places {places} of a pool of {self.size}"
         for w in self.workers.values():
             assert len(w.jobs) <= QUEUE, f"worker {w.worker} has jobs {w.jobs}"
             assert not w.jobs or w.life is not WorkerState.STARTING, f"worker {w.worker} is starting with jobs {w.jobs}"

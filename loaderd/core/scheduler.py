@@ -209,7 +209,7 @@ class Scheduler:
         if p.plan > session.plan:
             session.seek(p)
         session.settle()
-        told = session.anew(p.have, state.now_s) if p.again and p.plan == session.plan else []
+        told = session.announce_again(p.have, state.now_s) if p.again and p.plan == session.plan else []
         told += session.reminders(p.released, state.now_s)
         if told:
             state.actions += [SendMessage(session.session, message) for message in told]

@@ -175,7 +175,7 @@ class SessionState:
             self.items.append(PlannedBatch(k, cursor, build or self._build(cut)))
         for build in old:
             if id(build) not in kept:
-                self._forsake(build)
+                self._give_up(build)
 
     def advance(self, taken: int) -> str:
         """The trainer has got the batches before `taken`: move the window on.
@@ -194,7 +194,7 @@ class SessionState:
             if self.slots.is_known(build):
                 self.slots.lease(build)
             else:
-                self._forsake(build)  # it is being made again, but the client had it after all
+                self._give_up(build)  # it is being made again, but the client had it after all
             self.taken += 1
             self.unplaced = True
         return ""
@@ -277,7 +277,7 @@ class SessionState:
                 break
         return messages
 
-    def anew(self, have: int, now_s: float) -> list[Descriptor]:
+    def announce_again(self, have: int, now_s: float) -> list[Descriptor]:
         """Descriptors to be sent again.
 
         Args:
@@ -357,7 +357,7 @@ class SessionState:
         self.ended = self.ended or why
         for item in self.items:
             if not self.slots.is_known(item.build):
-                self._forsake(item.build)
+                self._give_up(item.build)
 
     def leave(self) -> None:
         """The client is gone: all slots go back, those with a job when it has ended."""
@@ -379,7 +379,7 @@ class SessionState:
     def _build(self, cut: Slice) -> BatchBuild:
         return BatchBuild(self.stream, self.on_error, self.collated, self.seed, cut)
 
-    def _forsake(self, build: BatchBuild) -> None:
+    def _give_up(self, build: BatchBuild) -> None:
         """No batch of the window is this one any longer. A slot that the client knows stays."""
         if build.place and not self.slots.is_known(build):
             if self.slots.state_of(build.place) in (FILLING, READY):

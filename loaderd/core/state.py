@@ -25,7 +25,7 @@ class RunningJob:
         job: What was sent.
         worker: Number of the worker that it was sent to.
         session: The session whose slot it writes.
-        draft: The batch that its rows belong to.
+        build: The batch that its rows belong to.
         attempt: The batch's count of starts when the job was sent.
     """
 

@@ -26,7 +26,7 @@ class WorkerSupervisor:
     Attributes:
         deadlines: Decides which worker has run out of time.
         worker_memory: Bytes of anonymous memory above which a worker is replaced. 0: no limit.
-        breaker: Deaths of workers without a finished row between them that end a stream.
+        max_deaths: Deaths of workers without a finished row between them that end a stream.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class WorkerSupervisor:
     ) -> None:
         self.deadlines = deadlines
         self.worker_memory = worker_memory
-        self.breaker = max(10, 5 * state.pool.seats)
+        self.max_deaths = max(10, 5 * state.pool.size)
         self._state = state
         self._assigner = assigner
         self._attribution = attribution
@@ -110,7 +110,7 @@ class WorkerSupervisor:
     def _finished(self, running: RunningJob, done: Done) -> None:
         job, build = running.job, running.build
         if done.bad and job.kind in MAKES_ROWS:
-            known = build.ledger.convicted
+            known = build.ledger.bad_rows
             self._state.actions += [Quarantine(job.stream, job.epoch, bad.sample) for bad in done.bad if bad.row not in known]
         build.absorb(done.job, done)
         running.session.finish(build)
@@ -146,9 +146,9 @@ class WorkerSupervisor:
             if number == at and stage is not Stage.IDLE:
                 piece = running.build.running[number]
                 death = JobDeath(row, stage, own=False, hung=True, cause=w.late, candidate=candidate_of(w.word))
-                convicted = self._attribution.mark_bad(running.build, running.job, piece, death, w.key, "")
-                state.actions += convicted
-                running.build.apart = not convicted
+                lines = self._attribution.mark_bad(running.build, running.job, piece, death, w.key, "")
+                state.actions += lines
+                running.build.apart = not lines
             running.session.restart(running.build)
             self._assigner.refresh(running.session)
 
@@ -161,10 +161,10 @@ class WorkerSupervisor:
             killed = w.killed_s is not None
             hung = killed and bool(w.late) and same(e.seen.word, w.word)
             death = JobDeath(row, stage, e.own and not killed, hung, w.late if hung else e.cause, candidate_of(e.seen.word))
-            convicted = self._attribution.hold(build, job, piece, death, e.seen.key, e.stack)
-            self._state.actions += convicted
+            lines = self._attribution.record_death(build, job, piece, death, e.seen.key, e.stack)
+            self._state.actions += lines
             # The two deaths that show that a sample is bad count as one.
-            self._state.streams[job.stream].deaths -= 0 if hung else len(convicted)
+            self._state.streams[job.stream].deaths -= 0 if hung else len(lines)
         else:
             build.redo([piece])
         running.session.finish(build)
@@ -179,7 +179,7 @@ class WorkerSupervisor:
         for stream in hit:
             stream.lost(e.own or late or bool(e.boot), e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""), e.boot or e.stack)
             # All sessions may have met the same sample at the same time.
-            if stream.deaths >= self.breaker * max(1, len(stream.sessions)):
+            if stream.deaths >= self.max_deaths * max(1, len(stream.sessions)):
                 self._assigner.break_stream(stream, "StreamFailedError", stream.failure_text())
 
 

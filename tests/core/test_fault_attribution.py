@@ -372,14 +372,14 @@ def attributed(
     job = Job(9, kind, "train", 1, 0, 7, 3, 60, 8, first, last)
     for n in range(times):
         build.todo.clear()
-        lines = attribution.hold(build, job, RowRange(kind, first, last), death, "cat.jpg", "the stack")
+        lines = attribution.record_death(build, job, RowRange(kind, first, last), death, "cat.jpg", "the stack")
         assert len(lines) == (n == times - 1)
     return build
 
 
 def test_the_sample_behind_the_end_of_the_epoch_is_named_by_its_place_at_the_begin() -> None:
     build = attributed(JobDeath(5, Stage.DECODE, own=True, hung=False, cause="SIGSEGV"), first=5, last=6)
-    assert build.ledger.convicted == {
+    assert build.ledger.bad_rows == {
         5: BadSample(100, "cat.jpg", 1, "decode", "WorkerDied", "it killed its worker each time: SIGSEGV", "the stack")
     }
     assert build.failed
@@ -388,13 +388,13 @@ def test_the_sample_behind_the_end_of_the_epoch_is_named_by_its_place_at_the_beg
 def test_a_sample_that_hangs_is_named_at_once_with_the_limit_that_it_has_passed() -> None:
     death = JobDeath(2, Stage.READ, own=False, hung=True, cause="it took longer than sample_timeout_s = 1 s")
     build = attributed(death, times=1)
-    assert build.ledger.convicted[2] == BadSample(6200, "cat.jpg", 62, "read", "Timeout", death.cause, "the stack")
+    assert build.ledger.bad_rows[2] == BadSample(6200, "cat.jpg", 62, "read", "Timeout", death.cause, "the stack")
 
 
 def test_a_key_of_a_row_outside_of_the_job_names_no_sample_of_it() -> None:
     death = JobDeath(7, Stage.WRITE, own=True, hung=False, cause="SIGBUS")
     build = attributed(death)
-    (sample,) = build.ledger.convicted.values()
+    (sample,) = build.ledger.bad_rows.values()
     assert (sample.key, sample.index, sample.stage) == ("6200", 6200, "read")
 
 

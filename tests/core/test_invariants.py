@@ -86,7 +86,7 @@ def starts_a_worker_too_many(state: SchedulerState) -> None:
     ("harm", "complaint"),
     [
         (loses_its_job, "jobs and workers disagree"),
-        (is_not_known_to_its_slot, "isn't known to slot"),
+        (is_not_known_to_its_slot, "is not known to slot"),
         (writes_an_announced_slot, "writes a slot that is announced"),
         (is_not_wanted_by_its_batch, "does its batch want it"),
         (forgets_an_announced_slot, "has announced or lent"),
@@ -96,7 +96,7 @@ def starts_a_worker_too_many(state: SchedulerState) -> None:
         (puts_two_batches_into_one_slot, "writes where its batch is not|two batches have one slot"),
         (claims_twice, "was told with another generation"),
         (remembers_who_has_left, "is still remembered"),
-        (starts_a_worker_too_many, "seats"),
+        (starts_a_worker_too_many, "of a pool of 1"),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )

@@ -1,4 +1,4 @@
-"""Workers: numbers, seats, back-off, room for jobs."""
+"""Workers: numbers, places, back-off, room for jobs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from loaderd.core.actions import RetireWorker, StartWorker
 from loaderd.core.pool import WorkerPool
 
 
-def pool(seats: int = 2) -> WorkerPool:
-    p = WorkerPool(seats)
+def pool(size: int = 2) -> WorkerPool:
+    p = WorkerPool(size)
     for start in p.begin():
         p.ready(start.worker)
     return p
@@ -97,7 +97,7 @@ def test_those_that_die_before_they_are_ready_are_counted_until_one_is() -> None
     for n in range(3):
         _, start = p.died(start.worker, f"exit code {n}")
         assert start is not None
-    assert (p.boot_deaths, p.last_fall) == (3, "exit code 2")
+    assert (p.boot_deaths, p.last_boot_death) == (3, "exit code 2")
     p.booting(start.worker, "importing users", 5.0)
     assert p.workers[start.worker].doing == "importing users"
     p.ready(start.worker)

@@ -54,7 +54,7 @@ def test_a_trainer_that_keeps_every_batch_stops_its_own_supply_and_no_other() ->
     for _ in range(10):
         harness.take(2)
     session = next(s for s in harness.core.snapshot().sessions if s.session == 1)
-    assert session.story == "batch 4 (epoch 0, step 4) has no slot: all slots are in the trainer's hands (4 of 4)"
+    assert session.story == "batch 4 (epoch 0, step 4) has no slot: the trainer holds all 4 slots"
     harness.clients[1].release(kept[0].segment, kept[0].slot, kept[0].generation)
     harness.tell(1)
     assert harness.take(1).k == 4

@@ -76,10 +76,10 @@ def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(monkeypatch:
 
 
 def test_a_lost_announcement_that_is_never_repeated_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anew(self: SessionState, have: int, now_s: float) -> list[Descriptor]:
+    def announce_again(self: SessionState, have: int, now_s: float) -> list[Descriptor]:
         return []
 
-    monkeypatch.setattr(SessionState, "anew", anew)
+    monkeypatch.setattr(SessionState, "announce_again", announce_again)
     assert "got no batch" in caught()
 
 
