@@ -12,7 +12,7 @@ from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
 from loaderd.core.streams import StreamState
 
-STAGES = ("read", "decode", "transform", "write")  # of Stream.stage_s
+STAGES = ("read", "decode", "transform", "write")  # of StreamState.stage_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,16 @@ class WorkerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSnapshot:
-    """Everything. jobs: sent to workers and not answered. turns: events handled. streams: by name."""
+    """Streams, sessions and workers.
+
+    Attributes:
+        draining: Nothing new is made.
+        turns: Events handled until now.
+        jobs: Number of jobs that were sent to workers and not answered.
+        streams: The streams, by name.
+        sessions: The sessions of connected clients.
+        workers: The workers that are not known to be dead.
+    """
 
     draining: bool
     turns: int
@@ -111,7 +120,12 @@ class SchedulerSnapshot:
 
 
 def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
-    """The state as it is now."""
+    """Take a snapshot.
+
+    Args:
+        state: The tables.
+        now_s: Time of the latest event.
+    """
     return SchedulerSnapshot(
         draining=state.draining,
         turns=state.turns,
