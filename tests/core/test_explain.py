@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 from loaderd.core import stack_dumps
 from loaderd.core.actions import DumpStack
 from loaderd.core.events import Drain, StackDumped, WorkerBooting, WorkerObservation, WorkerPoll, WorkerReady
 from loaderd.core.explain import explain
 from loaderd.core.jobs import IMPORTING, Stage
-from loaderd_testing.scheduler_harness import SchedulerHarness, bad_row, done
+from loaderd_testing.scheduler_harness import SchedulerHarness, done
 from loaderd_wire.slices import EpochShape
 
 
@@ -128,21 +125,6 @@ def test_the_detail_has_all_busy_workers_and_the_last_stack() -> None:
     assert "worker 2 has just begun" in detail
     assert "the last worker that died at stream train: SIGSEGV" in detail
     assert "File user.py, line 9" in detail
-
-
-def test_a_snapshot_is_plain_data_at_any_time() -> None:
-    harness = SchedulerHarness(workers=2, on_error="skip")
-    harness.make = lambda job: done(job, (bad_row(job.first),))
-    harness.attach(1)
-    harness.attach(2)
-    for _ in range(5):
-        harness.take(1)
-        harness.look(*(harness.seen(w, stage=Stage.WRITE) for w in harness.sent))
-        snapshot = harness.core.snapshot()
-        json.dumps(asdict(snapshot))
-        assert {s.session for s in snapshot.sessions} == {1, 2}
-        assert len(snapshot.workers) == 2
-    assert snapshot.streams["train"].sessions == (1, 2)
 
 
 def test_the_deaths_before_are_told_with_what_goes_on_now() -> None:

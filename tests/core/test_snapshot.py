@@ -1,0 +1,52 @@
+"""The state of the scheduler as plain data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from loaderd.core.jobs import Stage
+from loaderd.core.snapshot import SessionSnapshot, WorkerSnapshot
+from loaderd_testing.scheduler_harness import SchedulerHarness, bad_row, done
+
+
+def test_a_snapshot_is_plain_data_at_any_time() -> None:
+    harness = SchedulerHarness(workers=2, on_error="skip")
+    harness.make = lambda job: done(job, (bad_row(job.first),))
+    harness.attach(1)
+    harness.attach(2)
+    for _ in range(5):
+        harness.take(1)
+        harness.look(*(harness.seen(w, stage=Stage.WRITE) for w in harness.sent))
+        snapshot = harness.core.snapshot()
+        json.dumps(asdict(snapshot))
+        assert {s.session for s in snapshot.sessions} == {1, 2}
+        assert len(snapshot.workers) == 2
+    assert snapshot.streams["train"].sessions == (1, 2)
+
+
+def test_a_snapshot_tells_of_each_session_and_worker_what_it_is_at() -> None:
+    harness = SchedulerHarness(workers=1)
+    harness.attach(prefetch=2)
+    harness.work()
+    harness.look(harness.seen(1, 3, Stage.DECODE, key="cat.jpg"), after_s=1.5)
+    made = harness.core.snapshot()
+    assert (made.draining, made.jobs, made.turns) == (False, 1, 5)
+    assert made.sessions[0] == SessionSnapshot(
+        session=1,
+        plan=1,
+        taken=0,
+        made=1,
+        announced=1,
+        waiting=False,
+        epoch=0,
+        position=0,
+        step=0,
+        slots={"free": 2, "filling": 1, "ready": 0, "announced": 1, "leased": 0, "ending": 0},
+        segments=(1,),
+        story="",
+    )
+    assert made.workers[0] == WorkerSnapshot(
+        worker=1, state="up", jobs=(2,), stream="train", row=3, stage="decode", key="cat.jpg", seconds=0.0, doing="", stack=""
+    )
+    assert made.streams["train"].sessions == (1,)
