@@ -216,7 +216,7 @@ def test_a_pack_killed_behind_its_last_sample_still_knows_a_tuple_from_a_dict(tm
 
 
 FULL = """
-import resource, sys
+import math, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 from loaderd.data.packing import writer as pack
 from loaderd.data.errors import SourceError
