@@ -1,4 +1,4 @@
-"""What ends the waits of a Loader that is closed: by another thread, or by a signal's handler in the middle of a call."""
+"""Ends the waits of a Loader that is closed by another thread, or by a signal handler in the middle of a call."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import threading
 
 
 class Closing:
-    """done: it is closed. Waits on a socket are ended by whoever closes: by shutting the socket down."""
+    """Tells who waits without a socket that the Loader is closed. Who closes ends waits on a socket by shutting it down.
+
+    Attributes:
+        done: The Loader is closed.
+    """
 
     def __init__(self) -> None:
         self.done = False
-        self._bell = threading.Lock()  # no Event: to set one in a signal's handler that interrupts its wait would block for ever
-        self._bell.acquire()
+        # Held until the Loader is closed. No Event: to set one in a signal handler that interrupts its wait would block for ever.
+        self._open = threading.Lock()
+        self._open.acquire()
 
-    def ring(self) -> None:
+    def close(self) -> None:
+        """Close; a second call does nothing."""
         self.done = True
-        with contextlib.suppress(RuntimeError):  # it has rung already
-            self._bell.release()
+        with contextlib.suppress(RuntimeError):  # released already
+            self._open.release()
 
     def sleep(self, seconds: float) -> None:
-        """Until then, or until it rings."""
+        """Sleep so long, or until the Loader is closed."""
         if not self.done and seconds > 0:
-            self._bell.acquire(timeout=seconds)
+            self._open.acquire(timeout=seconds)

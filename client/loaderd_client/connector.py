@@ -55,12 +55,18 @@ def _in_daemon() -> bool:
 
 
 class Connector:
-    """first: what the first session was welcomed with; None before. rank: as settled then. started: `knock` found no daemon ready to serve."""
+    """How a Loader gets its sessions: what the first one has settled is asked of each later one.
+
+    Attributes:
+        first: What the daemon said when it admitted the first session; None before.
+        rank: As settled then; None before.
+        started: The last `connect` found no daemon that was ready to serve.
+    """
 
     def __init__(self, arguments: LoaderOptions, closing: Closing) -> None:
         self._arguments = arguments
         self._closing = closing
-        self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal's handler has cut short
+        self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal handler has cut short
         self._control: ControlSocket | None = None  # of the session that was opened last
         self._path = ""  # of the socket, once it was looked for
         self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
@@ -70,10 +76,17 @@ class Connector:
         self.started = False
 
     def connect(self, lost: str, limits: WaitLimits) -> None:
-        """Waits until a session is admitted, for `open` to take. lost: why the last daemon is gone.
+        """Wait until a session is admitted; `open` takes it.
 
-        Raises what Handshake raises, and ConfigError: for ranks, and inside a worker of DataLoader or of a daemon. What a signal's handler raises
-        comes out while it waits; the next call goes on where it was.
+        What a signal handler raises comes out while it waits. The next call goes on where it was.
+
+        Args:
+            lost: Why the last daemon is gone; "" if there was none.
+            limits: How long to wait.
+
+        Raises:
+            ConfigError: The rank is not clear, or this is a worker of DataLoader or of a daemon.
+            LoaderdError: As Handshake.run.
         """
         if self._handshake is None or self._handshake.lost:
             _check_process()
@@ -91,9 +104,19 @@ class Connector:
             self._path, self.started = handshake.path or self._path, handshake.started
 
     def open(self, cursor: Cursor, loaded: LoaderState | None) -> tuple[Session, list[str]]:
-        """(the session that was admitted, at the cursor; warnings about the loaded state).
+        """Take the session that was admitted.
 
-        Raises what Session raises, StreamChangedError for a successor with another stream, and ConfigError for a state that does not fit.
+        Args:
+            cursor: The next batch.
+            loaded: A state to compare with the stream's own facts, or None.
+
+        Returns:
+            The session, and warnings for the user.
+
+        Raises:
+            StreamChangedError: The daemon's successor has another stream.
+            ConfigError: The state does not fit.
+            LoaderdError: As Session.
         """
         assert self._handshake is not None
         admitted, self._handshake = self._handshake.take(), None
@@ -103,7 +126,7 @@ class Connector:
         except BaseException:
             admitted.close()
             raise
-        line = Session(admitted, self._arguments, self._asked, cursor)
+        session = Session(admitted, self._arguments, self._asked, cursor)
         self._control = admitted.control
         if self.first is None and self._arguments.source.config:
             stale = outdated(self._arguments.source.config, admitted.path)
@@ -111,7 +134,7 @@ class Connector:
         # A code that has changed is told once, and belongs to states saved from now on.
         self.first = replace(self.first, content=welcome.content) if self.first is not None else welcome
         self.rank = self._asked
-        return line, warnings
+        return session, warnings
 
     def _looked_at(self, welcome: m.Welcome, loaded: LoaderState | None) -> list[str]:
         """Warnings. Raises StreamChangedError and ConfigError as `open`."""
@@ -125,7 +148,7 @@ class Connector:
         return warnings + (loaded.fits(welcome.order, welcome.content, welcome.samples) if loaded is not None else [])
 
     def wake(self) -> None:
-        """From any thread, or a signal's handler: `knock` ends, and any wait of the session that was opened last."""
+        """From any thread, or a signal handler: end `connect`, and any wait of the session that was opened last."""
         handshake, control = self._handshake, self._control
         if handshake is not None and not handshake.lost:
             handshake.shut()
@@ -133,27 +156,27 @@ class Connector:
             control.shut()
 
     def close(self) -> None:
-        """Gives up what is under way."""
+        """Give up a session that is not admitted yet."""
         if self._handshake is not None:
             self._handshake.close()
             self._handshake = None
 
     def explained(self, error: LoaderdError) -> LoaderdError:
-        """Of an embedded daemon nobody else sees the log: an error that it may explain quotes it."""
+        """The same error, with the end of the embedded daemon's log where that may explain it: nobody else sees that log."""
         if not self._path or not self._arguments.source.config or isinstance(error, (ConfigError, StreamChangedError)):
             return error
         return embedded.explained(error, self._path)
 
     def end_text(self, how: str) -> str:
-        """How the daemon went, and what it said last where that is no daily business: it may be why."""
+        """How the daemon ended, and the last line of its log if that is a warning or an error: it may be why."""
         words = embedded.last_words(self._path) if self._arguments.source.config else ""
         return f"{how}; its log ends with: {words}" if words else how
 
-    def shut(self, line: Session) -> None:
-        """Ends the session, and remembers what memory of it may still be held."""
+    def end(self, session: Session) -> None:
+        """Close the session, and remember which of its memory may still be held."""
         self._dead = [ref for ref in self._dead if ref() is not None]
-        self._dead += [weakref.ref(mapping) for mapping in line.mappings]
-        line.close()
+        self._dead += [weakref.ref(mapping) for mapping in session.mappings]
+        session.close()
 
     def shape(self) -> EpochShape | None:
         """How epochs are cut; None before the first session."""
@@ -161,7 +184,7 @@ class Connector:
         return EpochShape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last) if first and rank else None
 
     def _hello(self, rank: ranks.Rank) -> m.Hello:
-        """Once a session was had, how its epochs are cut is no longer left to the stream's own settings; another seed is another stream."""
+        """What is asked of the daemon. After the first session the stream's own settings no longer decide how epochs are cut."""
         arguments, first = self._arguments, self.first
         return m.Hello(
             protocol=m.PROTOCOL,
@@ -180,7 +203,7 @@ class Connector:
         )
 
     def prepare(self) -> None:
-        """Imports torch, if tensors are asked for: that takes longer than a daemon's start. An exception in the middle would crash it."""
+        """Import torch if tensors are asked for. Signals wait: an exception in the middle of that import would crash the process."""
         if self._arguments.output == "torch" and TENSORS not in sys.modules:
             with Held():
                 importlib.import_module(TENSORS)

@@ -78,7 +78,7 @@ class CurrentSession:
             limits: How long to wait; the Loader's own if None.
 
         Raises:
-            LoaderdError: As Connector.knock and Connector.open.
+            LoaderdError: As Connector.connect and Connector.open.
         """
         if self.session is not None:
             return self.session
@@ -167,7 +167,7 @@ class CurrentSession:
             with Held():
                 if self._ending is not None:
                     self._ending.detach()
-                self._connector.shut(session)
+                self._connector.end(session)
 
     def close(self) -> None:
         """Close the session, and give up what is under way."""

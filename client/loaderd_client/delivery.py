@@ -158,7 +158,7 @@ class Delivery:
 
     def close(self) -> None:
         """End the session, and a call that waits in another thread. Idempotent."""
-        self._closing.ring()
+        self._closing.close()
         self._current.wake()
         if not self._inside():  # else this is a signal handler, and the call that it interrupts ends the session on its way out
             self._give_up()

@@ -39,12 +39,9 @@ class AdmittedSession:
 
 
 class Handshake:
-    """One attempt to get a session, with its own patience.
+    """One attempt to get a session, with limits of its own.
 
-    hello: made anew for each try, for what it says of held memory may change. lost: why the last daemon is gone, "" at first.
-    meanwhile: what takes time and needs no daemon, done where one would be waited for; called again and again.
-
-    An exception of a signal's handler may come out of `run` while it waits, and only then: called again it goes on where it was.
+    What a signal handler raises comes out of `run` only while it waits. `run` called again goes on where it was.
     """
 
     def __init__(
@@ -56,6 +53,16 @@ class Handshake:
         meanwhile: Callable[[], object],
         closing: Closing,
     ) -> None:
+        """Prepare; `run` connects.
+
+        Args:
+            source: Where the daemon is.
+            limits: How long to wait.
+            hello: Makes the first message, anew for each try: the size of the held memory in it changes.
+            lost: Why the last daemon is gone; "" if there was none.
+            meanwhile: Called again and again while a daemon is waited for: work that needs none.
+            closing: Ends the waits.
+        """
         self._source = source
         self._limits = limits
         self._hello = hello

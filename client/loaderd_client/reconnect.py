@@ -1,4 +1,4 @@
-"""The daemons that went away while one batch was waited for: what they leave of the patience, and what is said of them."""
+"""Daemons that ended while one batch was waited for: how long the next one is waited for, and what the user is told."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 
 
 class ReconnectBudget:
-    """Of one wait, which began at now_s; the clock is handed in. last: how the last daemon went, "" before.
+    """How long the daemons after a lost one are waited for, during the wait for one batch.
 
-    One daemon may be lost, and its successor has all the time that there is. Who loses more of them at one batch has `timeout_s` for
-    all together, since the wait began: perhaps it is this batch that they die of.
+    After the first loss the next daemon has the full limits. From the second loss on all of them together have `timeout_s` since the
+    wait began: perhaps this batch is what ends them.
+
+    Attributes:
+        last: How the last daemon ended; "" before the first loss.
     """
 
     def __init__(self, now_s: float, limits: WaitLimits, where: str) -> None:
@@ -25,11 +28,12 @@ class ReconnectBudget:
         self.last = ""
 
     def add(self, how: str) -> None:
+        """A daemon has ended; `how` says how."""
         self._count += 1
         self.last = how
 
     def left(self, now_s: float) -> WaitLimits:
-        """What the next daemon has. Raises DaemonGoneError if that is nothing."""
+        """The limits for the next daemon. Raises DaemonGoneError if no time is left."""
         if self._count < 2:
             return self._limits
         left_s = self._limits.timeout_s - (now_s - self._began_s)

@@ -21,9 +21,15 @@ class LoaderStats(TypedDict):
 
 @dataclass(slots=True)
 class Stats:
-    """batches: yielded. waited_s: seconds in which a daemon, or a batch inside next(), was waited for. started_s: of these, until a daemon that
-    was not ready yet had started. copied: batches copied out because too many are held. passed: batches that had lost all their rows, and were
-    passed over. bytes: of the arrays yielded.
+    """Counts for `Loader.stats`.
+
+    Attributes:
+        batches: Batches that `next()` returned.
+        waited_s: Seconds spent waiting for a daemon or a batch.
+        started_s: Of these, seconds until a daemon that was not ready had started.
+        bytes: Size of the arrays of these batches.
+        copied: Batches that were copied because too many are held.
+        passed: Batches left out because they had lost all their rows.
     """
 
     batches: int = 0
@@ -35,17 +41,18 @@ class Stats:
     _since_s: float = 0.0
 
     def started(self) -> None:
+        """The first `next()` begins."""
         if not self._since_s:
             self._since_s = time.monotonic()
 
     def connected(self, waited_s: float, *, started: bool) -> None:
-        """A session was waited for. started: until then no daemon was ready to serve."""
+        """Add the seconds that a session was waited for; `started` if no daemon was ready to serve."""
         self.waited_s += waited_s
         if started:
             self.started_s += waited_s
 
     def picture(self) -> LoaderStats:
-        """wait_fraction: of the time since the first next()."""
+        """The counts as the user sees them."""
         elapsed_s = time.monotonic() - self._since_s if self._since_s else 0.0
         fraction = min(1.0, self.waited_s / elapsed_s) if elapsed_s > 0 else 0.0
         return {
