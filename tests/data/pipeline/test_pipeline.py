@@ -195,7 +195,7 @@ def test_a_callable_that_fails_is_a_fault_of_the_transform(tmp_path: Path, name:
     assert (fault.stage, fault.error) == ("transform", error)
     assert message in fault.message
     assert ("sample_builders.py" in fault.traceback) == (name != "nothing")
-    assert "recipe.py" not in fault.traceback
+    assert "pipeline.py" not in fault.traceback
 
 
 def test_a_callable_gets_its_arguments_or_fails_naming_them(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_an_error_in_the_constructor_comes_with_its_traceback() -> None:
     with pytest.raises(SourceError, match="FileNotFoundError: no data in /nowhere") as caught:
         Source(dataset_plan("Unbuilt", args={"root": "/nowhere"}))
     assert "sample_builders.py" in caught.value.traceback
-    assert "userland.py" not in caught.value.traceback
+    assert "user_code.py" not in caught.value.traceback
 
 
 def test_an_error_in_getitem_names_it_and_shows_the_users_frames_alone() -> None:
@@ -206,7 +206,7 @@ def test_an_error_in_getitem_names_it_and_shows_the_users_frames_alone() -> None
         SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 4), silent)
     assert (caught.value.stage, caught.value.error, caught.value.message) == ("read", "ValueError", "sample 4 is broken")
     assert "in __getitem__" in caught.value.traceback
-    assert "recipe.py" not in caught.value.traceback
+    assert "pipeline.py" not in caught.value.traceback
 
 
 def test_getitems_fetches_many_and_keeps_their_order() -> None:
