@@ -89,7 +89,8 @@ def _number(value: Any, name: str) -> np.ndarray:
 
 def _pixels(image: Any, name: str, mode: str | DecodeModes) -> np.ndarray:
     """A Pillow image of a user's. Raises BadValue for one whose numbers would be lost without anybody having said so, ImageError."""
-    from loaderd.data.images.decode import from_pillow, holds_labels
+    from loaderd.data.images.decode import from_pillow
+    from loaderd.data.images.label_numbers import holds_labels
 
     said = mode if isinstance(mode, str) else mode.of(name)
     beside = not isinstance(mode, str) and mode.beside(name)

@@ -6,7 +6,8 @@ import pytest
 
 from loaderd.data import user_code
 from loaderd.data.errors import MAX_MESSAGE, MAX_TRACEBACK, SampleFault, SourceError, user_traceback
-from loaderd.data.images.decode import ImageError, decode
+from loaderd.data.images.decode import decode
+from loaderd.data.images.image_error import ImageError
 
 
 class Mute(Exception):

@@ -23,9 +23,10 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from loaderd.data.images.image_error import ImageError, NoMemory, allowed
+from loaderd.data.images.label_numbers import has_sixteen_bits, holds_labels, stored_numbers
 from loaderd.data.jpeg import tiles
 
-MAX_PIXELS = 178_956_970  # what Pillow refuses too
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF markers
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 # No format that runs a program (EPS) or has no magic number.
@@ -52,29 +53,12 @@ FORMATS = (
 )
 _QUIET = threading.Lock()  # which warnings are shown is the process's, not a thread's
 PLAIN = {"rgb": "RGB", "gray": "L"}
-LABELS = ("P", "PA", "1")  # Pillow's modes, besides 16-bit gray, whose numbers colours don't keep
-
-
-class ImageError(ValueError):
-    """An image that cannot be decoded; the text says why."""
-
-
-class NoMemory(ImageError):
-    """Memory does not suffice to decode it, here and now."""
 
 
 def codec_of(data: bytes | memoryview) -> str:
     """ "jpeg", "png" or "other"."""
     head = bytes(data[:8])
     return "jpeg" if head.startswith(JPEG) else "png" if head == PNG else "other"
-
-
-def allowed(height: int, width: int, what: str = "the image has") -> None:
-    """Raises ImageError for an image without pixels, or with too many. what: begins the sentence, where it is to become one."""
-    if height < 1 or width < 1:
-        raise ImageError(f"{what} no pixels ({height} x {width})")
-    if height * width > MAX_PIXELS:
-        raise ImageError(f"{what} {height} x {width} = {height * width} pixels, more than the limit of {MAX_PIXELS}")
 
 
 def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:
@@ -193,7 +177,7 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data), formats=_formats()) as image:
                 allowed(image.height, image.width)
-                return _numbers(image) if mode == "index" else _loaded(image, mode)
+                return stored_numbers(image) if mode == "index" else _loaded(image, mode)
     except UnidentifiedImageError:
         raise ImageError(f"not an image that can be read: {len(data)} bytes that begin with {bytes(data[:8]).hex(' ')}") from None
     except Image.DecompressionBombError as error:
@@ -205,16 +189,6 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
 def _loaded(image: Any, mode: str) -> np.ndarray:
     image.load()
     return from_pillow(image, mode)
-
-
-def holds_labels(image: Any, *, gray: bool = False) -> bool:
-    """True for a Pillow image whose numbers, labels maybe, are lost when it becomes "rgb" or "gray". gray: those of a gray one may be lost
-    as well, since it is to be resized with a picture."""
-    return image.mode in LABELS or _sixteen_bits(image) or (gray and image.mode == "L")
-
-
-def _sixteen_bits(image: Any) -> bool:
-    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
 def label_mode(data: bytes | memoryview, *, gray: bool = False) -> str:
@@ -230,134 +204,13 @@ def label_mode(data: bytes | memoryview, *, gray: bool = False) -> str:
         return ""
 
 
-def _numbers(image: Any) -> np.ndarray:
-    """The numbers of a Pillow image as they are stored: height x width x 1. Raises ImageError for one with colours, and where they can't
-    be known."""
-    if image.mode not in ("P", "PA", "L", "1") and not _sixteen_bits(image):
-        raise ImageError(
-            f'mode = "index" keeps the numbers of palette, gray, 1-bit and 16-bit gray images; this one is of mode {image.mode!r}: '
-            'use "rgb" or "gray"'
-        )
-    top, inverted = _top(image)
-    made = np.array(image.getchannel(0) if image.mode == "PA" else image)
-    full = 1 if image.mode == "1" else 65535 if _sixteen_bits(image) else 255
-    numbers = made.astype(np.uint16 if full > 255 else np.uint8)[:, :, np.newaxis]
-    if top not in (None, full):
-        stored = np.rint(numbers * (top / full))
-        if (np.rint(stored * (full / top)) != numbers).any():
-            raise _unknown(image, f"it was changed after it was read from a file of numbers up to {top}")
-        numbers = stored.astype(np.uint16 if top > 255 else np.uint8)
-    return (top or full) - numbers if inverted else numbers
-
-
-def _unknown(image: Any, why: str) -> ImageError:
-    return ImageError(
-        f'mode = "index" cannot give the numbers of this {image.format} image as they are stored: {why}. Store the mask as an 8-bit or '
-        "16-bit gray PNG, or a palette PNG; a dataset may return the file's bytes, or numpy.asarray(image) for the numbers that Pillow makes"
-    )
-
-
-# Formats whose numbers Pillow hands out as they are. None: an image that no file was read for, or that user code made of another.
-AS_THEY_ARE = (None, "JPEG", "MPO", "GIF", "BMP", "DIB", "PCX", "XBM", "PSD", "DDS", "TGA")
-RAW_TOPS = {"L;2": 3, "L;4": 15}  # of Pillow's raw modes
-
-
-def _top(image: Any) -> tuple[int | None, bool]:
-    """(the number that Pillow stretched to the largest of the image's mode, None if it stretched nothing; whether it turned the numbers
-    round). Raises ImageError where that can't be known. Asked before the image is loaded: Pillow forgets then."""
-    tiles = getattr(image, "tile", None)
-    gray_bmp = image.format in ("BMP", "DIB") and image.mode == "L"
-    if gray_bmp and tiles and _at(image, 28 if image.format == "BMP" else 14, 2) != b"\x08\0":
-        raise _unknown(image, "Pillow reads a gray one of less than 8 bits wrongly")
-    if image.format in AS_THEY_ARE and (tiles or not gray_bmp):
-        return None, False
-    if image.format == "TIFF":
-        return _tiff_top(image)
-    if image.mode == "1":
-        return None, image.format in ("PPM", "SUN")
-    if image.format == "PNG" and image.mode != "L":
-        return None, False
-    if not tiles:
-        return _top_of_loaded(image)
-    args = tiles[0][3]
-    if image.format in ("PNG", "SUN"):
-        return RAW_TOPS.get(args if isinstance(args, str) else args[0]), False
-    if image.format == "PPM":
-        return _ppm_top(image), False
-    if image.format == "JPEG2000" and _jpeg2000_bits(image) == (16 if _sixteen_bits(image) else 8):
-        return None, False
-    if image.format == "SGI" and _at(image, 3, 1) == b"\1":
-        return None, False
-    raise _unknown(image, "Pillow changes those of this depth, or does not tell")
-
-
-def _top_of_loaded(image: Any) -> tuple[int | None, bool]:
-    name = getattr(image, "filename", "")
-    try:
-        again = Image.open(name) if name else None
-    except OSError:
-        again = None
-    if again is not None:
-        with again:
-            if getattr(again, "tile", None) and (again.format, again.mode, again.size) == (image.format, image.mode, image.size):
-                return _top(again)
-    made = np.asarray(image)
-    if (
-        image.format in ("BMP", "DIB")
-        or (image.format in ("PNG", "PPM") and not made.any())
-        or (image.format == "PNG" and (made % 17).any())  # what has 2 or 4 bits becomes multiples of 17
-    ):
-        return None, False
-    raise _unknown(image, "it was loaded already, and Pillow does not keep how many bits the file had")
-
-
-def _tiff_top(image: Any) -> tuple[int | None, bool]:
-    tags = image.tag_v2
-    bits, white = tags.get(258, (1,))[0], tags.get(262, 0) == 0
-    if tags.get(339, (1,))[0] != 1:
-        raise _unknown(image, "they are signed, or fractions")
-    if _sixteen_bits(image):  # Pillow leaves those as they are
-        return None, False
-    return (None if bits in (1, 8) or image.mode != "L" else (1 << bits) - 1), white and image.mode in ("L", "1")
-
-
-def _at(image: Any, offset: int, size: int) -> bytes:
-    """Bytes of the file of an image that is not loaded yet."""
-    here = image.fp.tell()
-    try:
-        image.fp.seek(offset)
-        return image.fp.read(size)
-    finally:
-        image.fp.seek(here)
-
-
-def _ppm_top(image: Any) -> int | None:
-    codec, _, offset, args = image.tile[0]
-    if isinstance(args, str):
-        return None
-    top = args[1]
-    if codec == "ppm":  # it lowers what is larger
-        wide = top > 255
-        raster = _at(image, offset, image.width * image.height * (2 if wide else 1))
-        if len(raster) > wide and np.frombuffer(raster[: len(raster) & ~wide], ">u2" if wide else np.uint8).max() > top:
-            raise _unknown(image, f"some are larger than the maximum that it names, {top}")
-    return top
-
-
-def _jpeg2000_bits(image: Any) -> int:
-    """Bits of the first component; 0 if that is not found, or signed."""
-    head = _at(image, 0, 1 << 16)
-    at = head.find(b"\xff\x4f\xff\x51")
-    return head[at + 42] + 1 if at >= 0 and at + 42 < len(head) and head[at + 42] < 128 else 0
-
-
 def from_pillow(image: Any, mode: str = "rgb") -> np.ndarray:
     """A Pillow image as pixels, by the policy above. Raises ImageError for modes that have no known range."""
     if mode == "index":
-        return _numbers(image)
-    if image.mode in ("I", "F") and not _sixteen_bits(image):
+        return stored_numbers(image)
+    if image.mode in ("I", "F") and not has_sixteen_bits(image):
         raise ImageError(f"an image of mode {image.mode!r} (32 bits) has no known range: convert it to 8 bits first")
-    if _sixteen_bits(image):
+    if has_sixteen_bits(image):
         high = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
         pixels = high if mode == "gray" else np.repeat(high[:, :, np.newaxis], 3, axis=2)
     else:

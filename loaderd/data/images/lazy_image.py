@@ -16,7 +16,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from loaderd.data.images.decode import allowed
+from loaderd.data.images.image_error import allowed
 from loaderd.data.images.pixel_source import LEAST_SIDE, ArraySource, ImagePart, JpegSource, Origin
 from loaderd.data.images.resize import Axis, reach, resample
 from loaderd.data.jpeg import fused_decode

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loaderd.data.images.decode import allowed, codec_of, decode, image_error, jpeg_head, jpeg_pixels
+from loaderd.data.images.decode import codec_of, decode, image_error, jpeg_head, jpeg_pixels
+from loaderd.data.images.image_error import allowed
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.jpeg import tiles as restart
 from loaderd.data.jpeg.tiles import SCALES, SIZE, DamagedJpeg, Tiles

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from loaderd.data.lmdb.store import open_file, read_facts
+from loaderd.data.lmdb.file_facts import open_file, read_facts
 
 SPARE_BYTES = 2 << 30  # of address space, beyond what the verifier notes of each page
 HARMLESS = " a leak "  # pages that nobody uses and nobody may reuse: a crash of whoever wrote the file; reading goes right

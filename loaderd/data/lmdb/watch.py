@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 
 from loaderd.data.errors import SourceError
-from loaderd.data.lmdb.store import FileFacts, Store, open_file, read_facts
+from loaderd.data.lmdb.file_facts import FileFacts, open_file, read_facts
+from loaderd.data.lmdb.store import Store
 
 TOLD = ("size", "last_txnid", "entries")  # what of the facts says something to people
 TIMES = ("mtime_ns", "ctime_ns")

@@ -15,14 +15,17 @@ import numpy as np
 
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault, SourceError
-from loaderd.data.images.decode import NoMemory, codec_of, decode
+from loaderd.data.images.decode import codec_of, decode
+from loaderd.data.images.image_error import NoMemory
 from loaderd.data.images.pixel_source import ImagePart, open_image
 from loaderd.data.jpeg import rewrite as transcode
 from loaderd.data.jpeg.headers import NotRewritable
 from loaderd.data.jpeg.rewrite import rewrite
 from loaderd.data.packing.image_folder import NO_LABEL, Found, Listing
 from loaderd.data.packing.library_output import LibraryOutput
-from loaderd.data.packing.writer import LISTED, OnBad, OnProgress, PackedSample, PackReport, absent, pack
+from loaderd.data.packing.pack_state import LISTED
+from loaderd.data.packing.part_file import absent
+from loaderd.data.packing.writer import OnBad, OnProgress, PackedSample, PackReport, pack
 from loaderd.data.sample import Sample
 from loaderd.data.sources.dataset import DatasetSource
 from loaderd.system.stderr import CapturedStderr

@@ -6,33 +6,25 @@ same call goes on behind the last transaction; what comes out is the same, key b
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import hashlib
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
-
-import msgpack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from loaderd.data.errors import SampleFault, SourceError, writing
 from loaderd.data.lmdb import record_format
-from loaderd.data.lmdb.store import is_sound
+from loaderd.data.lmdb.file_facts import is_sound
 from loaderd.data.lmdb.writer import DamagedPart, Writer
+from loaderd.data.packing.pack_state import PackState
+from loaderd.data.packing.part_file import claimed, finish
 from loaderd.data.sample import Sample
-from loaderd_wire.packing import packed
 
 BATCH_BYTES = 16 << 20
 BATCH_SAMPLES = 2_000
 BATCH_S = 5.0  # of work that a broken-off run may lose
 MAX_VALUE = (1 << 32) - 1  # LMDB's own limit, bytes
-LISTED = 1_000  # bad samples that the report names; all are counted
-NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of file systems on which folders cannot be synced
-KINDS = 32  # different remarks that are counted apart
-OTHER = "other"
 
 OnProgress = Callable[[int, int], None]  # (looked at, of how many)
 OnBad = Callable[[str, str], None]  # (name, reason)
@@ -83,118 +75,6 @@ class Samples(Protocol):
     def each(self, start: int) -> Generator[tuple[bytes, Callable[[], PackedSample]]]:
         """From number `start` on: a name, and what makes the sample or raises SampleFault. It is closed when no more are wanted."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class PackState:
-    """How far a pack has come, as kept in the unfinished database. chain: hash over all values so far."""
-
-    fingerprint: str
-    seen: int = 0
-    count: int = 0
-    chain: bytes = b""
-    bad_count: int = 0
-    bad: tuple[tuple[str, str], ...] = ()
-    form: str = "dict"
-    fields: tuple[tuple[str, int, str, tuple[int, ...]], ...] = field(default=())
-    tally: tuple[tuple[str, int], ...] = ()
-
-    def to_bytes(self) -> bytes:
-        return packed(
-            [self.fingerprint, self.seen, self.count, self.chain, self.bad_count, self.bad, self.form, self.fields, self.tally],
-            "backslashreplace",
-        )
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> PackState | None:
-        """The state, or None if it is none of this version's."""
-        try:
-            fingerprint, seen, count, chain, bad_count, bad, form, fields, tally = msgpack.unpackb(data, use_list=False)
-        except Exception:  # noqa: BLE001 - msgpack raises many kinds; whatever it is, it cannot be gone on with
-            return None
-        return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields, tally)
-
-    def with_sample(self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]) -> PackState:
-        chain = hashlib.blake2b(self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16).digest()
-        return replace(self, seen=self.seen + 1, count=self.count + 1, chain=chain, form=form, fields=self.fields or described())
-
-    def with_remark(self, remark: str) -> PackState:
-        if not remark:
-            return self
-        counts = dict(self.tally)
-        known = remark if remark in counts or len(counts) < KINDS else OTHER
-        counts[known] = counts.get(known, 0) + 1
-        return replace(self, tally=tuple(counts.items()))
-
-    def with_bad(self, name: str, reason: str) -> PackState:
-        listed = self.bad if len(self.bad) >= LISTED else (*self.bad, (name, reason))
-        return replace(self, seen=self.seen + 1, bad_count=self.bad_count + 1, bad=listed)
-
-
-@contextmanager
-def _claimed(target: str) -> Iterator[str]:
-    """The name of the part file, which nobody else packs into until this ends.
-
-    Raises SourceError if the target is there or claimed, WriteFault.
-    """
-    part = target + ".part"
-    while True:
-        absent(target)
-        with writing(part):
-            fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            if not _locked(fd, part):
-                raise SourceError(f"{target}: another process is packing into it right now")
-            if not _lies_at(fd, part):
-                continue  # its former owner has finished in the meantime
-            yield part
-            return
-        finally:
-            os.close(fd)
-
-
-def absent(target: str) -> None:
-    """Raises SourceError if the target is there already."""
-    if os.path.lexists(target):
-        raise SourceError(f"{target}: is there already; remove it, or choose another name")
-
-
-def _locked(fd: int, part: str) -> bool:
-    """Whether it is locked for us now; False: by another process. Raises WriteFault."""
-    with writing(part):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def _lies_at(fd: int, part: str) -> bool:
-    try:
-        return os.stat(part).st_ino == os.fstat(fd).st_ino
-    except OSError:
-        return False
-
-
-def _finished(part: str, target: str) -> int:
-    """Put the part in the target's place, for good. Its size in bytes. Raises WriteFault; SourceError if something lies there by now."""
-    with writing(part), open(part, "rb") as file:
-        os.fsync(file.fileno())
-        size = os.fstat(file.fileno()).st_size
-    absent(target)
-    with writing(target):
-        os.rename(part, target)
-    try:
-        fd = os.open(os.path.dirname(target) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        if error.errno not in NO_SYNC:
-            lost = f"is complete, but its name may be lost when the machine stops: {error.strerror}"
-            raise SourceError(f"{target}: {lost}") from None
-    return size
 
 
 class NothingGood(SourceError):
@@ -280,7 +160,7 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) 
     """Pack all of them into `target`, a file that must not exist. Raises SourceError in one line; what was done is kept for the next call."""
     if len(samples.classes) > record_format.MAX_CLASSES:
         raise SourceError(f"{target}: {len(samples.classes):,} classes; a database takes {record_format.MAX_CLASSES:,}")
-    with _claimed(target) as part:
+    with claimed(target) as part:
         run, writer, restarted = _opened(samples, part, on_progress, on_bad)
         try:
             run.go()
@@ -291,7 +171,7 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) 
             raise SourceError(f"{target}: {error}") from None
         finally:
             writer.close()
-        size = _finished(part, target)
+        size = finish(part, target)
         state = run.state
         return PackReport(
             target, meta.count, meta.identity, size, meta.classes, state.bad, state.bad_count, run.resumed_at, restarted, state.tally

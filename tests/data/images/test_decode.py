@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 from loaderd.data.images import decode as images
-from loaderd.data.images.decode import ImageError, codec_of, decode, from_pillow, jpeg_head
+from loaderd.data.images.decode import codec_of, decode, from_pillow, jpeg_head
+from loaderd.data.images.image_error import ImageError
 from loaderd.data.images.pixel_source import ImagePart, open_image
 from loaderd.data.jpeg import tiles
 from loaderd.data.jpeg.headers import NotRewritable
@@ -228,7 +229,8 @@ def test_an_adobe_segment_of_64_kilobytes_makes_no_good_picture_bad() -> None:
 
 SHORT_OF_MEMORY = """
 import resource, sys
-from loaderd.data.images.decode import ImageError, decode
+from loaderd.data.images.decode import decode
+from loaderd.data.images.image_error import ImageError
 from loaderd.data.jpeg.headers import NotRewritable
 from loaderd.data.images.pixel_source import ImagePart as Part, open_image as look
 from loaderd.data.jpeg.rewrite import rewrite

@@ -15,7 +15,8 @@ from PIL import Image, UnidentifiedImageError
 
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault
-from loaderd.data.images.decode import ImageError, decode, label_mode
+from loaderd.data.images.decode import decode, label_mode
+from loaderd.data.images.image_error import ImageError
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample

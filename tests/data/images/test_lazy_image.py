@@ -17,7 +17,8 @@ import sklearn.datasets
 from PIL import Image
 
 from loaderd.core.rng import CounterRng
-from loaderd.data.images.decode import ImageError, decode
+from loaderd.data.images.decode import decode
+from loaderd.data.images.image_error import ImageError
 from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.images.pixel_source import ArraySource, ImagePart, JpegSource, open_image
 from loaderd.data.jpeg import fused_decode, tiles

@@ -12,7 +12,7 @@ import pytest
 import simplejpeg
 
 from loaderd.core.rng import CounterRng
-from loaderd.data.images.decode import ImageError
+from loaderd.data.images.image_error import ImageError
 from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.images.pixel_source import open_image
 from loaderd.data.jpeg import fused_decode

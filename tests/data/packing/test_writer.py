@@ -19,7 +19,7 @@ from loaderd.data.errors import SourceError
 from loaderd.data.images.decode import decode
 from loaderd.data.jpeg import rewrite, tiles
 from loaderd.data.lmdb import record_format
-from loaderd.data.packing import inputs, writer
+from loaderd.data.packing import inputs, pack_state, part_file, writer
 from loaderd.data.packing.inputs import pack_dataset, pack_imagefolder
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
@@ -99,7 +99,8 @@ def test_bad_files_are_listed_and_left_out(tmp_path: Path) -> None:
 
 
 def test_many_bad_files_are_counted_and_the_first_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "LISTED", 3)
+    monkeypatch.setattr(pack_state, "LISTED", 3)
+    monkeypatch.setattr(inputs, "LISTED", 3)
     source = images(tmp_path / "src")
     for at in range(10):
         (source / "a" / f"bad{at}.jpg").write_bytes(b"x")
@@ -474,7 +475,7 @@ def test_a_picture_with_an_adobe_segment_of_64_kilobytes_is_packed(tmp_path: Pat
 
 def test_a_part_that_its_former_owner_has_just_finished_is_not_packed_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = images(tmp_path / "src")
-    locked, times = writer._locked, []
+    locked, times = part_file._locked, []
 
     def late(fd: int, part: str) -> bool:
         times.append(part)
@@ -482,7 +483,7 @@ def test_a_part_that_its_former_owner_has_just_finished_is_not_packed_into(tmp_p
             os.rename(part, tmp_path / "finished")  # between its being opened here and locked
         return locked(fd, part)
 
-    monkeypatch.setattr(writer, "_locked", late)
+    monkeypatch.setattr(part_file, "_locked", late)
     assert pack_imagefolder(str(source), str(tmp_path / "db")).samples == 6
     assert len(times) == 2
     assert (tmp_path / "finished").stat().st_size == 0
@@ -499,15 +500,6 @@ def test_bytes_that_wait_to_be_written_are_bounded(tmp_path: Path, monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         pack_imagefolder(str(source), str(tmp_path / "db"), progress=stop)
     assert pack_imagefolder(str(source), str(tmp_path / "db")).resumed_at == 3
-
-
-def test_remarks_without_end_are_counted_as_others() -> None:
-    state = writer.PackState("")
-    for n in range(100):
-        state = state.with_remark(f"remark {n}")
-    assert len(state.tally) == writer.KINDS + 1
-    assert dict(state.tally)[writer.OTHER] == 100 - writer.KINDS
-    assert state.with_remark("remark 3").tally[3] == ("remark 3", 2)
 
 
 def test_an_empty_file_is_bad_where_nothing_is_decoded_either(tmp_path: Path) -> None:

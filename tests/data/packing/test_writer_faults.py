@@ -17,9 +17,9 @@ from PIL import Image
 
 from data.packing.test_writer import contents, images, needs_means
 from loaderd.data.errors import SourceError
-from loaderd.data.images.decode import NoMemory
+from loaderd.data.images.image_error import NoMemory
 from loaderd.data.lmdb import record_format
-from loaderd.data.packing import inputs, writer
+from loaderd.data.packing import inputs, part_file, writer
 from loaderd.data.packing.inputs import pack_dataset, pack_imagefolder
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.sample_builders import coded, picture
@@ -258,7 +258,7 @@ def test_whatever_fails_between_the_lock_and_the_name_is_one_line(
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EROFS])
 def test_a_target_that_cannot_be_locked_is_one_line(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    fails(monkeypatch, writer.fcntl, "flock", code)
+    fails(monkeypatch, part_file.fcntl, "flock", code)
     with pytest.raises(SourceError, match=f"db.part: cannot be written: {os.strerror(code)}"):
         pack_imagefolder(str(source), str(tmp_path / "db"))
 

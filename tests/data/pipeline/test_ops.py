@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from loaderd.core.rng import CounterRng
-from loaderd.data.images.decode import MAX_PIXELS, ImageError
+from loaderd.data.images.image_error import MAX_PIXELS, ImageError
 from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.images.pixel_source import ArraySource
 from loaderd.data.pipeline.ops import OpError, as_float, check, crop_box, make_op

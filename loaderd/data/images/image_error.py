@@ -1,0 +1,21 @@
+"""What makes an image one that cannot be decoded."""
+
+from __future__ import annotations
+
+MAX_PIXELS = 178_956_970  # what Pillow refuses too
+
+
+class ImageError(ValueError):
+    """An image that cannot be decoded; the text says why."""
+
+
+class NoMemory(ImageError):
+    """Memory does not suffice to decode it, here and now."""
+
+
+def allowed(height: int, width: int, what: str = "the image has") -> None:
+    """Raises ImageError for an image without pixels, or with too many. what: begins the sentence, where it is to become one."""
+    if height < 1 or width < 1:
+        raise ImageError(f"{what} no pixels ({height} x {width})")
+    if height * width > MAX_PIXELS:
+        raise ImageError(f"{what} {height} x {width} = {height * width} pixels, more than the limit of {MAX_PIXELS}")

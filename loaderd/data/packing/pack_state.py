@@ -1,0 +1,62 @@
+"""How far a pack has come: kept in the unfinished database with each transaction, so that a broken-off run can go on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgpack
+
+from loaderd_wire.packing import packed
+
+LISTED = 1_000  # bad samples that the report names; all are counted
+KINDS = 32  # different remarks that are counted apart
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class PackState:
+    """How far a pack has come, as kept in the unfinished database. chain: hash over all values so far."""
+
+    fingerprint: str
+    seen: int = 0
+    count: int = 0
+    chain: bytes = b""
+    bad_count: int = 0
+    bad: tuple[tuple[str, str], ...] = ()
+    form: str = "dict"
+    fields: tuple[tuple[str, int, str, tuple[int, ...]], ...] = field(default=())
+    tally: tuple[tuple[str, int], ...] = ()
+
+    def to_bytes(self) -> bytes:
+        return packed(
+            [self.fingerprint, self.seen, self.count, self.chain, self.bad_count, self.bad, self.form, self.fields, self.tally],
+            "backslashreplace",
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PackState | None:
+        """The state, or None if it is none of this version's."""
+        try:
+            fingerprint, seen, count, chain, bad_count, bad, form, fields, tally = msgpack.unpackb(data, use_list=False)
+        except Exception:  # noqa: BLE001 - msgpack raises many kinds; whatever it is, it cannot be gone on with
+            return None
+        return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields, tally)
+
+    def with_sample(self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]) -> PackState:
+        chain = hashlib.blake2b(self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16).digest()
+        return replace(self, seen=self.seen + 1, count=self.count + 1, chain=chain, form=form, fields=self.fields or described())
+
+    def with_remark(self, remark: str) -> PackState:
+        if not remark:
+            return self
+        counts = dict(self.tally)
+        known = remark if remark in counts or len(counts) < KINDS else OTHER
+        counts[known] = counts.get(known, 0) + 1
+        return replace(self, tally=tuple(counts.items()))
+
+    def with_bad(self, name: str, reason: str) -> PackState:
+        listed = self.bad if len(self.bad) >= LISTED else (*self.bad, (name, reason))
+        return replace(self, seen=self.seen + 1, bad_count=self.bad_count + 1, bad=listed)
