@@ -1,4 +1,4 @@
-"""A sample, and how whatever a user's code hands back becomes one."""
+"""A sample, and how a value that user code returns becomes one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ class BadValue(ValueError):
 class Sample(dict[str, Any]):
     """Field -> numpy array, str or bytes. Arrays may be read-only views, valid as long as the source is open, unless in `fresh`.
 
-    encoded: fields that hold the bytes of a stored image. images: fields that are pictures, height x width x channels. planar: pictures
-    that `to_chw` has turned. fresh: arrays that are nobody else's and writable.
+    Attributes:
+        encoded: Fields that hold the bytes of a stored image.
+        images: Fields that are images, height x width x channels.
+        planar: Images with their channels first, made so by `to_chw`.
+        fresh: Fields whose array is writable and shared with nothing.
     """
 
     __slots__ = ("encoded", "fresh", "images", "planar")

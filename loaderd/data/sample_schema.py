@@ -16,15 +16,23 @@ TYPES = {"text": str, "bytes": bytes}
 class SampleSchema:
     """What every sample of a stream must be.
 
-    specs: the fields, in the order of the stream's first good sample. collated: a collate function makes the batches, so that shapes may
-    differ. where: the data, for the text of faults.
+    Attributes:
+        specs: The fields, in the order of the stream's first good sample.
+        types: Of each field its numpy dtype, or str, or bytes.
     """
 
     def __init__(self, specs: tuple[FieldSpec, ...], *, collated: bool, where: str) -> None:
+        """Fix the fields.
+
+        Args:
+            specs: The fields.
+            collated: Whether a collate function makes the batches; then shapes may differ.
+            where: The path or class of the data, for the text of faults.
+        """
         self.specs = specs
         self._collated = collated
         self._where = where
-        self.types = tuple(TYPES.get(spec.kind) or np.dtype(spec.dtype) for spec in specs)  # of each field: its dtype, str or bytes
+        self.types = tuple(TYPES.get(spec.kind) or np.dtype(spec.dtype) for spec in specs)
         self._fields = [(spec.name, kind, spec.shape) for spec, kind in zip(specs, self.types, strict=True)]
 
     @classmethod
@@ -46,7 +54,7 @@ class SampleSchema:
             self._compare(sample)
 
     def _matches(self, sample: Sample) -> bool:
-        """True if the sample fits and has its fields in the usual order: what nearly all do, found out without making specs of it."""
+        """Fast path: True if the sample fits and has its fields in the order of the schema, as nearly all samples do."""
         if len(sample) != len(self._fields):
             return False
         for (name, kind, shape), (found, value) in zip(self._fields, sample.items(), strict=True):
@@ -83,18 +91,26 @@ class SampleSchema:
 
 
 class RawMatcher:
-    """Fast path: whether a value of user code can be copied into a slot as it is, found out by one look at each field."""
+    """Fast path: copies a sample from user code into the slot if it already has the schema's exact dtypes and shapes."""
 
     def __init__(self, schema: SampleSchema, form: str) -> None:
-        """schema: without fields of bytes, which may be a stored image and have to be looked at. form: "dict" or "tuple"."""
+        """Prepare for a schema.
+
+        Args:
+            schema: Without fields of bytes: those may be a stored image and are decoded.
+            form: "dict" or "tuple", as user code returns samples.
+        """
         self._form = tuple if form == "tuple" else dict
         specs = schema.specs
         self._fields = [(spec.name, kind, spec.shape, _scalars(kind, spec.shape)) for spec, kind in zip(specs, schema.types, strict=True)]
         self._names = [spec.name for spec in specs]
 
     def take(self, value: Any) -> dict[str, Any] | None:
-        """Field -> array of the schema's dtype and shape, text, or for an array without axes a number that it can hold. A dict is handed back
-        as it is. None if the value is anything else: it may still be a sample, which takes longer to find out."""
+        """The value as field -> array, text or number, if it can be copied as it is; else None.
+
+        A number stands for an array without axes that can hold it. A dict is returned itself, not a copy. None says only that the value must
+        be examined in full: it may still be a good sample.
+        """
         if type(value) is not self._form or len(value) != len(self._fields):
             return None
         named: Any = value if self._form is dict else dict(zip(self._names, value, strict=True))

@@ -115,10 +115,10 @@ class JobRunner:
                 continue
             if told:
                 rows.note(Stage.WRITE)
-            room = rows.room
+            out = rows.out
             for name, array in columns.items():
                 value = sample[name]
-                if not room or value is not room.get(name):
+                if not out or value is not out.get(name):
                     array[row] = value
             for name, values in texts.items():
                 values.append(_plain(sample[name]))
@@ -224,8 +224,8 @@ def _with_chunk(outcome: JobResult, parts: dict[str, Any], job: Job, slot: Mappe
     if not parts:
         return outcome
     data = pack(parts)
-    offset, room = slot.layout.tail_of(job.first, job.last)
-    if len(data) > room:
+    offset, capacity = slot.layout.tail_of(job.first, job.last)
+    if len(data) > capacity:
         outcome.needs_tail = -(-len(data) // (job.last - job.first))
         return outcome
     slot.write(offset, data)

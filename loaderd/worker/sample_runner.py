@@ -50,7 +50,7 @@ class SampleRunner:
         self._keys: dict[int, str] = {}
         self._places: Mapping[str, np.ndarray] = {}
         self._copied = False
-        self.room: dict[str, np.ndarray] = {}  # where pictures of the row that is being made may be put at once, by field
+        self.out: dict[str, np.ndarray] = {}  # by field, the part of the slot in which an image of the current row may be made
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
 
@@ -103,7 +103,7 @@ class SampleRunner:
     def into(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Rows will be copied into these arrays, by field, [rows of the batch, *shape], before the next is made: a sample may be user code's
         own dict then, with numbers for arrays without axes. Pictures are made in their places where that can be done. A sample has the
-        array of `room` then, and it holds what it should only if the sample is made."""
+        array of `out` then, and it holds what it should only if the sample is made."""
         self._copied = True
         self._places = {name: array for name, array in arrays.items() if array.ndim == 4}
 
@@ -209,8 +209,8 @@ class SampleRunner:
                 self._keys[row] = name = stream.source.key(index)
                 self._line.name(row, name)
             if self._places:
-                self.room = {name: array[row] for name, array in self._places.items()}
-            request = sample_request(job.seed, job.epoch, index, self.room, seeds)
+                self.out = {name: array[row] for name, array in self._places.items()}
+            request = sample_request(job.seed, job.epoch, index, self.out, seeds)
             make = stream.sample_pipeline.row if self._copied else stream.sample_pipeline.make
             return make(request, self.note)
         except SampleFault:

@@ -1,6 +1,6 @@
 /* Stored bytes as loaderd/data/native/jpeg_*.c rewrite them, under the sanitizers. `make fuzz` builds and runs it.
  *
- * Headers are read, and refused, as ../../loaderd/data/jpeg.py and transcode.py do. All memory is of just the size that was asked for.
+ * Headers are read, and refused, as ../../loaderd/data/jpeg/headers.py and rewrite.py do. All memory is of just the size that was asked for.
  * What is written is read again, and must be what was written. */
 #include <stdlib.h>
 #include <string.h>

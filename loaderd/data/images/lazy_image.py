@@ -24,7 +24,7 @@ from loaderd.data.jpeg import fused_decode
 # From which shrink on (source pixels a pixel, the less of the two axes) a JPEG is decoded at so many eighths. What decoders do to shrink
 # is not quite the same for each pixel of a block; what is left to `resample` has to be enough to even that out.
 LEAST_SHRINK = {8: 0.0, 4: 2.5, 2: 6.0, 1: 16.0}
-SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}  # the same for `swift.crop`, whose filter is the triangle itself
+SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}  # the same for `fused_decode.crop`, whose filter is the triangle itself
 
 
 class LazyImage:
@@ -116,31 +116,39 @@ class LazyImage:
         """True if pixels have yet to be decoded."""
         return isinstance(self._origin, JpegSource) and self._loaded is None and self._made is None
 
-    def load(self, room: np.ndarray | None = None) -> None:
-        """Decode what is needed. room: see `pixels`. Raises ImageError."""
-        if self._loaded is None and self._made is None and not self._fused(room):
+    def load(self, out: np.ndarray | None = None) -> None:
+        """Decode what is needed. out: see `pixels`. Raises ImageError."""
+        if self._loaded is None and self._made is None and not self._fused(out):
             self._loaded = self._load(self._eighths(LEAST_SHRINK))
 
-    def _fused(self, room: np.ndarray | None) -> bool:
+    def _fused(self, out: np.ndarray | None) -> bool:
         """Decode and carry out everything at once, if that can be done here."""
         origin, levels = self._origin, self.levels
-        if not (isinstance(origin, JpegSource) and origin.swift and self._resized):
+        if not (isinstance(origin, JpegSource) and origin.fusable and self._resized):
             return False
         shape = (self.channels, self.height, self.width) if self.planar else (self.height, self.width, self.channels)
-        out = room if room is not None and fits(room, shape, self.dtype) else np.empty(shape, self.dtype)
+        made = out if out is not None and fits(out, shape, self.dtype) else np.empty(shape, self.dtype)
         (top, left, bottom, right), (height, width), (y, x) = self._box, self._size, self._window
         rows = fused_decode.Span(top, bottom, height, y, self.height)
         columns = fused_decode.Span(left, right, width, x, self.width, self._flipped)
         levels = None if levels is None else np.ascontiguousarray(levels, np.float32)
-        if fused_decode.crop(origin.data, rows, columns, self._eighths(SWIFT_SHRINK), levels, out, planar=self.planar):
-            self._made = out
+        if fused_decode.crop(origin.data, rows, columns, self._eighths(SWIFT_SHRINK), levels, made, planar=self.planar):
+            self._made = made
         return self._made is not None
 
-    def pixels(self, room: np.ndarray | None = None) -> np.ndarray:
-        """The picture: height x width x channels, or channels first. It may share memory with the array that it was begun with, and is
-        that array if nothing was to be done. room: an array that may be written to, even in vain; the picture is that array if it has the
-        picture's shape and dtype and things are such that it can be made there. Raises ImageError."""
-        self.load(room)
+    def pixels(self, out: np.ndarray | None = None) -> np.ndarray:
+        """The picture, height x width x channels, or channels first.
+
+        It may share memory with the array that the image was begun with, and is that array if no op changed it.
+
+        Args:
+            out: An array that may be written to, whether it is used or not. If it has the picture's shape and dtype, the picture may be made
+                in it; then it is what is returned.
+
+        Raises:
+            ImageError: The stored image is damaged, or too large.
+        """
+        self.load(out)
         if self._made is not None:
             return self._made
         if not self.planar:
@@ -148,14 +156,14 @@ class LazyImage:
         image, levels = self._geometry(), self.levels
         if self.channels > 4 or image.dtype != np.uint8:
             return np.ascontiguousarray(self._leveled(image).transpose(2, 0, 1))
-        out = np.empty((self.channels, *image.shape[:2]), np.uint8 if levels is None else np.float32)
+        made = np.empty((self.channels, *image.shape[:2]), np.uint8 if levels is None else np.float32)
         if levels is None:
-            planes: list[Any] = list(out)
+            planes: list[Any] = list(made)
             cv2.split(image, planes)
         else:
             for channel, plane in enumerate(cv2.split(image)):
-                cv2.LUT(plane, levels[channel], dst=out[channel])
-        return out
+                cv2.LUT(plane, levels[channel], dst=made[channel])
+        return made
 
     def _flat(self) -> np.ndarray:
         self.load()
@@ -215,6 +223,6 @@ def _axis(begin: float, end: float, size: int, first: int, count: int) -> tuple[
     return low, high, Axis(start - low, step, count)
 
 
-def fits(room: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+def fits(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     """True if such a picture can be written there as it is."""
-    return room.shape == shape and room.dtype == dtype and room.flags.c_contiguous and room.flags.writeable
+    return out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable

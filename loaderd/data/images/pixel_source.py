@@ -12,7 +12,7 @@ import numpy as np
 from loaderd.data.images.decode import codec_of, decode, image_error, jpeg_head, jpeg_pixels
 from loaderd.data.images.image_error import allowed
 from loaderd.data.jpeg import fused_decode
-from loaderd.data.jpeg import tiles as restart
+from loaderd.data.jpeg import tiles as jpeg_tiles
 from loaderd.data.jpeg.tiles import SCALES, SIZE, DamagedJpeg, Tiles
 
 # A JPEG whose scaled result has a shorter side is decoded whole: decoders choose a scale by the size that comes out, which for so few
@@ -68,25 +68,25 @@ class JpegSource:
         width: int,
         tiles: Tiles | None,
         rows: Rows | None = None,
-        swift: bool = False,
+        fusable: bool = False,
     ) -> None:
-        """tiles, rows: what is known of the file, if anything, so that not all of it has to be decoded. swift: nothing is yet, since
-        `swift.crop` may do without."""
+        """tiles, rows: what is known of the file, if anything, so that not all of it has to be decoded. fusable: nothing is known yet, because
+        `fused_decode.crop` may not need it."""
         self.data = data
         self.mode = mode
         self.height, self.width = height, width
         self.channels = 1 if mode == "gray" else 3
-        self.swift = swift
-        self._known = not swift
+        self.fusable = fusable
+        self._known = not fusable
         self._tiles = tiles
         self._rows = rows
 
     def read(self, part: ImagePart) -> np.ndarray:
-        """The part's pixels, in an array that is nobody else's. Raises ValueError for a file that is damaged: then `whole` may know more."""
+        """The part's pixels, in a new array. Raises ValueError for a file that is damaged: then `whole` may know more."""
         top, left, bottom, right, eighths = part
         step = 8 // eighths
         if not self._known:
-            self._tiles, self._known = restart.read(self.data), True
+            self._tiles, self._known = jpeg_tiles.read(self.data), True
             self._rows = None if self._tiles is not None else _rows(self.data)
         if self._tiles is None:
             if self._rows is not None and (bottom + 1) * step < SAVES * self.height:
@@ -117,7 +117,7 @@ class JpegSource:
         """All of its pixels, by whatever decoder can. Raises ImageError."""
         return ArraySource(decode(self.data, self.mode))
 
-    def _decode(self, data: restart.Data, height: int, width: int, eighths: int) -> np.ndarray:
+    def _decode(self, data: jpeg_tiles.Data, height: int, width: int, eighths: int) -> np.ndarray:
         out, scaled = self._room(height, width, eighths)
         jpeg_pixels(data, out, **scaled)
         return out
@@ -137,16 +137,16 @@ def _cut(image: np.ndarray, top: int, left: int, bottom: int, right: int) -> np.
     return image if all_of_it else image[top:bottom, left:right]
 
 
-def _rows(data: restart.Data) -> Rows | None:
+def _rows(data: jpeg_tiles.Data) -> Rows | None:
     """None if the file isn't one whose rows come one after the other: one sequential scan of all components."""
     rows, parts = None, 0
     try:
-        for marker, begin, end in restart.segments(data):
-            if marker in restart.SEQUENTIAL and end - begin >= 9:
+        for marker, begin, end in jpeg_tiles.segments(data):
+            if marker in jpeg_tiles.SEQUENTIAL and end - begin >= 9:
                 parts = data[begin + 5]
                 down = max((data[begin + 7 + 3 * part] & 15 for part in range(parts)), default=0) if end - begin == 6 + 3 * parts else 0
                 rows = Rows(begin + 1, 8 * down) if parts > 1 else Rows(begin + 1, 8)
-            elif marker == restart.SOS:
+            elif marker == jpeg_tiles.SOS:
                 return rows if parts and rows is not None and rows.height and data[begin] == parts else None
     except DamagedJpeg:
         pass
@@ -162,8 +162,8 @@ def open_image(data: bytes | memoryview, mode: str) -> Origin:
         size = fused_decode.look(data)
         if size is not None:
             allowed(*size)
-            return JpegSource(data, mode, *size, None, swift=True)
-        tiles = restart.read(data)
+            return JpegSource(data, mode, *size, None, fusable=True)
+        tiles = jpeg_tiles.read(data)
         if tiles is not None:
             allowed(tiles.height, tiles.width)
             return JpegSource(data, mode, tiles.height, tiles.width, tiles)

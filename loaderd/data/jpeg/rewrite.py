@@ -1,4 +1,4 @@
-"""Lossless rewriting of JPEGs for random access: baseline, restart markers at tile borders, an index of the tiles (see restart.py).
+"""Lossless rewriting of JPEGs for random access: baseline, restart markers at tile borders, an index of the tiles (see tiles.py).
 
 The quantised coefficients stay what they are, so a decoder gives the same pixels, bit for bit; only their Huffman coding is made anew,
 with codes fitted to the image, which more than pays for the markers. Kept: EXIF, ICC, comments and every other APPn segment, quantisation,
@@ -50,7 +50,7 @@ HELP = (
 
 
 def rewrite(data: Data, *, growth: float = GROWTH, progressive_growth: float = PROGRESSIVE_GROWTH) -> bytes:
-    """The JPEG rewritten: `restart.read` finds its tiles. What has an index already comes back as it is. Raises NotRewritable: not a
+    """The JPEG rewritten: `tiles.read` finds its tiles. What has an index already comes back as it is. Raises NotRewritable: not a
     baseline or progressive Huffman JPEG of 8 bits with 1 or 3 components (CMYK, 12 bits, ...), several sequential scans, damaged, longer
     than 1 + growth times the original, or no means to do it (`available`). Any bytes may be given."""
     if tiles.read(data) is not None:

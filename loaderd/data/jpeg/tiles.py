@@ -1,7 +1,7 @@
 """Random access inside a JPEG: from a file whose restart markers fall on tile borders, the tiles under a crop as a small JPEG.
 
 A restart marker ends a stretch of the entropy-coded scan that can be decoded without what comes before it. If the interval divides the
-MCUs of a row, the stretches are rectangles: tiles. `transcode.rewrite` makes such a file and puts an index of its tiles in front of the
+MCUs of a row, the stretches are rectangles: tiles. `rewrite.rewrite` makes such a file and puts an index of its tiles in front of the
 tables, in a segment that other decoders pass over (APP9, identifier "loaderd"): it travels with the file through any store. Here the
 tiles that a crop needs are copied, their markers numbered anew, under the original tables and a frame of the new size: an ordinary
 JPEG that any decoder reads, several times smaller than the whole.

@@ -1,4 +1,4 @@
-"""LMDB files, read-only: the only file that imports lmdb for reading (lmdb_writer.py writes). One handle a process and path.
+"""LMDB files, read-only: the only file that imports lmdb for reading (writer.py writes). One handle a process and path.
 
 A database is constant while it is open: `lock=False` has no claim to its snapshot, so whoever reads looks around its work whether it
 still is what it was (`data/lmdb/watch.py`).

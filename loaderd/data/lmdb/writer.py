@@ -1,4 +1,4 @@
-"""An LMDB file being written: the other half of lmdb_store.py, which only reads."""
+"""An LMDB file being written: store.py, beside it, only reads."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 enum { BYTES_LAST, BYTES_FIRST, FLOATS_LAST, FLOATS_FIRST };  /* forms of what comes out: where channels stand, and what they are */
 enum { RUN = 16, MOST_SHRINK = 1024 };
 
-/* As ../swift.py packs it. rows, columns: in pixels of the stored picture. channels: of what comes out, 1 or 3. */
+/* As ../jpeg/fused_decode.py packs it. rows, columns: in pixels of the stored picture. channels: of what comes out, 1 or 3. */
 typedef struct {
     Span rows, columns;
     int32_t eighths, channels, form, plain;
@@ -25,7 +25,7 @@ typedef struct {
     uint8_t *buffer, *bytes[3];
 } Making;
 
-/* Goes up with every change of what is exported here, and of the pixels that come out: swift.py refuses an object that is older or younger than itself. */
+/* Goes up with every change of what is exported here, and of the pixels that come out: fused_decode.py refuses an object that is older or younger than itself. */
 EXPORT int loaderd_crop_version(void) {
     return 2;
 }

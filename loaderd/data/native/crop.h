@@ -1,8 +1,8 @@
 /* A part of a stored JPEG, brought to a size: from the bytes to pixels in one call.
  *
- * A plain shared object without Python's headers, called through ctypes by ../swift.py. It reads what nearly all photos are: sequential,
+ * A plain shared object without Python's headers, called through ctypes by ../jpeg/fused_decode.py. It reads what nearly all photos are: sequential,
  * Huffman, 8 bits, gray or YCbCr with chroma at full size, half width, or half width and height. Of the coded data only the tiles under
- * the part are read where the file says where they are (see ../restart.py), else what lies before its end; only blocks that the part
+ * the part are read where the file says where they are (see ../jpeg/tiles.py), else what lies before its end; only blocks that the part
  * shows are transformed back. Those samples are libjpeg's, bit for bit, at every scale. The three components are resampled as they are
  * stored, by a triangle filter as wide as the shrink; what libjpeg would interpolate between chroma samples first is in the weights.
  * Colours are converted last, when few pixels are left.

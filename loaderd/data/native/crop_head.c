@@ -4,7 +4,7 @@
 
 #include "crop.h"
 
-enum { VERSION = 1, INDEX_HEAD = 18 };  /* of the index of tiles, see ../restart.py */
+enum { VERSION = 1, INDEX_HEAD = 18 };  /* of the index of tiles, see ../jpeg/tiles.py */
 
 static const uint8_t NATURAL[64] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,

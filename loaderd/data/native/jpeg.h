@@ -1,6 +1,6 @@
 /* The entropy-coded part of a JPEG, read and written again with restart markers and Huffman tables of its own.
  *
- * A plain shared object without Python's headers, called through ctypes by ../transcode.py, which parses and writes all headers. Nothing
+ * A plain shared object without Python's headers, called through ctypes by ../jpeg/rewrite.py, which parses and writes all headers. Nothing
  * is transformed back: quantised coefficients go in and the same ones come out, so the pixels can't change.
  *
  * Every length and index that comes from the file is checked here or, where it says so, by the caller. A picture serves one thread at a

@@ -282,7 +282,7 @@ EXPORT int64_t loaderd_jpeg_scan(Picture *p, const uint8_t *data, uint64_t lengt
 
 /* ---- a picture ---- */
 
-/* Goes up with every change of what is exported here: transcode.py refuses an object that is older or younger than itself. */
+/* Goes up with every change of what is exported here: rewrite.py refuses an object that is older or younger than itself. */
 EXPORT int loaderd_jpeg_version(void) {
     return 1;
 }

@@ -1,4 +1,4 @@
-/* Rows of numbers from the pages of an LMDB into a batch, without an object for any of them: ../pages.py calls it.
+/* Rows of numbers from the pages of an LMDB into a batch, without an object for any of them: ../lmdb/page_reader.py calls it.
  *
  * The format is that of LMDB's data version 1, 64 bit, as its mdb.c declares it. A page: its number (8 bytes), a pad (2), flags (2), where
  * its free space begins and ends (2 + 2), or how many pages a large value takes (4); then the places of its nodes (2 each). A node: two
@@ -153,7 +153,7 @@ static void stream(uint8_t *to, const uint8_t *from, uint64_t length) {
     memcpy(to, from, length);
 }
 
-/* Goes up with every change of what is exported here: pages.py refuses an object that is older or younger than itself. */
+/* Goes up with every change of what is exported here: page_reader.py refuses an object that is older or younger than itself. */
 EXPORT int loaderd_rows_version(void) {
     return 1;
 }

@@ -18,9 +18,8 @@ from loaderd.data.errors import SampleFault, SourceError
 from loaderd.data.images.decode import codec_of, decode
 from loaderd.data.images.image_error import NoMemory
 from loaderd.data.images.pixel_source import ImagePart, open_image
-from loaderd.data.jpeg import rewrite as transcode
 from loaderd.data.jpeg.headers import NotRewritable
-from loaderd.data.jpeg.rewrite import rewrite
+from loaderd.data.jpeg.rewrite import available, can_rewrite, rewrite
 from loaderd.data.packing.image_folder import NO_LABEL, Found, Listing
 from loaderd.data.packing.library_output import LibraryOutput
 from loaderd.data.packing.pack_state import LISTED
@@ -154,7 +153,7 @@ def _rewritten(data: bytes) -> bytes:
 
 def _means() -> str:
     """What rewrites JPEGs here, as far as it decides about their bytes."""
-    return transcode.available().partition(" ")[0] if transcode.can_rewrite() else ""
+    return available().partition(" ")[0] if can_rewrite() else ""
 
 
 def pack_imagefolder(

@@ -1,4 +1,4 @@
-"""A sample in the making: its fields, the pictures that are planned, its chance, and the stage it is in."""
+"""One sample while it is made: its fields, the images that are planned, its random generator, and its stage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", S
 
 
 class Seeds(ISpawnableSeedSequence):
-    """SeedSequence(draws.key()) whose seeds for a PCG64 are known already; made in full only if somebody wants more of it."""
+    """SeedSequence(draws.key()) whose seeds for a PCG64 are known already. The whole sequence is made only when more of it is asked for."""
 
     def __init__(self, draws: CounterRng, seeds: np.ndarray) -> None:
         self._draws = draws
@@ -48,15 +48,15 @@ class Seeds(ISpawnableSeedSequence):
 
 
 class SampleContext:
-    """One sample, from when it has been read on: whoever reads sets `sample`."""
+    """One sample, from its request until it is finished. The caller reads it and sets `sample`."""
 
     sample: Sample
-    __slots__ = ("_draws", "_note", "_request", "_rng", "coded", "room", "sample", "stage", "views")
+    __slots__ = ("_draws", "_note", "_request", "_rng", "coded", "out", "sample", "stage", "views")
 
     def __init__(self, request: SampleRequest, note: Note, out: Mapping[str, np.ndarray] = NOTHING) -> None:
         """out: the request's, if pictures may be made there."""
         self._request = request
-        self.room = out
+        self.out = out
         self._draws: CounterRng | None = None
         self.views: dict[str, LazyImage] = {}  # pictures that are planned, by field; the sample still has what they are made from
         self._note = note
@@ -75,7 +75,7 @@ class SampleContext:
         return self._draws
 
     def rng(self) -> np.random.Generator:
-        """The sample's own generator, one for all of its callables."""
+        """The sample's generator, the same for all of its callables."""
         if self._rng is None:
             seeds = self._request.rng_seeds
             seed: Any = self.draws.key() if seeds is None else Seeds(self.draws, seeds)
@@ -115,13 +115,13 @@ class SampleContext:
 
     def materialize(self, name: str) -> None:
         """Make the picture that has been planned."""
-        view, sample, before, room = self.views.pop(name), self.sample, self.stage, self.room.get(name)
+        view, sample, before, out = self.views.pop(name), self.sample, self.stage, self.out.get(name)
         if view.stored and before is not Stage.DECODE:
             self.enter(Stage.DECODE)
-            view.load(room)
+            view.load(out)
             if before is not Stage.READ:
                 self.enter(before)
-        value, old = view.pixels(room), sample[name]
+        value, old = view.pixels(out), sample[name]
         if isinstance(old, np.ndarray) and old.ndim == 2:  # a mask without an axis of channels stays one
             sample[name] = np.ascontiguousarray(value[:, :, 0])
             sample.fresh.discard(name)

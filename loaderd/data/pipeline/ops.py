@@ -1,4 +1,4 @@
-"""The code behind each name of `ops_table.OPS`: each adds to the plan of a picture that isn't made yet (see view.py).
+"""The code of each built-in op (named in `config/transforms.py`): each adds to the plan of an image that is not made yet (see images/lazy_image.py).
 
 What an op draws comes from `Draws` with the op's place among the stream's transforms, so that a result depends on (seed, epoch, index)
 alone.

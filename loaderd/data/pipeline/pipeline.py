@@ -26,15 +26,19 @@ from loaderd.data.sources.source import Source
 from loaderd.data.user_code import find, invoke
 from loaderd_wire.slots import FieldSpec
 
-ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrupt is nobody's fault
+ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrupt is no fault of a sample
 
 
 class SamplePipeline:
-    """A stream's plan ready to run on an open source. Raises SourceError for user code that cannot be imported and wrong arguments.
+    """Makes the samples of one stream from an open source.
 
-    collated: `collate` makes the batch, not the slot. schema: what `fix` said that samples must be; None before. user_code: somebody
-    else's code runs, which may draw from global generators: whoever calls seeds them, for every sample. calls: transforms of the user's
-    are among it, which are given an rng.
+    Raises SourceError for user code that cannot be imported, and for wrong arguments.
+
+    Attributes:
+        schema: What every sample must be; None until `fix` is called.
+        collated: Whether a collate function makes the batches.
+        user_code: Whether user code runs. It may draw from global generators, so the caller seeds them for every sample.
+        calls: Whether transforms of the user run. They are given an rng.
     """
 
     def __init__(self, plan: StreamConfig, source: Source) -> None:
@@ -65,7 +69,7 @@ class SamplePipeline:
 
     @property
     def jpeg_extension(self) -> str:
-        """The decoder's share in the samples made so far: `swift.version()` if stored images may have been resized, else "not used"."""
+        """`fused_decode.version()` if images of the samples made so far may have been decoded by it, else "not used"."""
         return fused_decode.version() if self._resizes and self._coded else "not used"
 
     def _all_steps(self) -> list[StepRun]:
@@ -77,7 +81,7 @@ class SamplePipeline:
         return steps
 
     def label_notes(self, indices: Sequence[int]) -> tuple[str, ...]:
-        """A line for each field of these samples whose stored images hold numbers that become colours, without the config saying so."""
+        """One line for each field whose stored images hold label numbers that this stream turns into colours, unless the config says so."""
         found: dict[str, str] = {}
         modes = self._modes
         if not self._plan.decode or self._source.dataset is not None:
@@ -100,10 +104,17 @@ class SamplePipeline:
     # -- running
 
     def make(self, request: SampleRequest, note: Note) -> Sample:
-        """The sample as it goes into a batch; once the schema is fixed, one that fits it. Raises SampleFault.
+        """Make one sample as it goes into a batch.
 
-        note: called with each stage before it begins. Arrays may be views into the database, valid until the source is closed; values are
-        arrays, str and bytes.
+        Args:
+            request: Which sample, and where its images may be made.
+            note: Called with each stage before it begins.
+
+        Returns:
+            Arrays, str and bytes. Arrays may be views into the database, valid until the source is closed.
+
+        Raises:
+            SampleFault: The sample cannot be made, or it does not fit the schema.
         """
         making = SampleContext(request, note, NOTHING if self.user_code else request.out)
         try:
@@ -114,8 +125,15 @@ class SamplePipeline:
             raise fault_of(error, making.stage) from None
 
     def row(self, request: SampleRequest, note: Note) -> dict[str, Any]:
-        """`make` for one who copies the sample at once: where user code hands over just what the schema says, that is its own dict, in
-        which a number may stand for an array without axes. Raises SampleFault. READ has been noted."""
+        """`make` for a caller that copies the sample at once. It has noted READ already.
+
+        Returns:
+            Where user code returns exactly what the schema says, its own dict, not copied. A number may then stand for an array without axes.
+            Otherwise what `make` returns.
+
+        Raises:
+            SampleFault: As `make`.
+        """
         matcher, read = self._matcher, self._read_raw
         if matcher is None or read is None:
             return self.make(request, note)
@@ -134,10 +152,19 @@ class SamplePipeline:
     def make_many(
         self, requests: Sequence[SampleRequest], note: Note, at: Callable[[int], None] = lambda row: None, *, copied: bool = False
     ) -> list[dict[str, Any] | SampleFault]:
-        """The samples of these requests through `__getitems__`, or the fault of each; only where source.many.
+        """Make several samples through the dataset's `__getitems__`; only where `source.many`.
 
-        copied: they are as from `row`. note(FETCH_MANY) comes before the fetch of all; at(row) before each row's own stages, if it has any. Raises SampleFault where the
-        fetch as a whole failed: then `make` each by itself to find the culprit.
+        Args:
+            requests: Which samples.
+            note: Called with FETCH_MANY before the fetch, and with each later stage of each sample.
+            at: Called with the number of a request before the stages of that sample.
+            copied: The caller copies the samples at once, as for `row`.
+
+        Returns:
+            The sample or the fault of each request.
+
+        Raises:
+            SampleFault: The fetch as a whole failed. Call `make` for each request to find out which sample it is.
         """
         try:
             note(Stage.FETCH_MANY)
@@ -177,7 +204,7 @@ class SamplePipeline:
         self._transforms.run(making)
 
     def _finish(self, making: SampleContext) -> None:
-        """Make the pictures that are planned, and look whether all numbers are finite where the stream wants that."""
+        """Make the images that are planned. Check that all numbers are finite, where the stream asks for it."""
         if self._plan.decode:
             self._transforms.open_images(making)
         making.materialize_all()
@@ -204,21 +231,33 @@ class SamplePipeline:
         self._matcher = None
 
     def bulk(self) -> BulkReader | None:
-        """What makes rows of the schema's fields without a sample for each, with the same bytes as `make`; None unless samples are delivered
-        as they are stored, as arrays of numbers. A row that it can't make is to be made by `make`, which tells why."""
+        """What copies rows straight from the database, with the same bytes as `make`.
+
+        None unless samples are delivered as they are stored, as arrays of numbers. `make` makes a row that this cannot copy, or says why not.
+        """
         return self._source.bulk(self.schema.specs) if self.schema is not None and self._as_stored else None
 
     # -- collating
 
     def collate(self, samples: Sequence[Sample], seed: int, epoch: int, position: int) -> Batch:
-        """The batch that the stream's collate function makes; only where `collated`. position: of the batch's first row in the epoch.
+        """Call the stream's collate function; only where `collated`.
 
-        Field -> numpy array, list of str or list of bytes, all the caller's own. Raises SampleFault ("collate").
+        Args:
+            samples: As `make` returns them.
+            seed: Of the stream.
+            epoch: Counted from 0.
+            position: The place of the batch's first row in the epoch.
+
+        Returns:
+            Field -> numpy array, list of str or list of bytes, none of which anything else holds.
+
+        Raises:
+            SampleFault: The function failed, or returned no batch ("collate").
         """
         assert self._collate is not None
         key = CounterRng(seed, epoch, position).key()
         try:
-            rng = np.random.Generator(np.random.PCG64([key, 1]))  # not the generator of the sample that has this index
+            rng = np.random.Generator(np.random.PCG64([key, 1]))  # differs from the generator of the sample with this index
             made = invoke(self._collate, f"{self._plan.collate}(samples, rng)", [for_user_code(sample) for sample in samples], rng)
             batch, form = batch_of(made, self._modes)
             if self._batch_form and form != self._batch_form:

@@ -1,4 +1,4 @@
-"""What is asked of a pipeline: one sample, and all that it is a function of."""
+"""What a pipeline is asked for: one sample, and all that it is a function of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loaderd.core.jobs import Stage
 if TYPE_CHECKING:
     import numpy as np
 
-Note = Callable[[Stage], None]  # told each stage before it begins
+Note = Callable[[Stage], None]  # called with each stage before it begins
 NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
@@ -20,9 +20,13 @@ NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 class SampleRequest:
     """One sample that is to be made.
 
-    seed, epoch, index: what everything random in it is a function of; index is its place in the dataset. out: by field, an array that may
-    be written to, even in vain: a picture of its shape and dtype may be made there, and is that array then; somebody else's code never
-    sees it. rng_seeds: `pcg_seeds` of the sample's key, if they are known.
+    Attributes:
+        seed: Of the stream. All that is random in the sample is a function of (seed, epoch, index).
+        epoch: Counted from 0.
+        index: Its place in the dataset.
+        out: By field, an array that may be written to, whether it is used or not. An image of its shape and dtype may be made in it, and is
+            that array then. User code never gets it.
+        rng_seeds: `pcg_seeds` of the sample's key, if the caller has them.
     """
 
     seed: int

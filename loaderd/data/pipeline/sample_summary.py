@@ -31,7 +31,7 @@ class Surveyor:
     """
 
     def __init__(self, wanted: Mapping[str, Any], where: str) -> None:
-        """wanted: `specs`, as dicts, of the fields that samples should have; `collated`, as in a Recipe."""
+        """wanted: `specs`, as dicts, of the fields that samples should have; `collated`, as in a SamplePipeline."""
         self._specs = specs = tuple(FieldSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in wanted["specs"])
         self._types = SampleSchema(specs, collated=True, where=where)
         self._schema = SampleSchema(specs, collated=bool(wanted["collated"]), where=where)

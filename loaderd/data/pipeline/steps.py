@@ -41,7 +41,7 @@ class Transforms:
             step(making)
 
     def open_images(self, making: SampleContext) -> None:
-        """Begin a picture for each field that still holds a stored image."""
+        """Plan an image for each field that still holds the bytes of a stored one."""
         for name in making.sample:
             if name in making.sample.encoded:
                 making.view(name, self._modes, "decode")
@@ -121,7 +121,7 @@ class Transforms:
 
 
 def for_user_code(sample: Sample) -> dict[str, Any]:
-    """A plain dict of the sample's fields, whose arrays are writable and nobody else's."""
+    """The sample as a plain dict, whose arrays are writable and shared with nothing."""
     return {
         name: (value if name in sample.fresh else np.array(value, order="C")) if isinstance(value, np.ndarray)
         else bytes(value) if isinstance(value, memoryview)

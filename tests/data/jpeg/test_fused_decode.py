@@ -79,11 +79,11 @@ def test_narrow_images_are_libjpegs_whose_chroma_is_not_interpolated(kind: str, 
                 assert np.abs(found - wanted).max() <= 1, (height, width)  # colours are rounded once, there twice
 
 
-def made(data: bytes, *steps: tuple[str, dict[str, object]], room: np.ndarray | None = None) -> np.ndarray:
+def made(data: bytes, *steps: tuple[str, dict[str, object]], out: np.ndarray | None = None) -> np.ndarray:
     view = LazyImage(open_image(data, "rgb"))
     for number, (name, args) in enumerate(steps):
         make_op(name, args, number)[0](view, CounterRng(0, 0, 0))
-    return view.pixels(room)
+    return view.pixels(out)
 
 
 def test_a_mirror_levels_and_the_order_of_channels_come_with_the_rest() -> None:
@@ -104,11 +104,11 @@ def test_a_picture_is_made_in_the_row_that_it_is_for_and_nowhere_else(dtype: typ
     batch = np.full((3, 37, 41, 3), 7, dtype)
     last = (("to_float", {}),) if dtype is np.float32 else ()
     row = batch[1]
-    assert made(data, ("resize", {"size": [37, 41]}), *last, room=row) is row
+    assert made(data, ("resize", {"size": [37, 41]}), *last, out=row) is row
     np.testing.assert_array_equal(batch[1], made(data, ("resize", {"size": [37, 41]}), *last))
     assert (batch[0] == 7).all()
     assert (batch[2] == 7).all()
-    assert made(data, ("resize", {"size": [37, 40]}), *last, room=row) is not row
+    assert made(data, ("resize", {"size": [37, 40]}), *last, out=row) is not row
 
 
 class Held(Source):
@@ -121,13 +121,13 @@ class Held(Source):
 
 
 @pytest.mark.parametrize("user_code", [False, True])
-def test_a_users_code_is_never_given_the_room(user_code: bool) -> None:
+def test_a_users_code_is_never_given_the_slot(user_code: bool) -> None:
     sample_pipeline = SamplePipeline(
         StreamConfig("t", lmdb="-", transforms=(TransformConfig("resize", None, {"size": [37, 41]}),)), Held(jpeg("420", 90, 90), user_code)
     )
-    room = {"image": np.zeros((37, 41, 3), np.uint8)}
-    sample = sample_pipeline.make(SampleRequest(0, 0, 0, room), lambda stage: None)
-    assert (sample["image"] is room["image"]) is not user_code
+    out = {"image": np.zeros((37, 41, 3), np.uint8)}
+    sample = sample_pipeline.make(SampleRequest(0, 0, 0, out), lambda stage: None)
+    assert (sample["image"] is out["image"]) is not user_code
 
 
 def test_what_it_does_not_read_is_left_to_others() -> None:
@@ -210,7 +210,7 @@ def test_a_part_may_be_a_pixel_a_line_or_all_of_the_picture() -> None:
     for top, left, height, width in ((0, 0, 150, 203), (149, 202, 1, 1), (10, 3, 2, 190), (31, 17, 64, 64)):
         source = open_image(data, "rgb")
         assert isinstance(source, JpegSource)
-        assert source.swift
+        assert source.fusable
         view = LazyImage(source)
         view.crop(top, left, height, width)
         view.resize(16, 16)
