@@ -126,3 +126,13 @@ def test_systemd_is_told_when_it_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("env", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "vsock:2:1"}, {"NOTIFY_SOCKET": "/nowhere/at/all"}])
 def test_systemd_that_did_not_ask_or_is_gone_harms_nobody(env: dict[str, str]) -> None:
     assert not systemd.notify("READY=1", env)
+
+
+def test_a_forked_child_gives_up_what_clients_its_parent_has(metrics: HttpServer, until: Until) -> None:
+    client = ask(metrics, b"GET /metrics")
+    until(lambda: metrics._clients)
+    copies = [one.sock for one in metrics._clients]
+    metrics.disown()  # as in a child; here there is no parent that would go on
+    assert [sock.fileno() for sock in copies] == [-1]
+    metrics._clients.clear()
+    client.close()

@@ -267,6 +267,13 @@ def apart(image: np.ndarray) -> bytes:
     return grays[0][: begin - 4] + frame + grays[0][end : found[restart.SOS][0] - 4] + b"".join(scans) + b"\xff\xd9"
 
 
+@pytest.mark.needs("extensions")
+def test_a_scan_that_ends_early_is_called_truncated() -> None:
+    data = coded(picture(75, 118), "JPEG", quality=90)
+    with pytest.raises(NotRewritable, match="truncated: the scan ends early"):
+        rewrite(data[: (data.rindex(b"\xff\xda") + len(data)) // 2] + b"\xff\xd9", **LARGE)
+
+
 def test_several_sequential_scans_are_refused(engine: str) -> None:
     data = apart(picture())
     assert simplejpeg.decode_jpeg(data).shape == (40, 50, 3)
