@@ -34,8 +34,8 @@ class Batch(Generic[Value]):
     A batch is a dict by field name (`DictBatch`), or a tuple in the order of the stream's fields (`TupleBatch`). `Batch[torch.Tensor]`, or
     `Batch` alone, says in an annotation that its fields are tensors; with `output="numpy"` it is `Batch[numpy.ndarray]`.
 
-    Fields of numbers are tensors or arrays of shape (rows, ...). Images are uint8: (rows, 3, height, width) as tensors, in channels_last memory,
-    and (rows, height, width, 3) as arrays. Fields of text or bytes are lists, whatever their annotation says. A batch and its arrays belong to
+    Fields of numbers are tensors or arrays of shape (rows, ...). Images are uint8: (rows, channels, height, width) as tensors, in channels_last
+    memory, and (rows, height, width, channels) as arrays; after the op `to_chw` both are (rows, channels, height, width). Fields of text or bytes are lists, whatever their annotation says. A batch and its arrays belong to
     the caller: they may be kept and written to. The shared memory below them is used again once the last view of it is gone.
 
     A framework that rebuilds a batch (`type(batch)(...)`) gets one with the same fields, whose attributes are all None.

@@ -42,9 +42,9 @@ class Loader(LikeDataLoader, Generic[BatchType]):
     Batches: A batch is a dict of tensors by field name, or a tuple (`as_tuple`), with the
     attributes `epoch`, `step`, `rows`, `indices`, `sample_keys` and `errors`. Fields of numbers
     have the shape (rows, ...) and the dtype that the stream gives them; `print(batch)` shows both.
-    Images are uint8 of shape (rows, 3, height, width) until a transform makes them float32; with
-    `output="numpy"` they are (rows, height, width, 3). Text is a list of str. Tensors belong to
-    you: you may keep them and write to them.
+    Images are uint8 of shape (rows, channels, height, width) unless a transform makes them
+    float32; with `output="numpy"` they are (rows, height, width, channels). Text is a list of str.
+    Tensors belong to you: you may keep them and write to them.
 
     Order: Batches come in the order of their steps. The order of the samples is a function of
     seed and epoch. `state_dict()` says where the training is, also in the middle of an epoch;
@@ -53,14 +53,14 @@ class Loader(LikeDataLoader, Generic[BatchType]):
     Errors: All are a `LoaderdError`. In a `for` loop an error ends the loop. After `SampleError`
     and `StallError` you may go on with `next()` of the same iterator.
 
-        ConfigError      an argument, a setting or a state does not fit
-        SampleError      this batch has samples that cannot be made; the next one may be good
-        StallError       no batch came within `timeout_s`; the text says what it waits for
-        DaemonGoneError       no daemon was there within `reconnect_s`
-        RefusedError          the daemon does not admit this process: memory, user, version
-        StreamFailedError     the stream has ended on a fault: too many bad samples, code that fails
-        StreamChangedError    the data or the config changed during the training
-        ProtocolError    the daemon sent an invalid message
+        ConfigError         an argument, a setting or a state does not fit
+        SampleError         this batch has samples that cannot be made; the next one may be good
+        StallError          no batch came within `timeout_s`; the text says what it waits for
+        DaemonGoneError     no daemon was there within `reconnect_s`
+        RefusedError        the daemon does not admit this process: memory, user, version
+        StreamFailedError   the stream has ended on a fault: too many bad samples, code that fails
+        StreamChangedError  the data or the config changed during the training
+        ProtocolError       the daemon sent an invalid message
 
     A daemon that goes away is waited for, and the batches go on at the same place. A Loader can be
     pickled. It cannot be used after a fork, nor by two threads at once.
