@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             _drop_output()
             where = f"{error.filename}: " if error.filename else "the output: "
-            return _say(CommandError(f"{where}{error.strerror}: make room, or write it elsewhere", FAULT), FAULT, args.debug)
+            return _say(CommandError(f"{where}{error.strerror}: free some space, or write elsewhere", FAULT), FAULT, args.debug)
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return _say(CommandError(f"{error.strerror}: raise the limit of file descriptors (ulimit -n)", NO_START), NO_START, args.debug)
         return _say(error, FAULT, args.debug)

@@ -107,7 +107,7 @@ class Dataset(Fixed):
 
 def unsettable(what: str, value: object) -> ConfigError:
     name = what.rpartition(".")[2]
-    how = {**INSTEAD, **READ_ONLY}.get(name, "it cannot be set here; it is made anew each time that it is asked for")
+    how = {**INSTEAD, **READ_ONLY}.get(name, "it cannot be set here; it is made again each time that it is asked for")
     return ConfigError(f"{what} = {value!r:.60}: {how}")
 
 

@@ -44,9 +44,9 @@ def _only() -> str:
         names = []
     live = [path for path in (os.path.join(folder, name) for name in names) if _answers(path)]
     if not live:
-        raise CommandError(f"no daemon of yours has its socket in {folder}\nname a SOCKET or a CONFIG", NO_START)
+        raise CommandError(f"no daemon of this user has its socket in {folder}\ngive a SOCKET or a CONFIG", NO_START)
     if len(live) > 1:
-        raise CommandError("several daemons of yours run; name one:\n" + "\n".join(f"  {path}" for path in live), USAGE)
+        raise CommandError("several daemons of this user are running; give one of:\n" + "\n".join(f"  {path}" for path in live), USAGE)
     return live[0]
 
 
@@ -74,7 +74,7 @@ def parsed(path: str, parse: Callable[[str], Answer], body: str) -> Answer:
     try:
         return parse(body)
     except ValueError as error:
-        raise CommandError(f"{path}: not a loaderd of this version: {error}", FAULT) from None
+        raise CommandError(f"{path}: the process there is the process there is not a loaderd of this version: {error}", FAULT) from None
 
 
 class ControlConnection:
@@ -86,11 +86,11 @@ class ControlConnection:
         try:
             self._socket = _connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise CommandError(f"nobody serves at {path}\nstart one: loaderd serve CONFIG", NO_START) from None
+            raise CommandError(f"no daemon is running at {path}\nstart one: loaderd serve CONFIG", NO_START) from None
         except PermissionError:
             raise CommandError(f"no access to {path}: it belongs to another user; see [daemon] allow_uids", NO_START) from None
         except TimeoutError:
-            raise CommandError(f"the daemon at {path} takes no connections: it has said nothing for {SILENT_S:.0f} s", FAULT) from None
+            raise CommandError(f"the daemon at {path} accepts no connection: no answer for {SILENT_S:.0f} s", FAULT) from None
         except OSError as error:
             raise CommandError(f"{path}: {error.strerror or error}", NO_START) from None
         self._what = what
@@ -109,11 +109,13 @@ class ControlConnection:
                     return
                 buffer += data
         except TimeoutError:
-            raise CommandError(f"the daemon at {self.path} has said nothing for {self.patience_s:.0f} s", FAULT) from None
+            raise CommandError(f"the daemon at {self.path} has not answered for {self.patience_s:.0f} s", FAULT) from None
         except (ConnectionError, BrokenPipeError):
             return
         except ProtocolError as error:
-            raise CommandError(f"{self.path}: not a loaderd of this version: {error}", FAULT) from None
+            raise CommandError(
+                f"{self.path}: the process there is the process there is not a loaderd of this version: {error}", FAULT
+            ) from None
 
     def __enter__(self) -> ControlConnection:
         return self

@@ -53,7 +53,7 @@ def _facts(store: Store) -> dict[str, Any]:
     record = store.get(record_format.META_KEY)
     if record is not None and record_format.is_meta(record):
         return facts | _own(store)
-    part = " (a `loaderd pack` that was not finished: run it again)" if store.get(record_format.PART_KEY) is not None else ""
+    part = " (an unfinished `loaderd pack`: run the same command again)" if store.get(record_format.PART_KEY) is not None else ""
     first = {key.decode("utf-8", "backslashreplace"): guess(value) for key, value in seen[:3]}
     return facts | {"layout": f"unknown{part}", "first": first, "advice": unknown(store).partition("\n")[2]}
 
@@ -84,7 +84,7 @@ def _fields(sample: Any) -> dict[str, str]:
             words[name] = f"{name} {codec_of(value)} image, {height} x {width} x {channels}, {size(len(value))}"
             if labels:
                 words[name] += (
-                    f'; of mode {labels}: colours by default, its numbers with {{op = "decode", field = "{name}", mode = "index"}}'
+                    f'; of mode {labels}: delivered as colours by default, as numbers with {{op = "decode", field = "{name}", mode = "index"}}'
                 )
         elif isinstance(value, (str, bytes, memoryview)):
             words[name] = f"{name} {'text' if isinstance(value, str) else 'bytes'}, {len(value)} long"
@@ -129,5 +129,5 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         lines += [f"  first    {key!r}: {looks or 'unknown bytes'}" for key, looks in facts["first"].items()]
         lines += ["", facts["advice"]]
     if facts["network"]:
-        lines.append("  it lies on a network filesystem")
+        lines.append("  the database is on a network filesystem")
     return lines

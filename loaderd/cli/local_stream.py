@@ -40,7 +40,7 @@ def chosen(config: Config, name: str | None) -> StreamConfig:
     if not found:
         raise CommandError(f"{config.path}: no stream {name!r}; there are: {names}", USAGE)
     if len(found) > 1:
-        raise CommandError(f"{config.path}: which stream? --stream {found[0].name}; there are: {names}", USAGE)
+        raise CommandError(f"{config.path}: the config has several streams; choose one, such as --stream {found[0].name}: {names}", USAGE)
     return found[0]
 
 

@@ -17,12 +17,10 @@ def run(args: argparse.Namespace) -> int:
     if args.kind != "dataset" and args.args:
         raise CommandError(f"--args is for pack dataset; {args.kind} takes none", USAGE)
     if args.kind == "dataset" and args.random_access is not None:
-        raise CommandError("--random-access is for pack imagefolder; what a dataset returns is stored as it comes", USAGE)
+        raise CommandError("--random-access is for pack imagefolder; what a dataset returns is stored unchanged", USAGE)
     for option, given in (("--classes", args.classes), ("--classes-from", args.classes_from)):
         if args.kind == "dataset" and given is not None:
-            raise CommandError(
-                f"{option} is for pack imagefolder; a dataset has its own names of classes, in an attribute `classes`", USAGE
-            )
+            raise CommandError(f"{option} is for pack imagefolder; a dataset gives its class names in its attribute `classes`", USAGE)
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.data.errors import SourceError
     from loaderd.data.jpeg import rewrite
@@ -38,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
                 progress.say(f"loaderd: left out: {name}: {reason}")
 
         def waits(name: str, waited_s: float) -> None:
-            progress.say(f"loaderd: still waits for {name}, {waited_s:.0f} s by now: does its file system answer?")
+            progress.say(f"loaderd: reading {name} has taken {waited_s:.0f} s so far: does its file system respond?")
 
         try:
             if args.kind == "imagefolder":
@@ -56,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         except SourceError as error:
             raise CommandError(f"{error}\n{error.traceback}".strip(), NO_START) from error
         except KeyboardInterrupt:
-            progress.say("loaderd: broken off; the same command goes on from here")
+            progress.say("loaderd: interrupted; the same command continues from here")
             raise
     _tell(report)
     return FINE
@@ -64,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(report) -> None:  # a PackReport; its type would cost the imports
     if report.restarted:
-        sys.stderr.write("loaderd: the source has changed since an earlier run was broken off: everything was packed anew\n")
+        sys.stderr.write("loaderd: the source has changed since an interrupted run: everything was packed again\n")
     elif report.resumed_at:
-        sys.stderr.write(f"loaderd: went on at sample {report.resumed_at:,}, where an earlier run was broken off\n")
+        sys.stderr.write(f"loaderd: continued at sample {report.resumed_at:,}, where an earlier run was interrupted\n")
     for remark, count in report.tally:
         sys.stderr.write(f"loaderd: {count:,} {'image' if count == 1 else 'images'} {remark}\n")
     for note in report.notes:

@@ -45,7 +45,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds of 0.1 or more")
     return value
 
 
@@ -71,12 +71,12 @@ def parser(version: str) -> argparse.ArgumentParser:
 
     _serve(command("serve", "run the daemon in the foreground"))
     _check(command("check", "read, decode and transform samples as the workers would, and name every bad one"))
-    _inspect(command("inspect", "tell what lies in a database; needs no config"))
+    _inspect(command("inspect", "show the layout, keys and fields of a database; needs no config"))
     _pack(command("pack", "write a database from a folder of images or a dataset"))
-    _preview(command("preview", "show the batch at a place as a contact sheet"))
+    _preview(command("preview", "show one batch as a contact sheet"))
     _status(command("status", "show a running daemon"))
-    _bench(command("bench", "measure the loader alone"))
-    _drain(command("drain", "ask a running daemon to finish and leave; wait until it is gone"))
+    _bench(command("bench", "measure the loader without a model"))
+    _drain(command("drain", "ask a running daemon to finish and exit; wait until it has"))
     command("schema", "print the JSON schema of the config, for editors")
     return top
 
@@ -93,18 +93,20 @@ def _serve(made: argparse.ArgumentParser) -> None:
 
 def _check(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
-    made.add_argument("--stream", metavar="S", help="this stream only")
+    made.add_argument("--stream", metavar="S", help="check this stream only")
     which = made.add_mutually_exclusive_group()
-    which.add_argument("--samples", type=_whole(1), metavar="N", help="so many samples of each stream, spread over all of it (default 256)")
+    which.add_argument(
+        "--samples", type=_whole(1), metavar="N", help="number of samples to check in each stream, spread over the stream (default 256)"
+    )
     which.add_argument(
         "--all",
         action="store_true",
-        help="every sample, with statistics, and the database's every page; Ctrl-C breaks it off, and the same command goes on from there",
+        help="check every sample, with statistics, and every page of the database; after Ctrl-C the same command continues",
     )
-    which.add_argument("--index", type=_whole(0), metavar="I", help="this sample, in this process: breakpoint() works")
-    which.add_argument("--key", metavar="K", help="this sample by its key, in this process")
-    made.add_argument("--bad", metavar="FILE", help="write all bad samples there, as JSON lines")
-    made.add_argument("--anew", action="store_true", help="with --all: forget what a run that was broken off has found")
+    which.add_argument("--index", type=_whole(0), metavar="I", help="check one sample in this process; breakpoint() works")
+    which.add_argument("--key", metavar="K", help="check one sample, by its key, in this process")
+    made.add_argument("--bad", metavar="FILE", help="write all bad samples to this file, as JSON lines")
+    made.add_argument("--anew", action="store_true", help="with --all: start over instead of continuing an interrupted run")
 
 
 def _inspect(made: argparse.ArgumentParser) -> None:
@@ -114,49 +116,50 @@ def _inspect(made: argparse.ArgumentParser) -> None:
 
 def _pack(made: argparse.ArgumentParser) -> None:
     made.add_argument("kind", choices=KINDS, metavar="KIND", help="imagefolder or dataset")
-    made.add_argument("src", metavar="SRC", help="the folder, or pkg.module:Class")
+    made.add_argument("src", metavar="SRC", help="the folder of images, or pkg.module:Class")
     made.add_argument("db", metavar="DB", help="the database to write")
     made.add_argument("--args", type=_json_object, default={}, metavar="JSON", help="keyword arguments of the dataset's class")
     names = made.add_mutually_exclusive_group()
-    names.add_argument(
-        "--classes-from", metavar="DB", help="imagefolder: give the labels that the folders of this name have in another database"
-    )
-    names.add_argument("--classes", metavar="FILE", help="imagefolder: names of the labels, a line each, the first is label 0")
+    names.add_argument("--classes-from", metavar="DB", help="imagefolder: use the class names and labels of another database")
+    names.add_argument("--classes", metavar="FILE", help="imagefolder: a file with the class names, one per line; the first is label 0")
     made.add_argument(
         "--random-access",
         action=argparse.BooleanOptionalAction,
-        help="imagefolder: rewrite JPEGs, without loss, so that a crop is decoded without the rest of the image (default: if it can be done here)",
+        help="imagefolder: rewrite JPEGs without loss, so that a crop can be decoded alone (default: if this installation can)",
     )
 
 
 def _preview(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
-    made.add_argument("--stream", metavar="S", help="needed if there are several")
+    made.add_argument("--stream", metavar="S", help="which stream; needed if the config has several")
     made.add_argument("--epoch", type=_whole(0), default=0, metavar="E")
     place = made.add_mutually_exclusive_group()
-    place.add_argument("--step", type=_whole(0), metavar="N", help="counted from the start of the epoch")
-    place.add_argument("--position", type=_whole(0), metavar="P", help="where the step begins in the epoch's order")
+    place.add_argument("--step", type=_whole(0), metavar="N", help="step, counted from the start of the epoch")
+    place.add_argument("--position", type=_whole(0), metavar="P", help="position in the epoch's order at which the step begins")
     made.add_argument("--rank", type=_whole(0), default=0, metavar="R")
     made.add_argument("--world-size", type=_whole(1), default=1, metavar="W")
     made.add_argument("--batch-size", type=_whole(1), metavar="B", help="if the trainer asks for another than the config's")
     made.add_argument("--seed", type=_whole(0), metavar="SEED", help="if the trainer asks for another than the config's")
     made.add_argument("-o", "--output", metavar="OUT.png")
-    made.add_argument("--json", action="store_true", help="keys only")
+    made.add_argument("--json", action="store_true", help="print the keys only, as JSON")
 
 
 def _status(made: argparse.ArgumentParser) -> None:
     made.add_argument("target", nargs="?", metavar="SOCKET|CONFIG")
     made.add_argument("--json", action="store_true")
-    made.add_argument("--alive", action="store_true", help="0 also while it starts: for liveness probes")
+    made.add_argument("--alive", action="store_true", help="exit with 0 also while the daemon starts, for liveness probes")
 
 
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
-    made.add_argument("--stream", metavar="S", help="needed if there are several")
-    made.add_argument("--against", choices=("dataloader",), help="the same stream in torch's DataLoader beside it, in turn")
-    made.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="of each measurement (default 10)")
+    made.add_argument("--stream", metavar="S", help="which stream; needed if the config has several")
+    made.add_argument("--against", choices=("dataloader",), help="also measure torch's DataLoader on the same stream, in turns")
+    made.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="seconds per measurement (default 10)")
     made.add_argument(
-        "--rounds", type=_whole(1), metavar="N", help="measure so often, and tell medians (default 1, with --against 2 of each, in turn)"
+        "--rounds",
+        type=_whole(1),
+        metavar="N",
+        help="number of measurements; prints their medians (default 1; with --against 2 of each, in turns)",
     )
     made.add_argument("--json", action="store_true")
 

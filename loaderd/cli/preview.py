@@ -14,7 +14,7 @@ from loaderd_wire.slices import Cursor, EpochShape, Slice, slice_at, steps_left
 
 def run(args: argparse.Namespace) -> int:
     if not args.json and not args.output:
-        raise CommandError("where to? -o OUT.png, or --json for keys only", USAGE)
+        raise CommandError("give -o OUT.png, or --json to print the keys only", USAGE)
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.cli import local_stream
     from loaderd.config import load
@@ -45,7 +45,7 @@ def _shape(args: argparse.Namespace, plan: Any, samples: int) -> EpochShape:
     shape = EpochShape(samples, args.batch_size or plan.batch_size, args.rank, args.world_size, plan.drop_last)
     if steps_left(shape, 0) == 0:
         raise CommandError(
-            f"an epoch of {samples} samples has no whole step of {shape.world_size} x {shape.batch_size}; a smaller --batch-size has", USAGE
+            f"an epoch of {samples} samples has no whole step of {shape.world_size} x {shape.batch_size}; use a smaller --batch-size", USAGE
         )
     return shape
 
@@ -65,7 +65,9 @@ def _place(args: argparse.Namespace, shape: EpochShape) -> tuple[Cursor, Slice]:
         return cursor, slice_at(shape, cursor)
     except ValueError:
         last = shape.samples - block if shape.drop_last else shape.samples - 1
-        raise CommandError(f"--position {cursor.position}: the last step of an epoch begins at {last} or before", USAGE) from None
+        raise CommandError(
+            f"--position {cursor.position}: the last step of an epoch begins at {last}; use a position from 0 to {last}", USAGE
+        ) from None
 
 
 def _described(table: Any, part: Slice, rows: Any, samples: list[Any]) -> list[dict[str, Any]]:

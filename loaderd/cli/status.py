@@ -45,7 +45,7 @@ def fetch(path: str) -> DaemonStatus:
                 return DaemonStatus("starting", doing=message.text, socket=path)
             if isinstance(message, Report):
                 return control_client.parsed(path, DaemonStatus.from_json, message.body)
-    raise CommandError(f"the daemon at {path} is leaving", NO_START)
+    raise CommandError(f"the daemon at {path} is shutting down", NO_START)
 
 
 def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
@@ -61,7 +61,9 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
         yield paint(f"doing    {status.doing}")
     server = status.pool.fork_server if status.pool else None
     if server is not None and server.stopped:
-        yield paint(f"template pid {server.pid} is stopped by a signal (T): no worker can be started; SIGCONT lets it go on", "failed")
+        yield paint(
+            f"fork server pid {server.pid} is stopped by a signal (T): no worker can be started; continue it with SIGCONT", "failed"
+        )
     if status.memory is not None:
         yield paint(f"memory   {_bar(status.memory)}")
     for title, rows in (
@@ -108,10 +110,10 @@ def _streams(streams: Mapping[str, StreamStatus]) -> Iterator[str]:
     for name, stream in streams.items():
         found, progress = stream.found, stream.progress
         if found is None:
-            yield f"{name:<{wide}}  not opened, which it is when a trainer asks for it"
+            yield f"{name:<{wide}}  not opened yet: it opens when a training script asks for it"
         else:
             fields = "  ".join(field(each.name, each.dtype, each.shape, each.kind) for each in found.fields)
-            speed = f"  {1 / progress.row_s:,.0f} samples/s a worker" if progress is not None and progress.row_s else ""
+            speed = f"  {1 / progress.row_s:,.0f} samples/s per worker" if progress is not None and progress.row_s else ""
             yield f"{name:<{wide}}  {found.samples:,} samples  batch {stream.batch_size}{speed}"
             yield f"{'':<{wide}}  {fields}"
         yield f"{'':<{wide}}  {stream.data}"
@@ -122,7 +124,7 @@ def _streams(streams: Mapping[str, StreamStatus]) -> Iterator[str]:
         if stream.failed:
             yield f"{'':<{wide}}  FAILED: {stream.failed}".split("\n")[0]
         elif progress is not None and progress.deaths:
-            yield f"{'':<{wide}}  {progress.deaths} workers died, the last of {progress.last_death}"
+            yield f"{'':<{wide}}  {progress.deaths} workers died, the last cause: {progress.last_death}"
 
 
 def field(name: str, dtype: str, shape: Any, kind: str) -> str:
@@ -169,7 +171,7 @@ def _workers(workers: tuple[WorkerStatus, ...]) -> Iterator[str]:
 
 def _bad(quarantine: QuarantineStatus) -> Iterator[str]:
     if quarantine.count:
-        yield f"{quarantine.count} set aside, in {quarantine.path}"
+        yield f"{quarantine.count} bad samples recorded in {quarantine.path}"
         for entry in quarantine.tail[-3:]:
             at = time.strftime("%H:%M:%S", time.localtime(entry["time"]))
             what = f"{entry['error']}: {entry['message']}".split("\n")[0]

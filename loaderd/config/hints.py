@@ -16,7 +16,7 @@ SETTINGS = {
     "prefetch": "it is an argument of Loader: prefetch=4",
     "timeout": "use [workers] sample_timeout_s for a sample; for a batch the argument timeout_s= of Loader",
     "worker_init_fn": 'use [workers] init = "pkg.module:function", which is called with worker_id',
-    "persistent_workers": "leave it out: workers outlive every epoch",
+    "persistent_workers": "leave it out: workers keep running between epochs",
     "multiprocessing_context": 'use [workers] start_method = "forkserver" or "spawn"',
     "generator": f"use {STREAM} seed: all randomness is a function of (seed, epoch, sample)",
     "in_order": "leave it out: batches always come in order",

@@ -122,7 +122,7 @@ def _toml(text: str, path: str) -> dict[str, Any]:
         what = what[: match.start()] if match else what
         raise ConfigError(f"{path}:{line}: not TOML: {what}") from None
     except RecursionError:
-        raise ConfigError(f"{path}: not a config: too many arrays and tables in each other") from None
+        raise ConfigError(f"{path}: not a config: arrays and tables are nested too deep") from None
     except ValueError as error:  # numbers of thousands of digits
         raise ConfigError(f"{path}: not TOML: {error}") from None
 

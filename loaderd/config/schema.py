@@ -70,23 +70,25 @@ def _elsewhere(word: str) -> str:
 class DaemonConfig:
     """The table [daemon]. Paths are absolute, sizes are in bytes."""
 
-    socket: str = key(Path(), "Where trainers attach; everything else of the daemon lies beside it. Default: made from the config's path.")
-    memory: int | None = key(
-        Size(), "Ceiling for all shared memory together. Default: half of what the cgroup or the machine has free.", None
+    socket: str = key(
+        Path(), "Socket that trainers connect to; the daemon's other files lie beside it. Default: derived from the config's path."
     )
+    memory: int | None = key(Size(), "Limit of all shared memory together. Default: half of what the cgroup or the machine has free.", None)
     metrics: str | None = key(
-        Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port), "Where Prometheus may ask. Default: off.", None
+        Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port),
+        "Address of the pages for Prometheus and health checks. Default: off.",
+        None,
     )
     allow_uids: tuple[int | str, ...] = key(
         Many(Either((Whole(0, (1 << 32) - 2), Choice(("unmapped",))), 'a uid, or "unmapped"')),
         'Other users that may attach; "unmapped" are uids that a user namespace doesn\'t map.',
         (),
     )
-    drain_s: float = key(Seconds(), "How long a drain may take.", 10.0)
-    exit_when_idle_s: float = key(Seconds(), "Leave once the last trainer has been gone for so long; 0: never.", 0.0)
+    drain_s: float = key(Seconds(), "Longest time that a drain may take.", 10.0)
+    exit_when_idle_s: float = key(Seconds(), "Exit when there has been no trainer for this long; 0: never.", 0.0)
     quarantine: str = key(
         Path(),
-        "Where bad samples are written down. Default: the socket's path with .bad.jsonl, which an embedded daemon removes when it leaves.",
+        "File that bad samples are recorded in. Default: the socket's path with .bad.jsonl, which an embedded daemon removes when it leaves.",
     )
 
 
@@ -103,7 +105,9 @@ class WorkersConfig:
         30.0,
     )
     worker_memory: int | None = key(Size(), "A worker whose own (anonymous) memory grows beyond this is replaced. Default: no limit.", None)
-    start_method: str = key(Choice(("forkserver", "spawn")), "Forked from a clean template of ours, or each started afresh.", "forkserver")
+    start_method: str = key(
+        Choice(("forkserver", "spawn")), "Whether workers are forked from a fork server, or each is started as a new process.", "forkserver"
+    )
     init: str | None = key(entry("a function"), "Called with worker_id in each worker before any data.", None)
 
 
@@ -181,7 +185,7 @@ def _one_draw_a_sample(transforms: Any, say: Say) -> None:
             all_names = list(dict.fromkeys([*other, *names]))
             say(
                 f"transforms[{number}].{word}",
-                f"{op} draws anew for each field, so {' and '.join(map(repr, all_names))} would no longer match: use one {op} with "
+                f"{op} draws separately for each field, so {' and '.join(map(repr, all_names))} would no longer match: use one {op} with "
                 f'fields = {json.dumps(all_names)}; if they need not match, give each op its own fields = ["..."]',
             )
 
@@ -229,27 +233,27 @@ STREAM = Table(
                 'a part such as "0%:95%" or "0:50000"',
                 _split,
             ),
-            "The part of the samples that this stream has.",
+            "The part of the samples that this stream uses.",
             "0%:100%",
         ),
         "split_by": Key(Choice(("random", "stored")), "What is split: a fixed random order of all samples, or the stored order.", "random"),
-        "batch_size": Key(Whole(1, MAX_ROWS), "Rows of a batch, per rank; a trainer may ask for another.", 1),
+        "batch_size": Key(Whole(1, MAX_ROWS), "Rows per batch and rank; a trainer may ask for another.", 1),
         "shuffle": Key(
-            Either((Flag(), Table({"block": Key(Whole(1, 1 << 40), "Samples of a block.", required=True)})), "true, false or {block = N}"),
+            Either((Flag(), Table({"block": Key(Whole(1, 1 << 40), "Samples per block.", required=True)})), "true, false or {block = N}"),
             "A new order each epoch: of all samples, or of blocks and inside them.",
             False,
         ),
-        "seed": Key(Whole(), "Of the order and of all randomness.", 0),
-        "drop_last": Key(Flag(), "Whole batches only.", False),
-        "on_error": Key(Choice(("raise", "skip", "replace")), "What a bad sample does.", "raise"),
+        "seed": Key(Whole(), "Seed of the order and of all randomness.", 0),
+        "drop_last": Key(Flag(), "Leaves out the last batch if it is not whole.", False),
+        "on_error": Key(Choice(("raise", "skip", "replace")), "What happens when a sample is bad.", "raise"),
         "empty": Key(
             Choice(("skip", "deliver")),
-            'What becomes of a batch that on_error = "skip" has left without rows: passed over, or delivered as it is.',
+            'What happens to a batch that on_error = "skip" has left without rows: it is skipped, or delivered.',
             "skip",
         ),
         "max_errors": Key(
             Either((Whole(1), Fraction()), "a count of 1 or more, nor a fraction between 0 and 1"),
-            "So many bad samples, or so large a fraction of the samples, end the run. Default: no limit.",
+            "Number of bad samples, or their fraction of the samples, that ends the run. Default: no limit.",
         ),
         "nonfinite": Key(Choice(("allow", "error")), "Whether NaN and infinity make a sample bad.", "allow"),
         "collate": Key(

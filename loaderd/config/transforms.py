@@ -50,7 +50,7 @@ class Op:
 
 
 FIELD = Param("text", "the field it works on; may be left out if the sample has one image", default=None)
-FIELDS = Param("texts", "the fields, of one size, that it changes alike; those that hold labels are resized by nearest", default=None)
+FIELDS = Param("texts", "the fields, all of one size, that get the same change; fields with labels are resized by nearest", default=None)
 MODES = ("rgb", "gray", "index")
 GEOMETRIC = ("resize", "center_crop", "random_crop", "random_resized_crop", "hflip")  # take `fields`
 RANDOM = ("random_crop", "random_resized_crop", "hflip")  # of those, the ones that draw
@@ -97,14 +97,14 @@ OPS: Mapping[str, Op] = {
     ),
     "hflip": Op(
         "mirror left and right",
-        {"p": Param("number", "how often", default=0.5, high=1.0)},
+        {"p": Param("number", "probability", default=0.5, high=1.0)},
     ),
     "to_float": Op("float32 in [0, 1]", {}),
     "normalize": Op(
         "(x - mean) / std of an image in [0, 1], channel by channel; implies to_float",
         {
-            "mean": Param("channels", "what is taken away", low=-1e6, high=1e6),
-            "std": Param("channels", "what is divided by; above 0", low=1e-9, high=1e6),
+            "mean": Param("channels", "subtracted from each channel", low=-1e6, high=1e6),
+            "std": Param("channels", "each channel is divided by it; above 0", low=1e-9, high=1e6),
         },
     ),
     "to_chw": Op("height x width x channels to channels x height x width, contiguous", {}),

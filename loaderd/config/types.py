@@ -165,7 +165,9 @@ def script(name: str) -> str:
     """What is wrong with the name of something in the script that runs; "" for every other name."""
     if name.partition(":")[0] != "__main__":
         return ""
-    return "workers run no script, so that __main__ is nothing of yours there: put it into a module of its own beside the config, and name that"
+    return (
+        "workers do not run your script, so they have no such __main__: put the code into a module beside the config, and name that module"
+    )
 
 
 def entry(what: str) -> Text:
@@ -251,7 +253,7 @@ class Args:
 
     def _check(self, value: Any, where: str, say: Say, depth: int) -> None:
         if depth > MAX_DEPTH:
-            say(where, f"more than {MAX_DEPTH} tables and arrays in each other")
+            say(where, f"tables and arrays are nested more than {MAX_DEPTH} deep")
         elif isinstance(value, dict):
             for name, item in value.items():
                 self._check(item, join(where, name), say, depth + 1)

@@ -123,7 +123,7 @@ class JobAssigner:
             return
         more = f" ({session.notes_left_out} more like it left out)" if session.notes_left_out else ""
         session.note_s, session.notes_left_out = now_s, 0
-        self.state.actions.append(LogLine("warning", f"session {session.session} told of {fault}: {then}{more}"))
+        self.state.actions.append(LogLine("warning", f"session {session.session} reported {fault}: {then}{more}"))
 
     def _grow(self, session: SessionState) -> None:
         """Ask for a larger segment if a batch of the window does not fit into the current one."""

@@ -25,8 +25,8 @@ def _told(first: str, names: tuple[str, ...], second: str, others: tuple[str, ..
     return (
         f"streams {first!r} and {second!r} have different classes ({len(names):,} and {len(others):,}): label {label} is {_shown(mine)} in "
         f"{first!r}, {_shown(its)} in {second!r}\n"
-        f"give both the same classes: pack the one again with the other's, loaderd pack imagefolder SRC DB --classes-from OTHER_DB (or --classes "
-        "FILE, a class a line); streams that do not belong together go into configs of their own"
+        f"give both the same classes: pack one of them again with loaderd pack imagefolder SRC DB --classes-from OTHER_DB (or --classes "
+        "FILE, one class per line); if the streams do not belong together, use one config for each"
     )
 
 

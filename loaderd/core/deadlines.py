@@ -100,7 +100,7 @@ class Deadlines:
             elif w.life is WorkerState.RETIRING and not w.jobs:
                 w.quiet_s += passed
                 if w.quiet_s >= self.kill_s:
-                    actions.append(self.kill(pool, w, now_s, f"it was asked to end and did not for {self.kill_s:g} s"))
+                    actions.append(self.kill(pool, w, now_s, f"it did not exit within {self.kill_s:g} s after it was asked to"))
             elif moved or not w.jobs:
                 w.moved()
                 pool.sort(w)

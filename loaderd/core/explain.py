@@ -18,7 +18,7 @@ DOING = {
     Stage.WRITE: "writing",
     Stage.FETCH_MANY: "reading",
     Stage.COLLATE: "collating",
-    Stage.COMPACT: "closing gaps",
+    Stage.COMPACT: "compacting the batch",
 }
 
 
@@ -46,7 +46,7 @@ def explain(state: SchedulerState, session: SessionState, now_s: float) -> tuple
     if len(told) > SHOWN:
         lines.append(f"and {len(told) - SHOWN} more workers")
     if stream.last_death:
-        lines.append(f"the last worker that died at stream {session.stream}: {stream.last_death}")
+        lines.append(f"the last worker that died on stream {session.stream}: {stream.last_death}")
         lines += [stack_dumps.cut(stream.last_stack)] if stream.last_stack else []
     return line, "\n".join(lines)
 
@@ -69,7 +69,7 @@ def blocking_workers(state: SchedulerState, session: SessionState) -> list[PoolW
 
 def _stack_lines(w: PoolWorker, now_s: float) -> list[str]:
     if w.paused:
-        return ["  no stack of it can be had while it is stopped"]
+        return ["  its stack cannot be read while it is stopped"]
     stack = stack_dumps.of(w)
     return [f"  its stacks {now_s - w.stack_s:.1f} s ago:", *("  " + line for line in stack.splitlines())] if stack else []
 
@@ -79,7 +79,7 @@ def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) 
     if session.ended:
         return session.ended
     if not session.items:
-        return "" if session.plan else "the daemon knows no plan of this client yet"
+        return "" if session.plan else "the daemon has not received a request of this client yet"
     item = session.items[0]
     build = item.build
     if build.whole:
@@ -92,7 +92,7 @@ def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) 
     if at:
         w = max(at, key=lambda w: (w.paused, w.quiet_s))
         died = state.streams[session.stream].died
-        before = f"; {died} workers died at it before, the last: {state.streams[session.stream].last_death}" if died > 1 else ""
+        before = f"; {died} workers died on it before, the last: {state.streams[session.stream].last_death}" if died > 1 else ""
         return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}{before}"
     return f"{batch} waits for rows {rows}: {_no_worker(state, session, now_s)}"
 
@@ -114,7 +114,7 @@ def _no_worker(state: SchedulerState, session: SessionState, now_s: float) -> st
     pool = state.pool
     if pool.up == 0:
         stuck = sum(w.life is WorkerState.STUCK for w in pool.workers.values())
-        more = f" ({stuck} do not die)" if stuck else ""
+        more = f" ({stuck} cannot be killed)" if stuck else ""
         first = next((w for w in pool.workers.values() if w.life is WorkerState.STARTING and w.doing), None)
         doing = f": {_worker_line(first, now_s)}" if first else ""
         stream = state.streams[session.stream]
@@ -134,15 +134,15 @@ def _worker_line(w: PoolWorker, now_s: float) -> str:
     number, row, stage = w.stamp
     if w.paused:
         at = f", {DOING[stage]} row {row}, sample {w.key or '?'}" if number in w.jobs and stage in SINGLE else ""
-        return f"{name} is stopped by a signal (T), {now_s - w.paused_s:.1f} s by now{at}; SIGCONT lets it go on"
+        return f"{name} is stopped by a signal (T), {now_s - w.paused_s:.1f} s so far{at}; continue it with SIGCONT"
     if w.life is WorkerState.STARTING:
         return f"{name} has been {w.doing} for {now_s - w.doing_s:.1f} s" if w.doing else f"{name} is starting"
     if w.life is WorkerState.KILLED:
-        return f"{name} was killed and does not end"
+        return f"{name} was killed and has not exited yet"
     if w.life is WorkerState.STUCK:
-        return f"{name} does not die: its slot is in quarantine"
+        return f"{name} cannot be killed: its slots stay reserved until it exits"
     if number not in w.jobs or stage is Stage.IDLE:
-        return f"{name} has just begun" if w.life is WorkerState.UP else f"{name} is {w.life.value}"
+        return f"{name} has just started a job" if w.life is WorkerState.UP else f"{name} is {w.life.value}"
     row_of = f" row {row}, sample {w.key or '?'}," if stage in SINGLE else ""
     what = f"importing modules while {DOING[stage]}" if importing(w.word) else DOING[stage]
     return f"{name} has been {what}{row_of} for {busy_s(w, now_s):.1f} s"

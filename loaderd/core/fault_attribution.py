@@ -87,7 +87,7 @@ class FaultAttribution:
         position = (job.start + row) % self._streams[job.stream].rules.samples
         index = self._index_of(job.stream, job.seed, job.epoch, position, candidate)
         name = "read" if stage is Stage.FETCH_MANY else stage.name.lower()
-        error, text = "WorkerDied", f"it killed its worker each time: {death.cause}"
+        error, text = "WorkerDied", f"each worker that made it died: {death.cause}"
         if death.hung:
             error, text = "Timeout", death.cause
         return BadSample(index, key or str(index), position, name, error, text, stack)

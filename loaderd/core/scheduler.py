@@ -39,7 +39,7 @@ from loaderd.core.streams import StreamRules, StreamState
 from loaderd.core.supervision import WorkerSupervisor
 from loaderd_wire.messages import Progress, Pulse
 
-DRAINING = "the daemon drains"
+DRAINING = "the daemon is draining"
 
 __all__ = ["Scheduler", "StreamRules"]
 
@@ -197,7 +197,7 @@ class Scheduler:
         fault = session.fault_in(p)
         if fault:
             self._assigner.note(session, fault, "the session ends")
-            self._assigner.fail(session, "ProtocolError", f"the client asked for the impossible: {fault}")
+            self._assigner.fail(session, "ProtocolError", f"the client sent an invalid request: {fault}")
             return self._assigner.refresh(session)
         session.seq = p.seq
         session.waiting = p.waiting

@@ -107,7 +107,7 @@ class SessionSlots:
         """
         table = self.tables.get(told.segment)
         if table is None:
-            return "" if told.segment <= self.current else f"segment {told.segment}, which it hasn't got", []
+            return "" if told.segment <= self.current else f"segment {told.segment}, which is not one of its segments", []
         if not len(told.generations) == len(told.taken) == len(table.state):
             return f"{len(told.generations)} slots of segment {told.segment}, which has {len(table.state)}", []
         heard = self._heard.get(told.segment)

@@ -101,7 +101,7 @@ class StreamState:
 
     def failure_text(self) -> str:
         """Why the stream ends, once its workers have died too often."""
-        text = f"{self.died} workers died and no sample of stream {self.rules.name!r} was finished in between; the last: {self.last_death}"
+        text = f"{self.died} workers died in a row without a finished sample of stream {self.rules.name!r}; the last: {self.last_death}"
         return text + (f"\n{self.last_stack}" if self.last_stack else "")
 
     def answered(self, job: Job, done: Done) -> None:

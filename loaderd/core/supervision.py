@@ -14,8 +14,8 @@ from loaderd.core.pool import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import RunningJob, SchedulerState
 
-WAY_ON = "a new Loader reads the new data once nobody uses this stream any longer; so does a daemon that is drained and started again"
-CODE_WAY_ON = "a new daemon reads the new code: run `loaderd drain` (or end the training) and start again, it goes on from its saved state"
+WAY_ON = "to read the new data, end all sessions of this stream and make a new Loader, or drain the daemon and start it again"
+CODE_WAY_ON = "to use the new code, run `loaderd drain` (or end the training) and start again; the training continues from its saved state"
 
 MAKES_ROWS = (JobKind.FILL, JobKind.BATCH)
 
@@ -122,7 +122,9 @@ class WorkerSupervisor:
             running.session.restart(running.build)
             self._assigner.refresh(running.session)
         if rescheduling.abandoned(state, w, state.now_s):
-            state.actions.append(self.deadlines.kill(state.pool, w, state.now_s, "it is stopped by a signal (T), and nobody waits for it"))
+            state.actions.append(
+                self.deadlines.kill(state.pool, w, state.now_s, "it is stopped by a signal (T), and no session waits for it")
+            )
         if 0 < self.worker_memory < seen.anon_bytes and w.life is WorkerState.UP:
             text = f"worker {w.worker} has {seen.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: it is replaced"
             state.actions.append(LogLine("warning", text))
@@ -136,7 +138,7 @@ class WorkerSupervisor:
         it is dead; their batches are made again in other slots.
         """
         state = self._state
-        state.actions.append(LogLine("error", f"worker {w.worker} does not die: its slots are in quarantine until it does"))
+        state.actions.append(LogLine("error", f"worker {w.worker} cannot be killed: its slots stay reserved until it exits"))
         state.actions.append(state.pool.stuck(w.worker))
         at, row, stage = w.stamp
         for number in w.jobs:

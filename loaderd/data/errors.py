@@ -33,7 +33,7 @@ class WriteFault(SourceError):
 
     def __init__(self, path: str, why: str, full: bool) -> None:
         what = (
-            f"no room left on the disk ({why}): make some and run it again, it goes on where it was"
+            f"no space left on the disk ({why}): free some and run the same command again; it continues"
             if full
             else f"cannot be written: {why}"
         )

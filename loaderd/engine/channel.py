@@ -89,7 +89,7 @@ class Channel:
                 raise ChannelClosed(str(error)) from None
             self._fds += fds
             if not packet:
-                raise ChannelClosed("the other side has closed it")
+                raise ChannelClosed("the other process has closed it")
             if packet[:1] == LAST and not self._parts and not self._fds:
                 return ORDERS.decode(packet[1:]), []
             self._parts.append(bytes(packet[1:]))

@@ -105,7 +105,7 @@ class ForkServer:
     def stopped(self) -> str:
         """What is to be said of one that is stopped by a signal: until it goes on no worker is started; "" if it is not."""
         return (
-            f"the template (pid {self.pid}) is stopped by a signal (T); SIGCONT lets it go on"
+            f"the fork server (pid {self.pid}) is stopped by a signal (T); continue it with SIGCONT"
             if self.pid and processes.stopped(self.pid)
             else ""
         )
@@ -153,7 +153,7 @@ class ForkServer:
     def _start(self) -> None:
         self._timer = None
         if not spare(START_FDS):
-            self._log("warning", f"no template can be started: out of file descriptors; the next try is in {NO_FDS_S:g} s")
+            self._log("warning", f"no fork server can be started: out of file descriptors; the next try is in {NO_FDS_S:g} s")
             self._timer = self._loop.later(NO_FDS_S, self._start)
             return
         level = LEVELS[self._level]
@@ -163,7 +163,7 @@ class ForkServer:
         # Our child, and not reaped: this is its pidfd and no other's.
         self._pidfd = os.pidfd_open(self._process.pid)
         self._fault, self._slow = "", False
-        self._output = OutputCapture(self._loop, started.output, self._log, lambda: "template")
+        self._output = OutputCapture(self._loop, started.output, self._log, lambda: "fork server")
         self._channel = Channel(started.socket, blocking=False)
         self._loop.watch(self._pidfd, self._died)
         self._loop.watch(self._channel.fileno(), self._readable)
@@ -212,7 +212,7 @@ class ForkServer:
         except ChannelClosed:
             self._loop.unwatch(self._channel.fileno())  # its pidfd will tell
         except ProtocolError as error:
-            self._fault = f"it spoke nonsense: {error}"
+            self._fault = f"it sent an invalid message: {error}"
             self._loop.unwatch(self._channel.fileno())
             processes.send_signal(self._pidfd, signal.SIGKILL)
 
@@ -250,7 +250,7 @@ class ForkServer:
         status = self._forget()
         cause = processes.ending(status).cause if status is not None else "unknown"
         if was_ready:
-            self._log("warning", f"template {pid} died ({cause}); its workers die with it")
+            self._log("warning", f"fork server {pid} died ({cause}); its workers die with it")
         else:
             self._fails += 1
             level = LEVELS[self._level]
@@ -259,10 +259,10 @@ class ForkServer:
             quiet = level == "user" and self._fault and not self._slow
             self._log(
                 "debug" if quiet else "warning",
-                f"template {pid} ended while importing {level!r} ({cause}): {self._fault or 'no reason given'}",
+                f"fork server {pid} ended while importing {level!r} ({cause}): {self._fault or 'no reason given'}",
             )
         if not was_ready and self._fails >= HOPELESS:
-            self._listener.fork_server_failed(f"the template process cannot start ({cause}): {self._fault or self._last_words}")
+            self._listener.fork_server_failed(f"the fork server cannot start ({cause}): {self._fault or self._last_words}")
         self._listener.fork_server_died()
 
     def _forget(self) -> int | None:

@@ -210,7 +210,7 @@ class LocalEngine:
         if self._fork_server.stopped:
             return [self._fork_server.stopped]
         lines = (
-            [f"the template has been {self._fork_server.doing} for {now_s - self._fork_server.doing_s:.0f} s"]
+            [f"the fork server has been {self._fork_server.doing} for {now_s - self._fork_server.doing_s:.0f} s"]
             if self._fork_server.doing
             else []
         )
@@ -253,7 +253,7 @@ class LocalEngine:
     def fork_server_does(self, doing: str) -> None:
         for child in self._children.values():
             if child.state == ProcessState.WAITING and child.worker < FIRST_PROBE:
-                self._emit(WorkerBooting(child.worker, f"waiting for the template, which is {doing},"))
+                self._emit(WorkerBooting(child.worker, f"waiting for the fork server, which is {doing},"))
 
     def forked(self, worker: int, pid: int, pidfd: int) -> None:
         self._children[worker].forked(pid, pidfd)
@@ -300,8 +300,7 @@ class LocalEngine:
         elif isinstance(message, NewModules):
             for path in self._modules.add(message.modules):
                 child.other_code = (
-                    child.other_code
-                    or f"{path} was edited while the daemon runs: {child.name} has imported it as it is now, others as it was"
+                    child.other_code or f"{path} was edited while the daemon runs: {child.name} has the new code, the others the old"
                 )
                 self._note(child.other_code)
         elif not (isinstance(message, SegmentUnmapped) and self._segments.unmapped(message.segment, child)):
@@ -381,7 +380,7 @@ class LocalEngine:
 
     def _wait_no_longer(self) -> None:
         names = ", ".join(sorted(child.name for child in self._awaited))
-        self._log("warning", f"{names} cannot be killed; a new template is started all the same")
+        self._log("warning", f"{names} cannot be killed; a new fork server is started anyway")
         self._awaited = set()
         self._new_fork_server()
 

@@ -54,7 +54,7 @@ class Prober:
             return []
         who = f"the worker that opens stream {self._stream!r}"
         if self._stopped:
-            return [f"{who} is stopped by a signal (T); SIGCONT lets it go on"]
+            return [f"{who} is stopped by a signal (T); continue it with SIGCONT"]
         _, _, stage = unstamp(self._word)
         what = "opening it" if stage in (Stage.OPEN, Stage.IDLE) else "collating its first samples" if stage is Stage.COLLATE else ""
         what = what or f"making its first samples ({stage.name.lower()}{f' of {self._key!r}' if self._key else ''})"

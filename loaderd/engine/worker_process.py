@@ -25,7 +25,7 @@ RECENT_S = 2.0  # a dump that is younger when its worker is killed was made for 
 DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
 FORK_FDS = 12  # that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd, some to spare
-LEFT = "left as it was told"  # a cause of death
+LEFT = "exited when asked to"  # a cause of death
 STATUS_S = 2.0  # what the template gets to tell how a dead worker ended
 
 
@@ -208,7 +208,7 @@ class WorkerProcess:
         """Ask it to end when it has done what it was told before."""
         self._left = True
         self.send(Leave())
-        self._timers.append(self._loop.later(LEAVE_S, lambda: self.kill("it did not leave")))
+        self._timers.append(self._loop.later(LEAVE_S, lambda: self.kill("it did not exit")))
 
     # -- events
 
@@ -224,7 +224,7 @@ class WorkerProcess:
         """Its process, if it had come to be, is being killed by the kernel; to be sure we kill it too."""
         if self.state == ProcessState.FORKING:
             # No pidfd has come, and no order but Setup has gone out: whatever process there was has nothing to write to.
-            self._end(False, "the template died while it was being started", "")
+            self._end(False, "the fork server died while it started this worker", "")
         elif self.state in (ProcessState.BOOTING, ProcessState.READY):
             processes.send_signal(self._pidfd, signal.SIGKILL)
         elif self.state == ProcessState.DEAD:
@@ -311,8 +311,8 @@ class WorkerProcess:
             self._unresponsive("it closed its socket")
         except ProtocolError as error:
             self._loop.unwatch(self._channel.fileno())
-            self._log("error", f"{self.name} spoke nonsense and is killed: {error}")
-            self.kill(f"it spoke nonsense: {error}", own_fault=True)
+            self._log("error", f"{self.name} sent an invalid message and is killed: {error}")
+            self.kill(f"it sent an invalid message: {error}", own_fault=True)
 
     def _hear(self, message: object) -> None:
         if isinstance(message, WorkerFault):
@@ -322,7 +322,7 @@ class WorkerProcess:
             self._listener.worker_does(self, message.text)
         elif isinstance(message, WorkerBooted):
             if self.was_ready:
-                raise ProtocolError("Ready, a second time")
+                raise ProtocolError("a second Ready")
             self.was_ready = True
             # Its first words can overtake the template's: then the pidfd has not come yet.
             if self.state == ProcessState.BOOTING:

@@ -50,7 +50,9 @@ class AdmittedStream:
 def check_protocol(protocol: int) -> None:
     """Raises RefusedError."""
     if protocol != PROTOCOL:
-        raise RefusedError(f"you speak protocol {protocol}, this daemon {PROTOCOL}: install the same version of loaderd on both sides")
+        raise RefusedError(
+            f"the client uses protocol {protocol}, this daemon {PROTOCOL}: install the same version of loaderd on both sides"
+        )
 
 
 def no_stream(name: str, names: Collection[str]) -> ConfigError:
@@ -75,7 +77,7 @@ def admit(hello: Hello, stream: OpenedStream, segment: int) -> AdmittedStream:
     order, content = order_facts(stream, seed), content_facts(stream, hello.fields)
     _check_same(hello, order, content)
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
-        raise ConfigError(f"prefetch = {hello.prefetch} is not in 1 .. {MAX_PREFETCH}")
+        raise ConfigError(f"prefetch = {hello.prefetch}: use 1 to {MAX_PREFETCH}")
     made = sized(stream, fields, shape.batch_size, hello.prefetch + SPARE_SLOTS, segment)
     return AdmittedStream(shape, seed, hello.prefetch, fields, made, order, content)
 
@@ -149,9 +151,9 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
     batch_size = plan.batch_size if hello.batch_size is None else hello.batch_size
     drop_last = plan.drop_last if hello.drop_last is None else hello.drop_last
     if not 1 <= batch_size <= MAX_ROWS:
-        raise ConfigError(f"batch_size = {batch_size} is not in 1 .. {MAX_ROWS}")
+        raise ConfigError(f"batch_size = {batch_size}: use 1 to {MAX_ROWS}")
     if not 0 <= hello.rank < hello.world_size:
-        raise ConfigError(f"rank = {hello.rank} is not below world_size = {hello.world_size}")
+        raise ConfigError(f"rank = {hello.rank} must be below world_size = {hello.world_size}")
     if plan.on_error == "skip" and plan.empty == "skip" and hello.world_size > 1:
         raise ConfigError(
             f'stream {plan.name!r} has on_error = "skip", and world_size = {hello.world_size}: a rank whose batch lost all its rows would go '
@@ -160,7 +162,7 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
     shape = EpochShape(stream.facts.samples, batch_size, hello.rank, hello.world_size, drop_last)
     if steps_left(shape, 0) == 0:
         raise ConfigError(
-            f"an epoch of stream {plan.name!r} would have no step: n = {shape.samples} samples, but a whole step takes "
+            f"an epoch of stream {plan.name!r} has no step: n = {shape.samples} samples, a whole step takes "
             f"world_size = {shape.world_size} times batch_size = {batch_size} of them; set drop_last = false, or a smaller batch_size"
         )
     return shape
@@ -172,7 +174,7 @@ def _fields(hello: Hello, stream: OpenedStream) -> tuple[FieldSpec, ...]:
         return stream.facts.specs
     unknown = [name for name in hello.fields if name not in known and name not in CLIENT_FIELDS]
     if unknown or not hello.fields or len(set(hello.fields)) != len(hello.fields):
-        what = f"unknown fields {', '.join(map(repr, unknown))}" if unknown else "fields must name each one once, and at least one"
+        what = f"unknown fields {', '.join(map(repr, unknown))}" if unknown else "fields must name at least one field, and none twice"
         raise ConfigError(f"{what}; stream {hello.stream!r} has: {few(known)} (and {', '.join(CLIENT_FIELDS)})")
     return tuple(known[name] for name in hello.fields if name in known)
 
@@ -184,5 +186,5 @@ def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, st
         changed = differences(known, {name: now[name] for name in known if name in now}) if known else ""
         if changed:
             raise StreamChangedError(
-                f"stream {hello.stream!r} has changed: {changed}; put back what it was, or begin a new training with a new Loader"
+                f"stream {hello.stream!r} has changed: {changed}; restore the old data and settings, or start a new training with a new Loader"
             )

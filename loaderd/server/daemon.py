@@ -222,7 +222,7 @@ class Running:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.on_signal(number, functools.partial(self._signalled, number))
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # what a scheduler sends to all of a job, for the trainer to save its state
-            loop.on_signal(number, functools.partial(self._log, "info", f"{number.name} is the trainer's affair: nothing is done"))
+            loop.on_signal(number, functools.partial(self._log, "info", f"{number.name} is ignored: it is meant for the training script"))
         loop.on_slow = lambda spent_s, text: self._phase.slow_turn(spent_s, text)
         self._ready_pipe.watch(lambda: self._phase.starter_left())
 
@@ -302,5 +302,5 @@ def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
     limit = file_limits.raise_limit()
     most = file_limits.sessions_that_fit(limit, file_limits.in_use() + file_limits.A_WORKER * num_workers)
     if most == 0:
-        raise CannotServe(f"RLIMIT_NOFILE is {limit}, which leaves room for no session; raise the hard limit (ulimit -Hn)")
+        raise CannotServe(f"RLIMIT_NOFILE = {limit} is too low for even one session; raise the hard limit (ulimit -Hn)")
     return gate, most

@@ -49,7 +49,7 @@ class IdleExit:
 
     def _alone(self) -> None:
         if not self._control.peers:
-            self._leave("the last user has gone")
+            self._leave("the last client has disconnected")
         elif not self._used:
             self._arm(EMBEDDED_LAST_S, self._alone)  # somebody has just come and will speak, or be dropped
 

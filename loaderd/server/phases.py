@@ -141,9 +141,9 @@ class _Accepting:
             control.finish(peer)
         elif ask.what == "drain":
             control.send(peer, Report(DrainStatus(os.getpid(), self._parts.config.daemon.drain_s).to_json()))
-            self.drain(f"asked to by {peer}")
+            self.drain(f"requested by {peer}")
         else:
-            control.reject(peer, "ProtocolError", f"nobody knows what {ask.what!r} is; ask for status or drain")
+            control.reject(peer, "ProtocolError", f"unknown command {ask.what!r}; commands are status and drain")
 
     def left(self, peer: Peer) -> None:
         self._parts.registry.gone(peer)
@@ -238,7 +238,7 @@ class Serving(_Accepting):
         parts = self._parts
         socket, catalog = parts.config.daemon.socket, parts.catalog
         unopened = [name for name in catalog.names if name not in catalog.opened]
-        streams = catalog.counts() + (f"; {few(unopened)} when asked for" if unopened else "")
+        streams = catalog.counts() + (f"; {few(unopened)} not opened yet" if unopened else "")
         facts = {"socket": socket, "workers": parts.num_workers} if parts.options.log_format == "json" else {}
         parts.log.say("info", f"ready: {socket}; streams {streams}; {parts.num_workers} workers", facts)
         for text in (

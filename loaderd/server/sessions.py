@@ -141,7 +141,7 @@ class SessionRegistry:
             return
         edited = self._engine.edited()
         if self._outdated and hello.config and not self.pendings:
-            why = "its config has changed" if _bytes_of(self._config_path) != self._config else _edited(edited) if edited else ""
+            why = "the config file has changed" if _bytes_of(self._config_path) != self._config else _edited(edited) if edited else ""
             if why:
                 self._outdated(why)
                 self._control.drop(peer)  # it starts over
@@ -245,8 +245,8 @@ class SessionRegistry:
         return self.broken.get(stream, ("", ""))[0] == StreamChangedError.__name__ or _was_written_to(self._streams[stream])
 
     def _old_code(self, edited: list[str]) -> str:
-        who = "others use this daemon, which" if self._outdated and self.pendings else "this daemon"
-        return f"{_edited(edited)}: {who} goes on with the old code (`loaderd drain {self._config_path or 'SOCKET'}` ends it)"
+        who = "other sessions use this daemon, so it" if self._outdated and self.pendings else "this daemon"
+        return f"{_edited(edited)}: {who} keeps the old code (`loaderd drain {self._config_path or 'SOCKET'}` ends it)"
 
     def _admit(self, hello: Hello, stream: OpenedStream) -> AdmittedStream:
         """Raises LoaderdError."""
@@ -259,7 +259,7 @@ class SessionRegistry:
             raise from_name(*self.broken[hello.stream])
         if len(self.pendings) >= self.most:
             raise RefusedError(
-                f"{len(self.pendings)} sessions are all that RLIMIT_NOFILE leaves room for; raise the hard limit (ulimit -Hn)"
+                f"{len(self.pendings)} sessions are open, which is all that RLIMIT_NOFILE allows; raise the hard limit (ulimit -Hn)"
             )
         # A client that comes back to a successor still pins memory of the old one with the batch in its hands: had it to wait
         # until that fits into the ceiling beside the new segment, it would wait for itself. The system's own limits still count.
@@ -380,7 +380,7 @@ def _unlike(stream: str, new: AdmittedStream, others: list[AdmittedStream]) -> s
     differing = [name for name in mine if mine[name] != theirs[name]]
     said = (", ".join(f"{name} = {way[name]}" for name in differing) for way in (mine, theirs))
     one, two = (f"rank {a.shape.rank} of {a.shape.world_size} has {text}" for a, text in zip((new, several[0]), said, strict=True))
-    return f"stream {stream!r}: {one}, {two}: ranks of one training need the same, or samples come twice and others never"
+    return f"stream {stream!r}: {one}, {two}: ranks of one training need equal values, or some samples come twice and others never"
 
 
 def _way(admitted: AdmittedStream) -> dict[str, object]:

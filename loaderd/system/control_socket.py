@@ -115,7 +115,7 @@ class ControlListener:
         try:
             own = [os.dup(fd) for fd in fds]
         except OSError as error:
-            self.drop(peer, f"nothing can be handed to it: {error.strerror}")
+            self.drop(peer, f"no file descriptor can be passed to it: {error.strerror}")
             return
         peer.outbox.append((memoryview(data), own))
         peer.outbox_bytes += len(data)
@@ -199,7 +199,7 @@ class ControlListener:
             self._spare = -1
         more = self._rarely.ask("descriptors", self._loop.now_s())
         if more is not None:
-            self._log("error", f"out of file descriptors: a connection was turned away; raise RLIMIT_NOFILE{more}")
+            self._log("error", f"out of file descriptors: a connection was closed at once; raise RLIMIT_NOFILE{more}")
 
     def _greet(self, sock: socket.socket) -> None:
         try:
@@ -239,7 +239,7 @@ class ControlListener:
         elif peer.finishing:
             return  # read and thrown away, so that our last words aren't lost to a reset
         elif peer.spoken:
-            self.drop(peer, "speaks out of turn")
+            self.drop(peer, "sent a second message")
         else:
             peer.buffer += data
             self._parse(peer)

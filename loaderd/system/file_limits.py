@@ -50,7 +50,7 @@ def shortage(count: int) -> str:
     if spare(count):
         return ""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return f"of the {limit} file descriptors that RLIMIT_NOFILE allows the daemon fewer than {count} are free; raise its limit (ulimit -n)"
+    return f"the daemon needs {count} free file descriptors and has fewer: RLIMIT_NOFILE is {limit}; raise its limit (ulimit -n)"
 
 
 def sessions_that_fit(limit: int, taken: int) -> int:

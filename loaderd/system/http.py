@@ -109,16 +109,16 @@ class HttpServer:
         if b"\r\n\r\n" in client.request or b"\n\n" in client.request:
             self._answer(client, self._page(bytes(client.request)))
         elif len(client.request) > MAX_REQUEST:
-            self._answer(client, Page(400, "too long\n"))
+            self._answer(client, Page(400, "the request is too long\n"))
 
     def _page(self, request: bytes) -> Page:
         words = request.split(b"\n", 1)[0].split()
         if len(words) != 3 or not words[2].startswith(b"HTTP/"):
             return Page(400, "not HTTP\n")
         if words[0] != b"GET":
-            return Page(405, "only GET\n")
+            return Page(405, "only GET is supported\n")
         make = self._pages.get(words[1].split(b"?", 1)[0].decode("latin-1"))
-        return make() if make else Page(404, "there are " + ", ".join(self._pages) + "\n")
+        return make() if make else Page(404, "no such page; pages are " + ", ".join(self._pages) + "\n")
 
     def _answer(self, client: _Client, page: Page) -> None:
         body = page.body.encode()

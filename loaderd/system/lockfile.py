@@ -48,7 +48,7 @@ class LockFile:
                 raise CannotServe(f"{self.path}: {error.strerror}; set [daemon] socket to a path in a folder of your own") from None
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise CannotServe(f"{self.path} is not a regular file: left as it is; set another [daemon] socket")
+                    raise CannotServe(f"{self.path} is not a regular file and was not touched; set another [daemon] socket")
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Who held it may have removed the file just before we got the lock: then ours is a lock on a name that is gone.
                 if _same_file(fd, self.path):
@@ -68,7 +68,7 @@ class LockFile:
         found = [path for path in (self._socket, self._socket + paths.MESSAGES) if _is_socket(path)]
         if self._socket in found and _is_served(self._socket):
             raise CannotServe(
-                f"already running: another daemon serves {self._socket}, though its lock file was removed; end that one first"
+                f"already running: another daemon serves {self._socket}, though its lock file was removed; stop that one first"
             )
         for path in found:
             os.unlink(path)
@@ -115,7 +115,7 @@ def prepare_folder(socket: str, *, uid: int, default: bool, others: bool) -> Non
         raise CannotServe(f"{folder} is not a folder; set another [daemon] socket")
     if default and (found.st_uid != uid or found.st_mode & 0o077):
         raise CannotServe(
-            f"{folder} belongs to uid {found.st_uid} with mode {found.st_mode & 0o7777:04o}: not used, others could take its place; "
+            f"{folder} belongs to uid {found.st_uid} with mode {found.st_mode & 0o7777:04o}: not used, because other users could replace it; "
             "it must be yours with mode 0700, or set [daemon] socket"
         )
     if others:
@@ -143,7 +143,7 @@ def _is_socket(path: str) -> bool:
     except OSError as error:
         raise CannotServe(f"{path}: {error.strerror}") from None
     if not stat.S_ISSOCK(mode):
-        raise CannotServe(f"{path} is not a socket: left as it is; set another [daemon] socket, or move that file away")
+        raise CannotServe(f"{path} is not a socket and was not touched; set another [daemon] socket, or move that file away")
     return True
 
 

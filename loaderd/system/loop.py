@@ -244,7 +244,9 @@ class Loop:
         more = f"; {self._slow_unsaid} more slow turns since the last such line" if self._slow_unsaid else ""
         self._slow_next_s = now_s + SLOW_EVERY_S
         self._slow_unsaid = 0
-        self.on_slow(spent_s, f"slow turn: {spent_s * 1e3:.0f} ms, of which {slowest_s * 1e3:.0f} ms in {name_of(slowest)}{more}")
+        self.on_slow(
+            spent_s, f"slow turn of the event loop: {spent_s * 1e3:.0f} ms, of which {slowest_s * 1e3:.0f} ms in {name_of(slowest)}{more}"
+        )
 
     def _read_signals(self) -> None:
         if self._signal_pair is None:

@@ -83,5 +83,5 @@ class PeerGate:
         if uid in self.uids:
             return ""
         if uid == OVERFLOW_UID and not self.all_mapped:
-            return 'your uid is unmapped in the daemon\'s user namespace, so nobody knows who you are; [daemon] allow_uids = ["unmapped"] admits all such'
+            return 'your uid is not mapped in the daemon\'s user namespace, so the daemon cannot identify you; [daemon] allow_uids = ["unmapped"] admits all such users'
         return f"uid {uid} may not attach to a daemon of uid {self.own}; add it to [daemon] allow_uids"

@@ -181,7 +181,7 @@ class Ending:
 def ending(status: int | None, *, out_of_memory: bool = False) -> Ending:
     """What a wait status tells; None: nobody could learn it. out_of_memory: the cgroup's oom_kill count rose meanwhile."""
     if status is None:
-        return Ending(False, "ended together with the template, status unknown")
+        return Ending(False, "ended together with the fork server, status unknown")
     if os.WIFEXITED(status):
         return Ending(True, f"exit code {os.WEXITSTATUS(status)}")
     number = os.WTERMSIG(status)

@@ -72,18 +72,18 @@ def shortage(
     free = memory - live - held
     if need > free:
         if need > memory:
-            return f"{what} never fits: needed {size(need)}, [daemon] memory is {size(memory)} in all; raise it, or {how}"
+            return f"{what} never fits: needed {size(need)}, [daemon] memory is {size(memory)} in total; raise it, or {how}"
         taken = f"{size(live)} are taken" + (f", {size(held)} still held by this client's tensors" if held else "")
         return (
-            f"no room for {what} for now: needed {size(need)}, available {size(max(0, free))} of [daemon] memory = {size(memory)} "
+            f"not enough memory for {what} now: needed {size(need)}, available {size(max(0, free))} of [daemon] memory = {size(memory)} "
             f"({taken}); raise it, end another session, or {how}"
         )
     for room in rooms:
         if need > room.limit:
-            return f"{what} never fits: needed {size(need)}, {room.where} is {size(room.limit)} in all; raise {room.setting}, or {how}"
+            return f"{what} never fits: needed {size(need)}, {room.where} is {size(room.limit)} in total; raise {room.setting}, or {how}"
         if need > room.free - unfilled:
             return (
-                f"no room for {what} for now: needed {size(need)}, available {size(max(0, room.free - unfilled))} "
+                f"not enough memory for {what} now: needed {size(need)}, available {size(max(0, room.free - unfilled))} "
                 f"of {room.where} = {size(room.limit)}; raise {room.setting}, end other users of it, or {how}"
             )
     return None
@@ -122,7 +122,7 @@ def too_many(workers: int | str, cpus: int) -> list[str]:
         return []
     quota = f"{cpus} CPU{'' if cpus == 1 else 's'}"
     return [
-        f"num_workers = {workers}, and affinity and CPU quota give {quota}: more is worth it only for samples that wait, not for those that compute"
+        f"num_workers = {workers}, and affinity and CPU quota give {quota}: more workers help only if samples wait, for disks or a network"
     ]
 
 

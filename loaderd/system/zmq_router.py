@@ -127,7 +127,7 @@ class MessageRouter:
             data = WIRE.encode(message)
         except ProtocolError as error:
             self._log("error", f"session {session}: {error}")
-            data = WIRE.encode(Failure(session, "StreamFailedError", f"the daemon could not say it: {error}"))
+            data = WIRE.encode(Failure(session, "StreamFailedError", f"the daemon could not encode its message: {error}"))
         out = not route.outbox and self._put(route, data)
         if not out and route.peer is not None and len(route.outbox) < MAX_OUT:
             route.outbox.append(data)
@@ -172,7 +172,7 @@ class MessageRouter:
         self.garbage += 1
         more = self._rarely.ask(session, self._loop.now_s())
         if more is not None:
-            self._log("warning", f"messages socket: ignored from a peer of session {session}: {why}{more}")
+            self._log("warning", f"messages socket: ignored a message for session {session}: {why}{more}")
 
     def _pump(self) -> bool:
         """Take in what has arrived, and what could not be sent before, try again. True if there may be more."""
@@ -225,9 +225,9 @@ class MessageRouter:
                 raise ProtocolError(f"{len(frames)} frames")
             progress = WIRE.decode(frames[0])
             if not isinstance(progress, Progress):
-                raise ProtocolError(f"{type(progress).__name__} is not a client's to say here")
+                raise ProtocolError(f"{type(progress).__name__} is not a message that a client may send here")
             if progress.session != session:
-                raise ProtocolError(f"it speaks for session {progress.session}")
+                raise ProtocolError(f"it names session {progress.session}")
         except ProtocolError as error:
             self._ignored(session, str(error))
             return None

@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
         import_base()
     received = channel.receive()
     if received is None or not isinstance(received[0], Setup):
-        raise ProtocolError("the first message to the template must be Setup")
+        raise ProtocolError("the first message to the fork server must be Setup")
     try:
         import_users(received[0], lambda text: channel.send(Doing(text)))
     except SourceError as error:
@@ -172,7 +172,7 @@ class ForkServerProcess:
             elif isinstance(order, Quit):
                 return
             else:
-                raise ProtocolError(f"the template does not know what to do with {order!r:.100} and {len(fds)} descriptors")
+                raise ProtocolError(f"the fork server does not know what to do with {order!r:.100} and {len(fds)} descriptors")
 
     def sweep_all(self) -> None:
         """Kill and reap every descendant. Only one that cannot be killed (in disk sleep) is left, after 2 s."""

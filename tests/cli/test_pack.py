@@ -25,7 +25,7 @@ def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) 
     assert done.stdout.startswith(f"{place.folder}/photos.lmdb: 20 samples, 2 classes, ")
     assert "loaderd: left out: a/broken.png: " in done.stderr
     assert "1 bad sample was left out" in done.stderr
-    assert "loaderd: 1 file was ignored, no image by name: 1 .txt (a/notes.txt)\n" in done.stderr
+    assert "loaderd: 1 file was ignored, their names are not those of images: 1 .txt (a/notes.txt)\n" in done.stderr
 
 
 def test_class_folders_without_images_are_warned_of_with_the_labels_that_nobody_gets(place: Place) -> None:
@@ -65,7 +65,7 @@ def test_a_dataset_is_packed_by_name_with_its_arguments(place: Place) -> None:
     [
         (["imagefolder", "nowhere", "a.lmdb"], 3, "nowhere"),
         (["imagefolder", ".", "no/folder/a.lmdb"], 3, "no/folder"),
-        (["imagefolder", ".", "mine.py"], 3, "is there already"),
+        (["imagefolder", ".", "mine.py"], 3, "already exists"),
         (["dataset", "mine:Nobody", "a.lmdb"], 3, "Nobody"),
         (["dataset", "nowhere:A", "a.lmdb"], 3, "nowhere"),
         (["imagefolder", ".", "a.lmdb", "--args", "{}"], 3, "holds no images"),
@@ -145,7 +145,7 @@ def test_a_pack_that_was_broken_off_is_told_apart_and_goes_on(place: Place) -> N
     command = [sys.executable, "-c", code, "pack", "imagefolder", photos, "cut.lmdb"]
     assert subprocess.run(command, cwd=place.folder, timeout=DEADLINE_S).returncode == -9
     assert "not finished" in place.cli("inspect", "cut.lmdb.part").stdout
-    assert "went on at sample 4" in place.cli("pack", "imagefolder", photos, "cut.lmdb").stderr
+    assert "continued at sample 4" in place.cli("pack", "imagefolder", photos, "cut.lmdb").stderr
     assert contents(place.folder / "cut.lmdb") == contents(place.folder / "whole.lmdb")
 
 

@@ -47,7 +47,7 @@ def test_a_running_daemon_is_shown_and_drained(place: Place) -> None:
     done = place.cli("drain", "config.toml")
     assert "is gone" in done.stderr
     assert daemon.wait(DEADLINE_S) == 0
-    assert "nobody serves at" in place.cli("status", "config.toml", code=3).stderr
+    assert "no daemon is running at" in place.cli("status", "config.toml", code=3).stderr
 
 
 def test_a_socket_names_the_daemon_as_well_as_its_config(place: Place) -> None:
@@ -128,9 +128,9 @@ def report(**given: Any) -> bytes:
 @pytest.mark.parametrize(
     ("talk", "code", "said"),
     [
-        (silence, 4, "has said nothing for 5 s"),
+        (silence, 4, "has not answered for 5 s"),
         (answer(b"HTTP/1.1 400 Bad Request\r\n\r\n"), 4, "not a loaderd of this version"),
-        (answer(b""), 3, "is leaving"),
+        (answer(b""), 3, "is shutting down"),
         (answer(codec.frame(Starting("opening stream 'x'"))), 3, ""),
         (answer(report(state="ready", failed=True)), 4, ""),
         (answer(report(state="draining")), 0, ""),
@@ -144,7 +144,7 @@ def test_each_answer_has_its_exit_code(place: Place, talk: Callable[[socket.sock
 
 @pytest.mark.parametrize(
     ("target", "code", "said"),
-    [("none.sock", 3, "nobody serves at"), ("none.toml", 2, "No such file"), ("mine.py", 2, "not TOML"), (".", 2, "is a folder")],
+    [("none.sock", 3, "no daemon is running at"), ("none.toml", 2, "No such file"), ("mine.py", 2, "not TOML"), (".", 2, "is a folder")],
 )
 def test_a_target_that_is_none_is_told(place: Place, target: str, code: int, said: str) -> None:
     assert said in place.cli("status", target, code=code).stderr
@@ -207,11 +207,11 @@ def test_the_lines_tell_who_waits_for_what() -> None:
     for said in (
         "loaderd 1  ready  pid 7  /s",
         "native   native parts missing: _jpeg",
-        "template pid 11 is stopped by a signal (T)",
+        "fork server pid 11 is stopped by a signal (T)",
         "███████░░",
         "256 MiB of 1.0 GiB shared",
-        "1,000 samples  batch 8  100 samples/s a worker",
-        "2 workers died, the last of SIGKILL",
+        "1,000 samples  batch 8  100 samples/s per worker",
+        "2 workers died, the last cause: SIGKILL",
         "FAILED: StreamFailedError: too many",
         "test   not opened",
         "5  train  rank 1/2  pid 99  epoch 3 step 4  ▣▣■◧▨□  2 leased, 1 announced, 1 ready, 1 filling, 1 free",
@@ -220,7 +220,7 @@ def test_the_lines_tell_who_waits_for_what() -> None:
         "1  busy      pid 12  train  decode  'cat\\n.png'  3.2 s",
         "2  starting",
         "and 17 more (--json has all)",
-        "9 set aside, in /q",
+        "9 bad samples recorded in /q",
         "train  epoch 1  'k' (index 3)  decode: ValueError: x",
     ):
         assert said in text, said

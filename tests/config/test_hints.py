@@ -89,8 +89,8 @@ def test_an_op_that_is_misspelled_still_hints_at_the_right_one() -> None:
 def test_something_of_the_training_script_is_refused_with_the_way_out(text: str, where: str) -> None:
     (found,) = faults(text)
     assert found.startswith(f'{where}: "__main__:')
-    assert "workers run no script" in found
-    assert "a module of its own beside the config" in found
+    assert "workers do not run your script" in found
+    assert "a module beside the config" in found
 
 
 def test_a_module_whose_name_begins_like_the_script_is_a_module() -> None:

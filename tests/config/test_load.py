@@ -177,22 +177,22 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         ('transforms = [{op = "hflip", p = 2}]', "streams.train.transforms[0].p: 2 is not a number from 0 to 1"),
         (
             'transforms = [{op = "random_crop", size = 4, field = "image"}, {op = "random_crop", size = 4, field = "mask"}]',
-            "streams.train.transforms[1].field: random_crop draws anew for each field, so 'image' and 'mask' would no longer match: use one "
+            "streams.train.transforms[1].field: random_crop draws separately for each field, so 'image' and 'mask' would no longer match: use one "
             'random_crop with fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
         ),
         (
             'transforms = [{op = "hflip"}, {op = "to_float"}, {op = "hflip", field = "mask"}]',
-            "streams.train.transforms[2].field: hflip draws anew for each field, so 'image' and 'mask' would no longer match: use one hflip with "
+            "streams.train.transforms[2].field: hflip draws separately for each field, so 'image' and 'mask' would no longer match: use one hflip with "
             'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
         ),
         (
             'transforms = [{op = "hflip", fields = ["image", "mask"]}, {op = "hflip", field = "image"}]',
-            "streams.train.transforms[1].field: hflip draws anew for each field, so 'image' and 'mask' would no longer match: use one hflip with "
+            "streams.train.transforms[1].field: hflip draws separately for each field, so 'image' and 'mask' would no longer match: use one hflip with "
             'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
         ),
         (
             'transforms = [{op = "hflip", field = "image"}, {op = "hflip", fields = ["mask"]}]',
-            "streams.train.transforms[1].fields: hflip draws anew for each field, so 'image' and 'mask' would no longer match: use one hflip with "
+            "streams.train.transforms[1].fields: hflip draws separately for each field, so 'image' and 'mask' would no longer match: use one hflip with "
             'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
         ),
         (

@@ -33,10 +33,10 @@ def test_it_names_a_stopped_worker() -> None:
     harness.now_s += 4.0
     assert line(harness) == (
         "batch 0 (epoch 0, step 0) waits for rows 0-7: "
-        "worker 1 is stopped by a signal (T), 4.0 s by now, reading row 0, sample ?; SIGCONT lets it go on"
+        "worker 1 is stopped by a signal (T), 4.0 s so far, reading row 0, sample ?; continue it with SIGCONT"
     )
     _, detail = explain(harness.core.state, harness.core.state.sessions[1], harness.now_s)
-    assert "no stack of it can be had while it is stopped" in detail
+    assert "its stack cannot be read while it is stopped" in detail
     (worker,) = harness.core.snapshot().workers
     assert (worker.state, worker.seconds) == ("stopped", 0.0)
 
@@ -94,16 +94,16 @@ def test_it_tells_of_a_worker_that_was_killed_and_of_one_that_does_not_die() -> 
     seen = harness.seen(1, 0)
     for _ in range(20):
         harness.look(seen)
-    assert line(harness).endswith("worker 1 was killed and does not end")
+    assert line(harness).endswith("worker 1 was killed and has not exited yet")
     for _ in range(20):
         harness.look(seen)
-    assert "workers are starting (1 do not die)" in line(harness)
+    assert "workers are starting (1 cannot be killed)" in line(harness)
 
 
 def test_it_says_nothing_when_the_batch_is_there() -> None:
     harness = SchedulerHarness()
     harness.attach(tell=False)
-    assert line(harness) == "the daemon knows no plan of this client yet"
+    assert line(harness) == "the daemon has not received a request of this client yet"
     harness.tell()
     harness.finish()
     assert line(harness) == ""
@@ -114,7 +114,7 @@ def test_it_says_that_the_daemon_drains() -> None:
     harness = SchedulerHarness()
     harness.attach()
     harness.step(Drain())
-    assert line(harness) == "the daemon drains"
+    assert line(harness) == "the daemon is draining"
 
 
 def test_the_detail_has_all_busy_workers_and_the_last_stack() -> None:
@@ -122,8 +122,8 @@ def test_the_detail_has_all_busy_workers_and_the_last_stack() -> None:
     harness.attach()
     harness.die(1, row=0, stack="File user.py, line 9")
     _, detail = explain(harness.core.state, harness.core.state.sessions[1], harness.now_s)
-    assert "worker 2 has just begun" in detail
-    assert "the last worker that died at stream train: SIGSEGV" in detail
+    assert "worker 2 has just started a job" in detail
+    assert "the last worker that died on stream train: SIGSEGV" in detail
     assert "File user.py, line 9" in detail
 
 
@@ -133,7 +133,7 @@ def test_the_deaths_before_are_told_with_what_goes_on_now() -> None:
     harness.die(1, 3, cause="SIGBUS", key="x")
     assert "before" not in line(harness)
     harness.die(2, 3, cause="SIGKILL", key="y", own=False)
-    assert line(harness).endswith("worker 3 has just begun; 2 workers died at it before, the last: SIGKILL at sample 'y'")
+    assert line(harness).endswith("worker 3 has just started a job; 2 workers died on it before, the last: SIGKILL at sample 'y'")
 
 
 def test_a_batch_without_memory_waits_for_a_larger_segment() -> None:

@@ -380,7 +380,7 @@ def attributed(
 def test_the_sample_behind_the_end_of_the_epoch_is_named_by_its_place_at_the_begin() -> None:
     build = attributed(JobDeath(5, Stage.DECODE, own=True, hung=False, cause="SIGSEGV"), first=5, last=6)
     assert build.ledger.bad_rows == {
-        5: BadSample(100, "cat.jpg", 1, "decode", "WorkerDied", "it killed its worker each time: SIGSEGV", "the stack")
+        5: BadSample(100, "cat.jpg", 1, "decode", "WorkerDied", "each worker that made it died: SIGSEGV", "the stack")
     }
     assert build.failed
 

@@ -99,7 +99,7 @@ def test_a_stopped_worker_that_nobody_waits_for_any_longer_is_ended_and_is_no_fa
     harness.detach(1)
     harness.attach(2, prefetch=1)
     (kill,) = [a for a in harness.look(harness.seen(1, 0, paused=True)) if isinstance(a, KillWorker)]
-    assert (kill.worker, kill.why) == (1, "it is stopped by a signal (T), and nobody waits for it")
+    assert (kill.worker, kill.why) == (1, "it is stopped by a signal (T), and no session waits for it")
     harness.die(1, 0, own=False, cause="killed: it is stopped")
     assert harness.core.state.streams["train"].deaths < 1
     assert harness.take(2).k == 0

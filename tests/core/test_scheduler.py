@@ -158,7 +158,7 @@ def test_a_progress_that_no_client_sends_ends_its_session_with_an_error_and_no_o
     harness.finish()
     harness.step(ProgressReceived(1, replace(harness.clients[1].progress(ping=True), **change)))
     failure = harness.inbox[1][-1]
-    assert failure == Failure(1, "ProtocolError", f"the client asked for the impossible: {text}")
+    assert failure == Failure(1, "ProtocolError", f"the client sent an invalid request: {text}")
     assert [type(harness.take(2)) for _ in range(20)] == [Descriptor] * 20
     harness.inbox[1].clear()
     harness.tell(1, ping=True)
@@ -234,7 +234,7 @@ def test_a_drain_ends_all_making_and_leaves_announced_batches_alone() -> None:
     assert batch is not None
     harness.tell(ping=True)
     assert harness.jobs() == []
-    assert "the daemon drains" in str(harness.inbox[1])
+    assert "the daemon is draining" in str(harness.inbox[1])
 
 
 @pytest.mark.parametrize("event", [Detach(5), Attach(2, "nope", SHAPE, 0, 4, segment()), Attach(1, "train", SHAPE, 0, 4, segment())])
@@ -260,7 +260,7 @@ def test_a_session_that_attaches_to_a_draining_daemon_is_served_nothing() -> Non
     harness.attach()
     harness.tell(ping=True, waiting=True)
     assert not harness.jobs()
-    assert harness.inbox[1][-1].story == "the daemon drains"
+    assert harness.inbox[1][-1].story == "the daemon is draining"
     harness.detach()
     assert not harness.core.state.sessions
 

@@ -35,7 +35,7 @@ def test_those_at_the_batch_are_asked_once_and_told_of_as_long_as_they_are_at_it
     harness.step(StackDumped(1, "File a.py, line 3\nFile b.py, line 4\n"))
     harness.step(StackDumped(2, "File c.py, line 5"))
     harness.now_s += 2.0
-    assert "worker 1 has just begun\n  its stacks 2.0 s ago:\n  File a.py, line 3\n  File b.py, line 4\nworker 2" in detail(harness)
+    assert "worker 1 has just started a job\n  its stacks 2.0 s ago:\n  File a.py, line 3\n  File b.py, line 4\nworker 2" in detail(harness)
     assert len(harness.of(DumpStack)) == 2
     assert [w.stack != "" for w in harness.core.snapshot().workers] == [True, True]
     harness.work(2)

@@ -21,7 +21,7 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
     ring = harness.core.state.sessions[1].slots.tables[1]
     for _ in range(30):
         harness.look(seen)
-    assert any(isinstance(a, LogLine) and "worker 1 does not die" in a.text for a in harness.log)
+    assert any(isinstance(a, LogLine) and "worker 1 cannot be killed" in a.text for a in harness.log)
     assert StartWorker(2, 0.0) in harness.log
     assert ring.state[job.slot].value == "ending"
     stuck = harness.sent.pop(1)

@@ -211,7 +211,7 @@ def test_a_stopped_probe_is_named_as_stopped_and_its_time_counts_for_nothing(loo
     process.send_signal(signal.SIGSTOP)
     made, _ = watched(loop, child)
     until(loop, lambda: "stopped" in made.doing(loop.now_s())[0])
-    assert made.doing(loop.now_s()) == ["the worker that opens stream 'train' is stopped by a signal (T); SIGCONT lets it go on"]
+    assert made.doing(loop.now_s()) == ["the worker that opens stream 'train' is stopped by a signal (T); continue it with SIGCONT"]
     begun_s = loop.now_s()
     until(loop, lambda: loop.now_s() > begun_s + 1.5)
     assert not child.why

@@ -200,7 +200,7 @@ def template_stops(shop: Workshop) -> int:
     os.kill(shop.pid(1), signal.SIGKILL)
     assert not shop.death(1).own
     shop.pool.start(2, 0.0)
-    told = f"waiting: the template (pid {template}) is stopped by a signal (T); SIGCONT lets it go on,"
+    told = f"waiting: the fork server (pid {template}) is stopped by a signal (T); continue it with SIGCONT,"
     shop.until(lambda: WorkerBooting(2, told) in shop.events, "word of it")
     assert shop.pool.doing() == [told.removeprefix("waiting: ").removesuffix(",")]
     return template
@@ -284,7 +284,7 @@ def test_a_worker_that_is_told_to_leave_and_does_not_is_killed(build: Build) -> 
     shop.until(lambda: stamped(shop, 1, 20), "the hanging row")
     shop.pool.retire(1)
     death = shop.death(1)
-    assert (death.own, death.cause) == (False, "killed: it did not leave")
+    assert (death.own, death.cause) == (False, "killed: it did not exit")
 
 
 def test_a_new_worker_inherits_nothing_from_the_stamp_of_the_last_one_in_its_place(build: Build) -> None:
@@ -308,7 +308,7 @@ def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_
     shop.death(2)
     shop.pool.start(3, 0.0)
     shop.until(lambda: shop.ready(3), "a worker of the new template")
-    assert "worker 1 cannot be killed; a new template is started all the same" in shop.lines
+    assert "worker 1 cannot be killed; a new fork server is started anyway" in shop.lines
 
 
 def test_a_new_template_does_not_wait_for_longer_than_the_old_ones_workers_take_to_die(build: Build) -> None:
@@ -386,7 +386,7 @@ def test_a_retired_worker_leaves_when_it_is_idle(build: Build) -> None:
     shop.start(1)
     shop.pool.retire(1)
     death = shop.death(1)
-    assert (death.own, death.cause, death.boot) == (False, "left as it was told", "")
+    assert (death.own, death.cause, death.boot) == (False, "exited when asked to", "")
 
 
 def test_killing_a_worker_that_is_still_to_come_is_answered_too(build: Build) -> None:

@@ -94,7 +94,7 @@ def test_a_sessions_seed_and_fields_are_facts() -> None:
 
 def test_a_client_of_another_protocol_is_refused_with_both_numbers_and_what_to_do() -> None:
     check_known(HELLO, ["train"], "")
-    with pytest.raises(RefusedError, match=f"you speak protocol {PROTOCOL + 1}, this daemon {PROTOCOL}: install the same version"):
+    with pytest.raises(RefusedError, match=f"the client uses protocol {PROTOCOL + 1}, this daemon {PROTOCOL}: install the same version"):
         check_known(replace(HELLO, protocol=PROTOCOL + 1), ["train"], "")
 
 

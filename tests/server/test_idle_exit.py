@@ -32,7 +32,7 @@ def test_an_embedded_daemon_to_which_nobody_comes_leaves_after_thirty_seconds() 
     it.loop.advance(29.9)
     assert it.left == []
     it.loop.advance(0.2)
-    assert it.left == ["the last user has gone"]
+    assert it.left == ["the last client has disconnected"]
 
 
 def test_an_embedded_daemon_leaves_two_seconds_after_its_last_connection() -> None:
@@ -42,7 +42,7 @@ def test_an_embedded_daemon_leaves_two_seconds_after_its_last_connection() -> No
     it.loop.advance(1.9)
     assert it.left == []
     it.loop.advance(0.2)
-    assert it.left == ["the last user has gone"]
+    assert it.left == ["the last client has disconnected"]
 
 
 def test_a_connection_that_has_spoken_keeps_an_embedded_daemon() -> None:
@@ -62,7 +62,7 @@ def test_a_connection_that_has_not_spoken_is_waited_for_until_it_is_dropped() ->
     assert it.left == []
     it.control.peers = []
     it.loop.advance(2.0)
-    assert it.left == ["the last user has gone"]
+    assert it.left == ["the last client has disconnected"]
 
 
 def test_a_served_daemon_stays_without_connections() -> None:

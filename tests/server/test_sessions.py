@@ -282,7 +282,7 @@ def test_there_are_as_many_sessions_as_descriptors_suffice_for_and_no_more(loop:
     first, second = local_stream.welcomed(), local_stream.welcomed()
     third = local_stream.come()
     assert third.last().error == "RefusedError"
-    assert "2 sessions are all that RLIMIT_NOFILE leaves room for" in third.last().text
+    assert "2 sessions are open, which is all that RLIMIT_NOFILE allows" in third.last().text
     local_stream.control.drop(first)
     local_stream.welcomed()
     assert (len(local_stream.registry.pendings), local_stream.emptied) == (2, 0)

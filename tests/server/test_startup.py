@@ -18,11 +18,11 @@ def started(doing: list[str]) -> tuple[FakeLoop, StartupReporter, list[str]]:
 
 
 def test_the_first_line_comes_with_the_fifth_second_and_the_next_ones_when_the_wait_has_doubled() -> None:
-    loop, _, lines = started(["the template has been importing mine for 5 s"])
+    loop, _, lines = started(["the fork server has been importing mine for 5 s"])
     loop.run(104.9)
     assert lines == []
     loop.run(105.0)
-    assert lines == ["not ready after 5 s: opening stream 'train'; the template has been importing mine for 5 s"]
+    assert lines == ["not ready after 5 s: opening stream 'train'; the fork server has been importing mine for 5 s"]
     loop.run(145.0)
     assert [line.split(":")[0] for line in lines] == [f"not ready after {seconds} s" for seconds in (5, 10, 20, 40)]
 

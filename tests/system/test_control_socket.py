@@ -120,7 +120,7 @@ GARBAGE = {
     "huge": struct.pack("<I", 0xFFFFFFFF),
     "over the limit of a first message": struct.pack("<I", module.MAX_IN + 1),
     "nothing": struct.pack("<I", 0),
-    "not a client's": codec.frame(Bye("x")),
+    "not a message that a client may send": codec.frame(Bye("x")),
     "two at once": codec.frame(HELLO) + codec.frame(HELLO),
 }
 

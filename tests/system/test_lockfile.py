@@ -93,7 +93,7 @@ def test_a_daemon_whose_lock_file_was_removed_keeps_its_socket(tmp_path: Path, c
             client = stack.enter_context(socket.socket(socket.AF_UNIX))
             client.setblocking(False)
             crowded = client.connect_ex(str(path)) == 0
-        with pytest.raises(CannotServe, match="its lock file was removed; end that one first"):
+        with pytest.raises(CannotServe, match="its lock file was removed; stop that one first"):
             LockFile(str(path))
         assert [p.name for p in tmp_path.iterdir()] == ["d.sock"]
 
@@ -133,7 +133,7 @@ def test_a_default_folder_that_others_could_have_made_is_not_used(tmp_path: Path
         folder.mkdir(mode=0o700)
         folder.chmod({"mode": 0o701, "group": 0o710, "owner": 0o700}[fault])
     uid = os.getuid() + (1 if fault == "owner" else 0)
-    with pytest.raises(CannotServe, match="is not a folder" if fault == "symlink" else "not used, others could take its place"):
+    with pytest.raises(CannotServe, match="is not a folder" if fault == "symlink" else "not used, because other users could replace it"):
         prepare_folder(str(folder / "d.sock"), uid=uid, default=True, others=False)
 
 

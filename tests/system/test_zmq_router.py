@@ -263,7 +263,7 @@ def test_a_peer_that_calls_itself_another_sessions_user_is_not_believed(post: Po
     peer.raw.send(b"\0" + bytes([len(forged)]) + forged)
     until(lambda: post.messages.garbage)
     assert post.heard == []
-    assert post.log.count("it speaks for session 7") == 1
+    assert post.log.count("it names session 7") == 1
     peer.raw.close()
 
 

@@ -118,7 +118,7 @@ def test_two_workers_that_see_a_touched_database_are_one_warning(build: Build, t
     shop.start(3)
     assert shop.run(3, shop.job("train", 20)).changed == ""
     assert [line for line in shop.lines if "times have changed" in line] == [
-        f"{old}: its times have changed (touch, chmod?); 61 of its values were compared and are the same: going on. "
+        f"{old}: its modification times have changed (touch, chmod?); 61 of its values were compared and are the same, so the stream continues. "
         "If the file was written to, drain the daemon and start it again"
     ]
 

@@ -320,7 +320,7 @@ def test_a_collate_whose_fields_differ_from_the_first_batchs_is_told_which_and_h
     shop.pond(facts, 4)
     x = str(np.dtype(next(spec.dtype for spec in facts.specs if spec.name == "x")))
     for start, text in {
-        20: "collate returned a field 'z', which the first batch had not: it had 'names', 'x'",
+        20: "collate returned a field 'z', which the first batch did not have; it had 'names', 'x'",
         30: "collate returned no field 'names', which the first batch had",
         40: f"collate returned field 'x' as an array of float64, in the first batch it was an array of {x}",
         50: f"collate returned field 'x' as a list of str, in the first batch it was an array of {x}",

@@ -56,14 +56,14 @@ def _verified(path: str, before: str) -> str:
     if before and before == state_of(path):
         return before
     with ProgressLine("pages") as progress:
-        progress.say(f"loaderd: looking at every page of {path}")
+        progress.say(f"loaderd: checking every page of {path}")
         verdict = verify(path)
     for problem in verdict.problems[:NAMED_PROBLEMS]:
         print(f"  DAMAGED   {problem}")
     if len(verdict.problems) > NAMED_PROBLEMS:
         print(f"  DAMAGED   and {len(verdict.problems) - NAMED_PROBLEMS} more")
     if verdict.problems:
-        print("            the file was not opened: copy or download it again, or pack it anew", flush=True)
+        print("            the file was not opened: copy or download it again, or pack it again", flush=True)
         return ""
     print(f"  structure {verdict.remark or 'every page is sound'}", flush=True)
     return verdict.state
@@ -80,14 +80,14 @@ def _scan(
                 progress.say(f"loaderd: {text}")
 
         if not saved.keeps:
-            say("warning", "another check of this stream is running: this one cannot be gone on with if it is broken off")
+            say("warning", "another check of this stream is running: this one cannot be continued if you interrupt it")
         row_s = spent / findings.rows if findings.rows else 0.0
         found = scan(settings, plan, facts, saved, row_s=row_s, verified=verified, progress=progress, say=say)
     if found.changed:
-        sys.stderr.write(f"loaderd: an earlier run does not count any longer: {', '.join(found.changed)} changed since\n")
+        sys.stderr.write(f"loaderd: starting over: {', '.join(found.changed)} changed since the interrupted run\n")
     if found.broken_off:
-        on = "the same command goes on from there" if saved.keeps else "it begins anew next time"
-        sys.stderr.write(f"loaderd: broken off at sample {found.done:,} of {found.of:,} of stream {plan.name!r}; {on}\n")
+        on = "the same command continues from there" if saved.keeps else "the next run starts over"
+        sys.stderr.write(f"loaderd: interrupted at sample {found.done:,} of {found.of:,} of stream {plan.name!r}; {on}\n")
         return BROKEN_OFF
     _tell(plan, facts, findings, found, saved, scan_report.trained_on(plan, settings.streams))
     if bad is not None:

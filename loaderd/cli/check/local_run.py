@@ -245,7 +245,7 @@ class LocalSession:
     def _reserve(self, segment: Segment, then: Callable[[Segment], None]) -> None:
         def reserved(fd: int, error: OSError | None) -> None:
             if error is not None:
-                self._on_end(f"{segment.slots * segment.slot_bytes} bytes of shared memory cannot be had: {error.strerror}")
+                self._on_end(f"{segment.slots * segment.slot_bytes} bytes of shared memory cannot be reserved: {error.strerror}")
                 return
             self._known[segment.segment] = (segment, mmap.mmap(fd, 0, prot=mmap.PROT_READ), [0] * segment.slots)
             self._engine.add_segment(segment, self._stream.plan.name, self._stream.facts.specs, self._shape.batch_size, fd)

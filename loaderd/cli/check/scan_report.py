@@ -40,7 +40,7 @@ def lines(
         for group in groups:
             more = " ..." if len(group) == SHOWN_EACH else ""
             yield f"  COPIES    {' = '.join(repr(name(position)) for position in group)}{more}"
-        yield f"  copies    {copies:,} samples have the content of another (by a hash of {BITS} bits of what is stored, labels and other scalars aside)"
+        yield f"  copies    {copies:,} samples have the content of another (compared by a {BITS}-bit hash of what is stored, without labels and other scalars)"
 
 
 def _field(found: Scan, spec: FieldSpec, n: int, array: int) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _field(found: Scan, spec: FieldSpec, n: int, array: int) -> Iterator[str]:
             f"; {size(sizes.median)} (median), at most {size(sizes.most)}" if len(shapes) > 1 else ""
         )
     if odd := tally.odd_samples[n]:
-        allowed = '; nonfinite = "error" makes them bad'
+        allowed = '; with nonfinite = "error" these samples are bad'
         yield f"  NONFINITE {spec.name}: {numbers[:, ODD].sum():,.0f} values are NaN or infinite, in {odd:,} samples{allowed}"
 
 

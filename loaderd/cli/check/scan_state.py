@@ -54,9 +54,7 @@ class ScanState:
             self._hashes: IO[bytes] = open(os.path.join(self.path, "hashes"), mode)  # noqa: SIM115 - closed in __exit__
             self._bad: IO[bytes] = open(os.path.join(self.path, "bad.jsonl"), mode)  # noqa: SIM115 - as well
         except OSError as error:
-            raise CommandError(
-                f"{error.filename}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written", NO_START
-            ) from None
+            raise CommandError(f"{error.filename}: {error.strerror}; set XDG_CACHE_HOME to a writable folder", NO_START) from None
         for file, size in ((self._hashes, self.state.get("hashes", 0)), (self._bad, self.state.get("bad", 0))):
             file.truncate(size)  # what was written after the state was last kept
             file.seek(0, os.SEEK_END)

@@ -62,7 +62,7 @@ def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Clas
 
 def given_up(plan: StreamConfig, end: str) -> None:
     if end:
-        sys.stderr.write(f"loaderd: stream {plan.name!r} was given up: {end}\n")
+        sys.stderr.write(f"loaderd: stream {plan.name!r}: check stopped: {end}\n")
 
 
 def described(findings: Findings) -> list[str]:
@@ -94,7 +94,7 @@ def _refused(settings: Config, plan: StreamConfig, facts: StreamInfo, samples: i
     segment = _segment(facts, plan)
     need, memory = segment.slots * segment.slot_bytes, settings.daemon.memory
     if memory is not None and need > memory:
-        lines.append(f"a trainer needs {size(need)}, [daemon] memory is {size(memory)}: raise it, or set a smaller batch_size")
+        lines.append(f"a trainer needs {size(need)}, [daemon] memory is {size(memory)}: raise memory or set a smaller batch_size")
     return lines
 
 
@@ -117,7 +117,7 @@ def _speed(findings: Findings) -> list[str]:
     if not findings.rows or not total:
         return []
     stages = "  ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in findings.seconds.items() if seconds > 0)
-    return [f"  speed     {findings.rows / total:,.0f} samples/s a worker: {stages}"]
+    return [f"  speed     {findings.rows / total:,.0f} samples/s per worker: {stages}"]
 
 
 def _telling(traceback: str) -> list[str]:
@@ -152,11 +152,9 @@ def differences(findings: Findings) -> list[str]:
             )
         else:
             fields = ", ".join(map(repr, difference.fields))
-            lines.append(f"  DIFFERS   sample {difference.key!r} (index {difference.index}): two makings have different {fields}")
+            lines.append(f"  DIFFERS   sample {difference.key!r} (index {difference.index}): two runs give different {fields}")
     if len(findings.differ) > NAMED:
         lines.append(f"  DIFFERS   and {len(findings.differ) - NAMED:,} more")
     if findings.differ:
-        lines.append(
-            "            draw from the rng that a transform is given, or from random, numpy.random or torch, which are seeded per sample"
-        )
+        lines.append("            use the rng that a transform gets, or random, numpy.random or torch: loaderd seeds them for each sample")
     return lines

@@ -77,7 +77,7 @@ def image_error(error: Exception, codec: str) -> ImageError:
     if isinstance(error, ImageError):
         return error
     if _short_of_memory(error):
-        return NoMemory("there is not enough memory to decode it: make the image smaller, or the limit of memory larger")
+        return NoMemory("not enough memory to decode it: make the image smaller or raise the memory limit")
     kind = {"jpeg": "damaged JPEG", "png": "damaged PNG"}.get(codec, f"damaged image: {type(error).__name__}")
     return ImageError(f"{kind}: {str(error).strip()}")
 

@@ -60,7 +60,7 @@ def _top(image: Any) -> tuple[int | None, bool]:
     tiles = getattr(image, "tile", None)
     gray_bmp = image.format in ("BMP", "DIB") and image.mode == "L"
     if gray_bmp and tiles and _at(image, 28 if image.format == "BMP" else 14, 2) != b"\x08\0":
-        raise _unknown(image, "Pillow reads a gray one of less than 8 bits wrongly")
+        raise _unknown(image, "Pillow reads gray images of fewer than 8 bits wrongly")
     if image.format in AS_THEY_ARE and (tiles or not gray_bmp):
         return None, False
     if image.format == "TIFF":
@@ -80,7 +80,7 @@ def _top(image: Any) -> tuple[int | None, bool]:
         return None, False
     if image.format == "SGI" and _at(image, 3, 1) == b"\1":
         return None, False
-    raise _unknown(image, "Pillow changes those of this depth, or does not tell")
+    raise _unknown(image, "Pillow changes numbers of this bit depth, or does not report it")
 
 
 def _top_of_loaded(image: Any) -> tuple[int | None, bool]:
@@ -107,7 +107,7 @@ def _tiff_top(image: Any) -> tuple[int | None, bool]:
     tags = image.tag_v2
     bits, white = tags.get(258, (1,))[0], tags.get(262, 0) == 0
     if tags.get(339, (1,))[0] != 1:
-        raise _unknown(image, "they are signed, or fractions")
+        raise _unknown(image, "they are signed or fractional")
     if has_sixteen_bits(image):  # Pillow leaves those as they are
         return None, False
     return (None if bits in (1, 8) or image.mode != "L" else (1 << bits) - 1), white and image.mode in ("L", "1")
@@ -132,7 +132,7 @@ def _ppm_top(image: Any) -> int | None:
         wide = top > 255
         raster = _at(image, offset, image.width * image.height * (2 if wide else 1))
         if len(raster) > wide and np.frombuffer(raster[: len(raster) & ~wide], ">u2" if wide else np.uint8).max() > top:
-            raise _unknown(image, f"some are larger than the maximum that it names, {top}")
+            raise _unknown(image, f"some are larger than the maximum that the file declares, {top}")
     return top
 
 

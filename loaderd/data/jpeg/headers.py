@@ -21,7 +21,7 @@ REFUSED = {
     0xCA: "arithmetic coding",
 }
 REFUSED |= {0xCB: "arithmetic coding", 0xCC: "arithmetic coding", 0xCD: "hierarchical", 0xCE: "hierarchical", 0xCF: "hierarchical"}
-REFUSED |= {0xDC: "its height stands behind the image (DNL)", 0xDE: "hierarchical", 0xDF: "hierarchical"}
+REFUSED |= {0xDC: "its height comes after the image (DNL)", 0xDE: "hierarchical", 0xDF: "hierarchical"}
 
 
 class NotRewritable(ValueError):
@@ -115,7 +115,7 @@ def headers(picture: JpegImage, data: Data, start: int) -> JpegScan | None:
 
 def _kept(picture: JpegImage, marker: int, payload: bytes) -> None:
     if marker == 0xE2 and payload[:4] == b"MPF\0":
-        raise NotRewritable("it holds further pictures (MPO), whose places in the file it tells")
+        raise NotRewritable("it holds more pictures (MPO) and stores their byte positions")
     whole = bytes((0xFF, marker)) + (len(payload) + 2).to_bytes(2, "big") + payload
     if marker == 0xEE and payload[:5] == b"Adobe":
         picture.colour.append(whole)
@@ -128,7 +128,7 @@ def _kept(picture: JpegImage, marker: int, payload: bytes) -> None:
         picture.kept.append(whole)
         return
     if picture.scans:
-        raise NotRewritable("its colour space stands behind a scan")
+        raise NotRewritable("its colour space comes after a scan")
 
 
 def _frame(picture: JpegImage, marker: int, payload: bytes) -> None:

@@ -38,7 +38,7 @@ NO_ROOM, LONG_TILE = -7, -8
 FAULTS = {
     -1: "no memory for it",
     -2: "truncated: the scan ends early",
-    -3: "damaged: a code that means nothing",
+    -3: "damaged: an undefined code",
     -4: "damaged: an impossible Huffman table",
     -5: "damaged: a coefficient out of range",
     -6: "damaged: a marker is missing, or not where it should be",
@@ -170,7 +170,7 @@ def _walk(picture: JpegImage, data: Data, scan: JpegScan | None, take: Callable[
             raise NotRewritable(f"{MAX_SCANS} scans or more")
         scan = headers(picture, data, scan.begin + take(scan))
     if picture.progressive and known.any():
-        raise NotRewritable("its progressive scans don't say everything: decoders guess the rest")
+        raise NotRewritable("its progressive scans are incomplete: decoders guess the rest")
 
 
 def _advance(known: np.ndarray, scan: JpegScan) -> None:
@@ -179,7 +179,7 @@ def _advance(known: np.ndarray, scan: JpegScan) -> None:
     part = known[list(scan.members), scan.first : scan.last + 1]
     refines = scan.high == scan.low + 1 and (part == scan.high).all()
     if not fits or not (refines or (scan.high == 0 and (part == -1).all())):
-        raise NotRewritable("damaged: progressive scans that don't fit together")
+        raise NotRewritable("damaged: its progressive scans contradict each other")
     known[list(scan.members), scan.first : scan.last + 1] = scan.low
 
 
@@ -216,7 +216,7 @@ def _write(library: ctypes.CDLL, handle: int, picture: JpegImage, budget: int) -
         result = assembled(picture, interval, codes, lengths, out[:used].data)
         if len(result) <= budget:
             return result
-    raise NotRewritable("it would be much longer than before")
+    raise NotRewritable("it would become much longer")
 
 
 def _by_jpegtran(picture: JpegImage, data: Data, budget: int) -> bytes:
@@ -231,7 +231,7 @@ def _by_jpegtran(picture: JpegImage, data: Data, budget: int) -> bytes:
         result = indexed(done.stdout)
         if len(result) <= budget:
             return result
-    raise NotRewritable("it would be much longer than before")
+    raise NotRewritable("it would become much longer")
 
 
 def indexed(data: Data) -> bytes:

@@ -237,7 +237,7 @@ def is_meta(value: bytes | memoryview | None) -> bool:
 def unpack_meta(value: bytes | memoryview) -> DatabaseMeta:
     """The metadata record. Raises Damaged, and nothing else."""
     if not is_meta(value) or len(value) > MAX_META:
-        raise DamagedRecord(f"a metadata record of {len(value)} bytes that is none of loaderd's")
+        raise DamagedRecord(f"a metadata record of {len(value)} bytes that loaderd did not write")
     record = _unpack(value[len(META_MAGIC) :])
     if not isinstance(record, Mapping):
         raise DamagedRecord("its metadata is not a map")
@@ -260,8 +260,8 @@ def unpack_meta(value: bytes | memoryview) -> DatabaseMeta:
 
 def _field(entry: Any) -> tuple[str, int, str, tuple[int, ...]]:
     if type(entry) is not list or len(entry) != 4 or type(entry[0]) is not str or type(entry[1]) is not int or type(entry[2]) is not str:
-        raise DamagedRecord("its metadata describes a field that is none")
+        raise DamagedRecord("its metadata describes an impossible field")
     shape = entry[3]
     if type(shape) is not list or len(shape) > MAX_AXES or not all(type(n) is int for n in shape):
-        raise DamagedRecord("its metadata describes a field that is none")
+        raise DamagedRecord("its metadata describes an impossible field")
     return entry[0], entry[1], entry[2], tuple(shape)

@@ -74,6 +74,6 @@ def unknown(store: Store) -> str:
         f"{store.path}: not in loaderd's own layout, and no other is recognised in this version. It has {store.entries} entries; "
         f"first keys: {'; '.join(describe_entry(store, *item) for item in first)}; "
         f"last keys: {'; '.join(describe_entry(store, *item) for item in reversed(last))}.\n"
-        "Pack it anew with `loaderd pack`, or say how it is laid out with a class of your own:"
+        "Pack it again with `loaderd pack`, or describe its layout with a class of your own:"
         + EXAMPLE.format(entries=store.entries, key=shown)
     )

@@ -162,10 +162,10 @@ class Store:
         try:
             stat = os.stat(self.file)
             if (stat.st_dev, stat.st_ino) != (opened.device, opened.inode):
-                raise SourceError(f"{self.file}: another file lies there now (inode {opened.inode} -> {stat.st_ino})")
+                raise SourceError(f"{self.file}: was replaced by another file (inode {opened.inode} -> {stat.st_ino})")
             return read_facts(self._fd, self.file)
         except OSError as error:
-            raise SourceError(f"{self.file}: is gone ({error.strerror}); it had inode {opened.inode}") from None
+            raise SourceError(f"{self.file}: no longer exists ({error.strerror}); it had inode {opened.inode}") from None
 
     def close(self) -> None:
         """Give up one use; the last one unmaps the file. Views from `get` must not be touched after that."""

@@ -16,7 +16,7 @@ from loaderd.data.lmdb.file_facts import open_file, read_facts
 
 SPARE_BYTES = 2 << 30  # of address space, beyond what the verifier notes of each page
 HARMLESS = " a leak "  # pages that nobody uses and nobody may reuse: a crash of whoever wrote the file; reading goes right
-HELP = "lmdb 3.0 or newer ships what verifies a file: pip install -U lmdb"
+HELP = "verifying a file needs lmdb 3.0 or newer: pip install -U lmdb"
 CHILD = """
 import resource, runpy, sys
 from loaderd.system.processes import die_with_parent
@@ -76,7 +76,7 @@ def verify(path: str) -> VerifyResult:
     harmless = [line for line in lines if HARMLESS in line]
     problems = [line for line in lines if HARMLESS not in line]
     if not lines:
-        problems = [(error.strip().splitlines() or ["the verifier ended without a word"])[-1].removeprefix("lmdb.tool: ")]
+        problems = [(error.strip().splitlines() or ["the verifier ended without output"])[-1].removeprefix("lmdb.tool: ")]
     return VerifyResult(tuple(problems), "; ".join(harmless), state)
 
 

@@ -66,14 +66,14 @@ class Watch:
             return text
         if any(getattr(now, name) != getattr(self._known, name) for name in TIMES):
             self.notes.append(
-                f"{self._store.file}: its times have changed (touch, chmod?); {len(self._keys)} of its values were compared and are the same: going on. "
+                f"{self._store.file}: its modification times have changed (touch, chmod?); {len(self._keys)} of its values were compared and are the same, so the stream continues. "
                 "If the file was written to, drain the daemon and start it again"
             )
         self._know(now)
         return ""
 
     def _overwritten(self) -> str:
-        return f"{self._store.file}: was overwritten by another database of the same size: its values are others than when it was opened"
+        return f"{self._store.file}: was overwritten by another database of the same size: its values differ from those when it was opened"
 
 
 def changed_since(path: str, state: str) -> str:
@@ -97,6 +97,6 @@ def _differing(was: FileFacts, now: FileFacts, file: str) -> str:
     if not names:
         return ""
     if "inode" in names or "device" in names:
-        return f"{file}: another file lies there now (inode {was.inode} -> {now.inode})"
+        return f"{file}: was replaced by another file (inode {was.inode} -> {now.inode})"
     words = [f"{name} {getattr(was, name)} -> {getattr(now, name)}" for name in names if name in TOLD]
     return f"{file}: was written to: {', '.join(words) or 'its meta pages have changed'}"

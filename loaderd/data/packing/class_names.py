@@ -18,16 +18,16 @@ def of_file(path: str) -> tuple[str, ...]:
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise SourceError(f"{path}: is not UTF-8 text with a class a line") from None
+        raise SourceError(f"{path}: is not UTF-8 text with one class per line") from None
     if len(data) > MAX_BYTES:
         raise SourceError(f"{path}: is larger than {MAX_BYTES} bytes; is that a list of classes?")
     names = [line.rstrip("\r") for line in text.rstrip("\r\n").split("\n")]
     seen: dict[str, int] = {}
     for number, name in enumerate(names, 1):
         if not name.strip():
-            raise SourceError(f"{path}:{number}: is empty; a class a line, the first is label 0")
+            raise SourceError(f"{path}:{number}: is empty; write one class per line, the first is label 0")
         if name in seen:
-            raise SourceError(f"{path}:{number}: {name!r} is in line {seen[name]} already")
+            raise SourceError(f"{path}:{number}: {name!r} is already in line {seen[name]}")
         seen[name] = number
     return tuple(names)
 

@@ -140,18 +140,18 @@ class Listing:
     def notes(self) -> list[str]:
         """What whoever packs this folder should know, a line each."""
         lines: list[str] = []
-        for ignored, what in ((self.ignored, "no image by name"), (self.beside, "beside the class folders")):
+        for ignored, what in ((self.ignored, "their names are not those of images"), (self.beside, "they are outside the class folders")):
             if ignored.total:
                 lines.append(f"{ignored.total:,} {'files were' if ignored.total > 1 else 'file was'} ignored, {what}: {ignored}")
         if not self.classes:
             lines.append(
-                f"no classes, and so no labels: the images lie in {_shown(self.folder)} itself. For labels name the folder above, "
-                "in which each class has a folder of its own"
+                f"no classes, so no labels: the images are directly in {_shown(self.folder)}. For labels give the parent folder, "
+                "which has one folder per class"
             )
         elif self._deep == self.total:
             first = ", ".join(map(repr, self.classes[:SHOWN])) + (", ..." if len(self.classes) > SHOWN else "")
             lines.append(
-                f"warning: all images lie one level deeper than the folders whose names are the classes ({first}). If the classes are in there, "
+                f"warning: all images are one level deeper than the folders that name the classes ({first}). If the folders inside are the classes, "
                 f"pack each by itself: loaderd pack imagefolder {_shown(os.path.join(self.folder, self._names[0]))} ..."
             )
         if self.absent:
@@ -164,7 +164,7 @@ class Listing:
             have, its = ("class has", "its label is") if len(self.empty) == 1 else ("classes have", "their labels are")
             lines.append(
                 f"warning: {len(self.empty):,} {have} no images: {named}{more}; {its} given to no sample. torchvision's ImageFolder refuses "
-                "such a folder unless allow_empty=True. Remove what is no class, and pack again"
+                "such a folder unless allow_empty=True. Remove folders that are not classes, and pack again"
             )
         return lines
 
@@ -194,7 +194,7 @@ class Listing:
         if self._given is None:
             return labels
         if not names:
-            raise SourceError(f"{self.folder}: has no class folders, so that class names mean nothing for it")
+            raise SourceError(f"{self.folder}: has no class folders, so it cannot use class names")
         unknown = [name for name in names if name not in labels]
         if unknown:
             near = nearest(unknown[0], self.classes)
@@ -261,7 +261,7 @@ class Listing:
             link = "a link to " if entry.is_symlink() else ""
             reason = f"{link}{'a file of the kernel (proc, sysfs)' if kernel else f'{_kind(found.st_mode)}, not a file'}"
         except FileNotFoundError:
-            reason = "a broken link" if entry.is_symlink() else "it is gone"
+            reason = "a broken link" if entry.is_symlink() else "it no longer exists"
         except OSError as error:
             reason = error.strerror or str(error)
         self.unreadable.append((_shown(os.path.relpath(entry.path, self.folder)), reason))

@@ -147,7 +147,7 @@ def _rewritten(data: bytes) -> bytes:
     try:
         open_image(out, "rgb").read(ImagePart(0, 0, 1, 1))
     except ValueError as error:
-        raise NotRewritable(f"no decoder takes it: {error}") from None
+        raise NotRewritable(f"no decoder can read it: {error}") from None
     return out
 
 

@@ -55,7 +55,7 @@ class LibraryOutput:
     def notes(self) -> list[str]:
         """A line for each kind."""
         return [
-            (f"{told.name}: " if told.name else "") + told.line + (f" ({told.count:,} such lines in all)" if told.count > 1 else "")
+            (f"{told.name}: " if told.name else "") + told.line + (f" ({told.count:,} such lines in total)" if told.count > 1 else "")
             for told in self._kinds.values()
         ]
 

@@ -38,7 +38,7 @@ def claimed(target: str) -> Iterator[str]:
 def absent(target: str) -> None:
     """Raises SourceError if the target is there already."""
     if os.path.lexists(target):
-        raise SourceError(f"{target}: is there already; remove it, or choose another name")
+        raise SourceError(f"{target}: already exists; remove it, or choose another name")
 
 
 def _locked(fd: int, part: str) -> bool:
@@ -74,6 +74,6 @@ def finish(part: str, target: str) -> int:
             os.close(fd)
     except OSError as error:
         if error.errno not in NO_SYNC:
-            lost = f"is complete, but its name may be lost when the machine stops: {error.strerror}"
+            lost = f"is complete, but may lose its name if the machine crashes: {error.strerror}"
             raise SourceError(f"{target}: {lost}") from None
     return size

@@ -49,7 +49,7 @@ def check_like(found: Sequence[FieldSpec], first: Sequence[FieldSpec]) -> None:
     has = {spec.name: spec.dtype or spec.kind for spec in found}
     for name, kind in has.items():
         if name not in wanted:
-            raise BadValue(f"collate returned a field {name!r}, which the first batch had not: it had {', '.join(map(repr, wanted))}")
+            raise BadValue(f"collate returned a field {name!r}, which the first batch did not have; it had {', '.join(map(repr, wanted))}")
         if kind != wanted[name]:
             raise BadValue(f"collate returned field {name!r} as {_named(kind)}, in the first batch it was {_named(wanted[name])}")
     for name in wanted:
@@ -93,7 +93,7 @@ def _rows(value: list[Any] | tuple[Any, ...], name: str) -> np.ndarray | list[An
 
 def _one(value: Any, name: str, mode: str | DecodeModes) -> np.ndarray:
     if isinstance(value, (str, bytes, bytearray, memoryview)):
-        raise BadValue(f"field {name!r} is a single {type(value).__name__}: return a list with one a row")
+        raise BadValue(f"field {name!r} is a single {type(value).__name__}: return a list with one value per row")
     single = Sample()
     leaf(value, name, mode, single)
     return single[name]

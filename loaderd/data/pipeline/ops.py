@@ -203,7 +203,7 @@ def one_size(views: Mapping[str, LazyImage], op: str) -> None:
         if (other.height, other.width) != (view.height, view.width):
             raise OpError(
                 f"{op}: field {first!r} is {view.height} x {view.width} pixels and {name!r} {other.height} x {other.width}: "
-                "what is named in fields must have one size; bring them to one first, with resize and [height, width]"
+                "the fields of one op must have one size; resize them to the same [height, width] first"
             )
 
 

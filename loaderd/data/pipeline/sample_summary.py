@@ -118,7 +118,7 @@ def _measure(value: np.ndarray, rows: np.ndarray, name: str, sample: Sample) -> 
         flat = value.reshape(-1, count)
         parts = [flat[:, channel] for channel in range(count)]
     else:
-        return f"field {name!r} is of shape {value.shape}, which has not the {count} channels of the stream's first sample"
+        return f"field {name!r} is of shape {value.shape}, which does not have the {count} channels of the stream's first sample"
     picture = name in sample.images or name in sample.planar
     for row, part in zip(rows, parts, strict=True):
         if part.size:

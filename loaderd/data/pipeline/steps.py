@@ -136,8 +136,8 @@ def _sole_image(sample: Sample, op: str) -> str:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise OpError(f"{op}: the sample has no image; say field = one of {', '.join(map(repr, sample))}")
-    raise OpError(f"{op}: the sample has {len(found)} images, {', '.join(map(repr, found))}: say which with field")
+        raise OpError(f"{op}: the sample has no image; set field to one of {', '.join(map(repr, sample))}")
+    raise OpError(f"{op}: the sample has {len(found)} images, {', '.join(map(repr, found))}: choose one with field")
 
 
 def _looks_planar(value: np.ndarray, before: np.ndarray) -> bool:

@@ -172,7 +172,7 @@ def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout:
     record = store.get(record_format.META_KEY)
     if record is None or not record_format.is_meta(record):
         if store.get(record_format.PART_KEY) is not None:
-            raise SourceError(f"{store.path}: is a `loaderd pack` that was not finished: run the same pack again, it goes on where it was")
+            raise SourceError(f"{store.path}: is an unfinished `loaderd pack`: run the same command again; it continues")
         raise SourceError(unknown(store))
     try:
         meta = record_format.unpack_meta(record)
@@ -181,5 +181,7 @@ def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout:
     if meta.count < 1:
         raise SourceError(f"{store.path}: holds no samples")
     if store.get(record_format.sample_key(meta.count - 1)) is None or store.get(record_format.sample_key(meta.count)) is not None:
-        raise SourceError(f"{store.path}: its metadata says {meta.count} samples, but they are not the ones that it has")
+        raise SourceError(
+            f"{store.path}: its metadata says {meta.count} samples, which do not match its entries: it is damaged, pack it again"
+        )
     return OwnLayout(store, meta)

@@ -47,9 +47,7 @@ class Source:
                 self._store.close()
                 raise
             if self._store.network:
-                self.warnings = (
-                    f"{plan.lmdb} lies on a network filesystem: pages are read ahead, and a hang there can only be waited for",
-                )
+                self.warnings = (f"{plan.lmdb} is on a network filesystem: loaderd reads ahead, and cannot interrupt a read that hangs",)
         self.total = self._reader.total
         self.identity = self._reader.identity
         self.layout = self._reader.name

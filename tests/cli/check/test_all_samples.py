@@ -132,7 +132,7 @@ def test_with_an_lmdb_that_has_no_verifier_one_line_says_so_and_the_rest_is_done
         if path.name not in ("verify.py", "__pycache__"):
             (older / path.name).symlink_to(path)
     done = place.cli("check", name, "--all", env={"PYTHONPATH": str(older.parent)})
-    assert "  structure not verified: lmdb 3.0 or newer ships what verifies a file: pip install -U lmdb\n" in done.stdout
+    assert "  structure not verified: verifying a file needs lmdb 3.0 or newer: pip install -U lmdb\n" in done.stdout
     assert "fine      60 of 60 samples made once" in done.stdout
 
 
@@ -226,8 +226,8 @@ def test_a_scan_that_was_broken_off_is_gone_on_with(place: Place, number: int) -
     code, said = broken_off(place, name, number)
     if number == signal.SIGINT:
         assert code == 130
-        assert "the same command goes on from there" in said
-        assert re.search(r"broken off at sample [1-9]\d* of 400", said)
+        assert "the same command continues from there" in said
+        assert re.search(r"interrupted at sample [1-9]\d* of 400", said)
         assert len(kept(place)) == 1
     else:
         assert code == -signal.SIGKILL
@@ -249,6 +249,6 @@ def test_what_an_earlier_run_found_does_not_count_once_the_stream_is_another(pla
     (place.folder / "go").touch()
     config(place, "Odd")
     done = place.cli("check", name, "--all", code=1)
-    assert "an earlier run does not count any longer: data, layout, samples changed since" in done.stderr
+    assert "starting over: data, layout, samples changed since the interrupted run" in done.stderr
     assert "scanned   40 of 40 samples, " in done.stdout
     assert "by an earlier run" not in done.stdout

@@ -39,7 +39,7 @@ def test_every_bad_sample_is_named_whatever_it_does(place: Place) -> None:
 def test_fields_that_differ_between_two_makings_are_named(place: Place) -> None:
     text = place.cli("check", place.config(stream="[[streams.train.transforms]]\ncall = 'mine:unseeded'"), "--all", code=1).stdout
     assert re.findall(r"DIFFERS   sample '(\d+)' .*different (.*)", text) == [("5", "'x'"), ("6", "'x'")]
-    assert "draw from the rng" in text
+    assert "use the rng" in text
 
 
 def test_a_sample_that_fails_only_sometimes_is_told_apart(place: Place) -> None:

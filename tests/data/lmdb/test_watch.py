@@ -66,7 +66,7 @@ def test_a_replaced_database_is_noticed(path: Path, store: Store) -> None:
     inode = path.stat().st_ino
     shutil.copy(path, path.parent / "copy")
     os.rename(path.parent / "copy", path)
-    assert f"another file lies there now (inode {inode} -> {path.stat().st_ino})" in watch.changed()
+    assert f"was replaced by another file (inode {inode} -> {path.stat().st_ino})" in watch.changed()
     path.unlink()
     assert "is gone" in watch.changed()
 
@@ -136,7 +136,7 @@ def test_a_process_that_opens_another_file_later_says_so(path: Path, store: Stor
     state = Watch(store, KEYS).state
     os.rename(filled(path.parent / "new"), path)
     later = open_store(str(path))
-    assert f"another file lies there now (inode {store.facts.inode} -> {later.facts.inode})" in Watch(later, KEYS).expect(state)
+    assert f"was replaced by another file (inode {store.facts.inode} -> {later.facts.inode})" in Watch(later, KEYS).expect(state)
     later.close()
 
 

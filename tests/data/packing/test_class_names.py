@@ -104,7 +104,7 @@ def test_a_pack_with_other_classes_does_not_go_on_with_the_labels_of_the_first(t
 def test_a_folder_one_level_too_deep_is_told_that_it_has_no_classes(tmp_path: Path) -> None:
     put(tmp_path / "src" / "cat" / "1.jpg")
     (note,) = listed(tmp_path / "src" / "cat", tmp_path)[1].notes
-    assert note.startswith(f"no classes, and so no labels: the images lie in {tmp_path}/src/cat itself")
+    assert note.startswith(f"no classes, so no labels: the images are directly in {tmp_path}/src/cat itself")
     assert listed(tmp_path / "src", tmp_path)[1].notes == []
 
 
@@ -112,7 +112,7 @@ def test_a_folder_one_level_too_high_is_warned_that_its_classes_may_be_parts(tmp
     for name in ("train/cat/1.jpg", "train/dog/2.jpg", "val/cat/3.jpg"):
         put(tmp_path / "src" / name)
     (note,) = listed(tmp_path / "src", tmp_path)[1].notes
-    assert note.startswith("warning: all images lie one level deeper than the folders whose names are the classes ('train', 'val')")
+    assert note.startswith("warning: all images are one level deeper than the folders that name the classes ('train', 'val')")
     assert f"loaderd pack imagefolder {tmp_path}/src/train" in note
     put(tmp_path / "src" / "val" / "4.jpg")
     assert listed(tmp_path / "src", tmp_path)[1].notes == []
@@ -125,13 +125,13 @@ def test_ignored_files_are_counted_by_their_ending_each_with_an_example(tmp_path
         put(tmp_path / "src" / "a" / f"f.e{n}")
         put(tmp_path / "src" / "a" / f"g.e{n}")
     (note,) = [note for note in listed(tmp_path / "src", tmp_path)[1].notes if "were ignored, " in note]
-    assert note.startswith("24 files were ignored, no image by name: 2 .e0 (such as a/")
+    assert note.startswith("24 files were ignored, their names are not those of images: 2 .e0 (such as a/")
     assert note.endswith("with other endings")
     (tmp_path / "few").mkdir()
     for name in ("1.jpg", "x.txt", "y.TXT", "README"):
         put(tmp_path / "few" / name)
     (note,) = [note for note in listed(tmp_path / "few", tmp_path)[1].notes if "were ignored, " in note]
-    assert note.startswith("3 files were ignored, no image by name: 2 .txt (such as ")
+    assert note.startswith("3 files were ignored, their names are not those of images: 2 .txt (such as ")
     assert note.endswith("1 without an ending (README)")
 
 

@@ -119,9 +119,9 @@ def test_nothing_but_bad_files_is_an_error_and_leaves_nothing(tmp_path: Path) ->
 def test_a_target_that_exists_is_never_touched(tmp_path: Path) -> None:
     source = images(tmp_path / "src")
     (tmp_path / "db").write_text("precious")
-    with pytest.raises(SourceError, match="is there already"):
+    with pytest.raises(SourceError, match="already exists"):
         pack_imagefolder(str(source), str(tmp_path / "db"))
-    with pytest.raises(SourceError, match="is there already"):
+    with pytest.raises(SourceError, match="already exists"):
         pack_dataset("loaderd_testing.sample_builders:Numbers", {}, str(tmp_path / "db"))
     assert (tmp_path / "db").read_text() == "precious"
     with pytest.raises(SourceError, match="there is no folder"):
@@ -239,7 +239,7 @@ def test_a_full_disk_is_one_clear_error_and_the_same_command_goes_on_later(tmp_p
         [sys.executable, "-c", FULL, str(source), str(tmp_path / "db")], capture_output=True, text=True, timeout=DEADLINE_S, check=True
     )
     assert done.stderr == ""
-    assert "no room left on the disk" in done.stdout
+    assert "no space left on the disk" in done.stdout
     assert str(tmp_path / "db") in done.stdout
     assert len(done.stdout.splitlines()) == 1
     assert not (tmp_path / "db").exists()
@@ -395,7 +395,7 @@ def test_a_damaged_jpeg_is_bad_and_one_that_only_decoders_can_read_is_kept(tmp_p
     assert [name for name, _ in report.bad] == ["a/cut.jpg"]
     monkeypatch.setattr(inputs, "rewrite", refused)
     report = pack_imagefolder(str(source), str(tmp_path / "other"))
-    assert dict(report.tally)["kept as they are: no decoder takes it"] == 7
+    assert dict(report.tally)["kept as they are: no decoder can read it"] == 7
     assert stored(tmp_path / "other")["a/gray.jpg"] == (source / "a" / "gray.jpg").read_bytes()
 
 

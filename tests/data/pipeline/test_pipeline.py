@@ -225,7 +225,7 @@ def two_images() -> list[Sample]:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (op("resize", size=8), "2 images, 'left', 'right': say which with field"),
+        (op("resize", size=8), "2 images, 'left', 'right': choose one with field"),
         (op("resize", size=8, field="up"), "no field 'up'; it has 'left', 'right', 'word', 'n'"),
         (op("resize", size=8, field="word"), "'word': it is text"),
         (op("resize", size=8, field="n"), "int64 of shape ()"),
@@ -246,7 +246,7 @@ def test_an_op_on_one_field_leaves_the_other(tmp_path: Path) -> None:
 
 def test_a_sample_without_an_image_says_which_fields_it_has(tmp_path: Path) -> None:
     fault = Stream(tmp_path, [Sample({"x": np.zeros(3)})], transforms=(op("hflip"),)).fault()
-    assert "no image; say field = one of 'x'" in fault.message
+    assert "no image; set field to one of 'x'" in fault.message
 
 
 def test_the_only_bytes_of_a_sample_are_its_image_for_an_op(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_named_database_is_shown_as_one(tmp_path: Path) -> None:
 
 def test_a_pack_that_was_not_finished_is_not_read(tmp_path: Path) -> None:
     path = write(tmp_path / "db", {record_format.PART_KEY: b"x", record_format.sample_key(0): b"y"})
-    with pytest.raises(SourceError, match="was not finished: run the same pack again"):
+    with pytest.raises(SourceError, match="is an unfinished `loaderd pack`: run the same command again"):
         Source(plan(path))
 
 
@@ -197,7 +197,7 @@ def test_a_pack_that_was_not_finished_is_not_read(tmp_path: Path) -> None:
 def test_metadata_that_contradicts_the_samples_is_refused(tmp_path: Path, count: int) -> None:
     items = {record_format.sample_key(i): record_format.pack_sample(Sample({"x": np.arange(3)})) for i in range(2)}
     path = write(tmp_path / "db", items | {record_format.META_KEY: record_format.pack_meta(record_format.DatabaseMeta(count, "x"))})
-    with pytest.raises(SourceError, match=f"holds no samples|its metadata says {count} samples, but they are not the ones"):
+    with pytest.raises(SourceError, match=f"holds no samples|its metadata says {count} samples, which do not match its entries"):
         Source(plan(path))
 
 

@@ -133,12 +133,12 @@ def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_keeps_nobody_waitin
     try:
         got += [plain(next(batches)) for _ in range(23)]
         assert digest(got) == undisturbed
-        until("its end, for its job is made and nobody waits for it", lambda: stopped not in site.workers())
+        until("its end, for its job is made and no session waits for it", lambda: stopped not in site.workers())
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(stopped, signal.SIGCONT)
     until("its end of that job", lambda: not site.status()["jobs"])
-    assert f"(pid {stopped}) has ended: killed: it is stopped by a signal (T), and nobody waits for it" in site.log.read_text()
+    assert f"(pid {stopped}) has ended: killed: it is stopped by a signal (T), and no session waits for it" in site.log.read_text()
 
 
 def test_workers_that_stopped_themselves_are_ended_when_their_trainer_has_gone(site: Site) -> None:
@@ -170,10 +170,10 @@ def test_a_stopped_template_is_named_while_no_worker_can_be_started(site: Site, 
     try:
         site.kill(site.workers()[0])
         _, error = stalled(batches, caplog)
-        stopped = rf"workers are starting: worker 2 has been waiting: the template \(pid {template}\) is stopped by a signal \(T\); SIGCONT lets it go on, for \d"
+        stopped = rf"workers are starting: worker 2 has been waiting: the fork server \(pid {template}\) is stopped by a signal \(T\); continue it with SIGCONT, for \d"
         assert re.search(stopped, error)
         shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
-        assert f"template pid {template} is stopped by a signal (T): no worker can be started; SIGCONT lets it go on" in shown
+        assert f"fork server pid {template} is stopped by a signal (T): no worker can be started; continue it with SIGCONT" in shown
     finally:
         os.kill(template, signal.SIGCONT)
     batches.go_on(undisturbed)
@@ -268,7 +268,7 @@ def test_the_last_dead_workers_stack_is_told_while_its_successor_hangs_too(site:
     bring(site, module, timeout=1000).serve()
     batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
     _, error = stalled(batches, caplog)
-    assert "the last worker that died at stream train: SIGSEGV at sample '21'" in error
+    assert "the last worker that died on stream train: SIGSEGV at sample '21'" in error
     assert "string_at" in error
     (site.folder / "go").touch()
     assert next(patiently(batches))["y"].tolist() == list(range(16, 24))
@@ -288,10 +288,10 @@ def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(
     bring(site, module, timeout=2).serve()
     batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
     line, error = stalled(batches, caplog)
-    stopped = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ is stopped by a signal \(T\), \d+\.\d s by now, reading row 5, sample 21"
+    stopped = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ is stopped by a signal \(T\), \d+\.\d s so far, reading row 5, sample 21"
     assert re.search(stopped, line)
     assert re.search(stopped, error)
-    assert "\n  no stack of it can be had while it is stopped" in error
+    assert "\n  its stack cannot be read while it is stopped" in error
     status = site.status()
     assert re.search(r"worker \d+ is stopped by a signal \(T\)", status["sessions"][0]["story"])
     (it,) = [w for w in status["workers"] if w["state"] == "stopped"]
@@ -344,7 +344,7 @@ def test_status_of_a_stopped_daemon_says_that_it_is_silent(site: Site) -> None:
     finally:
         site.kill(sig=signal.SIGCONT)
     assert out.returncode == 4
-    assert re.search(r"the daemon at .*d\.sock has said nothing for 5 s", out.stderr)
+    assert re.search(r"the daemon at .*d\.sock has not answered for 5 s", out.stderr)
 
 
 SLOW_MODULE = """
@@ -371,7 +371,7 @@ def test_a_slow_import_after_a_template_was_killed_is_named_with_its_module_and_
     next(patiently(batches))
     (site.folder / "slow").touch()
     os.kill(site.template(), signal.SIGKILL)
-    named = r"workers are starting: worker \d+ has been waiting for the template, which is importing mine \(dataset of stream 'train'\), for \d+\.\d s"
+    named = r"workers are starting: worker \d+ has been waiting for the fork server, which is importing mine \(dataset of stream 'train'\), for \d+\.\d s"
     stack = r"its stacks \d+\.\d s ago:\n(.*\n)* +File .*mine\.py\", line \d+ in slowly\n"
     line, error = stalled(batches, caplog)
     assert "workers are starting" in line
@@ -414,9 +414,9 @@ def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -
     bring(site, SLOW_MODULE)
     (site.folder / "hasty.py").write_text(HASTY)
     site.serve(program=(str(site.folder / "hasty.py"),), wait=False)
-    said = r"not ready after \d+ s: opening stream 'train'; the template has been importing mine \(dataset of stream 'train'\) for \d+ s"
+    said = r"not ready after \d+ s: opening stream 'train'; the fork server has been importing mine \(dataset of stream 'train'\) for \d+ s"
     until("what it waits for", lambda: re.search(said, site.text()))
-    with pytest.raises(StallError, match=r"is starting: opening stream 'train'; the template has been importing mine \(dataset of"):
+    with pytest.raises(StallError, match=r"is starting: opening stream 'train'; the fork server has been importing mine \(dataset of"):
         next(iter(site.loader(stall_warning_s=1, timeout_s=2)))
     until("its status", lambda: "importing mine" in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"])
     until("its end", lambda: site.process.poll() is not None)  # type: ignore[union-attr]  # it was started

@@ -235,12 +235,12 @@ def test_a_new_loader_reads_the_new_file_when_nobody_is_left_who_began_with_the_
     for each in (batches, others, vals):
         assert {int(value) for value in np.unique(next(each)["x"])} == {1}
     subprocess.run(OVERWRITE["rsync"], cwd=site.folder, check=True, timeout=DEADLINE_S)
-    with pytest.raises(StreamChangedError, match=r"train\.lmdb.*a new Loader reads the new data once nobody uses this stream any longer"):
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb.*to read the new data, end all sessions of this stream"):
         take(batches)
     with pytest.raises(StreamChangedError, match=r"train\.lmdb"):  # somebody is left who began with the old one
         len(site.loader())
     other.close()
-    with pytest.raises(StreamChangedError, match=r"(data|values) was .* put back what it was, or begin a new training"):
+    with pytest.raises(StreamChangedError, match=r"(data|values) was .* restore the old data and settings, or start a new training"):
         take(batches)
     new = site.loader()
     rows = [batch["x"].copy() for batch in new]

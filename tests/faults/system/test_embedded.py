@@ -272,7 +272,7 @@ def test_code_that_was_edited_where_others_use_the_daemon_is_told_to_who_comes(s
     assert daemons(site) == before
     (text,) = edited(caplog)
     assert (
-        f"mine.py was edited after its import: others use this daemon, which goes on with the old code (`loaderd drain {site.config}`"
+        f"mine.py was edited after its import: other sessions use this daemon, so it keeps the old code (`loaderd drain {site.config}`"
         in text
     )
 
@@ -364,7 +364,7 @@ threading.Event().wait()
 
 def test_who_waits_for_a_start_that_hangs_is_told_by_whom(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.write(fault=HANGS)
-    doing = "not ready after [0-9]+ s: opening stream 'train'; the template has been importing mine"
+    doing = "not ready after [0-9]+ s: opening stream 'train'; the fork server has been importing mine"
     for timeout_s in (9, 27, 81):  # the daemon says it from its fifth second on, whenever that begins
         with pytest.raises(StallError, match=r"the embedded daemon starts; its log is .*d\.sock\.log") as caught:
             len(site.loader(source=site.config, timeout_s=timeout_s, stall_warning_s=timeout_s - 1))

@@ -154,7 +154,7 @@ def test_a_client_cannot_speak_for_another_session(site: Site, undisturbed: str)
             liar.say(session=victim, seq=1 << 40, plan=1 << 40, position=8 * (i % 10), released=(Released(1, slots, slots),))
         liar.heard()
         went_on(site, loader, got, undisturbed)
-    assert site.text().count(f"it speaks for session {victim}") == 1
+    assert site.text().count(f"it names session {victim}") == 1
 
 
 def test_a_client_that_never_reads_its_messages_costs_no_memory(site: Site, undisturbed: str) -> None:
