@@ -54,7 +54,7 @@ def test_the_same_statement_again_changes_nothing() -> None:
         (Released(1, (2, 0, 0), (2, 0, 0)), "generation 2 of segment 1 slot 0, of which 1 were given out"),
         (Released(1, (0, 1, 0), (0, 1, 0)), "generation 1 of segment 1 slot 1, of which 0 were given out"),
         (Released(1, (1, 0), (1, 0)), "2 slots of segment 1, which has 3"),
-        (Released(2, (0, 0, 0), (0, 0, 0)), "segment 2, which it hasn't got"),
+        (Released(2, (0, 0, 0), (0, 0, 0)), "segment 2, which is not one of its segments"),
     ],
 )
 def test_a_statement_that_cannot_be_true_is_named_and_changes_nothing(released: Released, complaint: str) -> None:

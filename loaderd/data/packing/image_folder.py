@@ -140,7 +140,7 @@ class Listing:
     def notes(self) -> list[str]:
         """What whoever packs this folder should know, a line each."""
         lines: list[str] = []
-        for ignored, what in ((self.ignored, "their names are not those of images"), (self.beside, "they are outside the class folders")):
+        for ignored, what in ((self.ignored, "not named like images"), (self.beside, "outside the class folders")):
             if ignored.total:
                 lines.append(f"{ignored.total:,} {'files were' if ignored.total > 1 else 'file was'} ignored, {what}: {ignored}")
         if not self.classes:

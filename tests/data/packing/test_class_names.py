@@ -23,7 +23,7 @@ def test_a_file_has_a_class_a_line(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"a\nb\na\n", ":3: 'a' is in line 1 already"),
+        (b"a\nb\na\n", ":3: 'a' is already in line 1"),
         (b"a\n\nb\n", ":2: is empty"),
         (b"", ":1: is empty"),
         (b"\xff\xfe", "is not UTF-8"),
@@ -104,7 +104,7 @@ def test_a_pack_with_other_classes_does_not_go_on_with_the_labels_of_the_first(t
 def test_a_folder_one_level_too_deep_is_told_that_it_has_no_classes(tmp_path: Path) -> None:
     put(tmp_path / "src" / "cat" / "1.jpg")
     (note,) = listed(tmp_path / "src" / "cat", tmp_path)[1].notes
-    assert note.startswith(f"no classes, so no labels: the images are directly in {tmp_path}/src/cat itself")
+    assert note.startswith(f"no classes, so no labels: the images are directly in {tmp_path}/src/cat. For labels")
     assert listed(tmp_path / "src", tmp_path)[1].notes == []
 
 

@@ -68,7 +68,7 @@ def test_images_beside_class_folders_are_ignored_and_counted(tmp_path: Path) -> 
     files, listing = listed(tmp_path / "src", tmp_path)
     assert files == [("a/1.jpg", 0)]
     assert (listing.ignored.total, listing.beside.total) == (0, 1)
-    assert listing.notes == ["1 file was ignored, beside the class folders: 1 .jpg (stray.jpg)"]
+    assert listing.notes == ["1 file was ignored, outside the class folders: 1 .jpg (stray.jpg)"]
 
 
 def test_a_class_without_images_keeps_its_number(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_what_is_finished_lies_at_the_target_and_is_not_claimed_again(tmp_path: 
         assert finish(part, str(target)) == 5
     assert target.read_bytes() == b"whole"
     assert not Path(part).exists()
-    with pytest.raises(SourceError, match="is there already"), claimed(str(target)):
+    with pytest.raises(SourceError, match="already exists"), claimed(str(target)):
         pass
 
 
@@ -35,6 +35,6 @@ def test_a_target_that_appeared_meanwhile_is_not_overwritten(tmp_path: Path) -> 
     target = tmp_path / "db"
     with claimed(str(target)) as part:
         target.write_text("precious")
-        with pytest.raises(SourceError, match="is there already"):
+        with pytest.raises(SourceError, match="already exists"):
             finish(part, str(target))
     assert target.read_text() == "precious"

@@ -373,7 +373,7 @@ def test_jpegs_keep_their_bytes_if_asked_or_where_nothing_can_rewrite(
 ) -> None:
     source = photos(tmp_path / "src")
     if wanted:
-        monkeypatch.setattr(rewrite, "can_rewrite", lambda: False)
+        monkeypatch.setattr(inputs, "can_rewrite", lambda: False)
     report = pack_imagefolder(str(source), str(tmp_path / "db"), random_access=wanted)
     assert report.tally == ()
     values = stored(tmp_path / "db")
