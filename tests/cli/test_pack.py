@@ -25,7 +25,7 @@ def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) 
     assert done.stdout.startswith(f"{place.folder}/photos.lmdb: 20 samples, 2 classes, ")
     assert "loaderd: left out: a/broken.png: " in done.stderr
     assert "1 bad sample was left out" in done.stderr
-    assert "loaderd: 1 file was ignored, their names are not those of images: 1 .txt (a/notes.txt)\n" in done.stderr
+    assert "loaderd: 1 file was ignored, not named like images: 1 .txt (a/notes.txt)\n" in done.stderr
 
 
 def test_class_folders_without_images_are_warned_of_with_the_labels_that_nobody_gets(place: Place) -> None:

@@ -125,13 +125,13 @@ def test_ignored_files_are_counted_by_their_ending_each_with_an_example(tmp_path
         put(tmp_path / "src" / "a" / f"f.e{n}")
         put(tmp_path / "src" / "a" / f"g.e{n}")
     (note,) = [note for note in listed(tmp_path / "src", tmp_path)[1].notes if "were ignored, " in note]
-    assert note.startswith("24 files were ignored, their names are not those of images: 2 .e0 (such as a/")
+    assert note.startswith("24 files were ignored, not named like images: 2 .e0 (such as a/")
     assert note.endswith("with other endings")
     (tmp_path / "few").mkdir()
     for name in ("1.jpg", "x.txt", "y.TXT", "README"):
         put(tmp_path / "few" / name)
     (note,) = [note for note in listed(tmp_path / "few", tmp_path)[1].notes if "were ignored, " in note]
-    assert note.startswith("3 files were ignored, their names are not those of images: 2 .txt (such as ")
+    assert note.startswith("3 files were ignored, not named like images: 2 .txt (such as ")
     assert note.endswith("1 without an ending (README)")
 
 
