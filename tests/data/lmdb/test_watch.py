@@ -68,7 +68,7 @@ def test_a_replaced_database_is_noticed(path: Path, store: Store) -> None:
     os.rename(path.parent / "copy", path)
     assert f"was replaced by another file (inode {inode} -> {path.stat().st_ino})" in watch.changed()
     path.unlink()
-    assert "is gone" in watch.changed()
+    assert "no longer exists" in watch.changed()
 
 
 def test_a_database_cut_while_it_is_open_is_noticed_before_its_pages_are_touched(path: Path, store: Store) -> None:
