@@ -144,7 +144,7 @@ def test_a_pack_that_was_broken_off_is_told_apart_and_goes_on(place: Place) -> N
     )
     command = [sys.executable, "-c", code, "pack", "imagefolder", photos, "cut.lmdb"]
     assert subprocess.run(command, cwd=place.folder, timeout=DEADLINE_S).returncode == -9
-    assert "not finished" in place.cli("inspect", "cut.lmdb.part").stdout
+    assert "unfinished" in place.cli("inspect", "cut.lmdb.part").stdout
     assert "continued at sample 4" in place.cli("pack", "imagefolder", photos, "cut.lmdb").stderr
     assert contents(place.folder / "cut.lmdb") == contents(place.folder / "whole.lmdb")
 

@@ -66,7 +66,7 @@ def test_bad_samples_are_marked_and_substitutes_shown_as_in_the_batch(place: Pla
     ("args", "said"),
     [
         (["--json", "--step", "5"], "an epoch has 5 steps, 0 to 4"),
-        (["--json", "--position", "40"], "begins at 39 or before"),
+        (["--json", "--position", "40"], "begins at 39; use a position from 0 to 39"),
         (["--json", "--rank", "2", "--world-size", "2"], "--rank 2 is not below --world-size 2"),
         (["--json", "--stream", "val"], "no stream 'val'; there are: train"),
         ([], "-o OUT.png, or --json"),

@@ -57,7 +57,7 @@ def test_a_socket_names_the_daemon_as_well_as_its_config(place: Place) -> None:
 
 
 def test_without_an_argument_the_only_live_daemon_is_meant(place: Place) -> None:
-    assert "no daemon of yours" in place.cli("status", code=3).stderr
+    assert "no daemon of this user" in place.cli("status", code=3).stderr
     first = place.serve(place.config("one.toml"))
     assert f"pid {first.pid}" in place.cli("status").stdout
     place.serve(place.config("two.toml"))

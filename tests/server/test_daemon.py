@@ -238,7 +238,7 @@ REFUSED = {
     "config": ({"config": "/other.toml"}, "ConfigError", ["/other.toml", "/conf.toml"]),
     "fields": ({"fields": ("x", "z")}, "ConfigError", ["'z'", "x, y"]),
     "no fields": ({"fields": ()}, "ConfigError", ["x, y"]),
-    "fields twice": ({"fields": ("x", "x")}, "ConfigError", ["once"]),
+    "fields twice": ({"fields": ("x", "x")}, "ConfigError", ["none twice"]),
     "batch_size": ({"batch_size": 0}, "ConfigError", ["batch_size"]),
     "a huge batch_size": ({"batch_size": 1 << 40}, "ConfigError", ["batch_size"]),
     "rank": ({"rank": 2, "world_size": 2}, "ConfigError", ["rank = 2", "world_size = 2"]),

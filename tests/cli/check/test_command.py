@@ -21,7 +21,7 @@ def test_a_good_stream_is_described_and_passes(place: Place) -> None:
         assert field in text
     assert "8 rows, 40 B a row, 4 KiB a slot" in text
     assert "memory at full credit: 24 KiB a trainer (prefetch 4, so 6 slots)" in text
-    assert re.search(r"speed     [\d,]+ samples/s a worker: read \d+%", text)
+    assert re.search(r"speed     [\d,]+ samples/s per worker: read \d+%", text)
     assert "fine      20 of 20 samples made twice, in two processes" in text
 
 

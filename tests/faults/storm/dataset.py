@@ -67,11 +67,23 @@ def token(name):
         return False
 
 
-def once(stream):
-    if token("die"):
+def struck(stream, index):
+    # Whether this sample has had its one death, which it has from now on: a second one would rightly make it bad for ever.
+    name = b"%s %d" % (stream.encode(), index)
+    fd = os.open(os.path.join(HERE, "struck"), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        before = os.pread(fd, 1 << 20, 0)
+        os.write(fd, name + b",")
+        return name in before.split(b",")
+    finally:
+        os.close(fd)
+
+
+def once(stream, index):
+    if token("die") and not struck(stream, index):
         note("die once", stream)
         os._exit(9)
-    if token("abort"):
+    if token("abort") and not struck(stream, index):
         note("abort 1x", stream)
         os.kill(os.getpid(), signal.SIGABRT)
     if token("slow"):
@@ -90,7 +102,7 @@ class Numbers:
         kind = BAD.get(index)
         if not self.calm:
             if index >= 64:  # who opens the stream makes some of those, and would not come through it
-                once(self.stream)
+                once(self.stream, index)
             if index % 50 == 7:
                 if index == 7:
                     note("leak", self.stream)
@@ -152,6 +164,7 @@ def lay(folder: Path, *, samples: int, workers: int, timeout_s: float, calm: boo
     """Write module and config into the folder; returns the config's path. calm: what hangs or crashes raises instead, nothing leaks."""
     folder.mkdir(exist_ok=True)
     (folder / "mine.py").write_text(MODULE.format())
+    (folder / "struck").touch()
     text = DAEMON.format(memory=MEMORY_MIB, workers=workers, timeout=timeout_s)
     for name, rules in STREAMS.items():
         text += STREAM.format(
