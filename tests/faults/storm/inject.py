@@ -99,7 +99,11 @@ def _change(storm: Storm, fault: Fault) -> bool:
 
 
 def _no_fds(storm: Storm, fault: Fault, *, who: str) -> bool:
-    """RLIMIT_NOFILE of a running process goes down to just above what it has open, while newcomers and deaths ask it for more."""
+    """RLIMIT_NOFILE of a running process goes down to just above what it has open, while newcomers and deaths ask it for more.
+
+    One descriptor is left for each trainer: the daemon has counted those of a session before it lets it in, and libzmq
+    ends the process that it accepts the session's connection in without one (no EMFILE is handled in its IPC listener).
+    """
     if not storm.serving:
         return False
     templates, workers = family(storm.pid)
@@ -107,7 +111,7 @@ def _no_fds(storm: Storm, fault: Fault, *, who: str) -> bool:
     try:
         top = max(int(fd) for fd in os.listdir(f"/proc/{victim}/fd"))
         _, hard = resource.prlimit(victim, resource.RLIMIT_NOFILE)
-        resource.prlimit(victim, resource.RLIMIT_NOFILE, (top + 1 + int(fault.where * 4), hard))
+        resource.prlimit(victim, resource.RLIMIT_NOFILE, (top + 1 + len(storm.seats), hard))
     except (OSError, ValueError):  # it is dead just now
         return False
 
