@@ -11,11 +11,25 @@ from loaderd_testing.engine_harness import Workshop, numbers
 Build = Callable[..., Workshop]
 
 
-def test_what_user_code_prints_is_logged_with_worker_and_key(build: Build) -> None:
-    shop = build(numbers(bad={"20": "prints"}))
+def open_with(build: Build, how: str) -> Workshop:
+    """A pool whose worker 1 is ready for jobs in which sample 20 misbehaves like this."""
+    shop = build(numbers(bad={"20": how}))
     facts = shop.facts("train")
     shop.start(1)
     shop.pond(facts, 8)
+    return shop
+
+
+def lines_of(shop: Workshop, is_one: Callable[[str], bool]) -> tuple[int, int]:
+    """(lines of the worker's that were logged, lines of which only the count was), when all of its output has been read."""
+    shop.pool.retire(1)
+    shop.death(1)
+    dropped = [int(line.rpartition(": ")[2].split()[0]) for line in shop.lines if "more lines dropped" in line]
+    return sum(map(is_one, shop.lines)), sum(dropped)
+
+
+def test_what_user_code_prints_is_logged_with_worker_and_key(build: Build) -> None:
+    shop = open_with(build, "prints")
     shop.run(1, shop.job("train", 8, start=18))
     shop.until(lambda: sum(line.startswith("worker 1") for line in shop.lines) >= 2, "the lines")
     shop.pool.retire(1)
@@ -25,47 +39,29 @@ def test_what_user_code_prints_is_logged_with_worker_and_key(build: Build) -> No
 
 
 def test_the_key_of_a_worker_that_hangs_stands_before_what_it_printed(build: Build) -> None:
-    shop = build(numbers(bad={"20": "prints_and_sleeps"}))
-    facts = shop.facts("train")
-    shop.start(1)
-    shop.pond(facts, 8)
+    shop = open_with(build, "prints_and_sleeps")
     shop.pool.send(1, shop.job("train", 8, start=18))
     shop.until(lambda: "worker 1 [20]: before the end" in shop.lines, "the line")
 
 
 def test_a_flood_of_lines_is_cut_and_counted(build: Build) -> None:
-    shop = build(numbers(bad={"20": "prints_much"}))
-    facts = shop.facts("train")
-    shop.start(1)
-    shop.pond(facts, 8)
+    shop = open_with(build, "prints_much")
     shop.run(1, shop.job("train", 8, start=18))
-    shop.pool.retire(1)
-    shop.death(1)
-    said = [line for line in shop.lines if "worker 1" in line and ": line " in line]
-    dropped = [int(line.rpartition(": ")[2].split()[0]) for line in shop.lines if "more lines dropped" in line]
-    assert len(said) + sum(dropped) == 20000
-    assert len(said) < 2000
+    said, dropped = lines_of(shop, lambda line: "worker 1" in line and ": line " in line)
+    assert said + dropped == 20000
+    assert said < 2000
 
 
 def test_a_sample_that_prints_200_megabytes_does_not_wait_for_its_log(build: Build) -> None:
-    shop = build(numbers(bad={"20": "prints_200_megabytes"}))
-    facts = shop.facts("train")
-    shop.start(1)
-    shop.pond(facts, 8)
+    shop = open_with(build, "prints_200_megabytes")
     assert shop.run(1, shop.job("train", 8, start=18)).bad == ()
-    shop.pool.retire(1)
-    shop.death(1)
-    said = [line for line in shop.lines if line.endswith(": a line of nineteen")]
-    dropped = [int(line.rpartition(": ")[2].split()[0]) for line in shop.lines if "more lines dropped" in line]
-    assert len(said) + sum(dropped) == 2000 * 5263
-    assert len(said) < 5000
+    said, dropped = lines_of(shop, lambda line: line.endswith(": a line of nineteen"))
+    assert said + dropped == 2000 * 5263
+    assert said < 5000
 
 
 def test_a_line_without_end_is_cut_and_keeps_no_memory(build: Build) -> None:
-    shop = build(numbers(bad={"20": "prints_a_line_without_end"}))
-    facts = shop.facts("train")
-    shop.start(1)
-    shop.pond(facts, 8)
+    shop = open_with(build, "prints_a_line_without_end")
     assert shop.run(1, shop.job("train", 8, start=18)).bad == ()
     shop.pool.retire(1)
     shop.death(1)

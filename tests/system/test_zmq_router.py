@@ -47,6 +47,14 @@ class Post:
         self.dealers.append(made)
         return made
 
+    def introduced(self, **options: int) -> zmq.Socket[bytes]:
+        """The client of session 7, admitted and heard."""
+        self.messages.admit(7, TOKEN)
+        made = self.dealer(**options)
+        made.send(WIRE.encode(TOLD))
+        self.until(lambda: self.heard)
+        return made
+
     def close(self) -> None:
         self.messages.close()
         self.context.destroy(linger=0)
@@ -72,10 +80,7 @@ def pulse(seq: int, detail: str = "") -> Pulse:
 
 
 def test_what_a_client_says_is_heard_and_answered(post: Post, until: Until) -> None:
-    post.messages.admit(7, TOKEN)
-    dealer = post.dealer()
-    dealer.send(WIRE.encode(TOLD))
-    until(lambda: post.heard)
+    dealer = post.introduced()
     assert post.heard == [(7, TOLD)]
     post.messages.send(7, pulse(1))
     until(lambda: dealer.poll(0))
@@ -107,10 +112,7 @@ def test_of_many_messages_the_last_and_each_that_asks_are_heard_in_order(post: P
 
 
 def test_the_last_word_on_an_older_plan_is_heard_before_the_new_plan(post: Post, until: Until) -> None:
-    post.messages.admit(7, TOKEN)
-    dealer = post.dealer()
-    dealer.send(WIRE.encode(TOLD))
-    until(lambda: post.heard)
+    dealer = post.introduced()
     for seq, plan in enumerate([1, 1, 2, 2], 2):
         dealer.send(WIRE.encode(replace(TOLD, seq=seq, plan=plan)))
     until(lambda: post.heard[-1][1].seq == 5)
@@ -362,10 +364,7 @@ def test_what_waits_for_a_client_goes_with_its_socket(post: Post, until: Until) 
 
 
 def test_what_waits_for_a_clients_old_socket_is_not_sent_to_its_new_one(post: Post, until: Until) -> None:
-    post.messages.admit(7, TOKEN)
-    old = post.dealer(rcvhwm=1)
-    old.send(WIRE.encode(TOLD))
-    until(lambda: post.heard)
+    post.introduced(rcvhwm=1)
     detail = "x" * 100_000
     for seq in range(2000):
         post.messages.send(7, pulse(seq, detail))
@@ -380,10 +379,7 @@ def test_what_waits_for_a_clients_old_socket_is_not_sent_to_its_new_one(post: Po
 
 
 def test_a_client_that_is_gone_empties_its_outbox_and_a_new_socket_takes_over(post: Post, until: Until) -> None:
-    post.messages.admit(7, TOKEN)
-    dealer = post.dealer()
-    dealer.send(WIRE.encode(TOLD))
-    until(lambda: post.heard)
+    dealer = post.introduced()
     dealer.close()
 
     def lost() -> bool:
@@ -401,10 +397,7 @@ def test_a_client_that_is_gone_empties_its_outbox_and_a_new_socket_takes_over(po
 
 
 def test_what_is_too_large_to_be_said_becomes_a_failure_and_no_silence(post: Post, until: Until) -> None:
-    post.messages.admit(7, TOKEN)
-    dealer = post.dealer()
-    dealer.send(WIRE.encode(TOLD))
-    until(lambda: post.heard)
+    dealer = post.introduced()
     post.messages.send(7, pulse(1, "x" * (5 << 20)))
     until(lambda: dealer.poll(0))
     (failure,) = received(dealer)
@@ -435,10 +428,7 @@ def test_the_sockets_file_has_its_mode_and_a_stranger_is_kept_out_by_the_kernel(
 
 
 def test_an_idle_socket_makes_no_turns(post: Post, until: Until) -> None:
-    post.messages.admit(7, TOKEN)
-    dealer = post.dealer()
-    dealer.send(WIRE.encode(TOLD))
-    until(lambda: post.heard)
+    post.introduced()
     post.loop.turn(0.02)
     post.loop.later(0.3, post.loop.stop)
     before = post.loop.turns

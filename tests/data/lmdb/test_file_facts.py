@@ -9,24 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from loaderd.data.errors import SourceError
 from loaderd.data.lmdb.file_facts import _mount_type, is_sound, on_network
 from loaderd.data.lmdb.store import open_store
-from loaderd_testing.sample_builders import write
-
-
-def filled(path: Path, *, subdir: bool = False) -> Path:
-    write(path, {b"%04d" % i: bytes([i % 256]) * 3000 for i in range(300)}, subdir=subdir)
-    return path
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(SourceError) as caught:
-        open_store(str(path))
-    text = str(caught.value)
-    assert str(path) in text
-    assert "\n" not in text
-    return text
+from loaderd_testing.database_builders import filled, refusal
 
 
 def test_a_missing_file_and_a_broken_link_are_told_apart(tmp_path: Path) -> None:

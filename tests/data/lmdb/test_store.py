@@ -10,21 +10,8 @@ import pytest
 from loaderd.data.errors import SourceError, WriteFault
 from loaderd.data.lmdb.store import open_store, show_key
 from loaderd.data.lmdb.writer import Writer
+from loaderd_testing.database_builders import filled
 from loaderd_testing.sample_builders import write
-
-
-def filled(path: Path, *, subdir: bool = False) -> Path:
-    write(path, {b"%04d" % i: bytes([i % 256]) * 3000 for i in range(300)}, subdir=subdir)
-    return path
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(SourceError) as caught:
-        open_store(str(path))
-    text = str(caught.value)
-    assert str(path) in text
-    assert "\n" not in text
-    return text
 
 
 @pytest.mark.parametrize("subdir", [False, True])
