@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # noqa: BLE001 - the rim: nothing that gets here was foreseen
+    except Exception as error:  # noqa: BLE001 - the top-level handler: nothing that gets here was foreseen
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             _drop_output()
             where = f"{error.filename}: " if error.filename else "the output: "

@@ -44,7 +44,7 @@ def _check_process() -> None:
 
 
 def _in_daemon() -> bool:
-    """This process is a daemon's template or worker, whose names begin so: it would wait for the daemon, which waits for it."""
+    """This process is a daemon's fork server or worker, whose names begin so: it would wait for the daemon, which waits for it."""
     try:
         with open("/proc/self/comm", encoding="utf-8") as file:
             return file.read().startswith(("loaderd-templ", "loaderd-worker"))

@@ -19,7 +19,7 @@ NUMPY = str(np.__version__)  # pyright: ignore[reportUnknownMemberType, reportUn
 
 @dataclass(frozen=True, slots=True)
 class LoaderState:
-    """order, content: fingerprints as named facts; None as long as nobody knows them. rows, bad: as in Tally."""
+    """order, content: fingerprints as named facts; None as long as nobody knows them. rows, bad: as in ErrorBudget."""
 
     cursor: Cursor
     order: dict[str, str] | None = None

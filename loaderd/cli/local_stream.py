@@ -16,6 +16,7 @@ from loaderd.data.errors import SourceError
 from loaderd.data.user_code import find
 from loaderd.data.user_modules import imported, put_first
 from loaderd.engine.messages import OpenError, StreamInfo
+from loaderd.engine.scoreboard import StatusWriter
 from loaderd.worker.imports import Imports
 from loaderd.worker.probe import probe
 from loaderd.worker.sample_runner import SampleRunner
@@ -45,7 +46,7 @@ def chosen(config: Config, name: str | None) -> StreamConfig:
 
 
 class NullStatusLine:
-    """Stands where a worker has its line of the scoreboard. on_stage is told each stage of each row as it begins."""
+    """A `StatusWriter` where nobody supervises. on_stage is told each stage of each row as it begins."""
 
     def __init__(self, on_stage: Callable[[int, Stage], None] = lambda row, stage: None) -> None:
         self._on_stage = on_stage
@@ -69,7 +70,7 @@ class LocalStream:
         self._open_streams = OpenStreams([plan], 0, 1)
         self._plan = plan
         self._imported = imported(config.folder)
-        Imports(NullStatusLine(), self._open_streams.torch_came).watch()  # type: ignore[arg-type]  # Stamps does what is asked of a Line
+        Imports(NullStatusLine(), self._open_streams.torch_came).watch()
         try:
             if config.workers.init:
                 find(config.workers.init, "init")(0)
@@ -81,16 +82,16 @@ class LocalStream:
 
     def probe(self) -> StreamInfo:
         """Make the first samples, as the daemon does before it serves; from then on samples must have their fields. Raises CommandError."""
-        found = probe(self._plan.name, self._open_streams, NullStatusLine(), self._plan, self._imported)  # type: ignore[arg-type]  # Stamps does what is asked of a Line
+        found = probe(self._plan.name, self._open_streams, NullStatusLine(), self._plan, self._imported)
         if isinstance(found, OpenError):
             raise CommandError(f"{found.text}\n{found.traceback}".strip(), NO_START)
         self.stream.sample_pipeline.fix(found.sample_specs)
         return found
 
-    def rows(self, seed: int, epoch: int, start: int, rows: int, stamps: NullStatusLine, *, policy: str = "") -> SampleRunner:
+    def rows(self, seed: int, epoch: int, start: int, rows: int, status: StatusWriter, *, policy: str = "") -> SampleRunner:
         """What makes rows [0, rows) of the batch that begins at position `start`."""
         job = Job(1, JobKind.TRIAL, self.stream.plan.name, 0, 0, seed, epoch, start, rows, 0, rows)
-        return SampleRunner(self.stream, job, stamps, Stopwatch(), policy=policy)  # type: ignore[arg-type]  # as above
+        return SampleRunner(self.stream, job, status, Stopwatch(), policy=policy)
 
     def label(self, sample: Any) -> str:
         """The sample's class, as far as one can tell: `label`, or the only whole number that it has."""

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         need("lmdb", "simplejpeg", "cv2", "PIL")
         need_proc()
-        short = too_few(raise_limit())  # the template's is ours
+        short = too_few(raise_limit())  # the fork server's is ours
         if short:
             raise CommandError(short, NO_START)
         from loaderd.config import load
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         from loaderd.system.processes import keep_niceness
 
         keep_niceness(os.getpid())  # the trainer's, which gave it a session of its own
-        return _serve(served, args, None)  # of eight ranks that start one at once seven find the lock taken: no template for those
+        return _serve(served, args, None)  # of eight ranks that start one at once seven find the lock taken: no fork server for those
     from loaderd.engine.launch import launch
 
     workers = served.workers
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> int:
     from loaderd.engine.local import LocalEngine
-    from loaderd.server.daemon import Daemon  # what this brings is imported while the template is on its own way
+    from loaderd.server.daemon import Daemon  # what this brings is imported while the fork server is on its own way
     from loaderd.server.start_options import StartOptions
 
     options = StartOptions(args.stream, args.embedded, args.ready_fd, args.log_format, args.log_level)

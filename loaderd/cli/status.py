@@ -17,7 +17,7 @@ from loaderd.data import native_library
 from loaderd.server.status_report import DaemonStatus, MemoryStatus, QuarantineStatus, SessionStatus, StreamStatus, WorkerStatus, as_plain
 from loaderd_wire.messages import Rejected, Report, Starting
 
-SLOTS = {"leased": "▣", "announced": "■", "ready": "◧", "filling": "▨", "ending": "▧", "free": "□"}  # from the trainer's hands to nobody's
+SLOTS = {"leased": "▣", "announced": "■", "ready": "◧", "filling": "▨", "ending": "▧", "free": "□"}  # from held by the trainer to free
 COLOURS = {"ready": "32", "starting": "33", "draining": "33", "failed": "31", "dim": "2", "bold": "1"}
 BAR = 30
 SHOWN = 12  # of a long list

@@ -118,9 +118,9 @@ class RawMatcher:
             found = named.get(name)
             kind = type(found)
             if kind is np.ndarray:
-                if found.shape != shape or (found.dtype is not dtype and found.dtype != dtype):  # type: ignore[union-attr] # it is an array
+                if found.shape != shape or (found.dtype is not dtype and found.dtype != dtype):
                     return None
-            elif kind not in scalars or (kind is int and not -(1 << 63) <= found < 1 << 63):  # type: ignore[operator] # it is an int
+            elif kind not in scalars or (kind is int and not -(1 << 63) <= found < 1 << 63):
                 return None
         return named
 

@@ -86,7 +86,7 @@ class Engine(Protocol):
         ...
 
     def dump(self, worker: int, /) -> None:
-        """Have a worker write the stacks of its threads. Answer: Dumped, unless it is dead or dies first."""
+        """Have a worker write the stacks of its threads. Answer: StackDumped, unless it is dead or dies first."""
         ...
 
     def kill(self, worker: int, why: str, /) -> None:

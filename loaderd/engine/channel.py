@@ -1,4 +1,4 @@
-"""Messages with file descriptors between the pool, the template and the workers: one SEQPACKET socket pair each.
+"""Messages with file descriptors between the engine, the fork server and the workers: one SEQPACKET socket pair each.
 
 A message goes out in packets of at most PACKET bytes, each behind one byte that says whether it is the last; descriptors travel with
 the first. So a message may be as large as the codec allows, whatever the kernel's limit for one packet is.

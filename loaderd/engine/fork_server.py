@@ -1,4 +1,4 @@
-"""The pool's side of the template: starts it, tells it to fork and reap, and starts another when it dies."""
+"""The engine's side of the fork server: starts it, tells it to fork and reap, and starts another when it dies."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ HOPELESS = 4  # such starts after which whoever waits for a worker is told
 
 
 class ForkServerListener(Protocol):
-    """Who is told. Nothing here is called from inside a method of Template."""
+    """Who is told. Nothing here is called from inside a method of ForkServer."""
 
     def fork_server_ready(self) -> None: ...
 
     def forked(self, worker: int, pid: int, pidfd: int) -> None:
-        """The pidfd is the boss's from now on."""
+        """The pidfd is the listener's from now on."""
         ...
 
     def fork_server_does(self, doing: str) -> None:
@@ -55,7 +55,7 @@ class ForkServerListener(Protocol):
 
 
 class ForkServer:
-    """At most one template process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when.
+    """At most one fork server process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when.
 
     plans: of all streams. setup: what the next one is told. ahead: the first one, if it has been started already.
     """

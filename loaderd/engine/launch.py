@@ -1,4 +1,4 @@
-"""A template's process, from its start on: made by the pool, or ahead of it by `serve`, whose own imports take as long as a template's."""
+"""A fork server's process, from its start on: made by the engine, or ahead of it by `serve`, whose own imports take as long as a fork server's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COPYING = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=131072"}
 
 
 def environment(users: Mapping[str, str], *, copies: bool = False) -> dict[str, str]:
-    """What the template is started with: the user's own, and ENVIRONMENT where that says nothing; with COPYING if all is as `only_copies`."""
+    """What the fork server is started with: the user's own, and ENVIRONMENT where that says nothing; with COPYING if all is as `only_copies`."""
     silent = FOLLOW_OMP if "OMP_NUM_THREADS" in users else ()
     ours = {name: value for name, value in ENVIRONMENT.items() if name not in silent}
     return {**ours, **(COPYING if copies else {}), **users}
@@ -47,7 +47,7 @@ def only_copies(plans: Sequence[StreamConfig], init: str) -> bool:
 
 @dataclass(slots=True)
 class Launched:
-    """A template that has been started and told nothing yet. socket: our end of its channel; output: the end of a pipe to read what it
+    """A fork server that has been started and told nothing yet. socket: our end of its channel; output: the end of a pipe to read what it
     prints from; dump: a memfd for its stacks.
 
     As a context: at its end the process is killed and reaped, unless somebody has taken it over with all that belongs to it.
@@ -77,13 +77,13 @@ class Launched:
 
 
 def launch(plans: Sequence[StreamConfig], init: str, folder: str, *, preload: str, spawn: bool) -> Launched:
-    """Start a template. preload: "none" if it shall import nothing before it is told what. The others: as in its Setup."""
+    """Start a fork server. preload: "none" if it shall import nothing before it is told what. The others: as in its Setup."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     read, write = os.pipe2(os.O_CLOEXEC)
     dump = os.memfd_create("loaderd-stack-template", os.MFD_CLOEXEC)
     fds = (its.fileno(), dump)
     places = [*([folder] if folder else []), *map(str, sys.path)]
-    argv = [sys.executable, "-c", BOOT, json.dumps(places), "template", str(os.getpid()), *map(str, fds)]
+    argv = [sys.executable, "-c", BOOT, json.dumps(places), "fork-server", str(os.getpid()), *map(str, fds)]
     with its:
         process = subprocess.Popen(
             [*argv, "spawn" if spawn else "fork", preload],

@@ -1,4 +1,4 @@
-"""The local engine: workers on this host, forked from the template, that run the scheduler's jobs."""
+"""The local engine: workers on this host, forked from the fork server, that run the scheduler's jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPARE_PLACES = 16  # beyond twice the workers: stand-ins for those that cannot b
 ANON_S = 1.0  # memory of a worker is looked at no more often
 BOOT_S = 120.0
 PLACE_S = 1.0
-TEMPLATE_S = 1.0  # from one look at the template to the next, while somebody waits for it
+TEMPLATE_S = 1.0  # from one look at the fork server to the next, while somebody waits for it
 NEW_TEMPLATE_S = 5.0
 CLOSE_S = 5.0
 MAX_NOTED = 256  # lines of workers; user code may have got hold of a worker's socket
@@ -45,7 +45,7 @@ _worker_done = quick(WorkerDone)
 class LocalEngine:
     """The engine of one host, as `MakeEngine` says.
 
-    boot_s: for a worker or template to get ready. ahead: a template for these streams that has been started already.
+    boot_s: for a worker or fork server to get ready. ahead: a fork server for these streams that has been started already.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class LocalEngine:
         self._facts: dict[str, StreamInfo] = {}
         self._children: dict[int, WorkerProcess] = {}  # scheduler's workers and probes, until they are gone
         self._delayed: dict[int, Timer] = {}
-        self._awaited: set[WorkerProcess] = set()  # of a dead template: a new one is started when they are dead
+        self._awaited: set[WorkerProcess] = set()  # of a dead fork server: a new one is started when they are dead
         self._awaiting: Timer | None = None
-        self._watching: Timer | None = None  # the template
+        self._watching: Timer | None = None  # the fork server
         self._held_up: set[int] = set()  # workers that wait for it and have been told that it is stopped
         self._probers: list[Prober] = []  # that have no answer yet
         self._next_probe = FIRST_PROBE
@@ -123,7 +123,7 @@ class LocalEngine:
         child.send(job)
 
     def dump(self, worker: int) -> None:
-        """Have a worker write its stacks, or the template that it waits for. Answer: Dumped, unless it is dead already or dies before."""
+        """Have a worker write its stacks, or the fork server that it waits for. Answer: StackDumped, unless it is dead already or dies before."""
         child = self._children.get(worker)
         if child is not None:
             (self._fork_server if child.state == ProcessState.WAITING else child).dump(lambda stack: self._emit(StackDumped(worker, stack)))
@@ -205,7 +205,7 @@ class LocalEngine:
         return WorkerPoll(tuple(self._seen(child, now_s, starved) for child in self._busy()))
 
     def doing(self) -> list[str]:
-        """What each of those that are not ready does, for how long: the template, workers, and probes until they have an answer."""
+        """What each of those that are not ready does, for how long: the fork server, workers, and probes until they have an answer."""
         now_s = self._loop.now_s()
         if self._fork_server.stopped:
             return [self._fork_server.stopped]
@@ -243,7 +243,7 @@ class LocalEngine:
         self._segments.close()
         self._board.close()
 
-    # -- what the template says
+    # -- what the fork server says
 
     def fork_server_ready(self) -> None:
         for child in tuple(self._children.values()):
@@ -325,7 +325,7 @@ class LocalEngine:
         self._begin(worker, self, f"worker {worker}", self._ahead_of_all().plans)
 
     def _ahead_of_all(self) -> Setup:
-        """What a template is told: the user code of all streams that are served."""
+        """What a fork server is told: the user code of all streams that are served."""
         return replace(self._setup, plans=tuple(self._plans[name] for name in self._ahead))
 
     def _begin(self, number: int, listener: WorkerListener, name: str, plans: tuple[str, ...]) -> None:
@@ -352,7 +352,7 @@ class LocalEngine:
             self._watching = self._loop.later(0.0, self._watch_fork_server)
 
     def _watch_fork_server(self) -> None:
-        """As long as somebody waits for the template: tell whoever waits if it is stopped, and when it is not any longer."""
+        """As long as somebody waits for the fork server: tell whoever waits if it is stopped, and when it is not any longer."""
         stopped = self._fork_server.stopped
         waiting = [child for child in self._children.values() if child.state in (ProcessState.WAITING, ProcessState.FORKING)]
         for child in waiting:
@@ -363,7 +363,7 @@ class LocalEngine:
         self._watching = self._loop.later(TEMPLATE_S, self._watch_fork_server) if waiting else None
 
     def _terminated(self, child: WorkerProcess) -> None:
-        """A hand is gone: before anybody is told, nothing here knows it any longer."""
+        """A worker is gone: before anybody is told, nothing here knows it any longer."""
         del self._children[child.worker]
         self._anon_s.pop(child.worker, None)
         self._segments.died(child)

@@ -1,4 +1,4 @@
-"""What the pool, the template and the workers say to each other. These bytes never leave the host and have no version."""
+"""What the engine, the fork server and the workers say to each other. These bytes never leave the host and have no version."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
 
-# -- pool -> template
+# -- engine -> fork server
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """First message to the template and to each worker. plans: StreamConfig as JSON. folder: first on sys.path, or "".
+    """First message to the fork server and to each worker. plans: StreamConfig as JSON. folder: first on sys.path, or "".
 
     init: "pkg.module:function" or "". place: which of num_workers this worker is, from 0; stand-ins of a worker that does not die
-    and probes have places from num_workers on. preload: what a template imports ahead: "user", "base" or "none". lenient: a stream whose
+    and probes have places from num_workers on. preload: what a fork server imports ahead: "user", "base" or "none". lenient: a stream whose
     code cannot be imported keeps no worker from getting ready, its first job there will say it: it has been served before, and so are others.
     """
 
@@ -42,7 +42,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Reap:
-    """The pool holds the pidfd and has seen it dead: wait for it. Answer: Ended."""
+    """The engine holds the pidfd and has seen it dead: wait for it. Answer: Ended."""
 
     worker: int
 
@@ -52,12 +52,12 @@ class Quit:
     """Kill and reap every child and orphan, then leave."""
 
 
-# -- template -> pool
+# -- fork server -> engine
 
 
 @dataclass(frozen=True, slots=True)
 class ForkServerReady:
-    """preloaded: as Setup.preload, what it came to. threads: of the template, 1 unless something is very wrong."""
+    """preloaded: as Setup.preload, what it came to. threads: of the fork server, 1 unless something is very wrong."""
 
     preloaded: str
     threads: int
@@ -85,7 +85,7 @@ class ChildEnded:
     status: int
 
 
-# -- pool -> worker (and Setup, Job)
+# -- engine -> worker (and Setup, Job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +132,12 @@ class Leave:
     """Nothing more is coming: end."""
 
 
-# -- worker -> pool (and Done)
+# -- worker -> engine (and Done)
 
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a worker, or the template, is about to do before it is ready, where that is the users' affair and may take long."""
+    """What a worker, or the fork server, is about to do before it is ready, where that is the users' affair and may take long."""
 
     text: str
 

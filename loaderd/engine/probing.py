@@ -17,7 +17,7 @@ LONG = (Stage.OPEN, Stage.COLLATE, Stage.IDLE)  # what may take as long as openi
 
 
 class Prober:
-    """Boss of one probing worker at a time; calls done() once, with what it found or why it found nothing.
+    """Listener of one probing worker at a time; calls done() once, with what it found or why it found nothing.
 
     again(cause): start another worker for this prober, for the last one was killed from outside, which says nothing about the stream.
     """
@@ -46,7 +46,7 @@ class Prober:
         self._watch(child)
 
     def worker_does(self, child: WorkerProcess, doing: str) -> None:
-        """The pool tells of it for all hands."""
+        """The engine tells of it for all workers."""
 
     def doing(self, now_s: float) -> list[str]:
         """What its worker has been doing since it is ready, and for how long, in a line at most."""

@@ -14,6 +14,7 @@ import mmap
 import os
 import struct
 import weakref
+from typing import Protocol
 
 from loaderd.core.jobs import IMPORTING, stamp, unstamp
 
@@ -65,6 +66,26 @@ class Scoreboard:
         size = min(int.from_bytes(self._map[at : at + 2], "little"), KEY)
         text = self._map[at + 2 : at + 2 + size]
         return "" if b"\0" in text else text.decode("utf-8", "replace")
+
+
+class StatusWriter(Protocol):
+    """Where a process that makes rows writes down what it is about to do. A worker's is its `StatusLine`."""
+
+    def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None:
+        """What comes next: this stage of this row."""
+        ...
+
+    def importing(self, on: bool) -> None:
+        """An import in the middle of it begins or ends."""
+        ...
+
+    def name(self, row: int, key: str) -> None:
+        """The key that belongs to `row`; before the row's first stamp. "" for none."""
+        ...
+
+    def idle(self) -> None:
+        """Nothing is being made."""
+        ...
 
 
 class StatusLine:

@@ -1,4 +1,4 @@
-"""One worker process as the pool sees it, from the wish for it to the day its wait status is known."""
+"""One worker process as the engine sees it, from the wish for it to the day its wait status is known."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
 FORK_FDS = 12  # that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd, some to spare
 LEFT = "exited when asked to"  # a cause of death
-STATUS_S = 2.0  # what the template gets to tell how a dead worker ended
+STATUS_S = 2.0  # what the fork server gets to tell how a dead worker ended
 
 
 class ProcessState(Enum):
-    WAITING = "waiting"  # for the template
-    FORKING = "forking"  # the template has been asked
+    WAITING = "waiting"  # for the fork server
+    FORKING = "forking"  # the fork server has been asked
     BOOTING = "booting"
     READY = "ready"
     DEAD = "dead"  # its pidfd has said so; how it ended is not known yet
@@ -39,7 +39,7 @@ class ProcessState(Enum):
 
 
 class WorkerExit:
-    """How a hand ended. own, cause, stack, boot: as in WorkerDied; word, key: its last stamp."""
+    """How a worker ended. own, cause, stack, boot: as in WorkerDied; word, key: its last stamp."""
 
     def __init__(self, own: bool, cause: str, word: int, key: str, stack: str, boot: str) -> None:
         self.own = own
@@ -69,15 +69,15 @@ class WorkerListener(Protocol):
 class WorkerProcess:
     """Owns socket, pidfd, output pipe and stack dump of a worker.
 
-    worker: its number, also towards the template. place: as in Setup, and its line on the scoreboard. jobs: sent and not answered, by number, the first one runs.
-    used: streams it has been told of. doing, doing_s: what it does before it is ready, "" for nothing long, and since when. gone(hand) is called just before the boss is told of its death.
+    worker: its number, also towards the fork server. place: as in Setup, and its line on the scoreboard. jobs: sent and not answered, by number, the first one runs.
+    used: streams it has been told of. doing, doing_s: what it does before it is ready, "" for nothing long, and since when. gone(worker) is called just before the listener is told of its death.
     """
 
     def __init__(
         self,
         loop: Loop,
         board: Scoreboard,
-        template: ForkServer,
+        fork_server: ForkServer,
         setup: Setup,
         worker: int,
         name: str,
@@ -88,7 +88,7 @@ class WorkerProcess:
     ) -> None:
         self._loop = loop
         self._board = board
-        self._fork_server = template
+        self._fork_server = fork_server
         self._setup = setup
         self._listener = listener
         self._gone = gone
@@ -133,7 +133,7 @@ class WorkerProcess:
     # -- orders
 
     def fork(self, boot_s: float) -> None:
-        """Ask the template, which is ready, for the process."""
+        """Ask the fork server, which is ready, for the process."""
         if not spare(FORK_FDS):
             self._loop.soon(lambda: self._end(False, "not started: out of file descriptors", ""))
             return
@@ -213,11 +213,11 @@ class WorkerProcess:
     # -- events
 
     def not_forked(self, text: str) -> None:
-        """The template could not make it."""
+        """The fork server could not make it."""
         self._end(False, text, "")
 
     def start_failed(self, text: str) -> None:
-        """There will be no template to make it."""
+        """There will be no fork server to make it."""
         self._end(True, text, text)
 
     def fork_server_died(self) -> None:
@@ -324,7 +324,7 @@ class WorkerProcess:
             if self.was_ready:
                 raise ProtocolError("a second Ready")
             self.was_ready = True
-            # Its first words can overtake the template's: then the pidfd has not come yet.
+            # Its first words can overtake the fork server's: then the pidfd has not come yet.
             if self.state == ProcessState.BOOTING:
                 self._ready()
         elif not self.was_ready:

@@ -17,7 +17,7 @@ from loaderd_wire.messages import PROTOCOL, Hello, Segment
 from loaderd_wire.slices import EpochShape, steps_left
 from loaderd_wire.slots import FieldSpec, slot_layout
 
-SPARE_SLOTS = 2  # one in the trainer's hands, one for the batch that next() hands over while the last is still held
+SPARE_SLOTS = 2  # one that the trainer holds, one for the batch that next() hands over while the last is still held
 MOST_CODE = 64  # files of code that have a fact each
 LONG_FACT = 4000  # characters; a longer fact is known by its hash
 

@@ -261,7 +261,7 @@ class SessionRegistry:
             raise RefusedError(
                 f"{len(self.pendings)} sessions are open, which is all that RLIMIT_NOFILE allows; raise the hard limit (ulimit -Hn)"
             )
-        # A client that comes back to a successor still pins memory of the old one with the batch in its hands: had it to wait
+        # A client that comes back to a successor still pins memory of the old one with the batch that it holds: had it to wait
         # until that fits into the ceiling beside the new segment, it would wait for itself. The system's own limits still count.
         held = 0 if hello.order else hello.held_bytes
         why = self._shortage(f"stream {hello.stream!r}", admitted.segment, held)

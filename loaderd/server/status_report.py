@@ -158,7 +158,7 @@ class DaemonStatus:
         schedule_s: Seconds spent in the scheduler.
         streams: By name, all of the config.
         sessions: In order of their begin.
-        workers: Those of the pool.
+        workers: Those of the engine.
         pool: Other processes; None before there are any.
         memory: None before it is known.
         quarantine: None before it is known.

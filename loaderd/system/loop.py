@@ -1,7 +1,7 @@
 """The one loop: wait for file descriptors, timers and signals, and call whoever is concerned. Single-threaded.
 
 A turn: hooks, sleep, clock tick, ready descriptors, due timers, what was put off with `soon`. Whatever a callback raises leaves
-`run`: the caller of `run` is the rim that reports it.
+`run`: the caller of `run` is the top-level handler that reports it.
 """
 
 from __future__ import annotations

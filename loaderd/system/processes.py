@@ -76,7 +76,9 @@ def send_signal(pidfd: int, number: int) -> bool:
 def kill_group(leader: int, session: int) -> None:
     """SIGKILL the process group that `leader` (a pid) leads, or led, in a session. A group of another session with that number,
     which has come to it after the leader was reaped, is left alone."""
-    with contextlib.suppress(OSError):  # without a descriptor nobody can be found, and the template or the kernel's parent signal must do
+    with contextlib.suppress(
+        OSError
+    ):  # without a descriptor nobody can be found, and the fork server or the kernel's parent signal must do
         if any(_ids(pid) == (leader, session) for pid in _all_pids()):
             _kill_group(leader)
 

@@ -245,7 +245,7 @@ class MessageRouter:
             del self._blocked[session]
 
     def _put(self, route: _Route, data: bytes) -> bool:
-        """True if it is out of our hands; False if the peer's queue is full or (then `route.peer` is None) the peer is gone."""
+        """True if it was taken over by libzmq; False if the peer's queue is full or (then `route.peer` is None) the peer is gone."""
         assert route.peer is not None
         self._sent = True
         try:

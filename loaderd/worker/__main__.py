@@ -1,4 +1,4 @@
-"""`python -m loaderd.worker template|worker ...`: only the pool starts these."""
+"""`python -m loaderd.worker fork-server|worker ...`: only the engine starts these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main() -> NoReturn:
     code = 1
     try:
         code = _run(*sys.argv[1:])
-    except BaseException:  # noqa: BLE001 - the rim of a process that must end here
+    except BaseException:  # noqa: BLE001 - the top-level handler of a process that must end here
         traceback.print_exc()
     finally:
         flush_output()
@@ -23,10 +23,10 @@ def main() -> NoReturn:
 
 
 def _run(role: str, *rest: str) -> int:
-    if role == "template":
-        from loaderd.worker.fork_server import main as template
+    if role == "fork-server":
+        from loaderd.worker.fork_server import main as serve
 
-        return template(list(rest))
+        return serve(list(rest))
     if role == "worker":
         from loaderd.worker.main import main as worker
 

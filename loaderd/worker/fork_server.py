@@ -1,4 +1,4 @@
-"""The template: a process with one thread that has imported what workers need, and does nothing but fork and reap them."""
+"""The fork server: a process with one thread that has imported what workers need, and does nothing but fork and reap them."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def main(argv: list[str]) -> int:
     gc.collect()
     gc.freeze()
     channel.send(ForkServerReady(received[0].preload, threads()))
-    template = ForkServerProcess(channel, spawn_worker if argv[3] == "spawn" else be_worker)
+    server = ForkServerProcess(channel, spawn_worker if argv[3] == "spawn" else be_worker)
     try:
-        template.run()
+        server.run()
     except ChannelClosed:
         pass  # the daemon is gone, and so shall we be
     finally:
-        if template.is_fork_server():
-            template.sweep_all()
+        if server.is_fork_server():
+            server.sweep_all()
     return 0
 
 
@@ -121,25 +121,25 @@ def import_users(setup: Setup, tell: Callable[[str], object]) -> None:
         os.chdir(folder)
 
 
-def be_worker(template: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
-    """Go on as a worker in this process, a fork of the template."""
+def be_worker(parent: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
+    """Go on as a worker in this process, a fork of the fork server."""
     from loaderd.worker.main import run
 
-    return run(template, sock, board, line, output, dump)
+    return run(parent, sock, board, line, output, dump)
 
 
-def spawn_worker(template: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
+def spawn_worker(parent: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
     """Go on as a worker in a fresh interpreter; does not return."""
     for fd in (sock, board, output, dump):
         os.set_inheritable(fd, True)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     boot = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; main()"
-    rest = json.dumps([template, sock, board, line, output, dump])
+    rest = json.dumps([parent, sock, board, line, output, dump])
     os.execv(sys.executable, [sys.executable, "-c", boot, json.dumps(list(map(str, sys.path))), "worker", rest])
 
 
 class ForkServerProcess:
-    """Serves Fork and Reap. `body` is what a child does: run(template, socket, board, line, output, dump) -> exit code."""
+    """Serves Fork and Reap. `body` is what a child does: run(parent's pid, socket, board, line, output, dump) -> exit code."""
 
     def __init__(self, channel: Channel, body: Callable[[int, int, int, int, int, int], int]) -> None:
         self._channel = channel
@@ -195,7 +195,7 @@ class ForkServerProcess:
                 self._channel.close()
                 sock, board, output, dump = fds
                 code = self._body(self._own, sock, board, order.line, output, dump)
-            except BaseException:  # noqa: BLE001 - the rim of a process that must not come back from here
+            except BaseException:  # noqa: BLE001 - the top-level handler of a process that must not come back from here
                 traceback.print_exc()
             finally:
                 os._exit(code)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from loaderd.engine.scoreboard import StatusLine
+from loaderd.engine.scoreboard import StatusWriter
 from loaderd.worker.seeding import Kept
 
 bootstrap: Any = importlib.import_module("importlib._bootstrap")
@@ -23,7 +23,7 @@ class Imports:
     torch has come, by whatever import.
     """
 
-    def __init__(self, line: StatusLine, came: Callable[[], None]) -> None:
+    def __init__(self, line: StatusWriter, came: Callable[[], None]) -> None:
         self._line = line
         self._came = came
         self._owner = os.getpid()

@@ -10,7 +10,7 @@ import numpy as np
 from loaderd.core.jobs import BadRow, Done, Job, JobKind, Replaced, Stage
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.collate import check_like
-from loaderd.engine.scoreboard import StatusLine
+from loaderd.engine.scoreboard import StatusWriter
 from loaderd.worker.sample_runner import SampleRunner
 from loaderd.worker.seeding import seed_batch
 from loaderd.worker.segments import MappedSegment, MappedSlot
@@ -38,7 +38,7 @@ class JobResult:
 class JobRunner:
     """Runs jobs, one at a time. `mapped`: the worker's segments by number, kept by its main loop."""
 
-    def __init__(self, open_streams: OpenStreams, mapped: Mapping[int, MappedSegment], line: StatusLine) -> None:
+    def __init__(self, open_streams: OpenStreams, mapped: Mapping[int, MappedSegment], line: StatusWriter) -> None:
         self._open_streams = open_streams
         self._mapped = mapped
         self._line = line
@@ -200,7 +200,7 @@ def collate(
         return batch
     except SampleFault:
         raise
-    except BaseException as error:  # noqa: BLE001 - see Rows
+    except BaseException as error:  # noqa: BLE001 - see SampleRunner
         raise SampleFault.of("collate", error) from None
 
 

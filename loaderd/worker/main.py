@@ -1,4 +1,4 @@
-"""A worker's life: boot user code, then take orders from the pool, one at a time, until told to leave or killed."""
+"""A worker's life: boot user code, then take orders from the engine, one at a time, until told to leave or killed."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ MAX_TEXT = 60_000
 FAULT_EXIT = 70  # exit code of a worker that has said why
 
 
-def run(template: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
-    """Be a worker until the end; returns the exit code. The descriptors are used up. `template`: pid of the parent."""
-    process_setup.become_worker(template, output, dump)
+def run(parent: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
+    """Be a worker until the end; returns the exit code. The descriptors are used up. `parent`: pid of the fork server."""
+    process_setup.become_worker(parent, output, dump)
     channel = Channel(socket.socket(fileno=sock), blocking=True)
     process_setup.disarm_children(channel.sock)
     own = os.getpid()
@@ -52,7 +52,7 @@ def run(template: int, sock: int, board: int, line: int, output: int, dump: int)
         WorkerMain(channel, stamps).run()
     except ChannelClosed:
         return 0
-    except BaseException as error:  # noqa: BLE001 - the rim: whatever it is, it is told and ends this process alone
+    except BaseException as error:  # noqa: BLE001 - the top-level handler: whatever it is, it is told and ends this process alone
         if os.getpid() == own:
             _confess(channel, error)
         return FAULT_EXIT
@@ -79,7 +79,7 @@ def _own_traceback(error: BaseException) -> str:
 
 
 class WorkerMain:
-    """Orders in, answers out, on one channel. Raises ChannelClosed when the pool is gone, and whatever ends the worker."""
+    """Orders in, answers out, on one channel. Raises ChannelClosed when the engine is gone, and whatever ends the worker."""
 
     def __init__(self, channel: Channel, line: StatusLine) -> None:
         self._channel = channel

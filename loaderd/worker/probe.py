@@ -10,7 +10,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Job, JobKind, Stage
 from loaderd.data.errors import SampleFault, SourceError, user_traceback
 from loaderd.engine.messages import OpenError, StreamInfo
-from loaderd.engine.scoreboard import StatusLine
+from loaderd.engine.scoreboard import StatusWriter
 from loaderd.system.modules import Imported
 from loaderd.worker.job_runner import body_bytes, collate, pack
 from loaderd.worker.sample_runner import SampleRunner, clean
@@ -23,7 +23,7 @@ GOOD = 4  # samples that are looked at
 MEASURED = 64  # samples whose names are measured; of TRIES of them the texts as well
 
 
-def probe(name: str, open_streams: OpenStreams, line: StatusLine, plan: StreamConfig, imported: Imported) -> StreamInfo | OpenError:
+def probe(name: str, open_streams: OpenStreams, line: StatusWriter, plan: StreamConfig, imported: Imported) -> StreamInfo | OpenError:
     """Open stream `name` and try it. Everything that the data or user code raises becomes an OpenError."""
     line.stamp(0, 0, Stage.OPEN)
     try:
@@ -49,7 +49,7 @@ class _NoGoodSample(Exception):
         self.traceback = traceback
 
 
-def _facts(stream: WorkerStream, line: StatusLine, imported: Imported) -> StreamInfo:
+def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> StreamInfo:
     source, plan = stream.source, stream.plan
     specs, good = _good_samples(stream, line)
     tail, body = _tail_row_bytes(stream, specs, good), 0
@@ -88,7 +88,7 @@ def _facts(stream: WorkerStream, line: StatusLine, imported: Imported) -> Stream
     )
 
 
-def _rows(stream: WorkerStream, line: StatusLine, first: int, last: int) -> SampleRunner:
+def _rows(stream: WorkerStream, line: StatusWriter, first: int, last: int) -> SampleRunner:
     """Rows of the split as stored, without policy: a bad one is None and reported in `bad`."""
     job = Job(0, JobKind.TRIAL, stream.plan.name, 0, 0, stream.plan.seed, 0, 0, last, first, last)
     rows = SampleRunner(stream, job, line, Stopwatch(), policy="skip")
@@ -96,7 +96,7 @@ def _rows(stream: WorkerStream, line: StatusLine, first: int, last: int) -> Samp
     return rows
 
 
-def _good_samples(stream: WorkerStream, line: StatusLine) -> tuple[tuple[FieldSpec, ...], list[Any]]:
+def _good_samples(stream: WorkerStream, line: StatusWriter) -> tuple[tuple[FieldSpec, ...], list[Any]]:
     """What the first good one of the split's first TRIES samples fixes, and GOOD samples that fit. Raises _NoGoodSample without any."""
     count = min(TRIES, stream.order.samples)
     rows = _rows(stream, line, 0, count)
@@ -142,7 +142,7 @@ def _text_bytes(value: Any) -> int:
     return len(value.encode("utf-8", "backslashreplace")) if isinstance(value, str) else len(bytes(value))
 
 
-def _collated(stream: WorkerStream, line: StatusLine) -> tuple[dict[str, Any], int]:
+def _collated(stream: WorkerStream, line: StatusWriter) -> tuple[dict[str, Any], int]:
     """A batch of the split's first samples, and the bytes of arrays that a batch of the stream's size should have room for."""
     want = min(stream.plan.batch_size, stream.order.samples)
     rows = _rows(stream, line, 0, want)

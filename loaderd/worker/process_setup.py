@@ -36,15 +36,15 @@ def _restore_signals() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-def become_worker(template: int, output: int, dump: int) -> None:
-    """Take on a worker's role in a process that `template` (a pid) made. The descriptors output and dump are used up.
+def become_worker(parent: int, output: int, dump: int) -> None:
+    """Take on a worker's role in a process that `parent` (a pid) made. The descriptors output and dump are used up.
 
     Its own process group, so that what it starts can be killed with it; orphans below it stay below it, so that when it ends they all
-    come to the template at once. `dump` gets every thread's stack on DUMP_SIGNAL and when it crashes.
+    come to the fork server at once. `dump` gets every thread's stack on DUMP_SIGNAL and when it crashes.
     """
-    with contextlib.suppress(PermissionError):  # the template was quicker
+    with contextlib.suppress(PermissionError):  # the fork server was quicker
         os.setpgid(0, 0)
-    die_with_parent(template)
+    die_with_parent(parent)
     adopt_orphans()
     set_name("loaderd-worker")
     ignore_signals()

@@ -10,7 +10,7 @@ import numpy as np
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
-from loaderd.engine.scoreboard import StatusLine
+from loaderd.engine.scoreboard import StatusWriter
 from loaderd.worker.seeding import GlobalSeeder
 from loaderd.worker.stage_timer import Stopwatch
 from loaderd.worker.streams import WorkerStream
@@ -31,7 +31,7 @@ class SampleRunner:
     policy: instead of the stream's own on_error.
     """
 
-    def __init__(self, stream: WorkerStream, job: Job, line: StatusLine, watch: Stopwatch, *, policy: str = "") -> None:
+    def __init__(self, stream: WorkerStream, job: Job, line: StatusWriter, watch: Stopwatch, *, policy: str = "") -> None:
         self._stream = stream
         self._policy = policy or stream.plan.on_error
         self._job = job

@@ -50,7 +50,7 @@ class BenchRun:
 @dataclass(frozen=True, slots=True)
 class CpuReading:
     """A daemon as it was at a moment: seconds spent so far by its workers, stage by stage, by its scheduler, and of CPU by its own process and
-    by template and workers; batches made for its session, and how many of its slots hold one that is ready."""
+    by fork server and workers; batches made for its session, and how many of its slots hold one that is ready."""
 
     at_s: float
     stages: dict[str, float]
