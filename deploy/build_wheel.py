@@ -1,6 +1,7 @@
 """How the wheel is built: the native parts know no Python, so one wheel serves every version of it.
 
-`make wheel` calls `main`. setuptools finds the commands by `[tool.setuptools.cmdclass]` in pyproject.toml.
+`make wheel` calls `main`. setuptools finds the commands by `[tool.setuptools.cmdclass]` in
+pyproject.toml.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parents[1]
 NATIVE = ("_crop", "_jpeg", "_rows")
-# glibc 2.17 is from 2012; where there is no glibc it is musl. Only x86_64 with glibc has been tried.
+# glibc 2.17 is from 2012; where there is no glibc it is musl. Only x86_64 with glibc has been
+# tried.
 POLICY = "manylinux_2_17" if platform.libc_ver()[0] == "glibc" else "musllinux_1_2"
 TAG = f"{POLICY}_{platform.machine()}"
 
@@ -34,7 +36,8 @@ class BuildNative(build_ext):
         return os.path.join(*fullname.split(".")) + ".so"
 
     def build_extension(self, ext: Extension) -> None:
-        # No path of the build machine and no debug information: the same sources give the same bytes.
+        # No path of the build machine and no debug information: the same sources give the same
+        # bytes.
         ext.extra_compile_args = [*ext.extra_compile_args, "-g0", f"-ffile-prefix-map={ROOT}=."]
         ext.extra_link_args = [*ext.extra_link_args, "-s", "-Wl,--build-id=none"]
         super().build_extension(ext)
@@ -58,10 +61,23 @@ def main(out: str = "dist") -> int:
     """Build an sdist and the wheel into the folder `out`, and check both. Returns the exit code."""
     target = ROOT / out
     with tempfile.TemporaryDirectory() as folder:
-        # From the sdist, as whoever installs from it would build, and with the commit's time in the archive.
+        # From the sdist, as whoever installs from it would build, and with the commit's time in the
+        # archive.
         made = Path(folder) / "out"
-        env = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH") or _commit_time()}
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(made), f"-C--build-option=--plat-name={TAG}", str(ROOT)]
+        env = {
+            **os.environ,
+            "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH") or _commit_time(),
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "build",
+            "--no-isolation",
+            "--outdir",
+            str(made),
+            f"-C--build-option=--plat-name={TAG}",
+            str(ROOT),
+        ]
         os.umask(0o022)
         subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
         (wheel,), (source,) = made.glob("*.whl"), made.glob("*.tar.gz")
@@ -81,7 +97,9 @@ def main(out: str = "dist") -> int:
 def _commit_time() -> str:
     """Seconds since 1970 of the last commit."""
     command = ["git", "log", "-1", "--format=%ct"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def _fault(wheel: Path) -> str:
@@ -92,7 +110,12 @@ def _fault(wheel: Path) -> str:
         missing = [name for name in NATIVE if f"loaderd/data/{name}.so" not in archive.namelist()]
     if missing:
         return f"{', '.join(missing)} could not be built: is there a C compiler?"
-    said = subprocess.run([sys.executable, "-m", "auditwheel", "show", wheel], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-m", "auditwheel", "show", wheel],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     found = re.search(rf'platform tag:\s*"{POLICY.rpartition("_")[0]}_(\d+)_', said)
     if not found or int(found[1]) > int(POLICY.rpartition("_")[2]):
         return f"auditwheel does not take it for {TAG}:\n{said}"

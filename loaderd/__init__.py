@@ -1,7 +1,7 @@
 """loaderd: a daemon that makes batches, and the `Loader` that takes them.
 
-`from loaderd import Loader` is the same as `from loaderd_client import Loader`, and imports the client only then. README.md beside this file is
-the architecture.
+`from loaderd import Loader` is the same as `from loaderd_client import Loader`, and imports the
+client only then. README.md beside this file is the architecture.
 """
 
 from typing import TYPE_CHECKING
@@ -49,7 +49,10 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker must see which names exist
 
     def __getattr__(name: str) -> object:
-        """A public name of the client, which is imported now. Raises AttributeError for any other name."""
+        """A public name of the client, which is imported now.
+
+        Raises AttributeError for any other name.
+        """
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import loaderd_client

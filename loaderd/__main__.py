@@ -1,4 +1,6 @@
-"""`loaderd COMMAND ...`: reads the command line, hands over to the command's own file in `cli/`, and turns errors into exit codes."""
+"""`loaderd COMMAND ...`: reads the command line, hands over to the command's own file in `cli/`,
+and turns errors into exit codes.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,12 @@ MODULES = {"check": "check.command", "bench": "bench.command"}  # commands of se
 def main(argv: Sequence[str] | None = None) -> int:
     _open_standard()
     args = parser(__version__).parse_args(argv)
-    args.argv = sys.argv[1:] if argv is None else None  # of a process of our own, which a command may start over
+    # of a process of our own, which a command may start over
+    args.argv = sys.argv[1:] if argv is None else None
     try:
-        code: int = importlib.import_module(f"loaderd.cli.{MODULES.get(args.command, args.command)}").run(args)
+        code: int = importlib.import_module(
+            f"loaderd.cli.{MODULES.get(args.command, args.command)}"
+        ).run(args)
         sys.stdout.flush()  # here a full disk can still be told
         return code
     except (CommandError, ConfigError) as error:
@@ -43,15 +48,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             _drop_output()
             where = f"{error.filename}: " if error.filename else "the output: "
-            return _say(CommandError(f"{where}{error.strerror}: free some space, or write elsewhere", FAULT), FAULT, args.debug)
+            return _say(
+                CommandError(
+                    f"{where}{error.strerror}: free some space, or write elsewhere", FAULT
+                ),
+                FAULT,
+                args.debug,
+            )
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            return _say(CommandError(f"{error.strerror}: raise the limit of file descriptors (ulimit -n)", NO_START), NO_START, args.debug)
+            return _say(
+                CommandError(
+                    f"{error.strerror}: raise the limit of file descriptors (ulimit -n)", NO_START
+                ),
+                NO_START,
+                args.debug,
+            )
         return _say(error, FAULT, args.debug)
 
 
 def _open_standard() -> None:
-    """Open what of the standard descriptors is closed: else the next file would be one, and what libraries print would go into it. And
-    let names of files that are not UTF-8 be printed."""
+    """Open what of the standard descriptors is closed: else the next file would be one, and what
+    libraries print would go into it. And let names of files that are not UTF-8 be printed.
+    """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
@@ -74,7 +92,10 @@ def _say(error: Exception, code: int, debug: bool) -> int:
     if isinstance(error, (CommandError, ConfigError)):
         sys.stderr.write(f"loaderd: {error}\n")
     else:
-        sys.stderr.write(f"loaderd: {type(error).__name__}: {error}\nloaderd: this is a fault of loaderd itself; --debug shows where\n")
+        sys.stderr.write(
+            f"loaderd: {type(error).__name__}: {error}\nloaderd: this is a fault of loaderd "
+            "itself; --debug shows where\n"
+        )
     return code
 
 

@@ -1,4 +1,6 @@
-"""What every test may ask for, and the promise that a skip has only one cause: something that this machine lacks."""
+"""What every test may ask for, and the promise that a skip has only one cause: something that this
+machine lacks.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,33 @@ pytest_plugins = ["loaderd_testing.loop_fixtures", "loaderd_testing.engine_fixtu
 
 
 def _userns() -> str:
-    """Why a process here cannot have namespaces of its own (user, mount, PID, IPC, network, UTS), or ""."""
+    """Why a process here cannot have namespaces of its own (user, mount, PID, IPC, network, UTS),
+    or "".
+    """
     try:
         done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--ipc", "--net", "--uts", "--fork", "true"],
+            [
+                "unshare",
+                "--user",
+                "--map-root-user",
+                "--mount",
+                "--pid",
+                "--ipc",
+                "--net",
+                "--uts",
+                "--fork",
+                "true",
+            ],
             capture_output=True,
             timeout=DEADLINE_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"no user namespaces: {error}"
-    return "" if done.returncode == 0 else f"no user namespaces: {done.stderr.decode(errors='replace').strip()}"
+    return (
+        ""
+        if done.returncode == 0
+        else f"no user namespaces: {done.stderr.decode(errors='replace').strip()}"
+    )
 
 
 def _second_uid() -> str:
@@ -59,7 +78,11 @@ def _extensions() -> str:
 
 
 def _jpegtran() -> str:
-    return "" if shutil.which("jpegtran") else "no jpegtran program (Debian: apt-get install libjpeg-turbo-progs)"
+    return (
+        ""
+        if shutil.which("jpegtran")
+        else "no jpegtran program (Debian: apt-get install libjpeg-turbo-progs)"
+    )
 
 
 def _memory_cgroup() -> str:
@@ -78,34 +101,50 @@ FACILITIES: dict[str, Callable[[], str]] = {
 }
 LACKS: dict[str, str] = {}
 RUN_FOLDER = pytest.StashKey[str]()
-# Folders whose tests start no process and open nothing: all others are followed by a search for leftovers.
+# Folders whose tests start no process and open nothing: all others are followed by a search for
+# leftovers.
 PURE = ("core", "wire", "simulation")
 LONGEST_FOLDER = 24  # bytes; tests add up to 80 to it
 SKIPPED: list[tuple[str, str]] = []
 
 
 def _short_folder(wanted: str) -> str:
-    """The folder for temporary files, or where its name leaves no room for a socket's path (107 bytes) another."""
+    """The folder for temporary files, or where its name leaves no room for a socket's path (107
+    bytes) another.
+    """
     if len(os.fsencode(wanted)) <= LONGEST_FOLDER:
         return wanted
     for folder in ("/tmp", "/var/tmp", "/dev/shm"):
         if os.access(folder, os.W_OK | os.X_OK):
             return folder
-    raise pytest.UsageError(f"TMPDIR={wanted!r} is too long for sockets below it, and /tmp, /var/tmp and /dev/shm can't be written")
+    raise pytest.UsageError(
+        f"TMPDIR={wanted!r} is too long for sockets below it, and /tmp, /var/tmp and /dev/shm "
+        "can't be written"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: its children would be deaf to Ctrl-C as well
+    # started in the background: its children would be deaf to Ctrl-C as well
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", f"needs(facility): skipped where the machine lacks it; one of {', '.join(FACILITIES)}")
-    # Everything of the tests lies in a folder of their own, so that two runs on a machine see nothing of each other: default sockets,
-    # and what tests write, under names short enough for a socket's path.
-    base = os.path.dirname(os.environ["XDG_RUNTIME_DIR"]) if hasattr(config, "workerinput") else _short_folder(tempfile.gettempdir())
+    config.addinivalue_line(
+        "markers",
+        f"needs(facility): skipped where the machine lacks it; one of {', '.join(FACILITIES)}",
+    )
+    # Everything of the tests lies in a folder of their own, so that two runs on a machine see
+    # nothing of each other: default sockets, and what tests write, under names short enough for a
+    # socket's path.
+    base = (
+        os.path.dirname(os.environ["XDG_RUNTIME_DIR"])
+        if hasattr(config, "workerinput")
+        else _short_folder(tempfile.gettempdir())
+    )
     config.stash[RUN_FOLDER] = tempfile.mkdtemp(prefix="tests-", dir=base)
     os.environ["XDG_RUNTIME_DIR"] = config.stash[RUN_FOLDER]
     os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(config.stash[RUN_FOLDER], "tmp")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(config.stash[RUN_FOLDER], "torch")  # torch makes it when it is imported
+    # torch makes it when it is imported
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(config.stash[RUN_FOLDER], "torch")
     os.mkdir(tempfile.tempdir)
     for folder in (config.stash[RUN_FOLDER], tempfile.tempdir):
         os.chmod(folder, 0o711)  # some tests let another user into a folder of theirs
@@ -134,9 +173,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # for modules that tests write and edit at once
+    # for modules that tests write and edit at once
+    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
     gc.collect()
-    gc.freeze()  # what is imported by now is for ever; to look through torch takes 0.1 s each time that a test collects garbage
+    # what is imported by now is for ever; to look through torch takes 0.1 s each time that a test
+    # collects garbage
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -150,22 +192,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 LACKS[facility] = FACILITIES[facility]()
             if LACKS[facility]:
                 if os.environ.get("LOADERD_REQUIRE") == "all":
-                    pytest.fail(f"LOADERD_REQUIRE=all, and this machine lacks {facility}: {LACKS[facility]}", pytrace=False)
+                    pytest.fail(
+                        f"LOADERD_REQUIRE=all, and this machine lacks {facility}: "
+                        f"{LACKS[facility]}",
+                        pytrace=False,
+                    )
                 SKIPPED.append((item.nodeid, LACKS[facility]))
                 pytest.skip(LACKS[facility])
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.skipped and not hasattr(report, "wasxfail") and not any(item.nodeid == name for name, _ in SKIPPED):
+    if (
+        report.skipped
+        and not hasattr(report, "wasxfail")
+        and not any(item.nodeid == name for name, _ in SKIPPED)
+    ):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped without @pytest.mark.needs: {report.longrepr}"
     return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    skipped = terminalreporter.stats.get("skipped", [])  # also those of other processes, which SKIPPED does not know
+    # also those of other processes, which SKIPPED does not know
+    skipped = terminalreporter.stats.get("skipped", [])
     if skipped:
         terminalreporter.section("skipped: this machine lacks a facility")
         for report in skipped:

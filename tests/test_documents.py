@@ -23,14 +23,20 @@ def test_every_message_has_its_section_and_names_all_its_fields() -> None:
     kinds = {cls.__name__: cls for cls in typing.get_args(messages.Message)}
     assert sections.keys() == kinds.keys()
     for name, cls in kinds.items():
-        missing = [f.name for f in dataclasses.fields(cls) if f.name not in ("session", "protocol") and f"`{f.name}`" not in sections[name]]
+        missing = [
+            f.name
+            for f in dataclasses.fields(cls)
+            if f.name not in ("session", "protocol") and f"`{f.name}`" not in sections[name]
+        ]
         assert not missing, f"{name}: {missing}"
 
 
 def test_the_codes_in_the_document_are_those_of_the_codec() -> None:
     from loaderd_wire.codec import WIRE
 
-    written = {name: int(code) for name, code in re.findall(r"^### (\w+) \(code (\d+)\)", PROTOCOL, re.M)}
+    written = {
+        name: int(code) for name, code in re.findall(r"^### (\w+) \(code (\d+)\)", PROTOCOL, re.M)
+    }
     assert written == {cls.__name__: code for cls, code in WIRE._code_of.items()}
 
 
@@ -43,7 +49,13 @@ def test_the_parts_in_the_document_have_all_their_fields() -> None:
 
 
 def test_every_file_that_a_document_names_exists() -> None:
-    roots = [ROOT / "loaderd", ROOT / "client", ROOT / "client" / "loaderd_client", ROOT / "loaderd" / "core", ROOT]
+    roots = [
+        ROOT / "loaderd",
+        ROOT / "client",
+        ROOT / "client" / "loaderd_client",
+        ROOT / "loaderd" / "core",
+        ROOT,
+    ]
     for document in (ARCHITECTURE, PROTOCOL):
         names = set(re.findall(r"`([\w/.]+\.(?:py|md)|[\w/]+/)`", document))
         assert len(names) > 2, "the search finds nothing"
@@ -52,7 +64,11 @@ def test_every_file_that_a_document_names_exists() -> None:
 
 
 def test_every_folder_of_the_daemon_is_in_its_document() -> None:
-    folders = {path.name for path in (ROOT / "loaderd").iterdir() if path.is_dir() and not path.name.startswith("_")}
+    folders = {
+        path.name
+        for path in (ROOT / "loaderd").iterdir()
+        if path.is_dir() and not path.name.startswith("_")
+    }
     assert {"core", "worker"} <= folders
     assert [name for name in sorted(folders) if f"`{name}/`" not in ARCHITECTURE] == []
 
@@ -73,13 +89,17 @@ def test_every_link_of_every_page_leads_somewhere() -> None:
             path, _, anchor = link.partition("#")
             target = (page.parent / path).resolve() if path else page
             assert target.exists(), f"{page.relative_to(ROOT)}: {link}"
-            assert not anchor or anchor in anchors(target.read_text()), f"{page.relative_to(ROOT)}: {link}"
+            assert not anchor or anchor in anchors(target.read_text()), (
+                f"{page.relative_to(ROOT)}: {link}"
+            )
     assert found > 20, "the search finds nothing"
 
 
 def test_every_make_target_and_command_of_every_page_exists() -> None:
     targets, found = make_targets(), 0
-    subcommands = next(action.choices for action in parser("0")._actions if action.dest == "command")
+    subcommands = next(
+        action.choices for action in parser("0")._actions if action.dest == "command"
+    )
     for page in all_pages():
         if page.name == "CHANGELOG.md":
             continue
@@ -90,7 +110,9 @@ def test_every_make_target_and_command_of_every_page_exists() -> None:
         for name, rest in re.findall(r"(?:^    |`)loaderd ([a-z]+)\b([^`\n#]*)", text, re.M):
             found += 1
             assert name in subcommands, f"{page.relative_to(ROOT)}: loaderd {name}"
-            known = {option for action in subcommands[name]._actions for option in action.option_strings}
+            known = {
+                option for action in subcommands[name]._actions for option in action.option_strings
+            }
             for option in re.findall(r"(?<![\w-])--[a-z-]+", rest):
                 assert option in known, f"{page.relative_to(ROOT)}: loaderd {name} {option}"
     assert found > 30, "the search finds nothing"

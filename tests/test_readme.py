@@ -1,4 +1,6 @@
-"""The pages that users read: their blocks run, what they claim is what was recorded, and they are short and plain."""
+"""The pages that users read: their blocks run, what they claim is what was recorded, and they are
+short and plain.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ USER_PAGES = (README, CLIENT, DATA)
 
 
 def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "loaderd", *args], cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S)
+    return subprocess.run(
+        [sys.executable, "-m", "loaderd", *args],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
 
 
 def photos(folder: Path) -> None:
@@ -34,7 +42,9 @@ def photos(folder: Path) -> None:
     for name in ("cat", "dog"):
         (folder / "photos" / name).mkdir(parents=True)
         for i in range(60):
-            Image.fromarray(rng.integers(0, 256, (40, 48, 3), np.uint8)).save(folder / "photos" / name / f"{i}.jpg")
+            Image.fromarray(rng.integers(0, 256, (40, 48, 3), np.uint8)).save(
+                folder / "photos" / name / f"{i}.jpg"
+            )
 
 
 DATASET = """
@@ -66,7 +76,9 @@ def packed(site: Path) -> Path:
     return site
 
 
-def test_the_quickstart_works_as_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_quickstart_works_as_it_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     photos(tmp_path)
     monkeypatch.chdir(tmp_path)
     pack, check, status = commands(README)
@@ -109,7 +121,10 @@ def test_the_commands_of_the_data_page_work_in_their_order(site: Path) -> None:
         if command[1] in ("serve", "status"):
             continue
         text = " ".join(command[1:])
-        words = [*text.split(" --args ")[0].split(), *(["--args", json.dumps({"root": "/data"})] if "--args" in text else [])]
+        words = [
+            *text.split(" --args ")[0].split(),
+            *(["--args", json.dumps({"root": "/data"})] if "--args" in text else []),
+        ]
         target = "numbers.lmdb" if "dataset" in words else "train.lmdb"
         done = run(site, *[target if word.endswith(".lmdb") else word for word in words])
         assert done.returncode == 0, (command, done.stdout, done.stderr)
@@ -124,7 +139,9 @@ def test_a_dataset_is_served_as_it_is(site: Path) -> None:
     assert "x float32[3]" in done.stdout
 
 
-def test_the_training_loop_trains_and_its_state_is_kept_and_loaded(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_training_loop_trains_and_its_state_is_kept_and_loaded(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(packed(site))
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 2))
     world = {
@@ -148,12 +165,17 @@ def test_the_training_loop_trains_and_its_state_is_kept_and_loaded(site: Path, m
 def test_the_layout_class_reads_a_database_that_something_else_has_written(site: Path) -> None:
     (site / "layouts.py").write_text(block(DATA, "python", "class Pairs"))
     files = sorted((site / "photos").rglob("*.jpg"))[:20]
-    with lmdb.open(str(site / "foreign.lmdb"), subdir=False, map_size=1 << 24) as env, env.begin(write=True) as txn:
+    with (
+        lmdb.open(str(site / "foreign.lmdb"), subdir=False, map_size=1 << 24) as env,
+        env.begin(write=True) as txn,
+    ):
         txn.put(b"num-samples", b"%d" % len(files))
         for number, file in enumerate(files, 1):
             txn.put(b"image-%09d" % number, file.read_bytes())
             txn.put(b"label-%09d" % number, b"%d" % number)
-    (site / "foreign.toml").write_text('[streams.train]\nlmdb = "foreign.lmdb"\nlayout = "layouts:Pairs"\n')
+    (site / "foreign.toml").write_text(
+        '[streams.train]\nlmdb = "foreign.lmdb"\nlayout = "layouts:Pairs"\n'
+    )
     done = run(site, "check", "foreign.toml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "samples   20, layout layouts:Pairs" in done.stdout
@@ -168,7 +190,11 @@ def test_every_argument_statistic_and_error_that_a_page_names_exists(tmp_path: P
             named += 1
             assert argument in known, argument
     assert named > 1
-    stats = {word for first, *_ in rows(text_of(CLIENT), r"\| `(batches|waited|started|wait_fr)") for word in re.findall(r"\w+", first)}
+    stats = {
+        word
+        for first, *_ in rows(text_of(CLIENT), r"\| `(batches|waited|started|wait_fr)")
+        for word in re.findall(r"\w+", first)
+    }
     (tmp_path / "config.toml").write_text(block(README, "toml", "[streams.train]"))
     with Loader(tmp_path / "config.toml") as loader:
         assert stats <= set(loader.stats())
@@ -180,7 +206,9 @@ def test_every_argument_statistic_and_error_that_a_page_names_exists(tmp_path: P
 
 def test_what_is_said_of_dataloader_is_what_was_recorded() -> None:
     record: dict[str, list[list[str]]] = {}
-    for situation, *sides in rows(text_of("tests/faults/freezes/README.md"), r"\| S\d+ [^|]+\|[^|]*batches"):
+    for situation, *sides in rows(
+        text_of("tests/faults/freezes/README.md"), r"\| S\d+ [^|]+\|[^|]*batches"
+    ):
         record.setdefault(situation.split()[0], []).append([situation, *sides])
     assert set(record) == {f"S{n}" for n in range(1, 27)}
     told: list[str] = []
@@ -191,8 +219,13 @@ def test_what_is_said_of_dataloader_is_what_was_recorded() -> None:
                 for said, was in zip(sides, seen, strict=True):
                     assert ("stands still" in said) == ("stands still" in was), seed
                     assert not said.startswith("ends") or "then it ends" in was, seed
-                    assert not said.startswith("all batches") or re.match(r"all [\d,]+ batches", was), seed
-        known = set(re.findall(r"[\d.,]*\d", str([record[seed] for seed in seeds.split(", ")]))) | {"48", "200"}
+                    assert not said.startswith("all batches") or re.match(
+                        r"all [\d,]+ batches", was
+                    ), seed
+        known = set(re.findall(r"[\d.,]*\d", str([record[seed] for seed in seeds.split(", ")]))) | {
+            "48",
+            "200",
+        }
         assert set(re.findall(r"[\d.,]*\d", f"{what} {sides}")) <= known, seeds
     assert sorted(told) == sorted(record)
 
@@ -225,7 +258,16 @@ def test_sentences_of_the_user_pages_are_short(name: str) -> None:
 def test_no_placeholder_and_no_private_word_is_left(name: str) -> None:
     assert "@@" not in text_of(name)
     words = {word.lower() for word in re.findall(r"[A-Za-z]+", prose(text_of(name)))}
-    assert not words & {"treaty", "boss", "guest", "guests", "inquest", "verdict", "obituary", "rim"}
+    assert not words & {
+        "treaty",
+        "boss",
+        "guest",
+        "guests",
+        "inquest",
+        "verdict",
+        "obituary",
+        "rim",
+    }
 
 
 def test_the_root_is_where_the_pages_are() -> None:

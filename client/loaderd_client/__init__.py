@@ -1,7 +1,7 @@
 """The client of loaderd: finished batches from a daemon, for a training loop.
 
-`Loader` is what you need; `help(Loader)` says how to use it. The errors are here to be caught. `normalize` turns uint8 images into float32 on the
-device where they are.
+`Loader` is what you need; `help(Loader)` says how to use it. The errors are here to be caught.
+`normalize` turns uint8 images into float32 on the device where they are.
 """
 
 from __future__ import annotations

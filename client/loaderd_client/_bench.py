@@ -1,9 +1,11 @@
-"""A trainer that does nothing but take batches, and says as one line of JSON how it was served: `python -m loaderd_client._bench JSON`.
+"""A trainer that does nothing but take batches, and says as one line of JSON how it was served:
+`python -m loaderd_client._bench JSON`.
 
-The argument is {"make": "pkg.module:function" or null, "args": {...}, "seconds": S, "busy_s": B, "pause_s": P, "since_s": T}. What `make(**args)`
-returns is iterated over again and again; null makes a Loader with these arguments. busy_s: how long the trainer computes with each batch;
-pause_s: how long something else does, such as a GPU. since_s: when somebody asked for it, on the machine's monotonic clock. `loaderd bench`
-starts this.
+The argument is {"make": "pkg.module:function" or null, "args": {...}, "seconds": S, "busy_s": B,
+"pause_s": P, "since_s": T}. What `make(**args)` returns is iterated over again and again; null
+makes a Loader with these arguments. busy_s: how long the trainer computes with each batch;
+pause_s: how long something else does, such as a GPU. since_s: when somebody asked for it, on the
+machine's monotonic clock. `loaderd bench` starts this.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ PAGE = 4096
 
 
 class Endless:
-    """Batches, epoch after epoch. turns: seconds from the end of an epoch to the first batch of the next, of each turn."""
+    """Batches, epoch after epoch.
+
+    turns: seconds from the end of an epoch to the first batch of the next, of each turn.
+    """
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self._batches = batches
@@ -73,14 +78,20 @@ def touch(batch: Any) -> tuple[int, int]:
     for array in arrays(batch):
         rows = rows or (len(array) if array.ndim else 0)
         size += array.nbytes
-        lying = array.transpose(0, 2, 3, 1) if array.ndim == 4 and not array.flags.c_contiguous else array
+        lying = (
+            array.transpose(0, 2, 3, 1)
+            if array.ndim == 4 and not array.flags.c_contiguous
+            else array
+        )
         if lying.flags.c_contiguous:
             int(lying.reshape(-1).view(np.uint8)[::PAGE].sum())
     return rows, size
 
 
 def compute(busy_s: float, pause_s: float) -> None:
-    """Hold a core for so long, as a training step in Python would, and leave it to others for so long."""
+    """Hold a core for so long, as a training step in Python would, and leave it to others for so
+    long.
+    """
     end_s = time.thread_time() + busy_s
     while busy_s and time.thread_time() < end_s:
         pass
@@ -94,7 +105,9 @@ def children_s() -> float:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                parents[int(entry)] = int(Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(entry)] = int(
+                    Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[1]
+                )
             except OSError:
                 continue
     ours = {os.getpid()}
@@ -106,19 +119,33 @@ def children_s() -> float:
 def threads_s(pid: int) -> float:
     """Seconds of CPU of all threads of a process, to the nanosecond; 0 if it has gone."""
     try:
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+        return (
+            sum(
+                int((task / "schedstat").read_text().split()[0])
+                for task in Path(f"/proc/{pid}/task").iterdir()
+            )
+            / 1e9
+        )
     except OSError:
         return 0.0
 
 
 def measure(
-    endless: Iterable[Any], seconds: float, busy_s: float = 0.0, pause_s: float = 0.0, since_s: float | None = None
+    endless: Iterable[Any],
+    seconds: float,
+    busy_s: float = 0.0,
+    pause_s: float = 0.0,
+    since_s: float | None = None,
 ) -> dict[str, float]:
-    """batches, rows, bytes a second; cpu_s: of this process, a batch, without what it computes; wrap_s: the part of it that isn't reading the
-    batch; children_s: of the processes it has, a batch. faults: its minor page faults, a batch. first_s: until the first batch; start_s: the same, since `since_s`; turn_s: from the
-    end of an epoch to the next one's first batch, 0 if none ended. ready_p50_s, ready_p99_s: of a next() that finds its batch ready, after a
-    pause; next_p50_s, next_p99_s: of the others, without any pause between them. begin_s, end_s: of the part without pauses, on the
-    machine's monotonic clock. For seconds = 0 there is but one batch after the first, and nothing warms up."""
+    """batches, rows, bytes a second; cpu_s: of this process, a batch, without what it computes;
+    wrap_s: the part of it that isn't reading the batch; children_s: of the processes it has, a
+    batch. faults: its minor page faults, a batch. first_s: until the first batch; start_s: the
+    same, since `since_s`; turn_s: from the end of an epoch to the next one's first batch, 0 if none
+    ended. ready_p50_s, ready_p99_s: of a next() that finds its batch ready, after a pause;
+    next_p50_s, next_p99_s: of the others, without any pause between them. begin_s, end_s: of the
+    part without pauses, on the machine's monotonic clock. For seconds = 0 there is but one batch
+    after the first, and nothing warms up.
+    """
     begin_s = time.perf_counter()
     batches = Endless(endless)
     touch(next(batches))
@@ -130,7 +157,11 @@ def measure(
             break
     waits: list[float] = []
     rows = size = 0
-    touched_s, others_s, faults = 0.0, children_s(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    touched_s, others_s, faults = (
+        0.0,
+        children_s(),
+        resource.getrusage(resource.RUSAGE_SELF).ru_minflt,
+    )
     window_s, cpu_s = time.perf_counter(), time.process_time()
     at_s = window_s
     while not waits or at_s < window_s + seconds:
@@ -181,7 +212,9 @@ def _ready(batches: Iterator[Any], pause_s: float, seconds: float) -> list[float
 
 def main(text: str) -> int:
     asked = json.loads(text)
-    how = {name: asked[name] for name in ("seconds", "busy_s", "pause_s", "since_s") if name in asked}
+    how = {
+        name: asked[name] for name in ("seconds", "busy_s", "pause_s", "since_s") if name in asked
+    }
     if asked["make"] is None:
         output = "torch" if importlib.util.find_spec("torch") else "numpy"
         if output == "torch":

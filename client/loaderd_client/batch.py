@@ -13,7 +13,9 @@ from loaderd_wire.errors import BadSample
 
 if TYPE_CHECKING:
     import torch
-    from typing_extensions import TypeVar  # whose TypeVar has a default; type checkers bring it themselves
+
+    # whose TypeVar has a default; type checkers bring it themselves
+    from typing_extensions import TypeVar
 
     Value = TypeVar("Value", default=torch.Tensor)
     BatchType = TypeVar("BatchType", bound="Batch[Any]", default="DictBatch[torch.Tensor]")
@@ -31,14 +33,19 @@ _NOT_KNOWN: Any = None
 class Batch(Generic[Value]):
     """What one `next()` of a Loader returns: the fields of some samples, and where they came from.
 
-    A batch is a dict by field name (`DictBatch`), or a tuple in the order of the stream's fields (`TupleBatch`). `Batch[torch.Tensor]`, or
-    `Batch` alone, says in an annotation that its fields are tensors; with `output="numpy"` it is `Batch[numpy.ndarray]`.
+    A batch is a dict by field name (`DictBatch`), or a tuple in the order of the stream's fields
+    (`TupleBatch`). `Batch[torch.Tensor]`, or `Batch` alone, says in an annotation that its fields
+    are tensors; with `output="numpy"` it is `Batch[numpy.ndarray]`.
 
-    Fields of numbers are tensors or arrays of shape (rows, ...). Images are uint8: (rows, channels, height, width) as tensors, in channels_last
-    memory, and (rows, height, width, channels) as arrays; after the op `to_chw` both are (rows, channels, height, width). Fields of text or bytes are lists, whatever their annotation says. A batch and its arrays belong to
-    the caller: they may be kept and written to. The shared memory below them is used again once the last view of it is gone.
+    Fields of numbers are tensors or arrays of shape (rows, ...). Images are uint8: (rows, channels,
+    height, width) as tensors, in channels_last memory, and (rows, height, width, channels) as
+    arrays; after the op `to_chw` both are (rows, channels, height, width). Fields of text or bytes
+    are lists, whatever their annotation says. A batch and its arrays belong to
+    the caller: they may be kept and written to. The shared memory below them is used again once the
+    last view of it is gone.
 
-    A framework that rebuilds a batch (`type(batch)(...)`) gets one with the same fields, whose attributes are all None.
+    A framework that rebuilds a batch (`type(batch)(...)`) gets one with the same fields, whose
+    attributes are all None.
 
     Attributes:
         epoch: The epoch that it belongs to.
@@ -65,14 +72,20 @@ class Batch(Generic[Value]):
 
     @cached_property
     def sample_keys(self) -> list[str]:
-        """Names of its samples, one a row: the name of the file that `loaderd pack` read, else the key in the database, else the index."""
+        """Names of its samples, one a row: the name of the file that `loaderd pack` read, else the
+        key in the database, else the index.
+        """
         if self._keys is not None:
             return self._keys()
         return _NOT_KNOWN if self._indices is None else as_keys(self._indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and copy: indices and keys as they are, for what makes them does not travel."""
-        state: dict[str, Any] = {**self.__dict__, "indices": self.indices, "sample_keys": self.sample_keys}
+        """For pickle and copy: indices and keys as they are; what makes them does not travel."""
+        state: dict[str, Any] = {
+            **self.__dict__,
+            "indices": self.indices,
+            "sample_keys": self.sample_keys,
+        }
         state.pop("_indices", None)
         state.pop("_keys", None)
         return state
@@ -80,10 +93,22 @@ class Batch(Generic[Value]):
     def _text(self, names: Iterable[object], values: Iterable[object]) -> str:
         """One line a field: name, dtype, shape."""
         lines = [(str(name), *_described(value)) for name, value in zip(names, values, strict=True)]
-        name_width, kind_width = (max((len(line[column]) for line in lines), default=0) for column in (0, 1))
+        name_width, kind_width = (
+            max((len(line[column]) for line in lines), default=0) for column in (0, 1)
+        )
         known: Any = self.rows
-        head = f"{type(self).__name__}" + ("" if known is None else f": epoch {self.epoch}, step {self.step}, rows {self.rows}")
-        return "\n".join([head, *(f"  {name:{name_width}}  {kind:{kind_width}}  {shape}".rstrip() for name, kind, shape in lines)])
+        head = f"{type(self).__name__}" + (
+            "" if known is None else f": epoch {self.epoch}, step {self.step}, rows {self.rows}"
+        )
+        return "\n".join(
+            [
+                head,
+                *(
+                    f"  {name:{name_width}}  {kind:{kind_width}}  {shape}".rstrip()
+                    for name, kind, shape in lines
+                ),
+            ]
+        )
 
 
 class DictBatch(Batch[Value], dict[str, Value]):
@@ -94,7 +119,10 @@ class DictBatch(Batch[Value], dict[str, Value]):
 
 
 class TupleBatch(Batch[Value], tuple[Value, ...]):  # type: ignore[misc] # read by position, and not by name
-    """A batch that is a tuple of tensors, arrays or lists, in the order of the stream's fields. See `Batch`."""
+    """A batch that is a tuple of tensors, arrays or lists, in the order of the stream's fields.
+
+    See `Batch`.
+    """
 
     def __repr__(self) -> str:
         return self._text(range(len(self)), self)
@@ -118,7 +146,9 @@ def describe(
     keys: Callable[[], list[str]] | None,
     errors: tuple[BadSample, ...],
 ) -> None:
-    """indices: as they lie in the slot, a private copy: few ask for them, and whoever does pays for the array."""
+    """indices: as they lie in the slot, a private copy: few ask for them, and whoever does pays for
+    the array.
+    """
     batch.epoch, batch.step, batch.rows, batch.errors = epoch, step, rows, errors
     batch._indices, batch._keys = indices, keys  # pyright: ignore[reportPrivateUsage] - the one place that fills them
 

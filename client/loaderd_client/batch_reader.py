@@ -1,4 +1,6 @@
-"""From a descriptor to what the user holds: fields as arrays or tensors, without a copy where that can be."""
+"""From a descriptor to what the user holds: fields as arrays or tensors, without a copy where that
+can be.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.hints import few
 from loaderd_wire.limits import CLIENT_FIELDS, INDEX_FIELD, KEY_FIELD
 from loaderd_wire.messages import Descriptor, Welcome
-from loaderd_wire.slot_reader import Array, ChunkMap, SlotReader, array_description, stored_keys, text_values, unpack_chunks
+from loaderd_wire.slot_reader import (
+    Array,
+    ChunkMap,
+    SlotReader,
+    array_description,
+    stored_keys,
+    text_values,
+    unpack_chunks,
+)
 from loaderd_wire.slots import FieldSpec, itemsize
 
 PRIVATE_BYTES = 64 << 10  # an array up to this size is copied: who collects labels pins nothing
@@ -24,7 +34,11 @@ Show: TypeAlias = Callable[[Array], Any]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One field of the batches. place: its place among the slot's arrays, None if it has none. show: an array as the user wants it."""
+    """One field of the batches.
+
+    place: its place among the slot's arrays, None if it has none. show: an array as the user wants
+    it.
+    """
 
     name: str
     kind: str
@@ -33,11 +47,18 @@ class Shown:
 
 
 class BatchReader:
-    """How the batches of one session are read. Raises ConfigError for a field that the stream lacks; `read` for one that torch does not know."""
+    """How the batches of one session are read.
 
-    def __init__(self, welcome: Welcome, fields: tuple[str, ...] | None, as_tuple: bool | None, output: str) -> None:
+    Raises ConfigError for a field that the stream lacks; `read` for one that torch does not know.
+    """
+
+    def __init__(
+        self, welcome: Welcome, fields: tuple[str, ...] | None, as_tuple: bool | None, output: str
+    ) -> None:
         _check_specs(welcome)
-        self.arrays = () if welcome.collated else tuple(s for s in welcome.specs if s.kind == "array")
+        self.arrays = (
+            () if welcome.collated else tuple(s for s in welcome.specs if s.kind == "array")
+        )
         self._collated = welcome.collated
         self._stored = welcome.keys == "stored"
         self._tuple = welcome.form == "tuple" if as_tuple is None else as_tuple
@@ -48,21 +69,33 @@ class BatchReader:
         names = tuple(specs) if fields is None else fields
         missing = [n for n in names if n not in specs and n not in CLIENT_FIELDS]
         if missing:
-            raise ConfigError(f"fields={list(names)!r}: this stream has no {missing[0]!r}; it has {few([repr(spec) for spec in specs])}")
+            raise ConfigError(
+                f"fields={list(names)!r}: this stream has no {missing[0]!r}; it has "
+                f"{few([repr(spec) for spec in specs])}"
+            )
         self._names, self._output = names, output
-        self._shown: tuple[Shown, ...] = ()  # before the first batch: torch may not have been imported yet
+        # before the first batch: torch may not have been imported yet
+        self._shown: tuple[Shown, ...] = ()
 
-    def read(self, slots: SegmentView, batch: Descriptor, step: int, *, lend: bool) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
-        """(the batch, the slot if any part of it is a view and None if all is private, bytes of its arrays).
+    def read(
+        self, slots: SegmentView, batch: Descriptor, step: int, *, lend: bool
+    ) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
+        """(the batch, the slot if any part of it is a view and None if all is private, bytes of its
+        arrays).
 
-        Without `lend` everything is copied. The slot is what `views.lend` takes; until then nothing ends with it.
+        Without `lend` everything is copied. The slot is what `views.lend` takes; until then nothing
+        ends with it.
         """
         if not self._shown:
             self._prepare()
         rows = batch.filled
         slot, reader = slots.slot(batch), slots.reader
         own = slots.indices(batch)
-        parts = [reader.tail(slot, c.offset, c.size) for c in batch.chunks if c.size] if batch.chunks else []
+        parts = (
+            [reader.tail(slot, c.offset, c.size) for c in batch.chunks if c.size]
+            if batch.chunks
+            else []
+        )
         maps = unpack_chunks(parts) if self._text or self._collated else []
         if self._collated and rows and not maps:
             raise ProtocolError("a collated batch without a description")
@@ -76,7 +109,11 @@ class BatchReader:
                 shape, dtype, offset, size = cuts[field.place]
                 view = np.ndarray(shape, dtype, slot, offset)
             elif field.kind == "array":
-                view = self._described(reader, slot, field, maps) if rows else self._without_rows(field)
+                view = (
+                    self._described(reader, slot, field, maps)
+                    if rows
+                    else self._without_rows(field)
+                )
                 if type(view) is list:
                     values[field.name] = view
                     continue
@@ -90,7 +127,9 @@ class BatchReader:
             else:
                 view = view.copy()
             values[field.name] = field.show(view)
-        made: DictBatch[Any] | TupleBatch[Any] = TupleBatch(values.values()) if self._tuple else DictBatch(values)
+        made: DictBatch[Any] | TupleBatch[Any] = (
+            TupleBatch(values.values()) if self._tuple else DictBatch(values)
+        )
         describe(made, batch.epoch, step, rows, own, make_keys, batch.bad)
         return made, slot if lent else None, total
 
@@ -108,7 +147,14 @@ class BatchReader:
         self._text = any(s.kind in ("text", "bytes") for s in shown)
         self._shown = shown
 
-    def _other(self, field: Shown, own: bytes, make_keys: Callable[[], list[str]] | None, maps: list[ChunkMap], rows: int) -> Any:
+    def _other(
+        self,
+        field: Shown,
+        own: bytes,
+        make_keys: Callable[[], list[str]] | None,
+        maps: list[ChunkMap],
+        rows: int,
+    ) -> Any:
         """A field that is no array: the indices, the keys, or texts."""
         if field.kind == INDEX_FIELD:
             return field.show(as_indices(own))

@@ -1,4 +1,6 @@
-"""Ends the waits of a Loader that is closed by another thread, or by a signal handler in the middle of a call."""
+"""Ends the waits of a Loader that is closed by another thread, or by a signal handler in the middle
+of a call.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ import threading
 
 
 class Closing:
-    """Tells who waits without a socket that the Loader is closed. Who closes ends waits on a socket by shutting it down.
+    """Tells who waits without a socket that the Loader is closed.
+
+    Who closes ends waits on a socket by shutting it down.
 
     Attributes:
         done: The Loader is closed.
@@ -15,7 +19,8 @@ class Closing:
 
     def __init__(self) -> None:
         self.done = False
-        # Held until the Loader is closed. No Event: to set one in a signal handler that interrupts its wait would block for ever.
+        # Held until the Loader is closed. No Event: to set one in a signal handler that interrupts
+        # its wait would block for ever.
         self._open = threading.Lock()
         self._open.acquire()
 

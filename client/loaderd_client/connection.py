@@ -1,4 +1,6 @@
-"""A session's two sockets: the control socket, whose end is the session's, and the ZeroMQ DEALER for all that is said about batches."""
+"""A session's two sockets: the control socket, whose end is the session's, and the ZeroMQ DEALER
+for all that is said about batches.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,30 @@ from loaderd_wire.codec import MAX_MESSAGE, WIRE
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.paths import MESSAGES
 
-# Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
+# Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than
+# the call that it is for.
 POLLIN, NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
 FROM_DAEMON = (m.Descriptor, m.Pulse, m.Failure)
 ON_CONTROL = (m.Segment, m.Bye)
 
 
 class Connection:
-    """Both sockets of an admitted session. Not for two threads at once. `close` leaves no thread, fd or message behind.
+    """Both sockets of an admitted session.
+
+    Not for two threads at once. `close` leaves no thread, fd or message behind.
 
     Raises RefusedError where descriptors are short: libzmq would abort.
     """
 
     def __init__(self, path: str, control: ControlSocket, session: int, token: bytes) -> None:
-        # Now, where signals wait: what a handler raises while a class is made comes out as a RuntimeError.
+        # Now, where signals wait: what a handler raises while a class is made comes out as a
+        # RuntimeError.
         WIRE.prepare((*FROM_DAEMON, *ON_CONTROL), (m.Progress,))
         self.control = control
         self._session = session
         file_limits.require(file_limits.ZEROMQ)
-        self._context = zmq.Context(io_threads=1)  # its own: closing it ends libzmq's threads and fds with this session
+        # its own: closing it ends libzmq's threads and fds with this session
+        self._context = zmq.Context(io_threads=1)
         self._dealer = self._context.socket(zmq.DEALER)
         self._dealer.setsockopt(zmq.LINGER, 0)
         self._dealer.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE)
@@ -44,7 +51,10 @@ class Connection:
         fork_safety.watch(self)
 
     def send(self, progress: m.Progress) -> None:
-        """Never blocks. What cannot be sent is dropped: any later progress says the same and more."""
+        """Never blocks.
+
+        What cannot be sent is dropped: any later progress says the same and more.
+        """
         try:
             self._dealer.send(WIRE.encode(progress), NOBLOCK)
         except zmq.Again:
@@ -53,20 +63,28 @@ class Connection:
     def received(self) -> list[Any]:
         """Batches, pulses and failures of this session that are here now. Raises ProtocolError."""
         messages: list[Any] = []
-        while zmq.zmq_poll(self._messages, 0):  # half the price of asking for EVENTS, and a tenth of zmq.Again
+        # half the price of asking for EVENTS, and a tenth of zmq.Again
+        while zmq.zmq_poll(self._messages, 0):
             message = WIRE.decode(self._dealer.recv(NOBLOCK))
             if not isinstance(message, FROM_DAEMON):
-                raise ProtocolError(f"the daemon sent {type(message).__name__} on the messages socket")
-            if message.session == self._session:  # a predecessor's, still on their way, are nobody's
+                raise ProtocolError(
+                    f"the daemon sent {type(message).__name__} on the messages socket"
+                )
+            # a predecessor's, still on their way, are nobody's
+            if message.session == self._session:
                 messages.append(message)
         return messages
 
     def controlled(self) -> list[Any]:
-        """Segments and farewells that are here now; then `control.ended` tells whether the daemon is gone. Raises ProtocolError."""
+        """Segments and farewells that are here now; then `control.ended` tells whether the daemon
+        is gone. Raises ProtocolError.
+        """
         messages = self.control.receive()
         for message in messages:
             if not isinstance(message, ON_CONTROL):
-                raise ProtocolError(f"the daemon sent {type(message).__name__} to an admitted session")
+                raise ProtocolError(
+                    f"the daemon sent {type(message).__name__} to an admitted session"
+                )
         return messages
 
     def wait(self, timeout_s: float) -> bool:
@@ -82,7 +100,10 @@ class Connection:
         self._context.term()
 
     def lose(self) -> None:
-        """In a forked child: the session is the parent's, and must end with it. libzmq's part cannot be closed here, only forgotten."""
+        """In a forked child: the session is the parent's, and must end with it.
+
+        libzmq's part cannot be closed here, only forgotten.
+        """
         self.lost = True
         self.control.close()
         fork_safety.forget(self._dealer, self._context)

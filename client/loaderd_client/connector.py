@@ -26,25 +26,30 @@ from loaderd_wire.facts import differences, edited_code, without_code
 from loaderd_wire.slices import Cursor, EpochShape
 
 TENSORS = "loaderd_client.torch_backend"
-DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")  # of a Welcome, besides the fingerprints
+# of a Welcome, besides the fingerprints
+DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")
 
 
 def _check_process() -> None:
     """Raises ConfigError where no Loader can be of use."""
     if _in_daemon():
         raise ConfigError(
-            "a Loader was asked for batches by code that a process of the daemon imports or runs to make samples: put the training loop "
+            "a Loader was asked for batches by code that a process of the daemon imports or runs "
+            "to make samples: put the training loop "
             'under `if __name__ == "__main__":`, or what makes samples into a module of its own'
         )
     if ranks.in_dataloader_worker():
         raise ConfigError(
-            "a Loader inside a worker of torch's DataLoader would deliver every batch once in each worker; iterate over the Loader itself, "
+            "a Loader inside a worker of torch's DataLoader would deliver every batch once in "
+            "each worker; iterate over the Loader itself, "
             "or use DataLoader(..., num_workers=0)"
         )
 
 
 def _in_daemon() -> bool:
-    """This process is a daemon's fork server or worker, whose names begin so: it would wait for the daemon, which waits for it."""
+    """This process is a daemon's fork server or worker, whose names begin so: it would wait for the
+    daemon, which waits for it.
+    """
     try:
         with open("/proc/self/comm", encoding="utf-8") as file:
             return file.read().startswith(("loaderd-templ", "loaderd-worker"))
@@ -66,10 +71,12 @@ class Connector:
     def __init__(self, arguments: LoaderOptions, closing: Closing) -> None:
         self._arguments = arguments
         self._closing = closing
-        self._handshake: Handshake | None = None  # under way, perhaps since a call that a signal handler has cut short
+        # under way, perhaps since a call that a signal handler has cut short
+        self._handshake: Handshake | None = None
         self._control: ControlSocket | None = None  # of the session that was opened last
         self._path = ""  # of the socket, once it was looked for
-        self._dead: list[weakref.ref[Any]] = []  # memory of ended sessions that tensors may still pin
+        # memory of ended sessions that tensors may still pin
+        self._dead: list[weakref.ref[Any]] = []
         self._told: set[str] = set()  # what daemons have warned of
         self.first: m.Welcome | None = None
         self.rank: ranks.Rank | None = None
@@ -90,9 +97,13 @@ class Connector:
         """
         if self._handshake is None or self._handshake.lost:
             _check_process()
-            rank = self.rank or ranks.settle(self._arguments.rank, self._arguments.world_size, os.environ)
+            rank = self.rank or ranks.settle(
+                self._arguments.rank, self._arguments.world_size, os.environ
+            )
             hello = partial(self._hello, rank)
-            self._handshake = Handshake(self._arguments.source, limits, hello, lost, self.prepare, self._closing)
+            self._handshake = Handshake(
+                self._arguments.source, limits, hello, lost, self.prepare, self._closing
+            )
             self._asked = rank
         handshake = self._handshake
         try:
@@ -132,7 +143,9 @@ class Connector:
             stale = outdated(self._arguments.source.config, admitted.path)
             warnings += [stale] if stale else []
         # A code that has changed is told once, and belongs to states saved from now on.
-        self.first = replace(self.first, content=welcome.content) if self.first is not None else welcome
+        self.first = (
+            replace(self.first, content=welcome.content) if self.first is not None else welcome
+        )
         self.rank = self._asked
         return session, warnings
 
@@ -144,11 +157,20 @@ class Connector:
             self._compare(self.first, welcome)
             edited = edited_code(self.first.content, welcome.content)
             if edited:
-                warnings.append(f"code has changed since this training began: {edited}; going on with the new code")
-        return warnings + (loaded.fits(welcome.order, welcome.content, welcome.samples) if loaded is not None else [])
+                warnings.append(
+                    f"code has changed since this training began: {edited}; going on with the new "
+                    "code"
+                )
+        return warnings + (
+            loaded.fits(welcome.order, welcome.content, welcome.samples)
+            if loaded is not None
+            else []
+        )
 
     def wake(self) -> None:
-        """From any thread, or a signal handler: end `connect`, and any wait of the session that was opened last."""
+        """From any thread, or a signal handler: end `connect`, and any wait of the session that was
+        opened last.
+        """
         handshake, control = self._handshake, self._control
         if handshake is not None and not handshake.lost:
             handshake.shut()
@@ -162,13 +184,21 @@ class Connector:
             self._handshake = None
 
     def explained(self, error: LoaderdError) -> LoaderdError:
-        """The same error, with the end of the embedded daemon's log where that may explain it: nobody else sees that log."""
-        if not self._path or not self._arguments.source.config or isinstance(error, (ConfigError, StreamChangedError)):
+        """The same error, with the end of the embedded daemon's log where that may explain it:
+        nobody else sees that log.
+        """
+        if (
+            not self._path
+            or not self._arguments.source.config
+            or isinstance(error, (ConfigError, StreamChangedError))
+        ):
             return error
         return embedded.explained(error, self._path)
 
     def end_text(self, how: str) -> str:
-        """How the daemon ended, and the last line of its log if that is a warning or an error: it may be why."""
+        """How the daemon ended, and the last line of its log if that is a warning or an error: it
+        may be why.
+        """
         words = embedded.last_words(self._path) if self._arguments.source.config else ""
         return f"{how}; its log ends with: {words}" if words else how
 
@@ -181,10 +211,17 @@ class Connector:
     def shape(self) -> EpochShape | None:
         """How epochs are cut; None before the first session."""
         first, rank = self.first, self.rank
-        return EpochShape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last) if first and rank else None
+        return (
+            EpochShape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last)
+            if first and rank
+            else None
+        )
 
     def _hello(self, rank: ranks.Rank) -> m.Hello:
-        """What is asked of the daemon. After the first session the stream's own settings no longer decide how epochs are cut."""
+        """What is asked of the daemon.
+
+        After the first session the stream's own settings no longer decide how epochs are cut.
+        """
         arguments, first = self._arguments, self.first
         return m.Hello(
             protocol=m.PROTOCOL,
@@ -203,13 +240,22 @@ class Connector:
         )
 
     def prepare(self) -> None:
-        """Import torch if tensors are asked for. Signals wait: an exception in the middle of that import would crash the process."""
+        """Import torch if tensors are asked for.
+
+        Signals wait: an exception in the middle of that import would crash the process.
+        """
         if self._arguments.output == "torch" and TENSORS not in sys.modules:
             with Held():
                 importlib.import_module(TENSORS)
 
     def _compare(self, first: m.Welcome, welcome: m.Welcome) -> None:
         old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))
-        differing = differences(first.order | without_code(first.content) | old, welcome.order | without_code(welcome.content) | new)
+        differing = differences(
+            first.order | without_code(first.content) | old,
+            welcome.order | without_code(welcome.content) | new,
+        )
         if differing:
-            raise StreamChangedError(f"stream {self._arguments.stream!r} has changed since this training began: {differing}")
+            raise StreamChangedError(
+                f"stream {self._arguments.stream!r} has changed since this training began: "
+                f"{differing}"
+            )

@@ -1,4 +1,6 @@
-"""The unix socket on which a session is admitted and lives: framed messages, and file descriptors beside some of them."""
+"""The unix socket on which a session is admitted and lives: framed messages, and file descriptors
+beside some of them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from loaderd_wire.messages import Message
 
 MAX_FDS = 8
 RECEIVE_BYTES = 64 << 10
-NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET)  # EAGAIN: the queue of connections is full
+# EAGAIN: the queue of connections is full
+NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET)
 
 
 class ControlSocket:
@@ -33,7 +36,9 @@ class ControlSocket:
     @classmethod
     def connect(cls, path: str) -> ControlSocket | None:
         """None if nobody listens there now. Raises RefusedError where this user may not."""
-        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        connected = socket.socket(
+            socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
         try:
             connected.connect(path)
         except OSError as error:
@@ -44,7 +49,8 @@ class ControlSocket:
                 return None
             if error.errno in (errno.EACCES, errno.EPERM):
                 raise RefusedError(
-                    f"uid {os.geteuid()} may not connect to {path}: {error.strerror}; the daemon's [daemon] allow_uids must name it, "
+                    f"uid {os.geteuid()} may not connect to {path}: {error.strerror}; the "
+                    "daemon's [daemon] allow_uids must name it, "
                     "and its folder must be passable"
                 ) from None
             raise RefusedError(f"cannot connect to {path}: {error.strerror}") from None
@@ -74,10 +80,15 @@ class ControlSocket:
         return bool(poll.poll(timeout_s * 1000))
 
     def receive(self) -> list[Any]:
-        """The messages that are here now; afterwards `ended` tells whether the peer is gone. Raises ProtocolError."""
+        """The messages that are here now; afterwards `ended` tells whether the peer is gone.
+
+        Raises ProtocolError.
+        """
         while not self.ended:
             try:
-                data, ancillary, flags, _ = self._socket.recvmsg(RECEIVE_BYTES, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC)
+                data, ancillary, flags, _ = self._socket.recvmsg(
+                    RECEIVE_BYTES, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
+                )
             except OSError as error:
                 if by_handler(error):
                     raise
@@ -92,7 +103,8 @@ class ControlSocket:
                     self._fds.extend(fds)
             if flags & socket.MSG_CTRUNC:
                 raise ProtocolError(
-                    "a file descriptor from the daemon did not arrive: is this process out of file descriptors (ulimit -n)?"
+                    "a file descriptor from the daemon did not arrive: is this process out of "
+                    "file descriptors (ulimit -n)?"
                 )
             if not data:
                 self.ended = True
@@ -103,7 +115,9 @@ class ControlSocket:
         return messages
 
     def take_fd(self) -> int:
-        """The file descriptor that came beside the oldest message that has one; the caller closes it. Raises ProtocolError."""
+        """The file descriptor that came beside the oldest message that has one; the caller closes
+        it. Raises ProtocolError.
+        """
         if not self._fds:
             raise ProtocolError("a segment came without its memory")
         return self._fds.popleft()

@@ -30,7 +30,9 @@ class CurrentSession:
         session: None before the first one, and after one was lost or closed.
     """
 
-    def __init__(self, arguments: LoaderOptions, loaded: LoaderState | None, closing: Closing, stats: Stats) -> None:
+    def __init__(
+        self, arguments: LoaderOptions, loaded: LoaderState | None, closing: Closing, stats: Stats
+    ) -> None:
         """Args:
         arguments: What the Loader was asked for.
         loaded: A state to go on from, not yet compared with the stream's own facts.
@@ -42,7 +44,9 @@ class CurrentSession:
         self._loaded = loaded
         self._closing = closing
         self._stats = stats
-        self._limits = WaitLimits(arguments.timeout_s, arguments.reconnect_s, arguments.stall_warning_s)
+        self._limits = WaitLimits(
+            arguments.timeout_s, arguments.reconnect_s, arguments.stall_warning_s
+        )
         self._connector = Connector(arguments, closing)
         self._ending: weakref.finalize[..., Any] | None = None
         weakref.finalize(self, self._connector.close).atexit = False
@@ -58,12 +62,18 @@ class CurrentSession:
         return self._connector.shape()
 
     def facts(self) -> tuple[dict[str, str] | None, dict[str, str] | None]:
-        """The fingerprints of order and content that a state of now belongs to; None where they are not known yet."""
+        """The fingerprints of order and content that a state of now belongs to; None where they are
+        not known yet.
+        """
         known = self._connector.first or self._loaded
         return (known.order, known.content) if known else (None, None)
 
     def load(self, state: LoaderState) -> None:
-        """From now on this state is gone on from. Raises ConfigError if it belongs to another order; before the first session, that comes later."""
+        """From now on this state is gone on from.
+
+        Raises ConfigError if it belongs to another order; before the first session, that comes
+        later.
+        """
         first = self._connector.first
         if first is not None:
             self.warn(state.fits(first.order, first.content, first.samples))
@@ -125,7 +135,11 @@ class CurrentSession:
                     reconnects.add(self._connector.end_text(str(ended)))
                     self.drop()
                 pause_s = reconnects.pause_s(time.monotonic())
-                warn("the daemon is gone (%s); going on with its successor at %s", reconnects.last, where)
+                warn(
+                    "the daemon is gone (%s); going on with its successor at %s",
+                    reconnects.last,
+                    where,
+                )
                 self._closing.sleep(pause_s)
         except LoaderdError as error:
             if not isinstance(error, StallError):  # after which the same session may go on
@@ -152,7 +166,8 @@ class CurrentSession:
             raise LoaderdError(f"{self._arguments} is closed; make a new one")
         if self.session is not None and self.session.lost:
             raise LoaderdError(
-                f"{self._arguments} belongs to another process and was copied into process {os.getpid()} by a fork; make a Loader here, or "
+                f"{self._arguments} belongs to another process and was copied into process "
+                f"{os.getpid()} by a fork; make a Loader here, or "
                 "iterate over it where it was made (with torch's DataLoader: num_workers=0)"
             )
 

@@ -1,4 +1,6 @@
-"""The batches of one Loader, handed out in order: which iterator may go on, through which epoch, and what is ready."""
+"""The batches of one Loader, handed out in order: which iterator may go on, through which epoch,
+and what is ready.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from loaderd_wire.slices import Cursor, EpochShape
 
 
 class Ready(NamedTuple):
-    """What comes after `taken` other batches of the pass `running`: a batch, or an error in its place, or neither if it has lost all its rows.
+    """What comes after `taken` other batches of the pass `running`: a batch, or an error in its
+    place, or neither if it has lost all its rows.
 
     tally: with its bad samples.
     """
@@ -35,9 +38,12 @@ class Ready(NamedTuple):
 
 
 class Delivery:
-    """One caller at a time: others wait. A signal handler that interrupts a call may ask for the state and close.
+    """One caller at a time: others wait.
 
-    An exception, also one that a signal handler raises at any point of a call, loses no batch and gives none twice.
+    A signal handler that interrupts a call may ask for the state and close.
+
+    An exception, also one that a signal handler raises at any point of a call, loses no batch and
+    gives none twice.
 
     Attributes:
         stats: What was done so far.
@@ -120,14 +126,22 @@ class Delivery:
             self._passes.set_epoch(epoch)
 
     def state(self) -> LoaderState:
-        """Where the trainer is. Connects if nothing is known of the stream yet, but not in a signal handler that interrupts a call."""
+        """Where the trainer is.
+
+        Connects if nothing is known of the stream yet, but not in a signal handler that interrupts
+        a call.
+        """
         if not self._inside():
             self.welcome()
         return self.state_so_far()
 
     def state_so_far(self) -> LoaderState:
-        """Where the trainer is, with as much of the stream's facts as is known without asking the daemon."""
-        return LoaderState(self._passes.cursor, *self._current.facts(), self._tally.rows, self._tally.bad)
+        """Where the trainer is, with as much of the stream's facts as is known without asking the
+        daemon.
+        """
+        return LoaderState(
+            self._passes.cursor, *self._current.facts(), self._tally.rows, self._tally.bad
+        )
 
     def load(self, state: LoaderState) -> None:
         """Go on there. Raises ConfigError naming what does not fit."""
@@ -160,13 +174,18 @@ class Delivery:
         """End the session, and a call that waits in another thread. Idempotent."""
         self._closing.close()
         self._current.wake()
-        if not self._inside():  # else this is a signal handler, and the call that it interrupts ends the session on its way out
+        # else this is a signal handler, and the call that it interrupts ends the session on its way
+        # out
+        if not self._inside():
             self._give_up()
 
     # How it works
 
     def _running(self, number: int) -> Pass:
-        """The pass that iterator `number` is in. Raises StopIteration once a newer one exists, and StreamFailedError where the run is over."""
+        """The pass that iterator `number` is in.
+
+        Raises StopIteration once a newer one exists, and StreamFailedError where the run is over.
+        """
         if number != self._passes.newest:
             raise StopIteration
         if self._fatal:
@@ -187,14 +206,18 @@ class Delivery:
     def _make(self, running: Pass) -> None:
         """The next batch, or what is to be raised in its place, into `_ready`."""
         session = self._current.session
-        received = session.next_batch(running.origin.step + running.taken) if session is not None else None
+        received = (
+            session.next_batch(running.origin.step + running.taken) if session is not None else None
+        )
         waited = session is None or received is None
         if session is None or received is None:
             session, received = self._current.wait_for_batch(running.cursor)
         tally = self._tally.plus(running.rows, received.bad)
         error = self._error(session, received, running, tally)
         batch = None if error is not None else received.batch
-        session.release()  # from here to the end of `progress` an exception costs the session, and `_ready` is behind it
+        # from here to the end of `progress` an exception costs the session, and `_ready` is behind
+        # it
+        session.release()
         self._ready = Ready(running, running.taken, batch, error, tally)
         session.progress(waited)
         if batch is not None:
@@ -204,10 +227,16 @@ class Delivery:
         elif error is None:
             self.stats.passed += 1
 
-    def _error(self, session: Session, received: Received, running: Pass, tally: ErrorBudget) -> LoaderdError | None:
+    def _error(
+        self, session: Session, received: Received, running: Pass, tally: ErrorBudget
+    ) -> LoaderdError | None:
         """What is raised in the place of a batch. If the run is over, so is every later one."""
         if tally.bad:
-            text = tally.verdict(session.welcome.max_errors, session.shape.world_size, epoch_ends=running.taken + 1 == running.steps)
+            text = tally.verdict(
+                session.welcome.max_errors,
+                session.shape.world_size,
+                epoch_ends=running.taken + 1 == running.steps,
+            )
             if text:
                 self._fatal = f"stream {self._arguments.stream!r}: {text}"
                 return StreamFailedError(self._fatal)
@@ -220,7 +249,8 @@ class Delivery:
         if not self._warned:
             self._warned = True
             warn(
-                "%d batches are held at once, so that further ones are copied, which is slower; drop batches that are no longer needed, or "
+                "%d batches are held at once, so that further ones are copied, which is slower; "
+                "drop batches that are no longer needed, or "
                 "give prefetch=%d",
                 session.welcome.segment.slots - 1,
                 self._arguments.prefetch * 2,
@@ -233,14 +263,17 @@ class Delivery:
         last = self._tally.last[-1].line() if self._tally.last else "unknown"
         self._current.warn(
             [
-                f"epoch {running.origin.epoch} gave no batch: all {running.steps} of its steps lost all their rows; the last bad sample: {last}"
+                f"epoch {running.origin.epoch} gave no batch: all {running.steps} of its steps "
+                f"lost all their rows; the last bad sample: {last}"
             ]
         )
 
     def _cut_short(self, handed: Ready | None, before: ErrorBudget) -> None:
-        """A call ends with an exception, at no matter what point: whoever goes on after it misses nothing.
+        """A call ends with an exception, at no matter what point: whoever goes on after it misses
+        nothing.
 
-        handed: what was about to be returned and has not arrived. before: the tally without it. A session that was just being changed is
+        handed: what was about to be returned and has not arrived. before: the tally without it. A
+        session that was just being changed is
         closed: there will be a new one at the cursor.
         """
         try:
@@ -261,7 +294,8 @@ class Delivery:
     def _not_inside(self) -> None:
         if self._inside():
             raise LoaderdError(
-                f"{self._arguments} was used by a signal handler while it waits for a batch or connects; do that after the handler"
+                f"{self._arguments} was used by a signal handler while it waits for a batch or "
+                "connects; do that after the handler"
             )
 
     def _give_up(self) -> None:

@@ -1,8 +1,9 @@
 """Loader("config.toml"): start the daemon of a config where none is running.
 
-`python -m loaderd serve CONFIG --embedded --stream=NAME --ready-fd N` says "ready" on the pipe N once it serves, or the lines of the error that it
-ends with, the first of which may begin with the name of its class and a colon. Eight ranks may do so at once: the daemon's file lock
-decides, and whoever is told "already running" just connects.
+`python -m loaderd serve CONFIG --embedded --stream=NAME --ready-fd N` says "ready" on the pipe N
+once it serves, or the lines of the error that it ends with, the first of which may begin with the
+name of its class and a colon. Eight ranks may do so at once: the daemon's file lock decides, and
+whoever is told "already running" just connects.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ QUOTED_LINES = 20
 EXPLAINING_LINES = 5
 END_S = 10.0
 
-# The daemon is nobody's child: whoever started it need not wait for its end, and leaves no zombie if it does not. Its parent is there only while
-# it starts, for only a parent hears which signal has ended it; that parent goes when its stdin is closed.
+# The daemon is nobody's child: whoever started it need not wait for its end, and leaves no zombie
+# if it does not. Its parent is there only while it starts, for only a parent hears which signal has
+# ended it; that parent goes when its stdin is closed.
 PARENT = """import os, select, sys
 pid = os.fork()
 if not pid:
@@ -55,13 +57,18 @@ class EmbeddedStart:
     """A daemon on its way. After `close` it lives on.
 
 
-    stream: what it opens at its start, and without which it ends; the others are opened when somebody asks for them.
+    stream: what it opens at its start, and without which it ends; the others are opened when
+    somebody asks for them.
     """
 
     def __init__(self, config: str, socket: str, stream: str) -> None:
-        """Raises ConfigError where the daemon's extra is not installed or the socket's folder cannot be made."""
+        """Raises ConfigError where the daemon's extra is not installed or the socket's folder
+        cannot be made.
+        """
         if importlib.util.find_spec("loaderd") is None or importlib.util.find_spec("lmdb") is None:
-            raise ConfigError(f"{config}: no daemon is running, and starting one needs its extra: {EXTRA}")
+            raise ConfigError(
+                f"{config}: no daemon is running, and starting one needs its extra: {EXTRA}"
+            )
         self._log = socket + LOG
         self._owner = os.getpid()
         self.signal = ""  # that has ended it, known after `error`
@@ -69,7 +76,8 @@ class EmbeddedStart:
         self._log_begin = 0
         self.serves = False  # or has left because another one does
         self.ended = False
-        self._pipe, theirs = sockets.socketpair()  # a pipe that whoever waits on it can be woken from
+        # a pipe that whoever waits on it can be woken from
+        self._pipe, theirs = sockets.socketpair()
         try:
             self._parent = self._start(config, socket, stream, theirs.fileno())
         except BaseException:
@@ -85,13 +93,28 @@ class EmbeddedStart:
             folder = os.path.dirname(socket)
             if folder == run_folder(os.environ, os.getuid()):
                 _make_folder(folder)
-            log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            log = os.open(
+                self._log,
+                os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW,
+                0o600,
+            )
         except OSError as error:
-            raise ConfigError(f"{config}: cannot write {error.filename}: {error.strerror}; set [daemon] socket to another folder") from None
+            raise ConfigError(
+                f"{config}: cannot write {error.filename}: {error.strerror}; set [daemon] socket "
+                "to another folder"
+            ) from None
         try:
             self._log_begin = os.fstat(log).st_size
             pipe = subprocess.PIPE
-            return subprocess.Popen(command, bufsize=0, stdin=pipe, stdout=pipe, stderr=log, pass_fds=(write,), start_new_session=True)
+            return subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=log,
+                pass_fds=(write,),
+                start_new_session=True,
+            )
         except (OSError, subprocess.SubprocessError) as error:
             raise StreamFailedError(f"{config}: cannot start {sys.executable}: {error}") from None
         finally:
@@ -164,7 +187,9 @@ def _signal_name(number: int) -> str:
 
 
 def explained(error: LoaderdError, socket: str) -> LoaderdError:
-    """The same error with the last lines of the newest embedded daemon's log; itself where that says nothing new."""
+    """The same error with the last lines of the newest embedded daemon's log; itself where that
+    says nothing new.
+    """
     text = str(error)
     log = socket + LOG
     if log in text:
@@ -174,22 +199,33 @@ def explained(error: LoaderdError, socket: str) -> LoaderdError:
 
 
 def last_words(socket: str) -> str:
-    """The last line of the newest embedded daemon's log, without its time; "" if that is routine or nothing."""
+    """The last line of the newest embedded daemon's log, without its time; "" if that is routine or
+    nothing.
+    """
     lines = _newest(socket + LOG)
     return STAMP.sub("", lines[-1], count=1) if lines and not ROUTINE.match(lines[-1]) else ""
 
 
 def _newest(log: str) -> list[str]:
-    """The lines that the newest daemon has written: earlier ones may have had other reasons to complain."""
+    """The lines that the newest daemon has written: earlier ones may have had other reasons to
+    complain.
+    """
     lines = _lines(log, 0, PIPE_BYTES)
-    begin = max((number for number, line in enumerate(lines) if ROUTINE.match(line) and LOG_BEGINS in line), default=-1)
+    begin = max(
+        (number for number, line in enumerate(lines) if ROUTINE.match(line) and LOG_BEGINS in line),
+        default=-1,
+    )
     return lines[begin + 1 :]
 
 
 def _quoting(text: str, log: str, lines: list[str]) -> str:
-    """The text, and what of the log's lines it does not say itself; of a daemon's daily business nobody needs to be told."""
+    """The text, and what of the log's lines it does not say itself; of a daemon's daily business
+    nobody needs to be told.
+    """
     said = [line for line in text.splitlines() if line.strip()]
-    quoted = [line for line in lines if not ROUTINE.match(line) and not any(word in line for word in said)]
+    quoted = [
+        line for line in lines if not ROUTINE.match(line) and not any(word in line for word in said)
+    ]
     return "\n".join([text, f"{log} says:", *quoted] if quoted else [text])
 
 
@@ -198,7 +234,8 @@ def _lines(log: str, begin: int, most: int) -> list[str]:
     try:
         with open(log, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            file.seek(max(begin if begin <= size else 0, size - PIPE_BYTES))  # 0: it was full, and has been begun anew
+            # 0: it was full, and has been begun anew
+            file.seek(max(begin if begin <= size else 0, size - PIPE_BYTES))
             return file.read(PIPE_BYTES).decode(errors="replace").strip().splitlines()[-most:]
     except OSError as error:
         if by_handler(error):
@@ -207,9 +244,15 @@ def _lines(log: str, begin: int, most: int) -> list[str]:
 
 
 def _make_folder(folder: str) -> None:
-    """The folder of default sockets, ours alone. Raises ConfigError where it is somebody else's, OSError where it cannot be made."""
+    """The folder of default sockets, ours alone.
+
+    Raises ConfigError where it is somebody else's, OSError where it cannot be made.
+    """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ConfigError(f"{folder} must be a folder of uid {os.getuid()} with mode 0700, or set [daemon] socket to another place")
+        raise ConfigError(
+            f"{folder} must be a folder of uid {os.getuid()} with mode 0700, or set [daemon] "
+            "socket to another place"
+        )

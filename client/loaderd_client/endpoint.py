@@ -17,14 +17,20 @@ EXTRA = "pip install 'loaderd[daemon]'"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """socket: absolute path, "" if it follows from `config`. config: absolute path with symlinks resolved, or ""."""
+    """socket: absolute path, "" if it follows from `config`.
+
+    config: absolute path with symlinks resolved, or "".
+    """
 
     socket: str
     config: str
 
     @classmethod
     def of(cls, text: str) -> Endpoint:
-        """What a user's path means. Raises ConfigError for a config that is not there and for a path no socket can have."""
+        """What a user's path means.
+
+        Raises ConfigError for a config that is not there and for a path no socket can have.
+        """
         path = os.path.abspath(text)
         try:
             kind = os.stat(path).st_mode
@@ -34,10 +40,14 @@ class Endpoint:
             kind = 0
         if path.endswith(".toml") or stat.S_ISREG(kind):
             if not stat.S_ISREG(kind):
-                raise ConfigError(f"source={text!r}: there is no such config file; it would be {path}")
+                raise ConfigError(
+                    f"source={text!r}: there is no such config file; it would be {path}"
+                )
             return cls("", os.path.realpath(path))
         if stat.S_ISDIR(kind):
-            raise ConfigError(f"source={text!r}: a folder; give the daemon's socket or its config file")
+            raise ConfigError(
+                f"source={text!r}: a folder; give the daemon's socket or its config file"
+            )
         if "\0" in path:
             raise ConfigError(f"source={text!r}: a path with a NUL character")
         problem = paths.too_long(path)
@@ -46,11 +56,17 @@ class Endpoint:
         return cls(path, "")
 
     def streams(self) -> tuple[str, ...]:
-        """Names of a config's streams; () where only a socket is known. Raises ConfigError for a file that cannot be read."""
+        """Names of a config's streams; () where only a socket is known.
+
+        Raises ConfigError for a file that cannot be read.
+        """
         return tuple(_read(self.config, "streams")) if self.config else ()
 
     def find(self) -> str:
-        """The socket's absolute path; of a config by its [daemon] socket or the default rule. Raises ConfigError."""
+        """The socket's absolute path; of a config by its [daemon] socket or the default rule.
+
+        Raises ConfigError.
+        """
         if self.socket:
             return self.socket
         setting = _read(self.config, "daemon").get("socket")
@@ -62,7 +78,10 @@ class Endpoint:
 
 
 def _read(config: str, table: str) -> dict[str, Any]:
-    """This table of a config, empty if there is none. Whatever else is wrong with the file the daemon itself reports."""
+    """This table of a config, empty if there is none.
+
+    Whatever else is wrong with the file the daemon itself reports.
+    """
     file_limits.require(file_limits.TO_READ)
     toml = _toml()
     try:
@@ -75,7 +94,10 @@ def _read(config: str, table: str) -> dict[str, Any]:
     try:
         tree = toml.loads(text.decode())
     except UnicodeDecodeError:
-        raise ConfigError(f"{config} is not a config file; if it is a database, name it in one: [streams.NAME] lmdb = ...") from None
+        raise ConfigError(
+            f"{config} is not a config file; if it is a database, name it in one: [streams.NAME] "
+            "lmdb = ..."
+        ) from None
     except toml.TOMLDecodeError as error:
         raise ConfigError(f"{config} is not TOML: {error}") from None
     found: Any = tree.get(table)
@@ -88,7 +110,10 @@ def _toml() -> Any:
             return import_module(name)
         except ModuleNotFoundError:
             continue
-    raise ConfigError(f"a config file needs a TOML parser, which this Python lacks: {EXTRA}, or give the daemon's socket")
+    raise ConfigError(
+        f"a config file needs a TOML parser, which this Python lacks: {EXTRA}, or give the "
+        "daemon's socket"
+    )
 
 
 def outdated(config: str, socket: str) -> str:
@@ -100,4 +125,7 @@ def outdated(config: str, socket: str) -> str:
         if by_handler(error):
             raise
         return ""
-    return f"{config} has changed since its daemon started; others use that daemon, so it goes on with the old settings (`loaderd drain {config}` ends it)"
+    return (
+        f"{config} has changed since its daemon started; others use that daemon, so it goes on "
+        f"with the old settings (`loaderd drain {config}` ends it)"
+    )

@@ -1,4 +1,7 @@
-"""Epochs as a user goes through them: where the next pass begins, and how far the present one is. Pure."""
+"""Epochs as a user goes through them: where the next pass begins, and how far the present one is.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from loaderd_wire.slices import Cursor, EpochShape, steps_left
 
 @dataclass(slots=True)
 class Pass:
-    """One way through an epoch, from `origin`: `steps` batches, of which `taken` are over. given: of those the ones that were handed out,
-    or raised for; the others had no rows."""
+    """One way through an epoch, from `origin`: `steps` batches, of which `taken` are over.
+
+    given: of those the ones that were handed out, or raised for; the others had no rows.
+    """
 
     shape: EpochShape
     origin: Cursor
@@ -24,7 +29,11 @@ class Pass:
         if self.taken == 0:
             return self.origin
         position = self.origin.position + self.taken * self.shape.world_size * self.shape.batch_size
-        return Cursor(self.origin.epoch, self.shape.samples if self.taken == self.steps else position, self.origin.step + self.taken)
+        return Cursor(
+            self.origin.epoch,
+            self.shape.samples if self.taken == self.steps else position,
+            self.origin.step + self.taken,
+        )
 
     @property
     def rows(self) -> int:
@@ -34,9 +43,12 @@ class Pass:
 
 
 class EpochCursor:
-    """The order of passes. An iterator is known by the number that `iterate` gave it; only the newest one may go on.
+    """The order of passes.
 
-    start: where the next pass begins, when none is running. running: the pass whose first batch was asked for.
+    An iterator is known by the number that `iterate` gave it; only the newest one may go on.
+
+    start: where the next pass begins, when none is running. running: the pass whose first batch was
+    asked for.
     """
 
     def __init__(self, start: Cursor) -> None:
@@ -54,7 +66,9 @@ class EpochCursor:
         return self.running.origin.epoch if self.running else self.start.epoch
 
     def iterate(self) -> int:
-        """iter(): the running pass is abandoned; an iterator that never asked for a batch used up nothing."""
+        """iter(): the running pass is abandoned; an iterator that never asked for a batch used up
+        nothing.
+        """
         if self.running:
             self._leave(self.running)
         self.newest += 1
@@ -75,7 +89,9 @@ class EpochCursor:
         self.newest += 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Of the running pass it changes nothing, but the next one's epoch; a position loaded for that very epoch is kept."""
+        """Of the running pass it changes nothing, but the next one's epoch; a position loaded for
+        that very epoch is kept.
+        """
         if self.running:
             self._pinned = epoch
         elif epoch != self.start.epoch:

@@ -10,18 +10,27 @@ JUDGED_FROM = 1000  # rows of this rank; before that a fraction says nothing
 LAST = 5
 
 
-class ErrorBudget(NamedTuple):  # made anew for each batch: a frozen dataclass takes five times as long
-    """rows: taken by all ranks together, so that it is the same on each. bad: those that this rank met. last: the latest of them."""
+# made anew for each batch: a frozen dataclass takes five times as long
+class ErrorBudget(NamedTuple):
+    """rows: taken by all ranks together, so that it is the same on each.
+
+    bad: those that this rank met. last: the latest of them.
+    """
 
     rows: int = 0
     bad: int = 0
     last: tuple[BadSample, ...] = ()
 
     def plus(self, rows: int, bad: tuple[BadSample, ...]) -> ErrorBudget:
-        return ErrorBudget(self.rows + rows, self.bad + len(bad), (*self.last, *bad)[-LAST:] if bad else self.last)
+        return ErrorBudget(
+            self.rows + rows, self.bad + len(bad), (*self.last, *bad)[-LAST:] if bad else self.last
+        )
 
     def verdict(self, max_errors: float, world_size: int, *, epoch_ends: bool) -> str:
-        """Why the run must end, naming the count and the last keys; "" if it need not. `max_errors` as in Welcome."""
+        """Why the run must end, naming the count and the last keys; "" if it need not.
+
+        `max_errors` as in Welcome.
+        """
         if not max_errors or not self.bad:
             return ""
         rows = max(self.rows // world_size, self.bad)
@@ -33,5 +42,9 @@ class ErrorBudget(NamedTuple):  # made anew for each batch: a frozen dataclass t
         if not over:
             return ""
         keys = ", ".join(repr(b.key) for b in self.last)
-        last = f"; the last: {keys} ({self.last[-1].error}: {self.last[-1].message})" if self.last else ""
+        last = (
+            f"; the last: {keys} ({self.last[-1].error}: {self.last[-1].message})"
+            if self.last
+            else ""
+        )
         return f"{self.bad} bad samples in {rows} rows, over max_errors = {limit}{last}"

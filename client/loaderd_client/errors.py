@@ -11,7 +11,7 @@ SHOWN = 8  # bad samples that the text names; `errors` has all of them
 
 
 def sample_error(bad: Sequence[BadSample], cursor: Cursor, stream: str) -> SampleError:
-    """For a batch without data: its first bad samples, one a line, and the first one's traceback."""
+    """For a batch without data: its first bad samples, one a line, and the first traceback."""
     where = f"step {cursor.step} of epoch {cursor.epoch} of stream {stream!r}"
     lines = [b.line() for b in bad[:SHOWN]]
     if len(bad) > SHOWN:

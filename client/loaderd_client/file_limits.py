@@ -1,4 +1,6 @@
-"""File descriptors, counted before they are needed: a library that runs out of them in the middle may abort the process."""
+"""File descriptors, counted before they are needed: a library that runs out of them in the middle
+may abort the process.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ TO_READ = 3  # a config file, and a module that is imported for it
 
 
 def shortage(needed: int) -> str:
-    """ "" if so many more can be opened, else what to tell the user. Opens nothing itself: another thread may be short of them, too."""
+    """ "" if so many more can be opened, else what to tell the user.
+
+    Opens nothing itself: another thread may be short of them, too.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     free = 0
     for number in range(limit if limit != resource.RLIM_INFINITY else 0):
@@ -27,7 +32,8 @@ def shortage(needed: int) -> str:
     if free == needed or limit == resource.RLIM_INFINITY:
         return ""
     return (
-        f"loaderd needs {needed} free file descriptors and finds {free}: this process may have {limit} (ulimit -n), and all others are in use; "
+        f"loaderd needs {needed} free file descriptors and finds {free}: this process may have "
+        f"{limit} (ulimit -n), and all others are in use; "
         "raise the limit, or close files"
     )
 

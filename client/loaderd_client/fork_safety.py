@@ -1,5 +1,6 @@
-"""A fork copies a trainer's sockets, and a control socket that lives on in a child would keep a dead trainer's session alive; and it shares its
-slots, which the parent gives back while the child still reads them, and which are then another batch's.
+"""A fork copies a trainer's sockets, and a control socket that lives on in a child would keep a
+dead trainer's session alive; and it shares its slots, which the parent gives back while the child
+still reads them, and which are then another batch's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ _open: weakref.WeakSet[Losable] = weakref.WeakSet()
 _forgotten: list[Any] = []
 _libc = ctypes.CDLL(None)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
 
 
 def watch(connection: Losable) -> None:
@@ -36,8 +44,9 @@ def forget(*things: Any) -> None:
 
 
 def keep(lent: Callable[[], list[Any]], forgotten: Callable[[], object]) -> None:
-    """From now on a forked child has a copy of its own of what `lent` gives, whole pages that export their bytes, at the same place, and calls
-    `forgotten`. The copies are made before the fork: after it the parent may go on at once.
+    """From now on a forked child has a copy of its own of what `lent` gives, whole pages that
+    export their bytes, at the same place, and calls `forgotten`. The copies are made before the
+    fork: after it the parent may go on at once.
     """
     copies: list[tuple[int, bytes]] = []
 
@@ -48,7 +57,14 @@ def keep(lent: Callable[[], list[Any]], forgotten: Callable[[], object]) -> None
         forgotten()
         for address, data in copies:
             if (
-                _libc.mmap(address, len(data), mmap.PROT_READ | mmap.PROT_WRITE, MAP_FIXED | mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+                _libc.mmap(
+                    address,
+                    len(data),
+                    mmap.PROT_READ | mmap.PROT_WRITE,
+                    MAP_FIXED | mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+                    -1,
+                    0,
+                )
                 == address
             ):
                 ctypes.memmove(address, data, len(data))

@@ -1,4 +1,4 @@
-"""From a source to an admitted session: find or start the daemon, say hello, wait while it starts."""
+"""From a source to an admitted session: find or start the daemon, say hello, wait."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ from loaderd_client.log import warn
 from loaderd_client.signals import Held
 from loaderd_client.wait import PING_S, Wait, WaitLimits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import DaemonGoneError, LoaderdError, ProtocolError, RefusedError, StallError, StreamFailedError, from_name
+from loaderd_wire.errors import (
+    DaemonGoneError,
+    LoaderdError,
+    ProtocolError,
+    RefusedError,
+    StallError,
+    StreamFailedError,
+    from_name,
+)
 
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5  # between two looks for a socket; there is nothing to wait on where no socket is
+# between two looks for a socket; there is nothing to wait on where no socket is
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5
 ANSWER_S = 0.05
 STARTS = 5  # of a first daemon, before it is given up that each is killed
 STARTING_NAP_S = 0.1  # the longest between two looks for the socket of a daemon that starts
@@ -41,7 +50,8 @@ class AdmittedSession:
 class Handshake:
     """One attempt to get a session, with limits of its own.
 
-    What a signal handler raises comes out of `run` only while it waits. `run` called again goes on where it was.
+    What a signal handler raises comes out of `run` only while it waits. `run` called again goes on
+    where it was.
     """
 
     def __init__(
@@ -58,7 +68,8 @@ class Handshake:
         Args:
             source: Where the daemon is.
             limits: How long to wait.
-            hello: Makes the first message, anew for each try: the size of the held memory in it changes.
+            hello: Makes the first message, anew for each try: the size of the held memory in it
+                changes.
             lost: Why the last daemon is gone; "" if there was none.
             meanwhile: Called again and again while a daemon is waited for: work that needs none.
             closing: Ends the waits.
@@ -67,7 +78,8 @@ class Handshake:
         self._limits = limits
         self._hello = hello
         self._lost = lost
-        self._had = bool(lost)  # a daemon that served; its successors are waited for as long as reconnect_s says
+        # a daemon that served; its successors are waited for as long as reconnect_s says
+        self._had = bool(lost)
         self._killed = 0  # daemons of ours, before they were ready
         self._meanwhile = meanwhile
         self._closing = closing
@@ -86,8 +98,10 @@ class Handshake:
         fork_safety.watch(self)
 
     def run(self) -> None:
-        """Until `take` has something. Raises what the daemon rejects with; DaemonGoneError if none is there within reconnect_s; StallError if it
-        starts for over timeout_s.
+        """Until `take` has something.
+
+        Raises what the daemon rejects with; DaemonGoneError if none is there within reconnect_s;
+        StallError if it starts for over timeout_s.
         """
         for wait in (self._wait, self._alone):
             wait.resume(time.monotonic())
@@ -157,18 +171,26 @@ class Handshake:
             return
         self._unanswered, self.started = False, True
         if self._source.config and self._starting is None:
-            self._starting, self._nap_s = EmbeddedStart(self._source.config, self.path, self._hello().stream), FIRST_PAUSE_S
+            self._starting, self._nap_s = (
+                EmbeddedStart(self._source.config, self.path, self._hello().stream),
+                FIRST_PAUSE_S,
+            )
 
     def _await_answer(self, control: ControlSocket) -> None:
         pause_s = self._pause_s(self._limits.timeout_s)
-        if self._doing or not control.wait(min(ANSWER_S, pause_s)):  # one that is ready answers at once
+        # one that is ready answers at once
+        if self._doing or not control.wait(min(ANSWER_S, pause_s)):
             self._use_the_wait()
             control.wait(pause_s)
         with Held():
             self._hear(control)
         if self._control is not None:
             doing = f"is starting: {self._doing}" if self._doing else "does not answer"
-            what = f"the daemon at {self.path} {doing}" if self._starting is None else self._story(self._starting)
+            what = (
+                f"the daemon at {self.path} {doing}"
+                if self._starting is None
+                else self._story(self._starting)
+            )
             self._look(self._limits.timeout_s, what, StallError)
 
     def _hear(self, control: ControlSocket) -> None:
@@ -176,7 +198,10 @@ class Handshake:
         for number, message in enumerate(messages):
             if isinstance(message, m.Welcome):
                 control.unread = messages[number + 1 :]
-                self._admitted, self._control = AdmittedSession(self.path, control, message, control.take_fd()), None
+                self._admitted, self._control = (
+                    AdmittedSession(self.path, control, message, control.take_fd()),
+                    None,
+                )
                 return
             if isinstance(message, m.Rejected):
                 raise from_name(message.error, message.text)
@@ -190,7 +215,8 @@ class Handshake:
             self._control = None
             if self._starting is None:  # else that says why
                 self._unanswered = not self._doing
-                self._lost = self._lost or "it left before it answered"  # its successor may be on its way
+                # its successor may be on its way
+                self._lost = self._lost or "it left before it answered"
 
     def _await_start(self, starting: EmbeddedStart) -> None:
         """It listens before it serves, and is connected to as soon as it does."""
@@ -209,16 +235,23 @@ class Handshake:
             self._look(self._limits.timeout_s, self._story(starting), StallError)
 
     def _start_again(self, error: LoaderdError, signal: str) -> None:
-        """Of a daemon that has ended before it was ready: the next one may live where a signal has ended this one. Else raises the error."""
+        """Of a daemon that has ended before it was ready: the next one may live where a signal has
+        ended this one. Else raises the error.
+        """
         if not signal:
             raise error
         self._killed += 1
         if not self._had and self._killed == STARTS:
             what, *log = str(error).splitlines()
-            raise StreamFailedError("\n".join([f"{what}, as were the {STARTS - 1} that were started before it", *log]))
+            raise StreamFailedError(
+                "\n".join([f"{what}, as were the {STARTS - 1} that were started before it", *log])
+            )
         self._lost = f"{str(error).splitlines()[0]}, start {self._killed}"
         if not self._had and self._killed == 1:
-            warn("the embedded daemon was ended by %s before it was ready; starting another one", signal)
+            warn(
+                "the embedded daemon was ended by %s before it was ready; starting another one",
+                signal,
+            )
 
     def _story(self, starting: EmbeddedStart) -> str:
         newest = f", which ends with: {starting.newest}" if starting.newest else ""
@@ -241,12 +274,19 @@ class Handshake:
     def _nobody(self) -> None:
         last = f" (the last one: {self._lost})" if self._lost else ""
         self._alone.turn(time.monotonic())
-        limit_s = 0.0 if self._alone.over(self._limits.reconnect_s) else max(self._limits.timeout_s, self._limits.reconnect_s)
+        limit_s = (
+            0.0
+            if self._alone.over(self._limits.reconnect_s)
+            else max(self._limits.timeout_s, self._limits.reconnect_s)
+        )
         how = "" if self._source.config else "; start one: loaderd serve CONFIG"
         if self._short:
             self._look(limit_s, f"{self._short}{last}", RefusedError)
         elif self._unanswered:
-            what = f"the daemon at {self.path} closes each connection without an answer; its log may say why"
+            what = (
+                f"the daemon at {self.path} closes each connection without an answer; its log "
+                "may say why"
+            )
             self._look(limit_s, what, DaemonGoneError)
         else:
             self._look(limit_s, f"no daemon is at {self.path}{last}{how}", DaemonGoneError)

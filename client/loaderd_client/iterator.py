@@ -1,4 +1,6 @@
-"""What a Loader gives to training loops and frameworks: its iterator, and the attributes of a DataLoader that frameworks read."""
+"""What a Loader gives to training loops and frameworks: its iterator, and the attributes of a
+DataLoader that frameworks read.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ class BatchIterator(Generic[BatchType]):
 
 
 class Fixed:
-    """An object that is made anew each time that it is asked for: what is assigned to it would be lost, and is an error."""
+    """An object that is made anew each time that it is asked for: what is assigned to it would be
+    lost, and is an error.
+    """
 
     if not TYPE_CHECKING:  # which refuses on its own what is not there to be assigned
 
@@ -107,12 +111,17 @@ class Dataset(Fixed):
 
 def unsettable(what: str, value: object) -> ConfigError:
     name = what.rpartition(".")[2]
-    how = {**INSTEAD, **READ_ONLY}.get(name, "it cannot be set here; it is made again each time that it is asked for")
+    how = {**INSTEAD, **READ_ONLY}.get(
+        name, "it cannot be set here; it is made again each time that it is asked for"
+    )
     return ConfigError(f"{what} = {value!r:.60}: {how}")
 
 
 class LikeDataLoader:
-    """Attributes of a DataLoader that frameworks read. To assign one is an error that says what to do instead."""
+    """Attributes of a DataLoader that frameworks read.
+
+    To assign one is an error that says what to do instead.
+    """
 
     batch_sampler = None  # batches are cut by the daemon
     num_workers = 0  # in this process

@@ -152,7 +152,8 @@ class Loader(LikeDataLoader, Generic[BatchType]):
             output: "torch" for tensors, "numpy" for arrays.
             timeout_s: Seconds that a call waits for its batch, or for a daemon that starts,
                 before it raises StallError.
-            reconnect_s: Seconds that a call waits where no daemon is, before it raises DaemonGoneError.
+            reconnect_s: Seconds that a call waits where no daemon is, before it raises
+                DaemonGoneError.
             stall_warning_s: Seconds of waiting after which the log says what is waited for.
             **others: `device`, `shared` and `normalize` may be given as None. Every other name is
                 an error. For an argument of DataLoader it says what to use instead.
@@ -214,7 +215,11 @@ class Loader(LikeDataLoader, Generic[BatchType]):
         Raises:
             ConfigError: `epoch` is no such number.
         """
-        if isinstance(epoch, bool) or not hasattr(epoch, "__index__") or not 0 <= epoch.__index__() <= MAX_EPOCH:
+        if (
+            isinstance(epoch, bool)
+            or not hasattr(epoch, "__index__")
+            or not 0 <= epoch.__index__() <= MAX_EPOCH
+        ):
             raise ConfigError(f"set_epoch({epoch!r}): use a whole number from 0 to 2**60")
         self._delivery.set_epoch(epoch.__index__())
 
@@ -254,7 +259,11 @@ class Loader(LikeDataLoader, Generic[BatchType]):
     @property
     def drop_last(self) -> bool:
         """Whether an epoch leaves out rows at its end. Connects if the stream decides."""
-        return self._delivery.welcome().drop_last if self._arguments.drop_last is None else self._arguments.drop_last
+        return (
+            self._delivery.welcome().drop_last
+            if self._arguments.drop_last is None
+            else self._arguments.drop_last
+        )
 
     @property
     def epoch(self) -> int:
@@ -302,7 +311,12 @@ class Loader(LikeDataLoader, Generic[BatchType]):
         """The Loader itself; it is closed at the end of the `with` block."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """As `close`."""
         self.close()
 

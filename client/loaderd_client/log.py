@@ -10,7 +10,9 @@ LOG = logging.getLogger("loaderd_client")
 
 
 def warn(text: str, *values: object) -> None:
-    """Nothing that logging itself raises gets out, as it does where sys.stderr has been closed: a batch is worth more than a line."""
+    """Nothing that logging itself raises gets out, as it does where sys.stderr has been closed: a
+    batch is worth more than a line.
+    """
     try:
         LOG.warning(f"loaderd: {text}", *values)
     except (OSError, ValueError) as error:

@@ -16,13 +16,22 @@ from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_RANKS,
 INSTEAD = {
     "dataset": "give the daemon's socket or its config file as the first argument",
     "shuffle": "set [streams.NAME] shuffle in the daemon's config",
-    "sampler": "set [streams.NAME] shuffle and split in the daemon's config; ranks are rank= and world_size=",
+    "sampler": (
+        "set [streams.NAME] shuffle and split in the daemon's config; ranks are rank= and "
+        "world_size="
+    ),
     "batch_sampler": "use batch_size=, and [streams.NAME] shuffle and split in the daemon's config",
     "num_workers": "set [workers] num_workers in the daemon's config",
     "prefetch_factor": "use prefetch=, the number of finished batches ahead of the trainer",
-    "collate_fn": "set [streams.NAME] collate in the daemon's config, to a function of (samples, rng)",
-    "pin_memory": "leave it out: batches lie in shared memory already, and .to(device) copies from there",
-    "pin_memory_device": "leave it out: batches lie in shared memory already, and .to(device) copies from there",
+    "collate_fn": (
+        "set [streams.NAME] collate in the daemon's config, to a function of (samples, rng)"
+    ),
+    "pin_memory": (
+        "leave it out: batches lie in shared memory already, and .to(device) copies from there"
+    ),
+    "pin_memory_device": (
+        "leave it out: batches lie in shared memory already, and .to(device) copies from there"
+    ),
     "timeout": "use timeout_s=",
     "worker_init_fn": "set [workers] init in the daemon's config",
     "persistent_workers": "leave it out: the daemon's workers outlive every epoch",
@@ -61,7 +70,9 @@ class LoaderOptions:
     @property
     def asked(self) -> tuple[str, ...] | None:
         """The fields to ask the daemon for."""
-        return None if self.fields is None else tuple(f for f in self.fields if f not in CLIENT_FIELDS)
+        return (
+            None if self.fields is None else tuple(f for f in self.fields if f not in CLIENT_FIELDS)
+        )
 
 
 class Keywords(TypedDict, total=False):
@@ -82,20 +93,31 @@ class Keywords(TypedDict, total=False):
     normalize: None
 
 
-def check(source: Any, stream: Any, others: dict[str, object], given: dict[str, Any]) -> LoaderOptions:
-    """Raises ConfigError naming the first argument that cannot be, its value, and what to change."""
+def check(
+    source: Any, stream: Any, others: dict[str, object], given: dict[str, Any]
+) -> LoaderOptions:
+    """Raises ConfigError: the first argument that cannot be, its value, and what to change."""
     _strangers(others)
     if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):  # pyright: ignore[reportUnknownArgumentType] - checked here
-        raise ConfigError(f"source={source!r}: give the path of the daemon's socket or of its config file (.toml)")
+        raise ConfigError(
+            f"source={source!r}: give the path of the daemon's socket or of its config file (.toml)"
+        )
     found = Endpoint.of(os.fspath(source))
     stream = _stream(stream, found)
-    for name, low, high in (("batch_size", 1, MAX_ROWS), ("seed", 0, MAX_INT), ("rank", 0, MAX_RANKS), ("world_size", 1, MAX_RANKS)):
+    for name, low, high in (
+        ("batch_size", 1, MAX_ROWS),
+        ("seed", 0, MAX_INT),
+        ("rank", 0, MAX_RANKS),
+        ("world_size", 1, MAX_RANKS),
+    ):
         if given[name] is not None:
             given[name] = _whole(name, given[name], low, high, " or None")
     given["prefetch"] = _whole("prefetch", given["prefetch"], 1, MAX_PREFETCH)
     for name in ("drop_last", "as_tuple"):
         if given[name] is not None and not isinstance(given[name], bool):
-            raise ConfigError(f"{name}={given[name]!r}: use True, False, or None for the stream's own")
+            raise ConfigError(
+                f"{name}={given[name]!r}: use True, False, or None for the stream's own"
+            )
     for name in ("timeout_s", "reconnect_s", "stall_warning_s"):
         given[name] = _seconds(name, given[name])
     _ranks(given["rank"], given["world_size"])
@@ -105,14 +127,23 @@ def check(source: Any, stream: Any, others: dict[str, object], given: dict[str, 
 
 
 def _stream(stream: Any, source: Endpoint) -> str:
-    """The stream's name. Left out, it is the only one of a config; of a socket nobody knows yet which there are."""
+    """The stream's name.
+
+    Left out, it is the only one of a config; of a socket nobody knows yet which there are.
+    """
     if isinstance(stream, str) and stream:
         return stream
     names = source.streams() if stream is None else ()
     if len(names) == 1:
         return names[0]
-    which = f"there are {few([repr(name) for name in names])}" if names else "name one of the [streams] of the daemon's config"
-    raise ConfigError(f"stream={stream!r}: which one? {which}, as in stream={names[0] if names else 'train'!r}")
+    which = (
+        f"there are {few([repr(name) for name in names])}"
+        if names
+        else "name one of the [streams] of the daemon's config"
+    )
+    raise ConfigError(
+        f"stream={stream!r}: which one? {which}, as in stream={names[0] if names else 'train'!r}"
+    )
 
 
 def _strangers(others: dict[str, object]) -> None:
@@ -126,7 +157,8 @@ def _strangers(others: dict[str, object]) -> None:
             known = [f.name for f in fields(LoaderOptions)]
             near = nearest(name, known)
             raise ConfigError(
-                f"{name}={value!r}: no such argument; " + (f"did you mean {near}=?" if near else f"known are {', '.join(known)}")
+                f"{name}={value!r}: no such argument; "
+                + (f"did you mean {near}=?" if near else f"known are {', '.join(known)}")
             )
 
 
@@ -157,7 +189,9 @@ def _output(output: Any) -> None:
     if output not in ("torch", "numpy"):
         raise ConfigError(f"output={output!r}: use 'torch' or 'numpy'")
     if output == "torch" and importlib.util.find_spec("torch") is None:
-        raise ConfigError("output='torch': torch is not installed here; install it, or use output='numpy'")
+        raise ConfigError(
+            "output='torch': torch is not installed here; install it, or use output='numpy'"
+        )
 
 
 def _fields(names: Any) -> tuple[str, ...] | None:
@@ -167,4 +201,7 @@ def _fields(names: Any) -> tuple[str, ...] | None:
         asked: list[Any] = list(names)  # pyright: ignore[reportUnknownArgumentType] - checked here
         if asked and all(isinstance(n, str) and n for n in asked) and len(set(asked)) == len(asked):
             return tuple(asked)
-    raise ConfigError(f"fields={names!r}: use a list of different field names, as in ['image', 'label'], or None for all")
+    raise ConfigError(
+        f"fields={names!r}: use a list of different field names, as in ['image', 'label'], or "
+        "None for all"
+    )

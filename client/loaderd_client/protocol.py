@@ -1,4 +1,6 @@
-"""The client's half of the protocol, pure: which batch comes next, what the daemon must be told, which slots are free."""
+"""The client's half of the protocol, pure: which batch comes next, what the daemon must be told,
+which slots are free.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ from loaderd_wire.slices import Cursor, EpochShape, Slice, next_cursor, normaliz
 AHEAD = 8  # segments that may be named before they have come
 LATE = 2  # taken batches that are told together, while there are others in hand
 SHORT = 4  # a prefetch below which each one counts
-IN_HAND = 2  # slots that a trainer holds which keeps nothing: the batch that it gets, and the last one, which its variable still names
+# slots that a trainer holds which keeps nothing: the batch that it gets, and the last one, which
+# its variable still names
+IN_HAND = 2
 
 _progress, _released = quick(Progress), quick(Released)
 
 
 class _Slots:
-    """What the client has done with the slots of one segment: per slot the last generation given back, and the last one lent out."""
+    """What the client has done with the slots of one segment: per slot the last generation given
+    back, and the last one lent out.
+    """
 
     __slots__ = ("added", "leased", "mention", "released", "retired", "taken")
 
@@ -62,16 +68,23 @@ class _Item:
 
 
 class ClientProtocol:
-    """One session from its Welcome to its end. Pure: the loader passes in what arrives and sends what `progress` returns.
+    """One session from its Welcome to its end.
 
-    The plan is the endless row of batches from `cursor`. After a seek, descriptors of batches that are among the first `prefetch`
-    of the new plan are kept, whenever they arrive; all others are released unseen. The daemon keeps by the same rule, and where
-    the two differ nothing worse comes of it than a batch made twice.
+    Pure: the loader passes in what arrives and sends what `progress` returns.
+
+    The plan is the endless row of batches from `cursor`. After a seek, descriptors of batches that
+    are among the first `prefetch` of the new plan are kept, whenever they arrive; all others are
+    released unseen. The daemon keeps by the same rule, and where the two differ nothing worse comes
+    of it than a batch made twice.
     """
 
-    def __init__(self, session: int, shape: EpochShape, prefetch: int, segment: Segment, cursor: Cursor) -> None:
+    def __init__(
+        self, session: int, shape: EpochShape, prefetch: int, segment: Segment, cursor: Cursor
+    ) -> None:
         if segment.slots < prefetch + 2:
-            raise ProtocolError(f"a segment of {segment.slots} slots is too small for prefetch = {prefetch}")
+            raise ProtocolError(
+                f"a segment of {segment.slots} slots is too small for prefetch = {prefetch}"
+            )
         self.session = session
         self.shape = shape
         self.prefetch = prefetch
@@ -90,7 +103,9 @@ class ClientProtocol:
 
     @property
     def cursor(self) -> Cursor:
-        """Of the next batch to take; behind the last batch of an epoch it stands at that epoch's end."""
+        """Of the next batch to take; behind the last batch of an epoch it stands at that epoch's
+        end.
+        """
         if self._passed is not None:
             self._cursor, self._passed = next_cursor(self.shape, self._passed), None
         return self._cursor
@@ -102,8 +117,10 @@ class ClientProtocol:
 
     @property
     def due(self) -> bool:
-        """There is something to say that should not wait for the next batch. What does wait costs nobody anything: the next batch is in
-        hand, all of `prefetch` but one are ready or being made, and the daemon has all the slots that it needs for them.
+        """There is something to say that should not wait for the next batch.
+
+        What does wait costs nobody anything: the next batch is in hand, all of `prefetch` but one
+        are ready or being made, and the daemon has all the slots that it needs for them.
         """
         if not self.dirty:
             return False
@@ -113,8 +130,12 @@ class ClientProtocol:
 
     @property
     def live(self) -> tuple[int, ...]:
-        """Segments that must stay mapped: the current one and those in which something is lent out or waits to be taken."""
-        return tuple(number for number, slots in self._segments.items() if slots.added and not slots.retired)
+        """Segments that must stay mapped: the current one and those in which something is lent out
+        or waits to be taken.
+        """
+        return tuple(
+            number for number, slots in self._segments.items() if slots.added and not slots.retired
+        )
 
     def known(self, segment: int) -> bool:
         """Its memory has come, and has not been retired."""
@@ -122,7 +143,9 @@ class ClientProtocol:
         return slots is not None and slots.added and not slots.retired
 
     def seek(self, cursor: Cursor) -> None:
-        """The next batch is the one at `cursor`: a new plan, unless the present one goes on exactly there."""
+        """The next batch is the one at `cursor`: a new plan, unless the present one goes on exactly
+        there.
+        """
         if normalize_cursor(self.shape, cursor) == normalize_cursor(self.shape, self.cursor):
             self._cursor = cursor
             return
@@ -135,7 +158,10 @@ class ClientProtocol:
         self._tidy()
 
     def take(self) -> Descriptor | None:
-        """The next batch, if it and its segment are here. From then on its slot is leased, until `release`."""
+        """The next batch, if it and its segment are here.
+
+        From then on its slot is leased, until `release`.
+        """
         item = self._items[0]
         batch = item.batch
         if batch is None:
@@ -154,19 +180,26 @@ class ClientProtocol:
         return batch
 
     def receive(self, batch: Descriptor) -> None:
-        """A descriptor: new, repeated, late, of an older plan, of another session. Raises ProtocolError for one that no daemon sends."""
+        """A descriptor: new, repeated, late, of an older plan, of another session.
+
+        Raises ProtocolError for one that no daemon sends.
+        """
         if batch.session != self.session:
             return
         slots = self._slots_of(batch)
         if not 1 <= batch.plan <= self.plan:
-            raise ProtocolError(f"batch {batch.k} of plan {batch.plan}, while plans up to {self.plan} were asked for")
+            raise ProtocolError(
+                f"batch {batch.k} of plan {batch.plan}, while plans up to {self.plan} were asked "
+                "for"
+            )
         if batch.generation <= slots.taken[batch.slot]:
             if batch.generation <= slots.released[batch.slot]:
                 slots.mention = self.dirty = self._pressing = True
             return
         if slots.taken[batch.slot] > slots.released[batch.slot] or self._clashes(batch):
             raise ProtocolError(
-                f"generation {batch.generation} of segment {batch.segment} slot {batch.slot} came before the one in use was given back"
+                f"generation {batch.generation} of segment {batch.segment} slot {batch.slot} came "
+                "before the one in use was given back"
             )
         if batch.plan == self.plan:
             self._accept(batch)
@@ -182,7 +215,9 @@ class ClientProtocol:
         if slots and slots.added:
             return
         if segment.segment < self._current or segment.slots != self._slots_each:
-            raise ProtocolError(f"{segment} came after segment {self._current} of {self._slots_each} slots")
+            raise ProtocolError(
+                f"{segment} came after segment {self._current} of {self._slots_each} slots"
+            )
         if slots is None:
             slots = self._segments[segment.segment] = _Slots(segment.slots)
         slots.added = True
@@ -190,10 +225,15 @@ class ClientProtocol:
         self._tidy()
 
     def release(self, segment: int, slot: int, generation: int) -> None:
-        """The lease is over. Saying so again does nothing. Raises ValueError for what was never lent."""
+        """The lease is over.
+
+        Saying so again does nothing. Raises ValueError for what was never lent.
+        """
         slots = self._segments.get(segment)
         if slots is None or not 0 <= slot < len(slots.taken) or generation > slots.taken[slot]:
-            raise ValueError(f"generation {generation} of segment {segment} slot {slot} was never lent")
+            raise ValueError(
+                f"generation {generation} of segment {segment} slot {slot} was never lent"
+            )
         if slots.give_back(slot, generation):
             self.dirty = True
             if len(self._segments) > 1:
@@ -204,7 +244,14 @@ class ClientProtocol:
         slots = self._segments[self._current]
         return len(slots.taken) - slots.leased
 
-    def progress(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> Progress:
+    def progress(
+        self,
+        *,
+        again: bool = False,
+        ping: bool = False,
+        waiting: bool = False,
+        stacks: bool = False,
+    ) -> Progress:
         """All that the daemon must know, now; it makes up for any that was lost before it."""
         self._seq += 1
         self.dirty = self._pressing = False
@@ -241,7 +288,8 @@ class ClientProtocol:
     def _begin(self, cursor: Cursor) -> None:
         self.plan += 1
         self._start = self._cursor = cursor
-        self._passed: Cursor | None = None  # of the last batch taken, whose end is worked out when somebody asks
+        # of the last batch taken, whose end is worked out when somebody asks
+        self._passed: Cursor | None = None
         self._steps: Iterator[tuple[Cursor, Slice]] = steps(self.shape, cursor)
         self._count = 0
         self._items.clear()
@@ -255,12 +303,21 @@ class ClientProtocol:
             self._count += 1
 
     def _slots_of(self, batch: Descriptor) -> _Slots:
-        """The record of the batch's segment, which may not have come yet. Raises ProtocolError for one that can't be."""
+        """The record of the batch's segment, which may not have come yet.
+
+        Raises ProtocolError for one that can't be.
+        """
         slots = self._segments.get(batch.segment)
-        if slots is None and batch.segment > self._current and sum(not s.added for s in self._segments.values()) < AHEAD:
+        if (
+            slots is None
+            and batch.segment > self._current
+            and sum(not s.added for s in self._segments.values()) < AHEAD
+        ):
             slots = self._segments[batch.segment] = _Slots(self._slots_each)
         if slots is None or batch.slot >= len(slots.taken) or batch.generation < 1:
-            raise ProtocolError(f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be")
+            raise ProtocolError(
+                f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be"
+            )
         return slots
 
     def _clashes(self, batch: Descriptor) -> bool:
@@ -275,16 +332,26 @@ class ClientProtocol:
         """A descriptor of the present plan."""
         taken = self._items[0].k
         if batch.k >= taken + self.prefetch:
-            raise ProtocolError(f"batch {batch.k} was announced with {taken} taken and prefetch = {self.prefetch}")
+            raise ProtocolError(
+                f"batch {batch.k} was announced with {taken} taken and prefetch = {self.prefetch}"
+            )
         if batch.k < taken:
             return self._drop(batch)
         item = self._items[batch.k - taken]
-        if (batch.epoch, batch.start, batch.rows) != (item.slice.epoch, item.slice.start, item.slice.rows):
-            raise ProtocolError(f"batch {batch.k} of plan {batch.plan} should be {item.slice}, not {batch}")
+        if (batch.epoch, batch.start, batch.rows) != (
+            item.slice.epoch,
+            item.slice.start,
+            item.slice.rows,
+        ):
+            raise ProtocolError(
+                f"batch {batch.k} of plan {batch.plan} should be {item.slice}, not {batch}"
+            )
         self._put(item, batch)
 
     def _adopt(self, batch: Descriptor) -> None:
-        """A descriptor of an older plan: kept if its slice is one of the first of this one and nothing is there yet."""
+        """A descriptor of an older plan: kept if its slice is one of the first of this one and
+        nothing is there yet.
+        """
         if any(item.batch and _same(item.batch, batch) for item in self._items):
             return
         cut = Slice(batch.epoch, batch.start, batch.rows)
@@ -304,8 +371,8 @@ class ClientProtocol:
         item.batch = batch
 
     def _make_room(self) -> None:
-        """The next batch is not here: a later one, kept over a seek, must not sit in the last slot that it could be made in: the last
-        one goes back.
+        """The next batch is not here: a later one, kept over a seek, must not sit in the last slot
+        that it could be made in: the last one goes back.
         """
         slots = self._segments[self._current]
         kept = [item for item in self._items if item.batch and item.batch.segment == self._current]
@@ -322,12 +389,19 @@ class ClientProtocol:
         self.dirty = self._pressing = True
 
     def _tidy(self) -> None:
-        """An old segment in which nothing is outstanding is done with: whatever is announced in it later is given back unseen."""
+        """An old segment in which nothing is outstanding is done with: whatever is announced in it
+        later is given back unseen.
+        """
         if len(self._segments) == 1:
             return
         wanted = {item.batch.segment for item in self._items if item.batch}
         for number, slots in self._segments.items():
-            if number < self._current and not slots.retired and number not in wanted and not slots.leased:
+            if (
+                number < self._current
+                and not slots.retired
+                and number not in wanted
+                and not slots.leased
+            ):
                 slots.retired = slots.mention = self._pressing = True
 
 

@@ -19,7 +19,8 @@ class Rank:
 
 
 def settle(rank: int | None, world_size: int | None, env: Mapping[str, str]) -> Rank:
-    """By argument, else torch.distributed if it is initialised, else RANK and WORLD_SIZE, else 0 of 1.
+    """By argument, else torch.distributed if it is initialised, else RANK and WORLD_SIZE, else 0 of
+    1.
 
     Raises ConfigError where the environment says only half of it.
     """
@@ -32,37 +33,53 @@ def settle(rank: int | None, world_size: int | None, env: Mapping[str, str]) -> 
     numbers: dict[str, int] = {}
     for name, text in texts.items():
         if not (text.isascii() and text.isdigit()):
-            raise ConfigError(f"environment variable {name}={text!r} is not a whole number; correct it, or give rank= and world_size=")
+            raise ConfigError(
+                f"environment variable {name}={text!r} is not a whole number; correct it, or give "
+                "rank= and world_size="
+            )
         numbers[name] = int(text)
     if set(numbers) == {"RANK", "WORLD_SIZE"}:
         if numbers["RANK"] >= numbers["WORLD_SIZE"]:
             raise ConfigError(
-                f"RANK={texts['RANK']} is not below WORLD_SIZE={texts['WORLD_SIZE']}; correct it, or give rank= and world_size="
+                f"RANK={texts['RANK']} is not below WORLD_SIZE={texts['WORLD_SIZE']}; correct it, "
+                "or give rank= and world_size="
             )
         return Rank(numbers["RANK"], numbers["WORLD_SIZE"], "environment")
     if "RANK" in numbers:
-        raise ConfigError(f"RANK={texts['RANK']} is set without WORLD_SIZE; set both, or give rank= and world_size=")
+        raise ConfigError(
+            f"RANK={texts['RANK']} is set without WORLD_SIZE; set both, or give rank= and "
+            "world_size="
+        )
     if numbers.get("WORLD_SIZE", 1) != 1:
         raise ConfigError(
-            f"WORLD_SIZE={texts['WORLD_SIZE']} is set without RANK; set both, initialise torch.distributed first, or give rank= and world_size="
+            f"WORLD_SIZE={texts['WORLD_SIZE']} is set without RANK; set both, initialise "
+            "torch.distributed first, or give rank= and world_size="
         )
     return Rank(0, 1, "default")
 
 
 def still(settled: Rank) -> None:
-    """Raises ConfigError if a process group has come up since that says otherwise. An explicit argument is nobody's guess."""
+    """Raises ConfigError if a process group has come up since that says otherwise.
+
+    An explicit argument is nobody's guess.
+    """
     if settled.origin == "argument":
         return
     group = process_group()
     if group is not None and group != (settled.rank, settled.world_size):
         raise ConfigError(
-            f"this Loader settled on rank {settled.rank} of {settled.world_size} (by {settled.origin}), torch.distributed says rank "
-            f"{group[0]} of {group[1]}; initialise the process group before the Loader's first use, or give rank= and world_size="
+            f"this Loader settled on rank {settled.rank} of {settled.world_size} (by "
+            f"{settled.origin}), torch.distributed says rank "
+            f"{group[0]} of {group[1]}; initialise the process group before the Loader's first "
+            "use, or give rank= and world_size="
         )
 
 
 def process_group() -> tuple[int, int] | None:
-    """(rank, world size) of torch.distributed. torch is not imported for it: who has a process group has torch loaded."""
+    """(rank, world size) of torch.distributed.
+
+    torch is not imported for it: who has a process group has torch loaded.
+    """
     if "torch" not in sys.modules:
         return None
     from loaderd_client import torch_backend

@@ -1,4 +1,6 @@
-"""Daemons that ended while one batch was waited for: how long the next one is waited for, and what the user is told."""
+"""Daemons that ended while one batch was waited for: how long the next one is waited for, and what
+the user is told.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 class ReconnectBudget:
     """How long the daemons after a lost one are waited for, during the wait for one batch.
 
-    After the first loss the next daemon has the full limits. From the second loss on all of them together have `timeout_s` since the
+    After the first loss the next daemon has the full limits. From the second loss on all of them
+    together have `timeout_s` since the
     wait began: perhaps this batch is what ends them.
 
     Attributes:
@@ -39,17 +42,29 @@ class ReconnectBudget:
         left_s = self._limits.timeout_s - (now_s - self._began_s)
         if left_s <= 0:
             raise DaemonGoneError(f"waited {now_s - self._began_s:.0f} s for {self._where}")
-        return replace(self._limits, timeout_s=left_s, reconnect_s=min(left_s, self._limits.reconnect_s))
+        return replace(
+            self._limits, timeout_s=left_s, reconnect_s=min(left_s, self._limits.reconnect_s)
+        )
 
     def pause_s(self, now_s: float) -> float:
-        """How long to wait before the next one, if they die one after the other. Raises as `left`."""
+        """How long to wait before the next one, if they die one after the other.
+
+        Raises as `left`.
+        """
         if self._count < 2:
             return 0.0
-        return min(FIRST_PAUSE_S * 2.0 ** min(self._count - 2, 10), LAST_PAUSE_S, self.left(now_s).timeout_s)
+        return min(
+            FIRST_PAUSE_S * 2.0 ** min(self._count - 2, 10),
+            LAST_PAUSE_S,
+            self.left(now_s).timeout_s,
+        )
 
     def told(self, error: LoaderdError) -> LoaderdError:
         """The same error, with what was lost before it."""
         if self._count < 2 or not isinstance(error, (DaemonGoneError, StallError)):
             return error
-        lost = f"{self._count} daemons have gone while {self._where} was waited for, the last one: {self.last}"
+        lost = (
+            f"{self._count} daemons have gone while {self._where} was waited for, the last "
+            f"one: {self.last}"
+        )
         return type(error)(f"{lost}; {error}")

@@ -1,4 +1,6 @@
-"""One admitted session, from the daemon's welcome to its end: its sockets, its memory, and where it stands."""
+"""One admitted session, from the daemon's welcome to its end: its sockets, its memory, and where it
+stands.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class SessionEnded(Exception):
 class Received(NamedTuple):
     """What `Session.next_batch` gives.
 
-    batch: None if it has `failed`, or has no rows and the stream does not deliver such batches. bad: its bad samples. bytes: size of its arrays.
+    batch: None if it has `failed`, or has no rows and the stream does not deliver such batches.
+    bad: its bad samples. bytes: size of its arrays.
     copied: it is a copy, because the trainer holds nearly all slots.
     """
 
@@ -43,11 +46,13 @@ class Received(NamedTuple):
 class Session:
     """One admitted session. Not for two threads at once.
 
-    Its owner takes a batch with `next_batch`, says with `release` that it was handed out, and then lets the daemon know with `progress`.
-    `seek` changes which batch is next. Where an exception, or a signal handler that raises, cuts a call short:
+    Its owner takes a batch with `next_batch`, says with `release` that it was handed out, and then
+    lets the daemon know with `progress`. `seek` changes which batch is next. Where an exception, or
+    a signal handler that raises, cuts a call short:
 
     - `sound` is True: the session can go on. A batch that was not released is given again.
-    - `sound` is False, also between `release` and `progress`: the owner must close the session. A new one begins at the owner's cursor.
+    - `sound` is False, also between `release` and `progress`: the owner must close the session. A
+      new one begins at the owner's cursor.
 
     Attributes:
         welcome: What the daemon has admitted it with.
@@ -55,7 +60,9 @@ class Session:
         sound: See above.
     """
 
-    def __init__(self, admitted: AdmittedSession, arguments: LoaderOptions, rank: Rank, cursor: Cursor) -> None:
+    def __init__(
+        self, admitted: AdmittedSession, arguments: LoaderOptions, rank: Rank, cursor: Cursor
+    ) -> None:
         """Takes over what was admitted, also when it raises.
 
         Args:
@@ -73,19 +80,29 @@ class Session:
         self.sound = True
         self._name = f"stream {arguments.stream!r}"
         self._epoch = cursor.epoch
-        self._returned: deque[Lent] = deque()  # leases that have ended, appended by whatever thread dropped the last view
+        # leases that have ended, appended by whatever thread dropped the last view
+        self._returned: deque[Lent] = deque()
         self._ended = self._farewell = ""
         self._failure: m.Failure | None = None
         self._pulse: m.Pulse | None = None
         self._taken: m.Descriptor | None = None  # the batch that is being handed out
         self._slot: Any = None  # its slot, if a part of it is a view
-        self._wait: BatchWait | None = None  # for the next batch, perhaps since a call that a signal handler has cut short
+        # for the next batch, perhaps since a call that a signal handler has cut short
+        self._wait: BatchWait | None = None
         try:
             self.shape = _shape(welcome, rank, arguments.stream)
-            self._contents = BatchReader(welcome, arguments.fields, arguments.as_tuple, arguments.output)
-            slots = SegmentView(welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size)
-            self._protocol = ClientProtocol(welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor)
-            self._connection = Connection(admitted.path, admitted.control, welcome.session, welcome.token)
+            self._contents = BatchReader(
+                welcome, arguments.fields, arguments.as_tuple, arguments.output
+            )
+            slots = SegmentView(
+                welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size
+            )
+            self._protocol = ClientProtocol(
+                welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor
+            )
+            self._connection = Connection(
+                admitted.path, admitted.control, welcome.session, welcome.token
+            )
         except BaseException:
             admitted.control.close()
             raise
@@ -130,7 +147,9 @@ class Session:
         return self._read(batch, step)
 
     def release(self) -> None:
-        """The batch that was taken is handed out: its slot is given back with the last view of it, or now if there is none."""
+        """The batch that was taken is handed out: its slot is given back with the last view of it,
+        or now if there is none.
+        """
         self.sound = False  # until the daemon is told
         batch, slot = self._taken, self._slot
         self._taken = self._slot = None
@@ -141,7 +160,10 @@ class Session:
             lend(slot, (batch.segment, batch.slot, batch.generation), self._returned)
 
     def seek(self, cursor: Cursor) -> None:
-        """The next batch is the one at `cursor`. A batch that was taken and not released is given up."""
+        """The next batch is the one at `cursor`.
+
+        A batch that was taken and not released is given up.
+        """
         self.sound = False
         self._wait = None
         if self._taken is not None:
@@ -156,8 +178,9 @@ class Session:
         """Tell the daemon what has been taken and released, if it needs to know now.
 
         Args:
-            waited: The batch that was taken last was waited for: the daemon is told at once, for every free slot counts. Else it is told for
-                two batches together, and what has arrived meanwhile is taken in, for the socket is touched anyway.
+            waited: The batch that was taken last was waited for: the daemon is told at once, for
+                every free slot counts. Else it is told for two batches together, and what has
+                arrived meanwhile is taken in, for the socket is touched anyway.
 
         Raises:
             ProtocolError: The daemon sent what it must not.
@@ -173,14 +196,20 @@ class Session:
         self.sound = True
 
     def close(self) -> None:
-        """End the session. Slots that the trainer still has views of stay mapped until the last one is gone."""
+        """End the session.
+
+        Slots that the trainer still has views of stay mapped until the last one is gone.
+        """
         self._slots = {}
         self._connection.close()
 
     # How it works
 
     def _take(self) -> m.Descriptor | None:
-        """The next batch if it is here; its slot is leased from now on. It is given again until it is released."""
+        """The next batch if it is here; its slot is leased from now on.
+
+        It is given again until it is released.
+        """
         if self._taken is not None:
             return self._taken
         self.sound = False
@@ -193,7 +222,9 @@ class Session:
         return batch
 
     def _settle(self) -> None:
-        """Takes in which leases have ended, and lets go of segments that nothing is wanted of any more."""
+        """Takes in which leases have ended, and lets go of segments that nothing is wanted of any
+        more.
+        """
         returned = self._returned
         while returned:
             self._protocol.release(*settled(returned.popleft()))
@@ -216,15 +247,25 @@ class Session:
             raise
         return Received(made, batch.bad, False, size, crowded)
 
-    def _tell(self, *, again: bool = False, ping: bool = False, waiting: bool = False, stacks: bool = False) -> None:
+    def _tell(
+        self,
+        *,
+        again: bool = False,
+        ping: bool = False,
+        waiting: bool = False,
+        stacks: bool = False,
+    ) -> None:
         sound, self.sound = self.sound, False
-        self._connection.send(self._protocol.progress(again=again, ping=ping, waiting=waiting, stacks=stacks))
+        self._connection.send(
+            self._protocol.progress(again=again, ping=ping, waiting=waiting, stacks=stacks)
+        )
         self.sound = sound
 
     def _wait_for_batch(self, limits: WaitLimits, step: int) -> m.Descriptor:
         """Sleeps until the next batch is here and takes it. Raises as `next_batch`.
 
-        Pings once a second, and says then that whatever was announced may be announced again: a lost message costs a second, never a batch.
+        Pings once a second, and says then that whatever was announced may be announced again: a
+        lost message costs a second, never a batch.
         """
         if self._wait is None:
             self._wait = BatchWait(time.monotonic(), limits, told=self._protocol.told)
@@ -274,7 +315,9 @@ class Session:
         self.sound = False
         for message in self._connection.controlled():
             if isinstance(message, m.Bye):
-                self._farewell = "it drained" if message.reason == "drained" else f"it drained: {message.reason}"
+                self._farewell = (
+                    "it drained" if message.reason == "drained" else f"it drained: {message.reason}"
+                )
             else:
                 self._add(message)
         if self._connection.control.ended:
@@ -297,7 +340,10 @@ class Session:
         over = wait.over(limits.timeout_s)
         if not over and not wait.warning_due():
             return
-        text = f"waiting {wait.waited_s:.0f} s for step {step} of epoch {self._epoch} of {self._name}: {self._story(wait)}"
+        text = (
+            f"waiting {wait.waited_s:.0f} s for step {step} of epoch {self._epoch} of "
+            f"{self._name}: {self._story(wait)}"
+        )
         if not over:
             warn("%s", text)
             return
@@ -308,7 +354,11 @@ class Session:
     def _story(self, wait: BatchWait) -> str:
         held, slots = self._held()
         if wait.silent:
-            last = f"; before that: {self._pulse.story}" if self._pulse is not None and self._pulse.story else ""
+            last = (
+                f"; before that: {self._pulse.story}"
+                if self._pulse is not None and self._pulse.story
+                else ""
+            )
             story = f"the daemon does not answer (for {wait.silence_s:.0f} s{last})"
         elif self._farewell:
             story = f"the daemon is leaving, {self._farewell}"
@@ -321,12 +371,16 @@ class Session:
 
 def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> EpochShape:
     try:
-        shape = EpochShape(welcome.samples, welcome.batch_size, rank.rank, rank.world_size, welcome.drop_last)
+        shape = EpochShape(
+            welcome.samples, welcome.batch_size, rank.rank, rank.world_size, welcome.drop_last
+        )
     except ValueError as error:
         raise ProtocolError(str(error)) from None
     if not steps_left(shape, 0):
         raise ConfigError(
-            f"an epoch of stream {stream!r} has no whole step: {shape.samples} samples, world_size={shape.world_size}, "
-            f"batch_size={shape.batch_size}, drop_last=True; use drop_last=False or a smaller batch_size"
+            f"an epoch of stream {stream!r} has no whole step: {shape.samples} samples, "
+            f"world_size={shape.world_size}, "
+            f"batch_size={shape.batch_size}, drop_last=True; use drop_last=False or a smaller "
+            "batch_size"
         )
     return shape

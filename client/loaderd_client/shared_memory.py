@@ -1,4 +1,6 @@
-"""Shared memory as numpy sees it: a segment mapped, its slots cut, and the lease that hangs on the last view of a slot."""
+"""Shared memory as numpy sees it: a segment mapped, its slots cut, and the lease that hangs on the
+last view of a slot.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,13 @@ Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation
 
 
 class SegmentView:
-    """One segment, mapped for reading and writing, as long as this object or any view of a slot lives.
+    """One segment, mapped for reading and writing, as long as this object or any view of a slot
+    lives.
 
-    `specs` are the fields of kind "array" in the order in which they lie (none in a collated stream), `rows` the most a batch has.
-    `reader` reads what `slot` returns.
-    Raises ProtocolError if the memory is not what `segment` says: it is checked before it is mapped, for a file that could shrink
-    under us would kill the trainer with a bus error.
+    `specs` are the fields of kind "array" in the order in which they lie (none in a collated
+    stream), `rows` the most a batch has. `reader` reads what `slot` returns. Raises ProtocolError
+    if the memory is not what `segment` says: it is checked before it is mapped, for a file that
+    could shrink under us would kill the trainer with a bus error.
     """
 
     def __init__(self, segment: Segment, fd: int, specs: Sequence[FieldSpec], rows: int) -> None:
@@ -38,17 +41,29 @@ class SegmentView:
         size = segment.slots * segment.slot_bytes
         _check_memory(fd, size)
         self.mapping = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        self._count, self._rows, self._slot_bytes = segment.slots, self.layout.rows, segment.slot_bytes
+        self._count, self._rows, self._slot_bytes = (
+            segment.slots,
+            self.layout.rows,
+            segment.slot_bytes,
+        )
         self._type = ctypes.c_char * segment.slot_bytes
 
     def slot(self, batch: Descriptor) -> Slot:
-        """The slot's bytes as the object that its lease hangs on. It is no ndarray: numpy would cut it out of the chains of bases."""
+        """The slot's bytes as the object that its lease hangs on.
+
+        It is no ndarray: numpy would cut it out of the chains of bases.
+        """
         if batch.slot >= self._count or batch.filled > self._rows:
-            raise ProtocolError(f"a batch of {batch.filled} rows in slot {batch.slot}, of {self.segment.slots} for {self.layout.rows} rows")
+            raise ProtocolError(
+                f"a batch of {batch.filled} rows in slot {batch.slot}, of {self.segment.slots} "
+                f"for {self.layout.rows} rows"
+            )
         return self._type.from_buffer(self.mapping, batch.slot * self._slot_bytes)
 
     def indices(self, batch: Descriptor) -> bytes:
-        """A private copy of the dataset indices of a batch that `slot` has looked at: little-endian int64, one a row."""
+        """A private copy of the dataset indices of a batch that `slot` has looked at: little-endian
+        int64, one a row.
+        """
         begin = batch.slot * self._slot_bytes
         return self.mapping[begin : begin + INDEX_BYTES * batch.filled]
 
@@ -61,14 +76,18 @@ class Lent(weakref.ref[Any]):
 
 
 _lent: dict[int, Lent] = {}  # a weak reference that nobody holds is not called
-fork_safety.keep(lambda: [slot for lent in list(_lent.values()) if (slot := lent()) is not None], _lent.clear)
+fork_safety.keep(
+    lambda: [slot for lent in list(_lent.values()) if (slot := lent()) is not None], _lent.clear
+)
 
 
 def lend(slot: Slot, lease: Lease, over: deque[Lent]) -> None:
-    """When the last view of the slot is collected, what has this lease is appended to `over`, for `settled` to be told.
+    """When the last view of the slot is collected, what has this lease is appended to `over`, for
+    `settled` to be told.
 
-    That may happen in any thread, in the middle of any call, or at exit: so it is a function of C that takes no lock and touches no socket (what a
-    signal's handler raised in one of Python would be lost, and the slot too); and after a fork it does nothing, for the parent still has its
+    That may happen in any thread, in the middle of any call, or at exit: so it is a function of C
+    that takes no lock and touches no socket (what a signal's handler raised in one of Python would
+    be lost, and the slot too); and after a fork it does nothing, for the parent still has its
     views, and the child has copies.
     """
     lent = Lent(slot, over.append)
@@ -89,11 +108,16 @@ def tidy() -> None:
 
 def _layout(segment: Segment, specs: Sequence[FieldSpec], rows: int) -> SlotLayout:
     try:
-        layout = slot_layout(specs, rows, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+        layout = slot_layout(
+            specs, rows, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes
+        )
     except ValueError as error:
         raise ProtocolError(f"impossible slots: {error}") from None
     if not 1 <= segment.slots <= MAX_ROWS or layout.slot_bytes > segment.slot_bytes:
-        raise ProtocolError(f"slots of {segment.slot_bytes} bytes are too small for {rows} rows of {layout.slot_bytes} bytes: {segment}")
+        raise ProtocolError(
+            f"slots of {segment.slot_bytes} bytes are too small for {rows} rows of "
+            f"{layout.slot_bytes} bytes: {segment}"
+        )
     return layout
 
 

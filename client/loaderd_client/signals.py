@@ -1,4 +1,6 @@
-"""Signals wait while something runs that an exception from one of their handlers would break: torch's own import, a session half made."""
+"""Signals wait while something runs that an exception from one of their handlers would break:
+torch's own import, a session half made.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,13 @@ _libc = ctypes.CDLL(None)
 
 
 class Held:
-    """While it is entered, no signal handler written in Python runs. Those whose signals came run right after it, and what they raise comes
-    out there. In another thread than the main one, where no such handler ever runs, it does nothing.
+    """While it is entered, no signal handler written in Python runs.
 
-    The kernel's own record of a handler is put back as it was: another library may have its function there.
+    Those whose signals came run right after it, and what they raise comes out there. In another
+    thread than the main one, where no such handler ever runs, it does nothing.
+
+    The kernel's own record of a handler is put back as it was: another library may have its
+    function there.
     """
 
     def __init__(self) -> None:
@@ -49,7 +54,8 @@ class Held:
         self._end()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._over or os.getpid() != self._pid:  # a child that another thread has forked meanwhile never gets to the end
+        # a child that another thread has forked meanwhile never gets to the end
+        if self._over or os.getpid() != self._pid:
             self._handlers[number](number, frame)
         else:
             self._came.append(number)
@@ -65,7 +71,8 @@ class Held:
         try:
             while self._replaced:
                 number, record = self._replaced[-1]
-                if signal.getsignal(number) == self._note:  # else somebody has set another one meanwhile
+                # else somebody has set another one meanwhile
+                if signal.getsignal(number) == self._note:
                     signal.signal(number, self._handlers[number])
                     _libc.sigaction(int(number), record, None)
                 self._replaced.pop()

@@ -1,4 +1,6 @@
-"""What `state_dict()` says: a cursor, the fingerprints it belongs to, and the errors counted so far."""
+"""What `state_dict()` says: a cursor, the fingerprints it belongs to, and the errors counted so
+far.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ NUMPY = str(np.__version__)  # pyright: ignore[reportUnknownMemberType, reportUn
 
 @dataclass(frozen=True, slots=True)
 class LoaderState:
-    """order, content: fingerprints as named facts; None as long as nobody knows them. rows, bad: as in ErrorBudget."""
+    """order, content: fingerprints as named facts; None as long as nobody knows them.
+
+    rows, bad: as in ErrorBudget.
+    """
 
     cursor: Cursor
     order: dict[str, str] | None = None
@@ -29,7 +34,9 @@ class LoaderState:
     numpy: str = NUMPY
 
     def to_dict(self) -> dict[str, object]:
-        """Plain ints, strings and dicts; the same on every rank of a run whose ranks have met the same number of bad samples."""
+        """Plain ints, strings and dicts; the same on every rank of a run whose ranks have met the
+        same number of bad samples.
+        """
         return {
             "version": VERSION,
             "epoch": self.cursor.epoch,
@@ -45,11 +52,15 @@ class LoaderState:
     def from_dict(cls, state: Any) -> LoaderState:
         """Raises ConfigError naming the entry that cannot be."""
         if not isinstance(state, Mapping):
-            raise ConfigError(f"a state is what state_dict() returned, not {type(state).__name__} {state!r:.60}")
+            raise ConfigError(
+                f"a state is what state_dict() returned, not {type(state).__name__} {state!r:.60}"
+            )
         known: Mapping[str, Any] = state  # pyright: ignore[reportUnknownVariableType] - each entry is checked below
         version = known.get("version")
         if version != VERSION:
-            raise ConfigError(f"state: version={version!r:.60}, this loaderd reads version {VERSION}")
+            raise ConfigError(
+                f"state: version={version!r:.60}, this loaderd reads version {VERSION}"
+            )
         errors = known.get("errors")
         if not isinstance(errors, Mapping):
             raise ConfigError(f"state: errors={errors!r:.60} is not what state_dict() returned")
@@ -60,27 +71,54 @@ class LoaderState:
             raise ConfigError(f"state: step={cursor.step} cannot be at position={cursor.position}")
         if bad > rows:
             raise ConfigError(f"state: errors has bad={bad} of rows={rows}")
-        return cls(cursor, _facts(known, "order"), _facts(known, "content"), rows, bad, _text(known, "numpy"))
+        return cls(
+            cursor,
+            _facts(known, "order"),
+            _facts(known, "content"),
+            rows,
+            bad,
+            _text(known, "numpy"),
+        )
 
     def fits(self, order: Mapping[str, str], content: Mapping[str, str], samples: int) -> list[str]:
-        """Warnings about what differs from the stream's own facts. Raises ConfigError if the order does."""
+        """Warnings about what differs from the stream's own facts.
+
+        Raises ConfigError if the order does.
+        """
         known = self.order or {}
-        # Of a fact that the state does not know, since an older version has saved it, there is nothing to compare.
-        differing = differences(known, {name: value for name, value in order.items() if name in known})
+        # Of a fact that the state does not know, since an older version has saved it, there is
+        # nothing to compare.
+        differing = differences(
+            known, {name: value for name, value in order.items() if name in known}
+        )
         if differing:
-            raise ConfigError(f"this state belongs to another order of samples: {differing}; load it into the stream that it came from")
+            raise ConfigError(
+                f"this state belongs to another order of samples: {differing}; load it into the "
+                "stream that it came from"
+            )
         if self.cursor.position > samples:
-            raise ConfigError(f"state: position={self.cursor.position} is beyond the epoch's {samples} samples")
+            raise ConfigError(
+                f"state: position={self.cursor.position} is beyond the epoch's {samples} samples"
+            )
         warnings: list[str] = []
         known = self.content or content
         changed = differences(without_code(known), without_code(content))
         if changed:
-            warnings.append(f"the stream has changed since this state was saved: {changed}; going on at its place in the order")
+            warnings.append(
+                f"the stream has changed since this state was saved: {changed}; going on at its "
+                "place in the order"
+            )
         edited = edited_code(known, content)
         if edited:
-            warnings.append(f"code has changed since this state was saved: {edited}; going on at its place in the order with the new code")
+            warnings.append(
+                f"code has changed since this state was saved: {edited}; going on at its place in "
+                "the order with the new code"
+            )
         if self.numpy != NUMPY:
-            warnings.append(f"this state was saved with numpy {self.numpy:.60}, this is {NUMPY}: random numbers of user code may differ")
+            warnings.append(
+                f"this state was saved with numpy {self.numpy:.60}, this is {NUMPY}: random "
+                "numbers of user code may differ"
+            )
         return warnings
 
 

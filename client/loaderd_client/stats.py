@@ -46,7 +46,7 @@ class Stats:
             self._since_s = time.monotonic()
 
     def connected(self, waited_s: float, *, started: bool) -> None:
-        """Add the seconds that a session was waited for; `started` if no daemon was ready to serve."""
+        """Add the seconds that a session was waited for; `started` if no daemon was ready."""
         self.waited_s += waited_s
         if started:
             self.started_s += waited_s

@@ -26,7 +26,8 @@ def check_dtype(field: str, dtype: np.dtype[Any]) -> None:
         torch.from_numpy(np.empty(0, dtype))  # pyright: ignore[reportUnknownMemberType] - torch's stubs
     except TypeError:
         raise ConfigError(
-            f"output='torch': field {field!r} is {dtype}, which torch {torch.__version__} does not know; use output='numpy', or fields= without it"
+            f"output='torch': field {field!r} is {dtype}, which torch {torch.__version__} does "
+            "not know; use output='numpy', or fields= without it"
         ) from None
 
 
@@ -42,12 +43,24 @@ def in_dataloader_worker() -> bool:
 
 
 def normalize(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """uint8 images (n, c, h, w) as (images / 255 - mean) / std, float32, on their own device and in their own memory format."""
+    """uint8 images (n, c, h, w) as (images / 255 - mean) / std, float32, on their own device and in
+    their own memory format.
+    """
     if images.dtype != torch.uint8 or images.ndim != 4:
-        raise ConfigError(f"normalize: images must be uint8 (n, c, h, w), not {images.dtype} {tuple(images.shape)}")
+        raise ConfigError(
+            f"normalize: images must be uint8 (n, c, h, w), not {images.dtype} "
+            f"{tuple(images.shape)}"
+        )
     channels = images.shape[1]
     if len(mean) != channels or len(std) != channels or not all(s > 0 for s in std):
-        raise ConfigError(f"normalize: mean={list(mean)!r} and std={list(std)!r} must have {channels} numbers each, those of std above 0")
-    scale = torch.tensor([1 / (255 * s) for s in std], dtype=torch.float32, device=images.device).view(1, -1, 1, 1)
-    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32, device=images.device).view(1, -1, 1, 1)
+        raise ConfigError(
+            f"normalize: mean={list(mean)!r} and std={list(std)!r} must have {channels} numbers "
+            "each, those of std above 0"
+        )
+    scale = torch.tensor(
+        [1 / (255 * s) for s in std], dtype=torch.float32, device=images.device
+    ).view(1, -1, 1, 1)
+    shift = torch.tensor(
+        [-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32, device=images.device
+    ).view(1, -1, 1, 1)
     return images.to(torch.float32).mul_(scale).add_(shift)

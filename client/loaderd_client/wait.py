@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PING_S = 1.0
-SILENT_S = 2.5  # without any answer for so long, with pings each second, the daemon "does not answer"
-CLOSING_S = 3.0  # before the end of a wait: time to ask for stacks, to take them and to hear of them
-SHORT_S = 0.02  # a wait of which the daemon is not told: what there is to say goes with the batch's own message
-TURN_S = 2.0  # a longer turn means that this process itself did not run: that time counts towards nothing
+# without any answer for so long, with pings each second, the daemon "does not answer"
+SILENT_S = 2.5
+# before the end of a wait: time to ask for stacks, to take them and to hear of them
+CLOSING_S = 3.0
+# a wait of which the daemon is not told: what there is to say goes with the batch's own message
+SHORT_S = 0.02
+# a longer turn means that this process itself did not run: that time counts towards nothing
+TURN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class WaitLimits:
-    """Seconds, all above 0: a line in the log after stall_warning_s, an error after timeout_s, a lost daemon's grace reconnect_s."""
+    """Seconds, all above 0: a line in the log after stall_warning_s, an error after timeout_s, a
+    lost daemon's grace reconnect_s.
+    """
 
     timeout_s: float
     reconnect_s: float
@@ -21,7 +27,9 @@ class WaitLimits:
 
 
 class Wait:
-    """Seconds in which this process could have been told something: turns in which it was stopped count as TURN_S."""
+    """Seconds in which this process could have been told something: turns in which it was stopped
+    count as TURN_S.
+    """
 
     def __init__(self, now_s: float, limits: WaitLimits) -> None:
         self._limits = limits
@@ -38,7 +46,9 @@ class Wait:
         self._last_s = now_s
 
     def resume(self, now_s: float) -> None:
-        """Since the last turn, which must be of just now, there was something better to do than to wait."""
+        """Since the last turn, which must be of just now, there was something better to do than to
+        wait.
+        """
         self._last_s = now_s
 
     def heard(self) -> None:
@@ -46,21 +56,27 @@ class Wait:
 
     @property
     def silent(self) -> bool:
-        return self._pinged_s > self._heard_s and self.silence_s >= min(SILENT_S, self._limits.timeout_s / 2)
+        return self._pinged_s > self._heard_s and self.silence_s >= min(
+            SILENT_S, self._limits.timeout_s / 2
+        )
 
     @property
     def silence_s(self) -> float:
         return self.waited_s - self._heard_s
 
     def ping_due(self) -> bool:
-        """True once a second, first after one second; more often where the first line is due earlier than that."""
+        """True once a second, first after one second; more often where the first line is due
+        earlier than that.
+        """
         if self.waited_s - self._pinged_s < self._ping_s:
             return False
         self._pinged_s = self.waited_s
         return True
 
     def warning_due(self) -> bool:
-        """True after stall_warning_s, then each time the wait has doubled: a night's wait is a screenful, not a disk."""
+        """True after stall_warning_s, then each time the wait has doubled: a night's wait is a
+        screenful, not a disk.
+        """
         if self.waited_s < self._warn_at_s:
             return False
         self._warn_at_s = self.waited_s * 2
@@ -105,7 +121,8 @@ class BatchWait(Wait):
         Args:
             now_s: Time in seconds of a monotonic clock.
             limits: When to warn and when to end.
-            told: The daemon has had a message of this session. If it has not, the first one is due at once.
+            told: The daemon has had a message of this session. If it has not, the first one is due
+                at once.
         """
         super().__init__(now_s, limits)
         self._told_after_s = SHORT_S if told else 0.0

@@ -116,7 +116,9 @@ class Codec:
         self._checks = _Lazily(self._record)
         # One packer for all messages, because to make one costs as much as to pack a message.
         # No Python code runs while it packs, so no other thread uses it meanwhile.
-        self._pack: Callable[[Any], bytes] = _Packer(default=_unsendable, unicode_errors="backslashreplace").pack
+        self._pack: Callable[[Any], bytes] = _Packer(
+            default=_unsendable, unicode_errors="backslashreplace"
+        ).pack
         self._class_of = dict(kinds)
 
     def prepare(self, received: tuple[type[Any], ...], sent: tuple[type[Any], ...]) -> None:
@@ -141,7 +143,9 @@ class Codec:
         # A path or a user's text may hold lone surrogates (surrogateescape). They are escaped.
         data = self._pack((self._code_of[cls], *self._plain(message)))
         if len(data) > MAX_MESSAGE:
-            raise ProtocolError(f"{type(message).__name__} of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
+            raise ProtocolError(
+                f"{type(message).__name__} of {len(data)} bytes is over the limit of {MAX_MESSAGE}"
+            )
         return data
 
     def decode(self, data: bytes | memoryview) -> Any:
@@ -151,7 +155,9 @@ class Codec:
             ProtocolError: `data` is anything but one well-formed message.
         """
         if len(data) > MAX_MESSAGE:
-            raise ProtocolError(f"a message of {len(data)} bytes is over the limit of {MAX_MESSAGE}")
+            raise ProtocolError(
+                f"a message of {len(data)} bytes is over the limit of {MAX_MESSAGE}"
+            )
         try:
             body = _unpackb(
                 data,
@@ -161,7 +167,13 @@ class Codec:
                 max_map_len=MAX_ITEMS,
                 max_ext_len=0,
             )
-        except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        except (
+            ValueError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            msgpack.UnpackException,
+        ) as error:
             if by_handler(error, "msgpack"):
                 raise
             raise ProtocolError(f"not a message: {type(error).__name__}: {error}") from None
@@ -180,7 +192,11 @@ class Codec:
         hints = typing.get_type_hints(cls)
         names = tuple(f.name for f in fields(cls))
         values = _getter(names)
-        inner = [i for i, name in enumerate(names) if not self._classes.isdisjoint((hints[name], *typing.get_args(hints[name])))]
+        inner = [
+            i
+            for i, name in enumerate(names)
+            if not self._classes.isdisjoint((hints[name], *typing.get_args(hints[name])))
+        ]
         if not inner:
             return values
 
@@ -201,9 +217,9 @@ class Codec:
     def _record(self, cls: type[Any]) -> Check:
         """A function that checks and makes a record of this class.
 
-        Nearly all messages have values of exactly the declared types: that is found out for all fields at
-        once. Else each field is checked by itself, which finds the fault, or accepts a value that is
-        allowed though its type differs (None, or a whole number for a float).
+        Nearly all messages have values of exactly the declared types: that is found out for all
+        fields at once. Else each field is checked by itself, which finds the fault, or accepts a
+        value that is allowed though its type differs (None, or a whole number for a float).
         """
         hints = typing.get_type_hints(cls)
         checks = [self._check_for(hints[f.name]) for f in fields(cls)]
@@ -221,7 +237,9 @@ class Codec:
                         values[i] = one(values[i])
                     return make(*values)
             if len(values) != len(checks):
-                raise ProtocolError(f"expected the {len(checks)} fields of {cls.__name__}, not {len(values)}")
+                raise ProtocolError(
+                    f"expected the {len(checks)} fields of {cls.__name__}, not {len(values)}"
+                )
             return cls(*[c(v) for c, v in zip(checks, values, strict=True)])
 
         return check
@@ -268,8 +286,8 @@ def _picker(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 def _show(value: Any) -> str:
     """What has arrived, in a few characters.
 
-    It takes little time whatever the value is: the repr of a thousand nested arrays would overflow the
-    stack.
+    It takes little time whatever the value is: the repr of a thousand nested arrays would overflow
+    the stack.
     """
     kind = type(value).__name__
     if kind in ("str", "bytes"):

@@ -34,7 +34,10 @@ class BadSample:
 
     def line(self) -> str:
         """The sample and what is wrong with it, in one line."""
-        return f"sample {self.key!r} (index {self.index}) failed in {self.stage}: {self.error}: {self.message}"
+        return (
+            f"sample {self.key!r} (index {self.index}) failed in {self.stage}: {self.error}: "
+            f"{self.message}"
+        )
 
 
 class LoaderdError(RuntimeError):
@@ -95,7 +98,16 @@ class SampleError(LoaderdError):
 
 CLASSES: dict[str, type[LoaderdError]] = {
     cls.__name__: cls
-    for cls in (ConfigError, RefusedError, StreamFailedError, StallError, DaemonGoneError, StreamChangedError, ProtocolError, SampleError)
+    for cls in (
+        ConfigError,
+        RefusedError,
+        StreamFailedError,
+        StallError,
+        DaemonGoneError,
+        StreamChangedError,
+        ProtocolError,
+        SampleError,
+    )
 }
 
 
@@ -126,4 +138,8 @@ def from_name(name: str, text: str) -> LoaderdError:
         text: Its text.
     """
     cls = CLASSES.get(name)
-    return cls(text) if cls else ProtocolError(f"the daemon reported an unknown error {name!r}: {text}")
+    return (
+        cls(text)
+        if cls
+        else ProtocolError(f"the daemon reported an unknown error {name!r}: {text}")
+    )

@@ -22,7 +22,11 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
         For example "seed was 0, is 1; split was 0%:90%, is 0%:95%"; "" if nothing differs.
     """
     names = [*old, *(n for n in new if n not in old)]
-    told = (f"{NAMES.get(n, n):.{MOST}} was {shown(n, old.get(n))}, is {shown(n, new.get(n))}" for n in names if old.get(n) != new.get(n))
+    told = (
+        f"{NAMES.get(n, n):.{MOST}} was {shown(n, old.get(n))}, is {shown(n, new.get(n))}"
+        for n in names
+        if old.get(n) != new.get(n)
+    )
     return "; ".join(told)
 
 
@@ -65,7 +69,12 @@ def _called(name: str, args: Mapping[str, Any]) -> str:
     return f"{name}({inside})" if inside else name
 
 
-READERS: Mapping[str, Callable[[str], str]] = {"shuffle": _shuffle, "decode": _mode, "layout": _layout, "transforms": _transforms}
+READERS: Mapping[str, Callable[[str], str]] = {
+    "shuffle": _shuffle,
+    "decode": _mode,
+    "layout": _layout,
+    "transforms": _transforms,
+}
 
 
 def without_code(facts: Mapping[str, str]) -> dict[str, str]:
@@ -79,4 +88,8 @@ def edited_code(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     Returns:
         For example "mine.py, sub/augment.py"; "" if none differs.
     """
-    return ", ".join(name.removeprefix(CODE) for name in old if name.startswith(CODE) and new.get(name, old[name]) != old[name])
+    return ", ".join(
+        name.removeprefix(CODE)
+        for name in old
+        if name.startswith(CODE) and new.get(name, old[name]) != old[name]
+    )

@@ -8,4 +8,5 @@ MAX_PREFETCH = 1024  # finished batches ahead of the trainer
 MAX_RANKS = 1 << 31  # of one job
 
 INDEX_FIELD, KEY_FIELD = "__index__", "__key__"
-CLIENT_FIELDS = (INDEX_FIELD, KEY_FIELD)  # fields that the client adds on request: no sample may have them, and they take no room in a slot
+# fields that the client adds on request: no sample may have them, and they take no room in a slot
+CLIENT_FIELDS = (INDEX_FIELD, KEY_FIELD)

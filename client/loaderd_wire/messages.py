@@ -51,8 +51,8 @@ class Hello:
         prefetch: Batches to be made ahead, at least 1.
         fields: Names of the fields that are wanted; None: all.
         held_bytes: Shared memory of a dead daemon that the client's tensors still use.
-        order: Facts about the order that the client began with; empty at first. A daemon with others
-            refuses.
+        order: Facts about the order that the client began with; empty at first. A daemon with
+            others refuses.
         content: Likewise, facts about the samples.
         config: Absolute path of the config that the client was given, or "".
     """
@@ -218,8 +218,8 @@ class Progress:
         ping: Answer with a Pulse.
         waiting: The trainer waits for a batch.
         released: One entry for each segment in use.
-        stacks: The trainer is about to give up: the next Pulses shall have the stacks of the workers
-            that it waits for.
+        stacks: The trainer is about to give up: the next Pulses shall have the stacks of the
+            workers that it waits for.
     """
 
     session: int
@@ -308,4 +308,17 @@ class Failure:
     text: str
 
 
-Message = Segment | Hello | Starting | Rejected | Welcome | Bye | Ask | Report | Progress | Descriptor | Pulse | Failure
+Message = (
+    Segment
+    | Hello
+    | Starting
+    | Rejected
+    | Welcome
+    | Bye
+    | Ask
+    | Report
+    | Progress
+    | Descriptor
+    | Pulse
+    | Failure
+)

@@ -13,7 +13,8 @@ _packb: Callable[..., Any] = msgpack.packb  # pyright: ignore - untyped
 def packed(value: Any, unicode_errors: Literal["strict", "backslashreplace"] = "strict") -> bytes:
     """The msgpack bytes of a value made of None, numbers, text, bytes, lists, tuples and dicts.
 
-    unicode_errors: for text that UTF-8 cannot hold (lone surrogates). "strict" raises UnicodeEncodeError, "backslashreplace" escapes it.
+    unicode_errors: for text that UTF-8 cannot hold (lone surrogates). "strict" raises
+    UnicodeEncodeError, "backslashreplace" escapes it.
     """
     data: bytes = _packb(value, unicode_errors=unicode_errors)
     return data

@@ -32,7 +32,10 @@ def default_socket(config: str, env: Mapping[str, str], uid: int) -> str:
     """
     if not config.startswith("/"):
         raise ValueError(f"{config!r} is not an absolute path")
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.splitext(posixpath.basename(config))[0])[:32] or "config"
+    stem = (
+        re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.splitext(posixpath.basename(config))[0])[:32]
+        or "config"
+    )
     digest = hashlib.sha256(config.encode(errors="surrogateescape")).hexdigest()
     return posixpath.join(run_folder(env, uid), f"{stem}-{digest[:8]}.sock")
 
@@ -43,7 +46,8 @@ def too_long(socket: str) -> str | None:
     if size <= MAX_SOCKET_BYTES:
         return None
     return (
-        f"socket path {socket!r} is too long: with {MESSAGES!r} it has {size} bytes, a unix socket takes {MAX_SOCKET_BYTES}; "
+        f"socket path {socket!r} is too long: with {MESSAGES!r} it has {size} bytes, a unix "
+        f"socket takes {MAX_SOCKET_BYTES}; "
         "set [daemon] socket to a shorter path"
     )
 
@@ -104,7 +108,11 @@ def config_socket(given: str | None, config: str, env: Mapping[str, str], uid: i
     Raises:
         ValueError: The path is no valid socket path.
     """
-    path = default_socket(config, env, uid) if given is None else expand(given, posixpath.dirname(config), env)
+    path = (
+        default_socket(config, env, uid)
+        if given is None
+        else expand(given, posixpath.dirname(config), env)
+    )
     try:
         problem = too_long(path)
     except UnicodeEncodeError:

@@ -93,11 +93,17 @@ def slice_at(shape: EpochShape, cursor: Cursor) -> Slice:
     left = shape.samples - cursor.position
     block = shape.world_size * shape.batch_size
     if left >= block:
-        return Slice(cursor.epoch, cursor.position + shape.rank * shape.batch_size, shape.batch_size)
+        return Slice(
+            cursor.epoch, cursor.position + shape.rank * shape.batch_size, shape.batch_size
+        )
     if left <= 0 or shape.drop_last:
         raise ValueError(f"no step at {cursor} of {shape}")
     if left < shape.world_size:
-        start = cursor.position + shape.rank if shape.rank < left else (shape.rank - left) % shape.samples
+        start = (
+            cursor.position + shape.rank
+            if shape.rank < left
+            else (shape.rank - left) % shape.samples
+        )
         return Slice(cursor.epoch, start, 1)
     begin = shape.rank * left // shape.world_size
     end = (shape.rank + 1) * left // shape.world_size
@@ -131,7 +137,11 @@ def steps(shape: EpochShape, cursor: Cursor) -> Iterator[tuple[Cursor, Slice]]:
     Raises:
         ValueError: An epoch has no step, or the cursor lies outside of its epoch.
     """
-    block, mine, rows = shape.world_size * shape.batch_size, shape.rank * shape.batch_size, shape.batch_size
+    block, mine, rows = (
+        shape.world_size * shape.batch_size,
+        shape.rank * shape.batch_size,
+        shape.batch_size,
+    )
     while True:
         cursor = normalize_cursor(shape, cursor)
         epoch, position, step = cursor.epoch, cursor.position, cursor.step

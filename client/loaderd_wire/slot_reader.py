@@ -30,9 +30,9 @@ _unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
 class SlotReader:
     """Reads the slots of one layout.
 
-    Every method takes `memory`, an object that exports the bytes, and `begin`, the byte of it at which
-    the slot begins. While a view lives the bytes stay exported, so that an mmap cannot be closed. A view
-    can be written to if `memory` can.
+    Every method takes `memory`, an object that exports the bytes, and `begin`, the byte of it at
+    which the slot begins. While a view lives the bytes stay exported, so that an mmap cannot be
+    closed. A view can be written to if `memory` can.
 
     Attributes:
         layout: The layout.
@@ -57,7 +57,8 @@ class SlotReader:
             if len(self._cuts) >= MAX_CUTS:
                 self._cuts.clear()
             cuts = self._cuts[rows] = tuple(
-                ((rows, *shape), dtype, offset, rows * row_bytes) for _, dtype, shape, offset, row_bytes in self._fields
+                ((rows, *shape), dtype, offset, rows * row_bytes)
+                for _, dtype, shape, offset, row_bytes in self._fields
             )
         return cuts
 
@@ -69,7 +70,9 @@ class SlotReader:
         """
         return {
             name: _view(memory, dtype, shape, begin + offset)
-            for (name, *_), (shape, dtype, offset, _) in zip(self._fields, self.cuts(rows), strict=True)
+            for (name, *_), (shape, dtype, offset, _) in zip(
+                self._fields, self.cuts(rows), strict=True
+            )
         }
 
     def indices(self, memory: Any, rows: int, begin: int = 0) -> Array:
@@ -83,10 +86,15 @@ class SlotReader:
             ProtocolError: They do not lie in the tail.
         """
         if offset < self.layout.tail_offset or offset + size > self.layout.slot_bytes:
-            raise ProtocolError(f"bytes [{offset}, {offset + size}) are not in the tail, which begins at {self.layout.tail_offset}")
+            raise ProtocolError(
+                f"bytes [{offset}, {offset + size}) are not in the tail, which begins at "
+                f"{self.layout.tail_offset}"
+            )
         return bytes(memoryview(memory)[begin + offset : begin + offset + size])
 
-    def described(self, memory: Any, dtype: str, shape: Sequence[int], offset: int, begin: int = 0) -> Array:
+    def described(
+        self, memory: Any, dtype: str, shape: Sequence[int], offset: int, begin: int = 0
+    ) -> Array:
         """A view of an array of a collated batch.
 
         Args:
@@ -107,7 +115,9 @@ class SlotReader:
             size *= n
         low, high = self.layout.body_offset, self.layout.body_offset + self.layout.body_bytes
         if offset < low or offset + size > high:
-            raise ProtocolError(f"array [{offset}, {offset + size}) is not within the body [{low}, {high})")
+            raise ProtocolError(
+                f"array [{offset}, {offset + size}) is not within the body [{low}, {high})"
+            )
         return _view(memory, np.dtype(dtype), tuple(shape), begin + offset)
 
 
@@ -133,7 +143,9 @@ def unpack_chunks(parts: Sequence[bytes]) -> list[ChunkMap]:
         except Exception as error:
             if by_handler(error, "msgpack"):
                 raise
-            raise ProtocolError(f"a chunk that cannot be read: {type(error).__name__}: {error}") from None
+            raise ProtocolError(
+                f"a chunk that cannot be read: {type(error).__name__}: {error}"
+            ) from None
         if type(value) is not dict:
             raise ProtocolError(f"a chunk that is no map: {value!r:.60}")
         maps.append(value)  # pyright: ignore[reportUnknownArgumentType] - each entry is checked where it is used
@@ -167,7 +179,9 @@ def text_values(maps: Sequence[ChunkMap], field: str, rows: int | None) -> list[
         ProtocolError: There is another number of them, or one is no text.
     """
     values = _joined(maps, "text", field)
-    if (rows is not None and len(values) != rows) or not all(isinstance(v, (str, bytes)) for v in values):
+    if (rows is not None and len(values) != rows) or not all(
+        isinstance(v, (str, bytes)) for v in values
+    ):
         raise ProtocolError(f"field {field!r} has {len(values)} texts for {rows} rows")
     return values
 

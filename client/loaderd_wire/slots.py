@@ -1,7 +1,8 @@
 """Where things lie in a segment. Both sides take every offset from here.
 
 segment: slot 0 | slot 1 | ...      each `slot_bytes` long, a multiple of PAGE
-slot:    indices int64[rows] | field 0 [rows, *shape] | field 1 ... | tail      each aligned to ALIGN
+slot:    indices int64[rows] | field 0 [rows, *shape] | field 1 ... | tail      each aligned to
+ALIGN
 tail:    `tail_row_bytes` for each row; the `Chunk`s of the batch say what lies there
 
 A chunk covers rows [first, last) of the batch. It is one msgpack map, written by one job:
@@ -102,7 +103,12 @@ def itemsize(dtype: str) -> int:
     Raises:
         ValueError: It is anything but plain little-endian numbers.
     """
-    if len(dtype) < 3 or dtype[0] not in "<|" or dtype[1] not in "biufc" or not (dtype.isascii() and dtype[2:].isdigit()):
+    if (
+        len(dtype) < 3
+        or dtype[0] not in "<|"
+        or dtype[1] not in "biufc"
+        or not (dtype.isascii() and dtype[2:].isdigit())
+    ):
         raise ValueError(f"dtype {dtype!r} is not a plain little-endian number")
     size = int(dtype[2:])
     if size not in (1, 2, 4, 8, 16):
@@ -115,7 +121,13 @@ def align(n: int, to: int = ALIGN) -> int:
     return -(-n // to) * to
 
 
-def slot_layout(fields: Iterable[FieldSpec], rows: int, *, tail_row_bytes: int = TAIL_ROW_BYTES, body_bytes: int = 0) -> SlotLayout:
+def slot_layout(
+    fields: Iterable[FieldSpec],
+    rows: int,
+    *,
+    tail_row_bytes: int = TAIL_ROW_BYTES,
+    body_bytes: int = 0,
+) -> SlotLayout:
     """Lay out a slot.
 
     Args:
@@ -138,4 +150,6 @@ def slot_layout(fields: Iterable[FieldSpec], rows: int, *, tail_row_bytes: int =
         at += align(field.row_bytes * rows)
     at += align(body_bytes)
     tail = align(tail_row_bytes, 8) * rows
-    return SlotLayout(rows, chosen, tuple(offsets), body, body_bytes, at, tail, align(at + tail, PAGE))
+    return SlotLayout(
+        rows, chosen, tuple(offsets), body, body_bytes, at, tail, align(at + tail, PAGE)
+    )

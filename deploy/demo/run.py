@@ -1,4 +1,6 @@
-"""`make demo`: real images packed into an LMDB, served by a daemon, learnt by a small network, while a worker and the daemon are killed."""
+"""`make demo`: real images packed into an LMDB, served by a daemon, learnt by a small network,
+while a worker and the daemon are killed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ LEAST_ACCURACY = 0.95
 
 
 class Supervisor:
-    """Keeps `loaderd serve` running, as systemd or Kubernetes would: whatever ends it but `stop`, it is started again."""
+    """Keeps `loaderd serve` running, as systemd or Kubernetes would: whatever ends it but `stop`,
+    it is started again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,7 +43,9 @@ class Supervisor:
 
     def _start(self) -> None:
         self.starts += 1
-        self.process = subprocess.Popen([*LOADERD, "serve", "config.toml"], cwd=self._folder, stdout=self._log, stderr=self._log)
+        self.process = subprocess.Popen(
+            [*LOADERD, "serve", "config.toml"], cwd=self._folder, stdout=self._log, stderr=self._log
+        )
 
     def _watch(self) -> None:
         while True:
@@ -91,7 +97,11 @@ def write_digits(folder: Path) -> int:
 
 def kill_worker(folder: Path) -> None:
     worker = next(worker for worker in picture(folder)["workers"] if worker.get("pid"))
-    print(f"    $ kill -9 {worker['pid']}        # worker {worker['worker']}, in the middle of its work", flush=True)
+    print(
+        f"    $ kill -9 {worker['pid']}        # worker {worker['worker']}, in the middle of its "
+        "work",
+        flush=True,
+    )
     os.kill(worker["pid"], signal.SIGKILL)
 
 
@@ -104,9 +114,15 @@ def train(folder: Path, supervisor: Supervisor) -> dict[str, Any]:
     """Run the training, show what it says, and kill things on the way. Returns its last line."""
     shutil.copy(HERE / "train.py", folder)
     command = [sys.executable, "train.py", "digits.sock", str(EPOCHS)]
-    print(f"    $ python {' '.join(command[1:])}        # imports torch, and waits for the daemon if it is not up yet", flush=True)
+    print(
+        f"    $ python {' '.join(command[1:])}        # imports torch, and waits for the daemon "
+        "if it is not up yet",
+        flush=True,
+    )
     last = ""
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("{"):
@@ -118,7 +134,9 @@ def train(folder: Path, supervisor: Supervisor) -> dict[str, Any]:
             elif line.startswith(f"epoch {KILL_DAEMON_AFTER:2} "):
                 kill_daemon(supervisor)
     if process.returncode != 0 or not last:
-        raise SystemExit(f"the training ended with {process.returncode}; the daemon's log: {folder}/daemon.log")
+        raise SystemExit(
+            f"the training ended with {process.returncode}; the daemon's log: {folder}/daemon.log"
+        )
     return json.loads(last)
 
 
@@ -139,16 +157,37 @@ def main() -> int:
         step("What the daemon looks like now")
         indented(loaderd(folder, "status", "config.toml"))
         step("The very batch of epoch 12, step 3, whenever you like")
-        indented(loaderd(folder, "preview", "config.toml", "--stream", "train", "--epoch", "12", "--step", "3", "-o", "batch.png"))
+        indented(
+            loaderd(
+                folder,
+                "preview",
+                "config.toml",
+                "--stream",
+                "train",
+                "--epoch",
+                "12",
+                "--step",
+                "3",
+                "-o",
+                "batch.png",
+            )
+        )
     finally:
         supervisor.stop()
 
     step("Result")
-    print(f"    accuracy        {result['accuracy']:.1%} on {result['held_out']} digits that the training has never seen")
     print(
-        f"    throughput      {result['images_per_s']:,.0f} images/s, training included; {result['batches']} batches, no image lost or twice in any epoch"
+        f"    accuracy        {result['accuracy']:.1%} on {result['held_out']} digits that the "
+        "training has never seen"
     )
-    print(f"    waited          {result['wait_fraction']:.1%} of the time, the start and the kills included")
+    print(
+        f"    throughput      {result['images_per_s']:,.0f} images/s, training included; "
+        f"{result['batches']} batches, no image lost or twice in any epoch"
+    )
+    print(
+        f"    waited          {result['wait_fraction']:.1%} of the time, the start and the kills "
+        "included"
+    )
     print(f"    daemon          started {supervisor.starts} times")
     print(f"    took            {time.monotonic() - begin:.0f} s")
     print(f"    a batch to see  {folder}/batch.png")
@@ -157,7 +196,10 @@ def main() -> int:
     own = f"{Path(sys.executable).parent}/loaderd"
     print(f"    {own} pack imagefolder YOUR_FOLDER mine.lmdb")
     print(f"    sed 's/digits/mine/' {folder}/config.toml > mine.toml && {own} check mine.toml")
-    print(f'    {own} serve mine.toml        # then, in your training: Loader("mine.toml", stream="train")')
+    print(
+        f'    {own} serve mine.toml        # then, in your training: Loader("mine.toml", '
+        'stream="train")'
+    )
     if result["accuracy"] < LEAST_ACCURACY:
         print(f"\nthe accuracy is below {LEAST_ACCURACY:.0%}: something is wrong")
         return 1

@@ -1,4 +1,6 @@
-"""A small network learns handwritten digits from batches that a daemon makes: python train.py SOCKET EPOCHS"""
+"""A small network learns handwritten digits from batches that a daemon makes: python train.py
+SOCKET EPOCHS
+"""
 
 import json
 import sys
@@ -33,7 +35,10 @@ with Loader(socket, stream="train") as train, Loader(socket, stream="test") as t
             seen, total = seen + batch.rows, total + loss.item() * batch.rows
             keys += batch.sample_keys
         if not len(keys) == len(set(keys)) == seen == len(train) * train.batch_size:
-            raise SystemExit(f"epoch {epoch} had {len(keys)} images, {len(set(keys))} different ones, of {len(train) * train.batch_size}")
+            raise SystemExit(
+                f"epoch {epoch} had {len(keys)} images, {len(set(keys))} different ones, "
+                f"of {len(train) * train.batch_size}"
+            )
         print(f"epoch {epoch:2}  loss {total / seen:.4f}  {seen} images", flush=True)
     spent = time.perf_counter() - begin
 

@@ -29,7 +29,8 @@ class Cell:
 
 
 def picture_of(sample: Any, modes: DecodeModes) -> np.ndarray | None:
-    """The sample's first picture as uint8, height x width x 1 or 3, its first mask of the same size beside it; None if it has neither.
+    """The sample's first picture as uint8, height x width x 1 or 3, its first mask of the same size
+    beside it; None if it has neither.
 
     Each label of a mask has a colour of its own: 0 is black.
     """
@@ -37,7 +38,12 @@ def picture_of(sample: Any, modes: DecodeModes) -> np.ndarray | None:
     masks = [name for name in sample if _is_mask(name, sample, pictures, modes)]
     shown = [_shown(name, sample) for name in pictures if name not in masks][:1]
     mask = next(
-        (mask for mask in map(_coloured, (sample[name] for name in masks)) if not shown or mask.shape[:2] == shown[0].shape[:2]), None
+        (
+            mask
+            for mask in map(_coloured, (sample[name] for name in masks))
+            if not shown or mask.shape[:2] == shown[0].shape[:2]
+        ),
+        None,
     )
     if mask is None or not shown:
         return mask if mask is not None else shown[0] if shown else None
@@ -54,7 +60,9 @@ def _is_mask(name: str, sample: Any, pictures: list[str], modes: DecodeModes) ->
 
 
 def _coloured(labels: np.ndarray) -> np.ndarray:
-    plain = (labels if labels.ndim == 2 else labels[0] if labels.shape[0] == 1 else labels[..., 0]).astype(np.int64)
+    plain = (
+        labels if labels.ndim == 2 else labels[0] if labels.shape[0] == 1 else labels[..., 0]
+    ).astype(np.int64)
     return np.stack([plain * factor % 256 for factor in (103, 53, 199)], axis=2).astype(np.uint8)
 
 
@@ -85,10 +93,14 @@ def draw(title: str, cells: Sequence[Cell]) -> Image.Image:
         if cell.picture is not None:
             _paste(sheet, cell.picture, left, top)
         else:
-            pen.rectangle((left, top, left + CELL - 1, top + CELL - 1), outline=ALARM if cell.alarm else PALE)
+            pen.rectangle(
+                (left, top, left + CELL - 1, top + CELL - 1), outline=ALARM if cell.alarm else PALE
+            )
         for at, line in enumerate(cell.lines):
             ink = ALARM if cell.alarm else INK if at == 0 else PALE
-            pen.text((left, top + CELL + PAD // 2 + at * LINE), _fitting(line, CELL, font), ink, font)
+            pen.text(
+                (left, top + CELL + PAD // 2 + at * LINE), _fitting(line, CELL, font), ink, font
+            )
     return sheet
 
 
@@ -104,12 +116,16 @@ def _paste(sheet: Image.Image, picture: np.ndarray, left: int, top: int) -> None
 def _font() -> Any:
     try:
         return ImageFont.load_default(FONT)
-    except (TypeError, OSError, ImportError):  # Pillow before 10.1, or without FreeType: its bitmap font
+    except (TypeError, OSError, ImportError):
+        # Pillow before 10.1, or without FreeType: its bitmap font.
         return ImageFont.load_default()
 
 
 def _fitting(text: str, width: int, font: Any) -> str:
-    """The text, or its end: of a long key that is what tells it from others. What the font can't draw is shown as ?."""
+    """The text, or its end: of a long key that is what tells it from others.
+
+    What the font can't draw is shown as ?.
+    """
     text = "".join(c if c.isprintable() and ord(c) < 256 else "?" for c in text)
     if font.getlength(text) <= width:
         return text

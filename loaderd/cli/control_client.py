@@ -19,7 +19,10 @@ SILENT_S = 5.0  # a daemon that says nothing for so long is wedged
 
 
 def target(given: str | None) -> str:
-    """The socket that the command line means: a socket, a config, or this user's only live daemon. Raises CommandError, ConfigError."""
+    """The socket that the command line means: a socket, a config, or this user's only live daemon.
+
+    Raises CommandError, ConfigError.
+    """
     if given is None:
         return _only()
     path = os.path.abspath(given)
@@ -27,7 +30,9 @@ def target(given: str | None) -> str:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as error:
         if given.endswith(".toml"):
-            raise CommandError(f"{given}: {getattr(error, 'strerror', None) or error}", USAGE) from None
+            raise CommandError(
+                f"{given}: {getattr(error, 'strerror', None) or error}", USAGE
+            ) from None
         return path  # as a socket, which nobody has opened yet
     if stat.S_ISSOCK(mode):
         return path
@@ -44,9 +49,16 @@ def _only() -> str:
         names = []
     live = [path for path in (os.path.join(folder, name) for name in names) if _answers(path)]
     if not live:
-        raise CommandError(f"no daemon of this user has its socket in {folder}\ngive a SOCKET or a CONFIG", NO_START)
+        raise CommandError(
+            f"no daemon of this user has its socket in {folder}\ngive a SOCKET or a CONFIG",
+            NO_START,
+        )
     if len(live) > 1:
-        raise CommandError("several daemons of this user are running; give one of:\n" + "\n".join(f"  {path}" for path in live), USAGE)
+        raise CommandError(
+            "several daemons of this user are running; give one of:\n"
+            + "\n".join(f"  {path}" for path in live),
+            USAGE,
+        )
     return live[0]
 
 
@@ -74,11 +86,18 @@ def parsed(path: str, parse: Callable[[str], Answer], body: str) -> Answer:
     try:
         return parse(body)
     except ValueError as error:
-        raise CommandError(f"{path}: the process there is the process there is not a loaderd of this version: {error}", FAULT) from None
+        raise CommandError(
+            f"{path}: the process there is the process there is not a loaderd of this version: "
+            f"{error}",
+            FAULT,
+        ) from None
 
 
 class ControlConnection:
-    """A connection to a daemon that is asked `what`. `patience_s`: how long it may be silent. Use as a context manager."""
+    """A connection to a daemon that is asked `what`.
+
+    `patience_s`: how long it may be silent. Use as a context manager.
+    """
 
     def __init__(self, path: str, what: str) -> None:
         self.path = path
@@ -86,17 +105,27 @@ class ControlConnection:
         try:
             self._socket = _connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise CommandError(f"no daemon is running at {path}\nstart one: loaderd serve CONFIG", NO_START) from None
+            raise CommandError(
+                f"no daemon is running at {path}\nstart one: loaderd serve CONFIG", NO_START
+            ) from None
         except PermissionError:
-            raise CommandError(f"no access to {path}: it belongs to another user; see [daemon] allow_uids", NO_START) from None
+            raise CommandError(
+                f"no access to {path}: it belongs to another user; see [daemon] allow_uids",
+                NO_START,
+            ) from None
         except TimeoutError:
-            raise CommandError(f"the daemon at {path} accepts no connection: no answer for {SILENT_S:.0f} s", FAULT) from None
+            raise CommandError(
+                f"the daemon at {path} accepts no connection: no answer for {SILENT_S:.0f} s", FAULT
+            ) from None
         except OSError as error:
             raise CommandError(f"{path}: {error.strerror or error}", NO_START) from None
         self._what = what
 
     def messages(self) -> Iterator[Any]:
-        """What the daemon answers, until it hangs up. Raises CommandError if it is silent for too long."""
+        """What the daemon answers, until it hangs up.
+
+        Raises CommandError if it is silent for too long.
+        """
         buffer = bytearray()
         try:
             self._socket.sendall(codec.frame(Ask(PROTOCOL, self._what)))
@@ -109,12 +138,16 @@ class ControlConnection:
                     return
                 buffer += data
         except TimeoutError:
-            raise CommandError(f"the daemon at {self.path} has not answered for {self.patience_s:.0f} s", FAULT) from None
+            raise CommandError(
+                f"the daemon at {self.path} has not answered for {self.patience_s:.0f} s", FAULT
+            ) from None
         except (ConnectionError, BrokenPipeError):
             return
         except ProtocolError as error:
             raise CommandError(
-                f"{self.path}: the process there is the process there is not a loaderd of this version: {error}", FAULT
+                f"{self.path}: the process there is the process there is not a loaderd of this "
+                f"version: {error}",
+                FAULT,
             ) from None
 
     def __enter__(self) -> ControlConnection:

@@ -20,6 +20,9 @@ def run(args: argparse.Namespace) -> int:
             if isinstance(message, Rejected):
                 raise CommandError(f"{path}: {message.text}", FAULT)
             if isinstance(message, Report):
-                line.patience_s = control_client.parsed(path, DrainStatus.from_json, message.body).drain_s + GRACE_S
+                line.patience_s = (
+                    control_client.parsed(path, DrainStatus.from_json, message.body).drain_s
+                    + GRACE_S
+                )
     sys.stderr.write(f"loaderd: the daemon at {path} is gone\n")
     return FINE

@@ -9,7 +9,13 @@ FINE, FAULTS, USAGE, NO_START, FAULT = 0, 1, 2, 3, 4
 BROKEN_OFF = 130  # by Ctrl-C, as a shell has it
 
 # What the extra brings, by the name it is imported under.
-EXTRA = {"lmdb": "lmdb", "simplejpeg": "simplejpeg", "cv2": "opencv-python-headless", "PIL": "pillow", "tomli": "tomli"}
+EXTRA = {
+    "lmdb": "lmdb",
+    "simplejpeg": "simplejpeg",
+    "cv2": "opencv-python-headless",
+    "PIL": "pillow",
+    "tomli": "tomli",
+}
 
 
 class CommandError(Exception):
@@ -21,17 +27,28 @@ class CommandError(Exception):
 
 
 def need(*modules: str) -> None:
-    """Raises CommandError that names the extra, if one of these modules of it is not installed. Imports nothing."""
+    """Raises CommandError that names the extra, if one of these modules of it is not installed.
+
+    Imports nothing.
+    """
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise missing(module)
 
 
 def need_proc() -> None:
-    """Raises CommandError where the kernel tells nothing of processes, whom workers are started and watched by."""
+    """Raises CommandError where the kernel tells nothing of processes, whom workers are started and
+    watched by.
+    """
     if not os.path.exists("/proc/self/stat"):
-        raise CommandError("/proc is not mounted, or does not show this process: mount it (mount -t proc proc /proc)", NO_START)
+        raise CommandError(
+            "/proc is not mounted, or does not show this process: mount it (mount -t proc proc "
+            "/proc)",
+            NO_START,
+        )
 
 
 def missing(module: str) -> CommandError:
-    return CommandError(f"{EXTRA[module]} is not installed: pip install 'loaderd[daemon]'", NO_START)
+    return CommandError(
+        f"{EXTRA[module]} is not installed: pip install 'loaderd[daemon]'", NO_START
+    )

@@ -31,7 +31,9 @@ def run(args: argparse.Namespace) -> int:
             store.close()
     except SourceError as error:
         raise CommandError(str(error), NO_START) from error
-    print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts)))
+    print(
+        json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts))
+    )
     return FINE
 
 
@@ -47,15 +49,30 @@ def _facts(store: Store) -> dict[str, Any]:
         "bytes": store.facts.size,
         "entries": store.entries,
         "keys": _patterns([key for key, _ in seen]),
-        "value_bytes": {"smallest": sizes[0], "median": sizes[len(sizes) // 2], "largest": sizes[-1], "of": len(sizes)} if sizes else None,
+        "value_bytes": {
+            "smallest": sizes[0],
+            "median": sizes[len(sizes) // 2],
+            "largest": sizes[-1],
+            "of": len(sizes),
+        }
+        if sizes
+        else None,
         "network": store.network,
     }
     record = store.get(record_format.META_KEY)
     if record is not None and record_format.is_meta(record):
         return facts | _own(store)
-    part = " (an unfinished `loaderd pack`: run the same command again)" if store.get(record_format.PART_KEY) is not None else ""
+    part = (
+        " (an unfinished `loaderd pack`: run the same command again)"
+        if store.get(record_format.PART_KEY) is not None
+        else ""
+    )
     first = {key.decode("utf-8", "backslashreplace"): guess(value) for key, value in seen[:3]}
-    return facts | {"layout": f"unknown{part}", "first": first, "advice": unknown(store).partition("\n")[2]}
+    return facts | {
+        "layout": f"unknown{part}",
+        "first": first,
+        "advice": unknown(store).partition("\n")[2],
+    }
 
 
 def _own(store: Store) -> dict[str, Any]:
@@ -73,7 +90,9 @@ def _own(store: Store) -> dict[str, Any]:
 
 
 def _fields(sample: Any) -> dict[str, str]:
-    """What the fields of a sample as stored are, in words; stored images are decoded to tell their size."""
+    """What the fields of a sample as stored are, in words; stored images are decoded to tell their
+    size.
+    """
     from loaderd.data.images.decode import codec_of, decode, label_mode
 
     words: dict[str, str] = {}
@@ -81,24 +100,35 @@ def _fields(sample: Any) -> dict[str, str]:
         if name in sample.encoded:
             labels = label_mode(value)
             height, width, channels = decode(value, "index" if labels else "rgb").shape
-            words[name] = f"{name} {codec_of(value)} image, {height} x {width} x {channels}, {size(len(value))}"
+            words[name] = (
+                f"{name} {codec_of(value)} image, {height} x {width} x {channels}, "
+                f"{size(len(value))}"
+            )
             if labels:
                 words[name] += (
-                    f'; of mode {labels}: delivered as colours by default, as numbers with {{op = "decode", field = "{name}", mode = "index"}}'
+                    f"; of mode {labels}: delivered as colours by default, as numbers with {{op = "
+                    f'"decode", field = "{name}", mode = "index"}}'
                 )
         elif isinstance(value, (str, bytes, memoryview)):
-            words[name] = f"{name} {'text' if isinstance(value, str) else 'bytes'}, {len(value)} long"
+            words[name] = (
+                f"{name} {'text' if isinstance(value, str) else 'bytes'}, {len(value)} long"
+            )
         else:
             words[name] = field(name, value.dtype.str, value.shape, "array")
     return words
 
 
 def _patterns(keys: list[bytes]) -> list[str]:
-    """The kinds of keys that there are, most frequent first: digits as #, other bytes that aren't text by their number."""
+    """The kinds of keys that there are, most frequent first: digits as #, other bytes that aren't
+    text by their number.
+    """
     counts: dict[str, int] = {}
     for key in keys:
         counts[_pattern(key)] = counts.get(_pattern(key), 0) + 1
-    return [f"{pattern} ({count} of {len(keys)})" for pattern, count in sorted(counts.items(), key=lambda item: -item[1])[:5]]
+    return [
+        f"{pattern} ({count} of {len(keys)})"
+        for pattern, count in sorted(counts.items(), key=lambda item: -item[1])[:5]
+    ]
 
 
 def _pattern(key: bytes) -> str:
@@ -110,23 +140,35 @@ def _pattern(key: bytes) -> str:
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    lines = [f"{facts['path']}", f"  layout   {facts['layout']}", f"  size     {size(facts['bytes'])}, {facts['entries']:,} entries"]
+    lines = [
+        f"{facts['path']}",
+        f"  layout   {facts['layout']}",
+        f"  size     {size(facts['bytes'])}, {facts['entries']:,} entries",
+    ]
     if "samples" in facts:
         lines.append(f"  samples  {facts['samples']:,}")
     if facts.get("classes"):
-        shown = ", ".join(facts["classes"][:SHOWN_CLASSES]) + (", ..." if len(facts["classes"]) > SHOWN_CLASSES else "")
+        shown = ", ".join(facts["classes"][:SHOWN_CLASSES]) + (
+            ", ..." if len(facts["classes"]) > SHOWN_CLASSES else ""
+        )
         lines.append(f"  classes  {len(facts['classes'])}: {shown}")
-    lines += [f"  {'keys' if not n else '':<7}  {pattern}" for n, pattern in enumerate(facts["keys"])]
+    lines += [
+        f"  {'keys' if not n else '':<7}  {pattern}" for n, pattern in enumerate(facts["keys"])
+    ]
     values = facts["value_bytes"]
     if values:
         lines.append(
-            f"  values   {size(values['smallest'])} to {size(values['largest'])}, median {size(values['median'])} (of the first {values['of']:,})"
+            f"  values   {size(values['smallest'])} to {size(values['largest'])}, median "
+            f"{size(values['median'])} (of the first {values['of']:,})"
         )
     if "samples" in facts:
         lines.append(f"  first    {facts['first']['key']!r}")
         lines += [f"           {text}" for text in facts["first"]["fields"].values()]
     else:
-        lines += [f"  first    {key!r}: {looks or 'unknown bytes'}" for key, looks in facts["first"].items()]
+        lines += [
+            f"  first    {key!r}: {looks or 'unknown bytes'}"
+            for key, looks in facts["first"].items()
+        ]
         lines += ["", facts["advice"]]
     if facts["network"]:
         lines.append("  the database is on a network filesystem")

@@ -1,4 +1,6 @@
-"""One stream opened in this very process, and samples made as a worker makes them: for `preview` and `check --index`."""
+"""One stream opened in this very process, and samples made as a worker makes them: for `preview`
+and `check --index`.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,16 @@ LIKE_A_WORKER = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
 
 def like_a_worker(args: argparse.Namespace) -> None:
-    """Start over with the environment of a worker: sets of strings have an order that depends on it, and so may user code."""
+    """Start over with the environment of a worker: sets of strings have an order that depends on
+    it, and so may user code.
+    """
     if args.argv is not None and any(os.environ.get(name) is None for name in LIKE_A_WORKER):
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, "-m", "loaderd", *args.argv], {**LIKE_A_WORKER, **os.environ})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "loaderd", *args.argv],
+            {**LIKE_A_WORKER, **os.environ},
+        )
 
 
 def chosen(config: Config, name: str | None) -> StreamConfig:
@@ -41,12 +49,19 @@ def chosen(config: Config, name: str | None) -> StreamConfig:
     if not found:
         raise CommandError(f"{config.path}: no stream {name!r}; there are: {names}", USAGE)
     if len(found) > 1:
-        raise CommandError(f"{config.path}: the config has several streams; choose one, such as --stream {found[0].name}: {names}", USAGE)
+        raise CommandError(
+            f"{config.path}: the config has several streams; choose one, such as --stream "
+            f"{found[0].name}: {names}",
+            USAGE,
+        )
     return found[0]
 
 
 class NullStatusLine:
-    """A `StatusWriter` where nobody supervises. on_stage is told each stage of each row as it begins."""
+    """A `StatusWriter` where nobody supervises.
+
+    on_stage is told each stage of each row as it begins.
+    """
 
     def __init__(self, on_stage: Callable[[int, Stage], None] = lambda row, stage: None) -> None:
         self._on_stage = on_stage
@@ -63,7 +78,10 @@ class NullStatusLine:
 
 
 class LocalStream:
-    """The stream, open. Raises CommandError that names what is wrong, with the user's own traceback."""
+    """The stream, open.
+
+    Raises CommandError that names what is wrong, with the user's own traceback.
+    """
 
     def __init__(self, config: Config, plan: StreamConfig) -> None:
         put_first(config.folder)
@@ -76,26 +94,47 @@ class LocalStream:
                 find(config.workers.init, "init")(0)
             self.stream: WorkerStream = self._open_streams.get(plan.name)
         except SourceError as error:
-            raise CommandError(f"stream {plan.name!r}: {error}\n{error.traceback}".strip(), NO_START) from error
+            raise CommandError(
+                f"stream {plan.name!r}: {error}\n{error.traceback}".strip(), NO_START
+            ) from error
         except ValueError as error:  # a split that is empty
             raise CommandError(f"stream {plan.name!r}: {error}", NO_START) from error
 
     def probe(self) -> StreamInfo:
-        """Make the first samples, as the daemon does before it serves; from then on samples must have their fields. Raises CommandError."""
-        found = probe(self._plan.name, self._open_streams, NullStatusLine(), self._plan, self._imported)
+        """Make the first samples, as the daemon does before it serves; from then on samples must
+        have their fields. Raises CommandError.
+        """
+        found = probe(
+            self._plan.name, self._open_streams, NullStatusLine(), self._plan, self._imported
+        )
         if isinstance(found, OpenError):
             raise CommandError(f"{found.text}\n{found.traceback}".strip(), NO_START)
         self.stream.sample_pipeline.fix(found.sample_specs)
         return found
 
-    def rows(self, seed: int, epoch: int, start: int, rows: int, status: StatusWriter, *, policy: str = "") -> SampleRunner:
+    def rows(
+        self,
+        seed: int,
+        epoch: int,
+        start: int,
+        rows: int,
+        status: StatusWriter,
+        *,
+        policy: str = "",
+    ) -> SampleRunner:
         """What makes rows [0, rows) of the batch that begins at position `start`."""
         job = Job(1, JobKind.TRIAL, self.stream.plan.name, 0, 0, seed, epoch, start, rows, 0, rows)
         return SampleRunner(self.stream, job, status, Stopwatch(), policy=policy)
 
     def label(self, sample: Any) -> str:
-        """The sample's class, as far as one can tell: `label`, or the only whole number that it has."""
-        whole = [name for name, value in sample.items() if getattr(value, "shape", None) == () and value.dtype.kind in "iu"]
+        """The sample's class, as far as one can tell: `label`, or the only whole number that it
+        has.
+        """
+        whole = [
+            name
+            for name, value in sample.items()
+            if getattr(value, "shape", None) == () and value.dtype.kind in "iu"
+        ]
         name = "label" if "label" in whole else whole[0] if len(whole) == 1 else ""
         if not name:
             return ""

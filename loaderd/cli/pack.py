@@ -17,10 +17,17 @@ def run(args: argparse.Namespace) -> int:
     if args.kind != "dataset" and args.args:
         raise CommandError(f"--args is for pack dataset; {args.kind} takes none", USAGE)
     if args.kind == "dataset" and args.random_access is not None:
-        raise CommandError("--random-access is for pack imagefolder; what a dataset returns is stored unchanged", USAGE)
+        raise CommandError(
+            "--random-access is for pack imagefolder; what a dataset returns is stored unchanged",
+            USAGE,
+        )
     for option, given in (("--classes", args.classes), ("--classes-from", args.classes_from)):
         if args.kind == "dataset" and given is not None:
-            raise CommandError(f"{option} is for pack imagefolder; a dataset gives its class names in its attribute `classes`", USAGE)
+            raise CommandError(
+                f"{option} is for pack imagefolder; a dataset gives its class names in its "
+                "attribute `classes`",
+                USAGE,
+            )
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.data.errors import SourceError
     from loaderd.data.jpeg import rewrite
@@ -36,7 +43,10 @@ def run(args: argparse.Namespace) -> int:
                 progress.say(f"loaderd: left out: {name}: {reason}")
 
         def waits(name: str, waited_s: float) -> None:
-            progress.say(f"loaderd: reading {name} has taken {waited_s:.0f} s so far: does its file system respond?")
+            progress.say(
+                f"loaderd: reading {name} has taken {waited_s:.0f} s so far: does its file system "
+                "respond?"
+            )
 
         try:
             if args.kind == "imagefolder":
@@ -44,13 +54,25 @@ def run(args: argparse.Namespace) -> int:
                 if wanted and not rewrite.can_rewrite():
                     progress.say(f"loaderd: JPEGs keep their bytes: {rewrite.HELP}")
                 names = class_names.of_file(args.classes) if args.classes is not None else None
-                names = class_names.of_database(args.classes_from) if args.classes_from is not None else names
+                names = (
+                    class_names.of_database(args.classes_from)
+                    if args.classes_from is not None
+                    else names
+                )
                 report = inputs.pack_imagefolder(
-                    args.src, args.db, progress=progress, bad=bad, random_access=wanted, classes=names, waits=waits
+                    args.src,
+                    args.db,
+                    progress=progress,
+                    bad=bad,
+                    random_access=wanted,
+                    classes=names,
+                    waits=waits,
                 )
             else:
                 sys.path.insert(0, os.getcwd())
-                report = inputs.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)
+                report = inputs.pack_dataset(
+                    args.src, args.args, args.db, progress=progress, bad=bad
+                )
         except SourceError as error:
             raise CommandError(f"{error}\n{error.traceback}".strip(), NO_START) from error
         except KeyboardInterrupt:
@@ -62,9 +84,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(report) -> None:  # a PackReport; its type would cost the imports
     if report.restarted:
-        sys.stderr.write("loaderd: the source has changed since an interrupted run: everything was packed again\n")
+        sys.stderr.write(
+            "loaderd: the source has changed since an interrupted run: everything was packed "
+            "again\n"
+        )
     elif report.resumed_at:
-        sys.stderr.write(f"loaderd: continued at sample {report.resumed_at:,}, where an earlier run was interrupted\n")
+        sys.stderr.write(
+            f"loaderd: continued at sample {report.resumed_at:,}, where an earlier run was "
+            "interrupted\n"
+        )
     for remark, count in report.tally:
         sys.stderr.write(f"loaderd: {count:,} {'image' if count == 1 else 'images'} {remark}\n")
     for note in report.notes:
@@ -77,8 +105,17 @@ def _tell(report) -> None:  # a PackReport; its type would cost the imports
             if report.bad_count > SHOWN_BAD
             else ""
         )
-        sys.stderr.write(f"loaderd: {report.bad_count:,} bad {'sample was' if report.bad_count == 1 else 'samples were'} left out{more}\n")
+        sys.stderr.write(
+            f"loaderd: {report.bad_count:,} bad "
+            f"{'sample was' if report.bad_count == 1 else 'samples were'} left out{more}\n"
+        )
         if report.resumed_at:  # an earlier run's were not seen in this one
-            sys.stderr.write("".join(f"loaderd:   {name}: {reason}\n" for name, reason in report.bad[:SHOWN_BAD]))
-    classes = f", {len(report.classes)} {'class' if len(report.classes) == 1 else 'classes'}" if report.classes else ", no classes"
+            sys.stderr.write(
+                "".join(f"loaderd:   {name}: {reason}\n" for name, reason in report.bad[:SHOWN_BAD])
+            )
+    classes = (
+        f", {len(report.classes)} {'class' if len(report.classes) == 1 else 'classes'}"
+        if report.classes
+        else ", no classes"
+    )
     print(f"{report.path}: {report.samples:,} samples{classes}, {size(report.bytes)}")

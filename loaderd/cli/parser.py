@@ -1,4 +1,7 @@
-"""The command line as argparse knows it. Nothing else is imported here, so that help, --version and mistakes cost nothing."""
+"""The command line as argparse knows it.
+
+Nothing else is imported here, so that help, --version and mistakes cost nothing.
+"""
 
 from __future__ import annotations
 
@@ -60,17 +63,36 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def parser(version: str) -> argparse.ArgumentParser:
-    top = Parser(prog="loaderd", description="A data loading daemon for PyTorch: batches made outside the trainer.", allow_abbrev=False)
-    top.add_argument("--version", action=_Version, nargs=0, version=version, help="show the version and the native parts, and exit")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    top = Parser(
+        prog="loaderd",
+        description="A data loading daemon for PyTorch: batches made outside the trainer.",
+        allow_abbrev=False,
+    )
+    top.add_argument(
+        "--version",
+        action=_Version,
+        nargs=0,
+        version=version,
+        help="show the version and the native parts, and exit",
+    )
+    commands = top.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=Parser
+    )
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".", allow_abbrev=False)
+        made = commands.add_parser(
+            name, help=text, description=text[:1].upper() + text[1:] + ".", allow_abbrev=False
+        )
         made.add_argument("--debug", action="store_true", help="show tracebacks of loaderd itself")
         return made
 
     _serve(command("serve", "run the daemon in the foreground"))
-    _check(command("check", "read, decode and transform samples as the workers would, and name every bad one"))
+    _check(
+        command(
+            "check",
+            "read, decode and transform samples as the workers would, and name every bad one",
+        )
+    )
     _inspect(command("inspect", "show the layout, keys and fields of a database; needs no config"))
     _pack(command("pack", "write a database from a folder of images or a dataset"))
     _preview(command("preview", "show one batch as a contact sheet"))
@@ -85,7 +107,8 @@ def _serve(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
     made.add_argument("--log-format", choices=("text", "json"), default="text")
     made.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
-    made.add_argument("--socket", metavar="PATH", help=argparse.SUPPRESS)  # instead of the config's; for `bench`
+    # instead of the config's; for `bench`
+    made.add_argument("--socket", metavar="PATH", help=argparse.SUPPRESS)
     made.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)
     made.add_argument("--stream", default="", help=argparse.SUPPRESS)
     made.add_argument("--ready-fd", type=_whole(0), metavar="N", help=argparse.SUPPRESS)
@@ -96,17 +119,32 @@ def _check(made: argparse.ArgumentParser) -> None:
     made.add_argument("--stream", metavar="S", help="check this stream only")
     which = made.add_mutually_exclusive_group()
     which.add_argument(
-        "--samples", type=_whole(1), metavar="N", help="number of samples to check in each stream, spread over the stream (default 256)"
+        "--samples",
+        type=_whole(1),
+        metavar="N",
+        help="number of samples to check in each stream, spread over the stream (default 256)",
     )
     which.add_argument(
         "--all",
         action="store_true",
-        help="check every sample, with statistics, and every page of the database; after Ctrl-C the same command continues",
+        help="check every sample, with statistics, and every page of the database; after Ctrl-C "
+        "the same command continues",
     )
-    which.add_argument("--index", type=_whole(0), metavar="I", help="check one sample in this process; breakpoint() works")
+    which.add_argument(
+        "--index",
+        type=_whole(0),
+        metavar="I",
+        help="check one sample in this process; breakpoint() works",
+    )
     which.add_argument("--key", metavar="K", help="check one sample, by its key, in this process")
-    made.add_argument("--bad", metavar="FILE", help="write all bad samples to this file, as JSON lines")
-    made.add_argument("--anew", action="store_true", help="with --all: start over instead of continuing an interrupted run")
+    made.add_argument(
+        "--bad", metavar="FILE", help="write all bad samples to this file, as JSON lines"
+    )
+    made.add_argument(
+        "--anew",
+        action="store_true",
+        help="with --all: start over instead of continuing an interrupted run",
+    )
 
 
 def _inspect(made: argparse.ArgumentParser) -> None:
@@ -118,28 +156,62 @@ def _pack(made: argparse.ArgumentParser) -> None:
     made.add_argument("kind", choices=KINDS, metavar="KIND", help="imagefolder or dataset")
     made.add_argument("src", metavar="SRC", help="the folder of images, or pkg.module:Class")
     made.add_argument("db", metavar="DB", help="the database to write")
-    made.add_argument("--args", type=_json_object, default={}, metavar="JSON", help="keyword arguments of the dataset's class")
+    made.add_argument(
+        "--args",
+        type=_json_object,
+        default={},
+        metavar="JSON",
+        help="keyword arguments of the dataset's class",
+    )
     names = made.add_mutually_exclusive_group()
-    names.add_argument("--classes-from", metavar="DB", help="imagefolder: use the class names and labels of another database")
-    names.add_argument("--classes", metavar="FILE", help="imagefolder: a file with the class names, one per line; the first is label 0")
+    names.add_argument(
+        "--classes-from",
+        metavar="DB",
+        help="imagefolder: use the class names and labels of another database",
+    )
+    names.add_argument(
+        "--classes",
+        metavar="FILE",
+        help="imagefolder: a file with the class names, one per line; the first is label 0",
+    )
     made.add_argument(
         "--random-access",
         action=argparse.BooleanOptionalAction,
-        help="imagefolder: rewrite JPEGs without loss, so that a crop can be decoded alone (default: if this installation can)",
+        help="imagefolder: rewrite JPEGs without loss, so that a crop can be decoded alone "
+        "(default: if this installation can)",
     )
 
 
 def _preview(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
-    made.add_argument("--stream", metavar="S", help="which stream; needed if the config has several")
+    made.add_argument(
+        "--stream", metavar="S", help="which stream; needed if the config has several"
+    )
     made.add_argument("--epoch", type=_whole(0), default=0, metavar="E")
     place = made.add_mutually_exclusive_group()
-    place.add_argument("--step", type=_whole(0), metavar="N", help="step, counted from the start of the epoch")
-    place.add_argument("--position", type=_whole(0), metavar="P", help="position in the epoch's order at which the step begins")
+    place.add_argument(
+        "--step", type=_whole(0), metavar="N", help="step, counted from the start of the epoch"
+    )
+    place.add_argument(
+        "--position",
+        type=_whole(0),
+        metavar="P",
+        help="position in the epoch's order at which the step begins",
+    )
     made.add_argument("--rank", type=_whole(0), default=0, metavar="R")
     made.add_argument("--world-size", type=_whole(1), default=1, metavar="W")
-    made.add_argument("--batch-size", type=_whole(1), metavar="B", help="if the trainer asks for another than the config's")
-    made.add_argument("--seed", type=_whole(0), metavar="SEED", help="if the trainer asks for another than the config's")
+    made.add_argument(
+        "--batch-size",
+        type=_whole(1),
+        metavar="B",
+        help="if the trainer asks for another than the config's",
+    )
+    made.add_argument(
+        "--seed",
+        type=_whole(0),
+        metavar="SEED",
+        help="if the trainer asks for another than the config's",
+    )
     made.add_argument("-o", "--output", metavar="OUT.png")
     made.add_argument("--json", action="store_true", help="print the keys only, as JSON")
 
@@ -147,19 +219,36 @@ def _preview(made: argparse.ArgumentParser) -> None:
 def _status(made: argparse.ArgumentParser) -> None:
     made.add_argument("target", nargs="?", metavar="SOCKET|CONFIG")
     made.add_argument("--json", action="store_true")
-    made.add_argument("--alive", action="store_true", help="exit with 0 also while the daemon starts, for liveness probes")
+    made.add_argument(
+        "--alive",
+        action="store_true",
+        help="exit with 0 also while the daemon starts, for liveness probes",
+    )
 
 
 def _bench(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
-    made.add_argument("--stream", metavar="S", help="which stream; needed if the config has several")
-    made.add_argument("--against", choices=("dataloader",), help="also measure torch's DataLoader on the same stream, in turns")
-    made.add_argument("--seconds", type=_seconds, default=10.0, metavar="N", help="seconds per measurement (default 10)")
+    made.add_argument(
+        "--stream", metavar="S", help="which stream; needed if the config has several"
+    )
+    made.add_argument(
+        "--against",
+        choices=("dataloader",),
+        help="also measure torch's DataLoader on the same stream, in turns",
+    )
+    made.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=10.0,
+        metavar="N",
+        help="seconds per measurement (default 10)",
+    )
     made.add_argument(
         "--rounds",
         type=_whole(1),
         metavar="N",
-        help="number of measurements; prints their medians (default 1; with --against 2 of each, in turns)",
+        help="number of measurements; prints their medians (default 1; with --against 2 of each, "
+        "in turns)",
     )
     made.add_argument("--json", action="store_true")
 

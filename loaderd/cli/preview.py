@@ -28,10 +28,17 @@ def run(args: argparse.Namespace) -> int:
     cursor, part = _place(args, shape)
     seed = plan.seed if args.seed is None else args.seed
     rows = table.rows(
-        seed, args.epoch, part.start, part.rows, local_stream.NullStatusLine(), policy="" if plan.on_error == "replace" else "skip"
+        seed,
+        args.epoch,
+        part.start,
+        part.rows,
+        local_stream.NullStatusLine(),
+        policy="" if plan.on_error == "replace" else "skip",
     )
     samples = [rows.make(row) for row in range(part.rows)]
-    facts = _facts(args, plan.name, seed, shape, cursor, part, _described(table, part, rows, samples))
+    facts = _facts(
+        args, plan.name, seed, shape, cursor, part, _described(table, part, rows, samples)
+    )
     if args.json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
     if args.output:
@@ -42,10 +49,14 @@ def run(args: argparse.Namespace) -> int:
 def _shape(args: argparse.Namespace, plan: Any, samples: int) -> EpochShape:
     if args.rank >= args.world_size:
         raise CommandError(f"--rank {args.rank} is not below --world-size {args.world_size}", USAGE)
-    shape = EpochShape(samples, args.batch_size or plan.batch_size, args.rank, args.world_size, plan.drop_last)
+    shape = EpochShape(
+        samples, args.batch_size or plan.batch_size, args.rank, args.world_size, plan.drop_last
+    )
     if steps_left(shape, 0) == 0:
         raise CommandError(
-            f"an epoch of {samples} samples has no whole step of {shape.world_size} x {shape.batch_size}; use a smaller --batch-size", USAGE
+            f"an epoch of {samples} samples has no whole step of {shape.world_size} x "
+            f"{shape.batch_size}; use a smaller --batch-size",
+            USAGE,
         )
     return shape
 
@@ -57,7 +68,9 @@ def _place(args: argparse.Namespace, shape: EpochShape) -> tuple[Cursor, Slice]:
         step = args.step or 0
         steps = steps_left(shape, 0)
         if step >= steps:
-            raise CommandError(f"--step {step}: an epoch has {steps} steps, 0 to {steps - 1}", USAGE)
+            raise CommandError(
+                f"--step {step}: an epoch has {steps} steps, 0 to {steps - 1}", USAGE
+            )
         cursor = Cursor(args.epoch, step * block, step)
     else:
         cursor = Cursor(args.epoch, args.position, args.position // block)
@@ -66,7 +79,9 @@ def _place(args: argparse.Namespace, shape: EpochShape) -> tuple[Cursor, Slice]:
     except ValueError:
         last = shape.samples - block if shape.drop_last else shape.samples - 1
         raise CommandError(
-            f"--position {cursor.position}: the last step of an epoch begins at {last}; use a position from 0 to {last}", USAGE
+            f"--position {cursor.position}: the last step of an epoch begins at {last}; use a "
+            f"position from 0 to {last}",
+            USAGE,
         ) from None
 
 
@@ -91,7 +106,13 @@ def _described(table: Any, part: Slice, rows: Any, samples: list[Any]) -> list[d
 
 
 def _facts(
-    args: argparse.Namespace, stream: str, seed: int, shape: EpochShape, cursor: Cursor, part: Slice, rows: list[Any]
+    args: argparse.Namespace,
+    stream: str,
+    seed: int,
+    shape: EpochShape,
+    cursor: Cursor,
+    part: Slice,
+    rows: list[Any],
 ) -> dict[str, Any]:
     return {
         "stream": stream,
@@ -109,11 +130,18 @@ def _facts(
 def _draw(output: str, facts: dict[str, Any], samples: list[Any], modes: Any) -> None:
     from loaderd.cli import contact_sheet
 
-    title = "{stream}  seed {seed}  epoch {epoch}  step {step}  position {position}  rank {rank} of {world_size}".format(**facts)
+    title = (
+        "{stream}  seed {seed}  epoch {epoch}  step {step}  position {position}  rank {rank} "
+        "of {world_size}"
+    ).format(**facts)
     cells = [
         contact_sheet.Cell(
             None if sample is None else contact_sheet.picture_of(sample, modes),
-            (entry.get("label") or f"index {entry['index']}", entry["key"], *([entry["bad"]] if "bad" in entry else [])),
+            (
+                entry.get("label") or f"index {entry['index']}",
+                entry["key"],
+                *([entry["bad"]] if "bad" in entry else []),
+            ),
             "bad" in entry,
         )
         for entry, sample in zip(facts["rows"], samples, strict=True)
@@ -121,5 +149,7 @@ def _draw(output: str, facts: dict[str, Any], samples: list[Any], modes: Any) ->
     try:
         contact_sheet.draw(f"{title}  {len(samples)} rows", cells).save(output, format="PNG")
     except OSError as error:
-        raise CommandError(f"{output}: cannot be written: {error.strerror or error}", NO_START) from None
+        raise CommandError(
+            f"{output}: cannot be written: {error.strerror or error}", NO_START
+        ) from None
     sys.stderr.write(f"loaderd: {output}: {title}, {len(samples)} rows\n")

@@ -1,4 +1,6 @@
-"""Progress of a long command on stderr: a bar that redraws itself on a terminal, a plain line now and then anywhere else."""
+"""Progress of a long command on stderr: a bar that redraws itself on a terminal, a plain line now
+and then anywhere else.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ SAID_S = 10.0  # between two plain lines
 
 
 class ProgressLine:
-    """Use as a context manager and call it with (done, total). `say` prints a line above the bar."""
+    """Use as a context manager and call it with (done, total).
+
+    `say` prints a line above the bar.
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -48,7 +53,12 @@ class ProgressLine:
     def __enter__(self) -> ProgressLine:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._clear()
 
     def _clear(self) -> None:

@@ -35,21 +35,32 @@ def run(args: argparse.Namespace) -> int:
         from loaderd.system.processes import keep_niceness
 
         keep_niceness(os.getpid())  # the trainer's, which gave it a session of its own
-        return _serve(served, args, None)  # of eight ranks that start one at once seven find the lock taken: no fork server for those
+        # of eight ranks that start one at once seven find the lock taken: no fork server for those
+        return _serve(served, args, None)
     from loaderd.engine.launch import launch
 
     workers = served.workers
     spawn = workers.start_method == "spawn"
-    with launch(served.streams, workers.init or "", served.folder, preload="none" if spawn else "user", spawn=spawn) as ahead:
+    with launch(
+        served.streams,
+        workers.init or "",
+        served.folder,
+        preload="none" if spawn else "user",
+        spawn=spawn,
+    ) as ahead:
         return _serve(served, args, ahead)
 
 
 def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> int:
     from loaderd.engine.local import LocalEngine
-    from loaderd.server.daemon import Daemon  # what this brings is imported while the fork server is on its own way
+
+    # what this brings is imported while the fork server is on its own way
+    from loaderd.server.daemon import Daemon
     from loaderd.server.start_options import StartOptions
 
-    options = StartOptions(args.stream, args.embedded, args.ready_fd, args.log_format, args.log_level)
+    options = StartOptions(
+        args.stream, args.embedded, args.ready_fd, args.log_format, args.log_level
+    )
     return Daemon(config, options, make_engine=partial(LocalEngine, ahead=ahead)).run()
 
 
@@ -63,7 +74,9 @@ def prepared(config: Config, args: argparse.Namespace) -> Config:
     if not args.socket:
         return config
     quarantine = f"{args.socket}.bad.jsonl"
-    daemon = replace(config.daemon, socket=args.socket, quarantine=quarantine, metrics=None, exit_when_idle_s=0.0)
+    daemon = replace(
+        config.daemon, socket=args.socket, quarantine=quarantine, metrics=None, exit_when_idle_s=0.0
+    )
     return replace(config, daemon=daemon, default_socket=False)
 
 

@@ -14,11 +14,27 @@ from typing import Any
 from loaderd.cli import control_client
 from loaderd.cli.exit_codes import FAULT, FINE, NO_START, CommandError
 from loaderd.data import native_library
-from loaderd.server.status_report import DaemonStatus, MemoryStatus, QuarantineStatus, SessionStatus, StreamStatus, WorkerStatus, as_plain
+from loaderd.server.status_report import (
+    DaemonStatus,
+    MemoryStatus,
+    QuarantineStatus,
+    SessionStatus,
+    StreamStatus,
+    WorkerStatus,
+    as_plain,
+)
 from loaderd_wire.messages import Rejected, Report, Starting
 
-SLOTS = {"leased": "▣", "announced": "■", "ready": "◧", "filling": "▨", "ending": "▧", "free": "□"}  # from held by the trainer to free
-COLOURS = {"ready": "32", "starting": "33", "draining": "33", "failed": "31", "dim": "2", "bold": "1"}
+# from held by the trainer to free
+SLOTS = {"leased": "▣", "announced": "■", "ready": "◧", "filling": "▨", "ending": "▧", "free": "□"}
+COLOURS = {
+    "ready": "32",
+    "starting": "33",
+    "draining": "33",
+    "failed": "31",
+    "dim": "2",
+    "bold": "1",
+}
 BAR = 30
 SHOWN = 12  # of a long list
 
@@ -52,17 +68,24 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
     """The status as lines of at most `width` characters."""
     paint = _Paint(width, colours)
     state = "failed" if status.failed else status.state
-    yield paint(f"loaderd {status.version}  {state}  pid {status.pid or '?'}  {status.socket}", state)
+    yield paint(
+        f"loaderd {status.version}  {state}  pid {status.pid or '?'}  {status.socket}", state
+    )
     if status.config:
         yield paint(f"config   {status.config}", "dim")
     if status.native:
-        yield paint(f"native   {native_library.described(status.native)}", "dim" if all(status.native.values()) else "failed")
+        yield paint(
+            f"native   {native_library.described(status.native)}",
+            "dim" if all(status.native.values()) else "failed",
+        )
     if status.doing:
         yield paint(f"doing    {status.doing}")
     server = status.pool.fork_server if status.pool else None
     if server is not None and server.stopped:
         yield paint(
-            f"fork server pid {server.pid} is stopped by a signal (T): no worker can be started; continue it with SIGCONT", "failed"
+            f"fork server pid {server.pid} is stopped by a signal (T): no worker can be started; "
+            "continue it with SIGCONT",
+            "failed",
         )
     if status.memory is not None:
         yield paint(f"memory   {_bar(status.memory)}")
@@ -88,7 +111,9 @@ class _Paint:
     def __call__(self, text: str, colour: str = "") -> str:
         text = "".join(c if c.isprintable() else "?" for c in text)
         text = text if len(text) <= self._width else text[: self._width - 1] + "…"
-        return f"\033[{COLOURS[colour]}m{text}\033[0m" if self._colours and colour in COLOURS else text
+        return (
+            f"\033[{COLOURS[colour]}m{text}\033[0m" if self._colours and colour in COLOURS else text
+        )
 
 
 def size(count: float) -> str:
@@ -112,19 +137,30 @@ def _streams(streams: Mapping[str, StreamStatus]) -> Iterator[str]:
         if found is None:
             yield f"{name:<{wide}}  not opened yet: it opens when a training script asks for it"
         else:
-            fields = "  ".join(field(each.name, each.dtype, each.shape, each.kind) for each in found.fields)
-            speed = f"  {1 / progress.row_s:,.0f} samples/s per worker" if progress is not None and progress.row_s else ""
+            fields = "  ".join(
+                field(each.name, each.dtype, each.shape, each.kind) for each in found.fields
+            )
+            speed = (
+                f"  {1 / progress.row_s:,.0f} samples/s per worker"
+                if progress is not None and progress.row_s
+                else ""
+            )
             yield f"{name:<{wide}}  {found.samples:,} samples  batch {stream.batch_size}{speed}"
             yield f"{'':<{wide}}  {fields}"
         yield f"{'':<{wide}}  {stream.data}"
         stage_s = progress.stage_s if progress is not None else {}
         if time_spent := sum(stage_s.values()):
-            shares = ", ".join(f"{stage} {seconds / time_spent:.0%}" for stage, seconds in stage_s.items())
+            shares = ", ".join(
+                f"{stage} {seconds / time_spent:.0%}" for stage, seconds in stage_s.items()
+            )
             yield f"{'':<{wide}}  workers' time: {shares}"
         if stream.failed:
             yield f"{'':<{wide}}  FAILED: {stream.failed}".split("\n")[0]
         elif progress is not None and progress.deaths:
-            yield f"{'':<{wide}}  {progress.deaths} workers died, the last cause: {progress.last_death}"
+            yield (
+                f"{'':<{wide}}  {progress.deaths} workers died, the last cause: "
+                f"{progress.last_death}"
+            )
 
 
 def field(name: str, dtype: str, shape: Any, kind: str) -> str:
@@ -159,14 +195,19 @@ def _order(state: str) -> int:
 def _workers(workers: tuple[WorkerStatus, ...]) -> Iterator[str]:
     for worker in workers:
         w = worker.work
-        pid = f"pid {worker.process.pid}" if worker.process is not None and worker.process.pid else ""
+        pid = (
+            f"pid {worker.process.pid}" if worker.process is not None and worker.process.pid else ""
+        )
         if not w.jobs:
             doing = f"  {w.doing}  {w.seconds:.1f} s" if w.doing else ""
             yield f"{w.worker:>3}  {'idle' if w.state == 'up' else w.state:<8}  {pid}{doing}"
             continue
         key = f"  {w.key!r}" if w.key else ""
         state = "busy" if w.state == "up" else w.state
-        yield f"{w.worker:>3}  {state:<8}  {pid}  {w.stream}  {w.stage or 'between samples'}{key}  {w.seconds:.1f} s"
+        yield (
+            f"{w.worker:>3}  {state:<8}  {pid}  {w.stream}  {w.stage or 'between samples'}{key} "
+            f" {w.seconds:.1f} s"
+        )
 
 
 def _bad(quarantine: QuarantineStatus) -> Iterator[str]:
@@ -175,4 +216,7 @@ def _bad(quarantine: QuarantineStatus) -> Iterator[str]:
         for entry in quarantine.tail[-3:]:
             at = time.strftime("%H:%M:%S", time.localtime(entry["time"]))
             what = f"{entry['error']}: {entry['message']}".split("\n")[0]
-            yield f"{at}  {entry['stream']}  epoch {entry['epoch']}  {entry['key']!r} (index {entry['index']})  {entry['stage']}: {what}"
+            yield (
+                f"{at}  {entry['stream']}  epoch {entry['epoch']}  {entry['key']!r} (index "
+                f"{entry['index']})  {entry['stage']}: {what}"
+            )

@@ -1,5 +1,6 @@
-"""Words of DataLoader, torchvision and Loader that people write into a config: what to write instead. `schema.py` looks here for a word
-that the table at hand does not know."""
+"""Words of DataLoader, torchvision and Loader that people write into a config: what to write
+instead. `schema.py` looks here for a word that the table at hand does not know.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +8,23 @@ STREAM = "[streams.NAME]"
 _PAGEABLE = "leave it out: batches lie in shared memory already, and .to(device) copies from there"
 
 SETTINGS = {
-    "sampler": f"the order is {STREAM} shuffle and seed, a part of the samples is split; ranks are found by Loader, or are its rank= and world_size=",
+    "sampler": (
+        f"the order is {STREAM} shuffle and seed, a part of the samples is split; ranks "
+        "are found by Loader, or are its rank= and world_size="
+    ),
     "batch_sampler": f"use {STREAM} batch_size, shuffle and split",
-    "collate_fn": f'use {STREAM} collate = "pkg.module:function", which is called as function(samples, rng)',
+    "collate_fn": (
+        f'use {STREAM} collate = "pkg.module:function", which is called as function(samples, rng)'
+    ),
     "pin_memory": _PAGEABLE,
     "pin_memory_device": _PAGEABLE,
-    "prefetch_factor": "use the argument prefetch= of Loader, the number of finished batches ahead of the trainer",
+    "prefetch_factor": (
+        "use the argument prefetch= of Loader, the number of finished batches ahead of the trainer"
+    ),
     "prefetch": "it is an argument of Loader: prefetch=4",
-    "timeout": "use [workers] sample_timeout_s for a sample; for a batch the argument timeout_s= of Loader",
+    "timeout": (
+        "use [workers] sample_timeout_s for a sample; for a batch the argument timeout_s= of Loader"
+    ),
     "worker_init_fn": 'use [workers] init = "pkg.module:function", which is called with worker_id',
     "persistent_workers": "leave it out: workers keep running between epochs",
     "multiprocessing_context": 'use [workers] start_method = "forkserver" or "spawn"',
@@ -22,25 +32,45 @@ SETTINGS = {
     "in_order": "leave it out: batches always come in order",
     "num_replicas": "leave it out: Loader finds the ranks, or is given rank= and world_size=",
     "transform": 'use [[streams.NAME.transforms]] with op = "..." or call = "pkg.module:function"',
-    "target_transform": 'use [[streams.NAME.transforms]] with call = "pkg.module:function", which is given the whole sample',
-    "root": f"for a dataset's class use {STREAM} dataset_args = {{root = ...}}; a database is lmdb = ...",
+    "target_transform": (
+        'use [[streams.NAME.transforms]] with call = "pkg.module:function", which '
+        "is given the whole sample"
+    ),
+    "root": (
+        f"for a dataset's class use {STREAM} dataset_args = {{root = ...}}; a database is "
+        "lmdb = ..."
+    ),
     "max_workers": "use [workers] num_workers",
     "workers": "use [workers] num_workers",
     "device": "leave it out: the trainer moves its batches with .to(device)",
     "epochs": "leave it out: the trainer iterates over its Loader as often as it likes",
 } | dict.fromkeys(
-    ("rank", "world_size", "fields", "as_tuple", "output", "timeout_s", "reconnect_s", "stall_warning_s"),
+    (
+        "rank",
+        "world_size",
+        "fields",
+        "as_tuple",
+        "output",
+        "timeout_s",
+        "reconnect_s",
+        "stall_warning_s",
+    ),
     "it is an argument of Loader, in the training script",
-)  # fmt: skip
+)
 
 # Ops of torchvision and of later versions. A near name among ours would do something else.
 ABSENT = (
-    "vflip", "RandomVerticalFlip", "rotate", "rotate90", "RandomRotation", "RandomAffine", "pad", "Pad", "color_jitter", "ColorJitter",
-    "grayscale", "RandomGrayscale", "gaussian_blur", "GaussianBlur", "random_erasing", "RandomErasing", "rand_augment", "RandAugment",
-    "AutoAugment", "TrivialAugmentWide", "mixup", "MixUp", "cutmix", "CutMix", "long_side", "FiveCrop", "TenCrop", "RandomPerspective",
-    "RandomInvert", "RandomPosterize", "RandomSolarize", "RandomAutocontrast", "RandomEqualize", "RandomAdjustSharpness",
+    "vflip", "RandomVerticalFlip", "rotate", "rotate90", "RandomRotation", "RandomAffine", "pad",
+    "Pad", "color_jitter", "ColorJitter", "grayscale", "RandomGrayscale", "gaussian_blur",
+    "GaussianBlur", "random_erasing", "RandomErasing", "rand_augment", "RandAugment", "AutoAugment",
+    "TrivialAugmentWide", "mixup", "MixUp", "cutmix", "CutMix", "long_side", "FiveCrop", "TenCrop",
+    "RandomPerspective", "RandomInvert", "RandomPosterize", "RandomSolarize", "RandomAutocontrast",
+    "RandomEqualize", "RandomAdjustSharpness",
 )  # fmt: skip
-INSTEAD = 'not in this version; write it as call = "pkg.module:function", def function(sample, rng, **args)'
+INSTEAD = (
+    'not in this version; write it as call = "pkg.module:function", def function(sample, '
+    "rng, **args)"
+)
 
 OPS = {
     "ToTensor": "to_float, then to_chw",

@@ -1,4 +1,6 @@
-"""A config file, read once at the door: TOML in, frozen values out, or one ConfigError with every fault that it has."""
+"""A config file, read once at the door: TOML in, frozen values out, or one ConfigError with every
+fault that it has.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ MAX_FAULTS = 50  # that are listed
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """path: absolute, symlinks resolved. folder: the one it lies in. default_socket: nobody named the socket, the rule did."""
+    """path: absolute, symlinks resolved.
+
+    folder: the one it lies in. default_socket: nobody named the socket, the rule did.
+    """
 
     path: str
     folder: str
@@ -48,32 +53,46 @@ class ConfigProblems:
 
 
 def load(path: str, env: Mapping[str, str], uid: int) -> Config:
-    """The config in a file. Raises ConfigError and nothing else; its text names the file and every fault."""
+    """The config in a file.
+
+    Raises ConfigError and nothing else; its text names the file and every fault.
+    """
     real = _real(path)
     return parse(_read(path, real), real, env, uid)
 
 
 def socket_of(path: str, env: Mapping[str, str], uid: int) -> str:
-    """The socket that the daemon of this config file has, whatever else the file says. Raises ConfigError."""
+    """The socket that the daemon of this config file has, whatever else the file says.
+
+    Raises ConfigError.
+    """
     real = _real(path)
     daemon = _toml(_read(path, real), real).get("daemon", {})
     faults = ConfigProblems()
     given = daemon.get("socket") if isinstance(daemon, dict) else None
     socket = _socket(given, real, env, uid, faults)
     if socket is None:
-        raise ConfigError(_all(real, faults.lines or [f"daemon.socket: {show(given)} is not a path"]))
+        raise ConfigError(
+            _all(real, faults.lines or [f"daemon.socket: {show(given)} is not a path"])
+        )
     return socket
 
 
 def _real(path: str) -> str:
     try:
         return os.path.realpath(path)
-    except (OSError, ValueError) as error:  # a NUL in the name; a relative name in a folder that is gone
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # a NUL in the name; a relative name in a folder that is gone
         raise ConfigError(f"{path!r} is not a file's name: {error}") from None
 
 
 def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
-    """The config in `text`, which came from `path` (absolute). Raises ConfigError and nothing else."""
+    """The config in `text`, which came from `path` (absolute).
+
+    Raises ConfigError and nothing else.
+    """
     faults = ConfigProblems()
     values = CONFIG.read(_toml(text, path), faults.add)
     values = {"daemon": DAEMON.read({}, faults.add), "workers": WORKERS.read({}, faults.add)} | {
@@ -82,19 +101,31 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
     daemon, folder = values["daemon"], os.path.dirname(path)
     default_socket = daemon["socket"] is None
     daemon["socket"] = _socket(daemon["socket"], path, env, uid, faults)
-    daemon["quarantine"] = _path("daemon.quarantine", daemon["quarantine"], folder, env, faults) or f"{daemon['socket']}{paths.BAD}"
+    daemon["quarantine"] = (
+        _path("daemon.quarantine", daemon["quarantine"], folder, env, faults)
+        or f"{daemon['socket']}{paths.BAD}"
+    )
     for name, stream in values.get("streams", {}).items():
         stream["lmdb"] = _path(join("streams", name) + ".lmdb", stream["lmdb"], folder, env, faults)
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
     streams = tuple(_stream(name, table) for name, table in values["streams"].items())
-    return Config(path, folder, default_socket, DaemonConfig(**daemon), WorkersConfig(**values["workers"]), streams)
+    return Config(
+        path,
+        folder,
+        default_socket,
+        DaemonConfig(**daemon),
+        WorkersConfig(**values["workers"]),
+        streams,
+    )
 
 
 def _read(path: str, real: str) -> str:
     try:
         # without O_NONBLOCK a pipe would wait for a writer
-        with open(real, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        with open(
+            real, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+        ) as file:
             regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
             data = file.read(MAX_BYTES + 1) if regular else b""
     except IsADirectoryError:
@@ -127,19 +158,28 @@ def _toml(text: str, path: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def _socket(given: Any, path: str, env: Mapping[str, str], uid: int, faults: ConfigProblems) -> str | None:
+def _socket(
+    given: Any, path: str, env: Mapping[str, str], uid: int, faults: ConfigProblems
+) -> str | None:
     """The socket's path. None if there is a fault, found here or before."""
     if given is not None and (not isinstance(given, str) or not given):
         return None
     try:
         return paths.config_socket(given, path, env, uid)
     except ValueError as error:
-        faults.add("daemon.socket", str(error) if given is None or len(given) > 60 else f"{show(given)}: {error}")
+        faults.add(
+            "daemon.socket",
+            str(error) if given is None or len(given) > 60 else f"{show(given)}: {error}",
+        )
         return None
 
 
-def _path(where: str, given: Any, folder: str, env: Mapping[str, str], faults: ConfigProblems) -> str | None:
-    """The path, absolute; None if there is none, or one that is not even text, which has been reported already."""
+def _path(
+    where: str, given: Any, folder: str, env: Mapping[str, str], faults: ConfigProblems
+) -> str | None:
+    """The path, absolute; None if there is none, or one that is not even text, which has been
+    reported already.
+    """
     if not isinstance(given, str) or not given:
         return None
     try:
@@ -153,7 +193,15 @@ def _stream(name: str, values: Mapping[str, Any]) -> StreamConfig:
     shuffle = values["shuffle"]
     steps = tuple(TransformConfig(*step) for step in values["transforms"])
     blocks = shuffle["block"] if isinstance(shuffle, dict) else int(shuffle)
-    return StreamConfig(name=name, **{**values, "shuffle": blocks, "max_errors": float(values["max_errors"] or 0), "transforms": steps})
+    return StreamConfig(
+        name=name,
+        **{
+            **values,
+            "shuffle": blocks,
+            "max_errors": float(values["max_errors"] or 0),
+            "transforms": steps,
+        },
+    )
 
 
 def _all(path: str, lines: list[str]) -> str:

@@ -1,4 +1,6 @@
-"""The config reference as Markdown, made from the schema: `python -m loaderd.config.reference > loaderd/config/README.md`."""
+"""The config reference as Markdown, made from the schema: `python -m loaderd.config.reference >
+loaderd/config/README.md`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ Every key that a config file knows. This page is made from the schema that reads
 
     python -m loaderd.config.reference > loaderd/config/README.md
 
-`loaderd schema` prints the same as a JSON schema, for your editor. An unknown key is an error that names the nearest one.
+`loaderd schema` prints the same as a JSON schema, for your editor. An unknown key is an error that
+names the nearest one.
 A config is TOML. A relative path is relative to the config file; `~` and `$NAME` are expanded.
 The sizes are bytes: a whole number, or text such as `"64MiB"` (1024s) or `"64MB"` (1000s).
 """
@@ -77,7 +80,11 @@ def type_of(kind: ValueType) -> str:
     if isinstance(kind, Flag):
         return "true or false"
     if isinstance(kind, Whole):
-        return f"whole number, {kind.low:,} or more" if kind.high >= 1 << 40 else f"whole number, {kind.low:,} to {kind.high:,}"
+        return (
+            f"whole number, {kind.low:,} or more"
+            if kind.high >= 1 << 40
+            else f"whole number, {kind.low:,} to {kind.high:,}"
+        )
     if isinstance(kind, Seconds):
         return f"number of seconds, {'0 or more' if kind.zero else 'above 0'}"
     if isinstance(kind, Choice):
@@ -122,20 +129,37 @@ def table_of(table: Table) -> list[str]:
 
 def parameter(name: str, param: Param) -> str:
     choices = f", one of {', '.join(param.choices)}" if param.choices else ""
-    default = "" if param.required or param.default is None else f", default `{toml(param.default)}`"
+    default = (
+        "" if param.required or param.default is None else f", default `{toml(param.default)}`"
+    )
     return f"`{name}`{' (required)' if param.required else ''}: {param.text}{choices}{default}"
 
 
 def document() -> str:
     lines = [BEGIN, "## [daemon]", "", "The process that serves.", "", *table_of(schema.DAEMON)]
     lines += ["## [workers]", "", "The processes that make samples.", "", *table_of(schema.WORKERS)]
-    lines += ["## [streams.NAME]", "", "One table for each stream. A stream needs `lmdb` or `dataset`.", "", *table_of(schema.STREAM)]
-    lines += ["## [[streams.NAME.transforms]]", "", "What is done to each sample, in order. Each table has an `op` or a `call`.", ""]
+    lines += [
+        "## [streams.NAME]",
+        "",
+        "One table for each stream. A stream needs `lmdb` or `dataset`.",
+        "",
+        *table_of(schema.STREAM),
+    ]
+    lines += [
+        "## [[streams.NAME.transforms]]",
+        "",
+        "What is done to each sample, in order. Each table has an `op` or a `call`.",
+        "",
+    ]
     lines += ["| op | what it does | parameters |", "|---|---|---|"]
     for name, op in OPS.items():
         cells = (f"`{name}`", op.text, "; ".join(parameter(*each) for each in op.params.items()))
         lines.append("| " + " | ".join(map(cell, cells)) + " |")
-    lines += ["", '`call = "pkg.module:function"` is a function of yours: `def function(sample: dict, rng, **args) -> dict`.']
+    lines += [
+        "",
+        '`call = "pkg.module:function"` is a function of yours: `def function(sample: dict, rng, '
+        "**args) -> dict`.",
+    ]
     lines += ["`args` are its keyword arguments.", ""]
     return "\n".join(lines)
 

@@ -50,7 +50,9 @@ SPLIT_END = r" *(?:(?:[0-9]{1,3}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}) *%|[0-9]{1,15})?
 def _split(text: str) -> str:
     """What is wrong with a split whatever the number of samples is."""
     low, high = (part.strip() for part in text.split(":"))
-    percents = [Exact(end.rstrip("% ")) for end in (low or "0%", high or "100%") if end.endswith("%")]
+    percents = [
+        Exact(end.rstrip("% ")) for end in (low or "0%", high or "100%") if end.endswith("%")
+    ]
     if any(percent > 100 for percent in percents):
         return "ends beyond 100%"
     counts = [int(end) for end in (low, high) if end.isdigit()]
@@ -71,9 +73,16 @@ class DaemonConfig:
     """The table [daemon]. Paths are absolute, sizes are in bytes."""
 
     socket: str = key(
-        Path(), "Socket that trainers connect to; the daemon's other files lie beside it. Default: derived from the config's path."
+        Path(),
+        "Socket that trainers connect to; the daemon's other files lie beside it. Default: "
+        "derived from the config's path.",
     )
-    memory: int | None = key(Size(), "Limit of all shared memory together. Default: half of what the cgroup or the machine has free.", None)
+    memory: int | None = key(
+        Size(),
+        "Limit of all shared memory together. Default: half of what the cgroup or the machine has "
+        "free.",
+        None,
+    )
     metrics: str | None = key(
         Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port),
         "Address of the pages for Prometheus and health checks. Default: off.",
@@ -85,10 +94,13 @@ class DaemonConfig:
         (),
     )
     drain_s: float = key(Seconds(), "Longest time that a drain may take.", 10.0)
-    exit_when_idle_s: float = key(Seconds(), "Exit when there has been no trainer for this long; 0: never.", 0.0)
+    exit_when_idle_s: float = key(
+        Seconds(), "Exit when there has been no trainer for this long; 0: never.", 0.0
+    )
     quarantine: str = key(
         Path(),
-        "File that bad samples are recorded in. Default: the socket's path with .bad.jsonl, which an embedded daemon removes when it leaves.",
+        "File that bad samples are recorded in. Default: the socket's path with .bad.jsonl, which "
+        "an embedded daemon removes when it leaves.",
     )
 
 
@@ -97,18 +109,29 @@ class WorkersConfig:
     """The table [workers]. Sizes are in bytes."""
 
     num_workers: int | str = key(
-        Either((Choice(("auto",)), Whole(1, 1024)), '"auto" or a whole number from 1 to 1024'), "Worker processes.", "auto"
+        Either((Choice(("auto",)), Whole(1, 1024)), '"auto" or a whole number from 1 to 1024'),
+        "Worker processes.",
+        "auto",
     )
     sample_timeout_s: float = key(
         Seconds(zero=False),
-        "A sample that takes longer is bad, and its worker is killed. What it imports meanwhile does not count, up to 120 s (or this, if that is longer).",
+        "A sample that takes longer is bad, and its worker is killed. What it imports meanwhile "
+        "does not count, up to 120 s (or this, if that is longer).",
         30.0,
     )
-    worker_memory: int | None = key(Size(), "A worker whose own (anonymous) memory grows beyond this is replaced. Default: no limit.", None)
-    start_method: str = key(
-        Choice(("forkserver", "spawn")), "Whether workers are forked from a fork server, or each is started as a new process.", "forkserver"
+    worker_memory: int | None = key(
+        Size(),
+        "A worker whose own (anonymous) memory grows beyond this is replaced. Default: no limit.",
+        None,
     )
-    init: str | None = key(entry("a function"), "Called with worker_id in each worker before any data.", None)
+    start_method: str = key(
+        Choice(("forkserver", "spawn")),
+        "Whether workers are forked from a fork server, or each is started as a new process.",
+        "forkserver",
+    )
+    init: str | None = key(
+        entry("a function"), "Called with worker_id in each worker before any data.", None
+    )
 
 
 DAEMON = Table(keys_of(DaemonConfig), elsewhere=_elsewhere)
@@ -117,12 +140,19 @@ WORKERS = Table(keys_of(WorkersConfig), elsewhere=_elsewhere)
 
 @dataclass(frozen=True)
 class Transform:
-    """One transform: a table with a built-in `op` and its parameters, or with `call` and `args`. Read as (op, call, args)."""
+    """One transform: a table with a built-in `op` and its parameters, or with `call` and `args`.
+
+    Read as (op, call, args).
+    """
 
     def read(self, value: Any, say: Say) -> Any:
         nothing = (None, None, dict[str, Any]())
         if not isinstance(value, dict):
-            say("", f"{show(value)} is not a table: write {{op = ...}}, or [[streams.X.transforms]] and op = ... below it")
+            say(
+                "",
+                f"{show(value)} is not a table: write {{op = ...}}, or [[streams.X.transforms]] "
+                "and op = ... below it",
+            )
             return nothing
         if ("op" in value) == ("call" in value):
             say("", "needs either op (a built-in) or call (a function of yours)")
@@ -151,7 +181,10 @@ class Transform:
             return f"is missing: {op} takes {problem.expected}"
         if problem.what == "unknown":
             known = list(ops_table.OPS[op].params)
-            return f"{show(args[problem.name])}: {op} has no such parameter{near(problem.name, known) or '; it has ' + ', '.join(known)}"
+            return (
+                f"{show(args[problem.name])}: {op} has no such "
+                f"parameter{near(problem.name, known) or '; it has ' + ', '.join(known)}"
+            )
         return f"{show(args[problem.name])} is not {problem.expected}"
 
     def schema(self) -> dict[str, Any]:
@@ -168,8 +201,11 @@ CALL = Table(
 
 
 def _one_draw_a_sample(transforms: Any, say: Say) -> None:
-    """Two random ops of one kind on different fields draw differently: then an image and its mask no longer match."""
-    seen: dict[str, list[tuple[str, list[str]]]] = {}  # of each op: the word that names its fields, and the fields
+    """Two random ops of one kind on different fields draw differently: then an image and its mask
+    no longer match.
+    """
+    # of each op: the word that names its fields, and the fields
+    seen: dict[str, list[tuple[str, list[str]]]] = {}
     for number, step in enumerate(transforms if isinstance(transforms, list) else ()):
         if not isinstance(step, dict) or step.get("op") not in ops_table.RANDOM:
             continue
@@ -179,14 +215,18 @@ def _one_draw_a_sample(transforms: Any, say: Say) -> None:
         if names != given:
             continue  # told elsewhere
         earlier = seen.setdefault(op, [])
-        other = next((other for how, other in earlier if other != names and "field" in (word, how)), None)
+        other = next(
+            (other for how, other in earlier if other != names and "field" in (word, how)), None
+        )
         earlier.append((word, names))
         if other is not None:
             all_names = list(dict.fromkeys([*other, *names]))
             say(
                 f"transforms[{number}].{word}",
-                f"{op} draws separately for each field, so {' and '.join(map(repr, all_names))} would no longer match: use one {op} with "
-                f'fields = {json.dumps(all_names)}; if they need not match, give each op its own fields = ["..."]',
+                f"{op} draws separately for each field, so {' and '.join(map(repr, all_names))} "
+                f"would no longer match: use one {op} with "
+                f"fields = {json.dumps(all_names)}; if they need not match, give each op its own "
+                'fields = ["..."]',
             )
 
 
@@ -208,7 +248,9 @@ def _stream_rule(given: Mapping[str, Any], say: Say) -> None:
 STREAM = Table(
     {
         "lmdb": Key(Path(), "The database."),
-        "dataset": Key(entry("a class"), "A map-style dataset instead of a database: __len__ and __getitem__."),
+        "dataset": Key(
+            entry("a class"), "A map-style dataset instead of a database: __len__ and __getitem__."
+        ),
         "dataset_args": Key(Args(), "Keyword arguments of the dataset's class.", {}),
         "layout": Key(
             Text(
@@ -223,7 +265,8 @@ STREAM = Table(
         "decode": Key(Flag(), "false delivers images as they are stored.", True),
         "mode": Key(
             Choice(ops_table.MODES),
-            "Decoded images: rgb has 3 channels, gray 1; index keeps the numbers of palette, gray, 1-bit and 16-bit gray images, 1 channel. "
+            "Decoded images: rgb has 3 channels, gray 1; index keeps the numbers of palette, "
+            "gray, 1-bit and 16-bit gray images, 1 channel. "
             "For one field: a decode op with field and mode.",
             "rgb",
         ),
@@ -236,28 +279,50 @@ STREAM = Table(
             "The part of the samples that this stream uses.",
             "0%:100%",
         ),
-        "split_by": Key(Choice(("random", "stored")), "What is split: a fixed random order of all samples, or the stored order.", "random"),
-        "batch_size": Key(Whole(1, MAX_ROWS), "Rows per batch and rank; a trainer may ask for another.", 1),
+        "split_by": Key(
+            Choice(("random", "stored")),
+            "What is split: a fixed random order of all samples, or the stored order.",
+            "random",
+        ),
+        "batch_size": Key(
+            Whole(1, MAX_ROWS), "Rows per batch and rank; a trainer may ask for another.", 1
+        ),
         "shuffle": Key(
-            Either((Flag(), Table({"block": Key(Whole(1, 1 << 40), "Samples per block.", required=True)})), "true, false or {block = N}"),
+            Either(
+                (
+                    Flag(),
+                    Table({"block": Key(Whole(1, 1 << 40), "Samples per block.", required=True)}),
+                ),
+                "true, false or {block = N}",
+            ),
             "A new order each epoch: of all samples, or of blocks and inside them.",
             False,
         ),
         "seed": Key(Whole(), "Seed of the order and of all randomness.", 0),
         "drop_last": Key(Flag(), "Leaves out the last batch if it is not whole.", False),
-        "on_error": Key(Choice(("raise", "skip", "replace")), "What happens when a sample is bad.", "raise"),
+        "on_error": Key(
+            Choice(("raise", "skip", "replace")), "What happens when a sample is bad.", "raise"
+        ),
         "empty": Key(
             Choice(("skip", "deliver")),
-            'What happens to a batch that on_error = "skip" has left without rows: it is skipped, or delivered.',
+            'What happens to a batch that on_error = "skip" has left without rows: it is skipped, '
+            "or delivered.",
             "skip",
         ),
         "max_errors": Key(
             Either((Whole(1), Fraction()), "a count of 1 or more, nor a fraction between 0 and 1"),
-            "Number of bad samples, or their fraction of the samples, that ends the run. Default: no limit.",
+            "Number of bad samples, or their fraction of the samples, that ends the run. Default: "
+            "no limit.",
         ),
-        "nonfinite": Key(Choice(("allow", "error")), "Whether NaN and infinity make a sample bad.", "allow"),
+        "nonfinite": Key(
+            Choice(("allow", "error")), "Whether NaN and infinity make a sample bad.", "allow"
+        ),
         "collate": Key(
-            Text(rf"stack|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", '"stack" or the name of a function: "pkg.module:name"', script),
+            Text(
+                rf"stack|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
+                '"stack" or the name of a function: "pkg.module:name"',
+                script,
+            ),
             "How samples become a batch: a function is called as function(samples, rng).",
             "stack",
         ),
@@ -266,8 +331,14 @@ STREAM = Table(
     _stream_rule,
     {
         "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}],
-        "dependentRequired": {"dataset_args": ["dataset"], "layout": ["lmdb"], "layout_args": ["lmdb", "layout"]},
-        "dependentSchemas": {"empty": {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}}},
+        "dependentRequired": {
+            "dataset_args": ["dataset"],
+            "layout": ["lmdb"],
+            "layout_args": ["lmdb", "layout"],
+        },
+        "dependentSchemas": {
+            "empty": {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}}
+        },
     },
     _elsewhere,
 )
@@ -282,14 +353,29 @@ class Streams:
             say("", f"{show(value)} is not a table: write [streams.train]")
             return {}
         if not value:
-            say("", 'is empty: add [streams.train] with lmdb = "path" or dataset = "pkg.module:Class"')
+            say(
+                "",
+                'is empty: add [streams.train] with lmdb = "path" or dataset = "pkg.module:Class"',
+            )
         for name, table in value.items():
             if name in STREAM.keys and not isinstance(table, dict):
-                say(join("", name), f"{show(table)}: belongs to one stream: write it below a header such as [streams.train]")
+                say(
+                    join("", name),
+                    f"{show(table)}: belongs to one stream: write it below a header such as "
+                    "[streams.train]",
+                )
             elif not re.fullmatch(STREAM_NAME, name):
-                say(join("", name), "is not a stream's name: letters, digits, '_', '-' and '.', at most 64")
+                say(
+                    join("", name),
+                    "is not a stream's name: letters, digits, '_', '-' and '.', at most 64",
+                )
         return {
-            name: STREAM.read(table, lambda where, text, name=name: say(f"{join('', name)}{'.' if where else ''}{where}", text))
+            name: STREAM.read(
+                table,
+                lambda where, text, name=name: say(
+                    f"{join('', name)}{'.' if where else ''}{where}", text
+                ),
+            )
             for name, table in value.items()
             if isinstance(table, dict) or name not in STREAM.keys
         }
@@ -315,4 +401,8 @@ CONFIG = Table(
 
 def document() -> dict[str, Any]:
     """The JSON schema of a config."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "loaderd config", **CONFIG.schema()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "loaderd config",
+        **CONFIG.schema(),
+    }

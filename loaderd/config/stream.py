@@ -1,4 +1,6 @@
-"""How a stream is to be read: plain values that the config makes and that travel to the workers as JSON."""
+"""How a stream is to be read: plain values that the config makes and that travel to the workers as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TransformConfig:
-    """One transform: a built-in `op` with its parameters in `args`, or a user's `call` ("pkg.module:function") with its args."""
+    """One transform: a built-in `op` with its parameters in `args`, or a user's `call`
+    ("pkg.module:function") with its args.
+    """
 
     op: str | None
     call: str | None
@@ -21,7 +25,8 @@ class TransformConfig:
 class DecodeModes:
     """How the image fields of a stream become pixels.
 
-    stream: "rgb", "gray" or "index", of the fields that `fields` doesn't name. paired: fields that share the geometry of others.
+    stream: "rgb", "gray" or "index", of the fields that `fields` doesn't name. paired: fields that
+    share the geometry of others.
     """
 
     stream: str = "rgb"
@@ -32,7 +37,9 @@ class DecodeModes:
         return self.fields.get(name, self.stream)
 
     def beside(self, name: str) -> bool:
-        """Whether the field shares the geometry of others, as the mask of an image does, and a gray one would become "rgb"."""
+        """Whether the field shares the geometry of others, as the mask of an image does, and a gray
+        one would become "rgb".
+        """
         return name in self.paired and self.of(name) == "rgb"
 
     def said(self, name: str) -> bool:
@@ -44,7 +51,8 @@ class DecodeModes:
 class StreamConfig:
     """Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
 
-    shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are stored. nonfinite: "allow" or "error".
+    shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are
+    stored. nonfinite: "allow" or "error".
     empty: "skip" or "deliver", what becomes of a batch that has lost all its rows.
     survey: not None: samples are not delivered, but what a Surveyor made with it says of each.
     """
@@ -86,7 +94,7 @@ class StreamConfig:
 
     @property
     def data_name(self) -> str:
-        """What holds the samples, as errors name it: the path of the LMDB, or the dataset's class."""
+        """What holds the samples, as errors name it: the LMDB's path, or the dataset's class."""
         return self.lmdb or self.dataset or self.name
 
     def has_user_code(self) -> bool:

@@ -1,7 +1,7 @@
 """The built-in transforms by name: parameters, types, ranges and defaults, once, as plain data.
 
-The config is checked against this table and its JSON schema is made from it; `ops.py` has the code behind each name. Nothing here
-imports an image library.
+The config is checked against this table and its JSON schema is made from it; `ops.py` has the code
+behind each name. Nothing here imports an image library.
 """
 
 from __future__ import annotations
@@ -49,10 +49,18 @@ class Op:
     params: Mapping[str, Param]
 
 
-FIELD = Param("text", "the field it works on; may be left out if the sample has one image", default=None)
-FIELDS = Param("texts", "the fields, all of one size, that get the same change; fields with labels are resized by nearest", default=None)
+FIELD = Param(
+    "text", "the field it works on; may be left out if the sample has one image", default=None
+)
+FIELDS = Param(
+    "texts",
+    "the fields, all of one size, that get the same change; fields with labels are resized by "
+    "nearest",
+    default=None,
+)
 MODES = ("rgb", "gray", "index")
-GEOMETRIC = ("resize", "center_crop", "random_crop", "random_resized_crop", "hflip")  # take `fields`
+# take `fields`
+GEOMETRIC = ("resize", "center_crop", "random_crop", "random_resized_crop", "hflip")
 RANDOM = ("random_crop", "random_resized_crop", "hflip")  # of those, the ones that draw
 
 
@@ -66,7 +74,8 @@ OPS: Mapping[str, Op] = {
         {
             "mode": Param(
                 "choice",
-                "rgb gives 3 channels, gray 1; index keeps the numbers of palette, gray, 1-bit and 16-bit gray images; default: the stream's mode",
+                "rgb gives 3 channels, gray 1; index keeps the numbers of palette, gray, 1-bit "
+                "and 16-bit gray images; default: the stream's mode",
                 default=None,
                 choices=MODES,
             )
@@ -74,7 +83,11 @@ OPS: Mapping[str, Op] = {
     ),
     "resize": Op(
         "resize, antialiased bilinear",
-        {"size": _size("a number: the shorter side, the other in proportion; [height, width]: exactly that")},
+        {
+            "size": _size(
+                "a number: the shorter side, the other in proportion; [height, width]: exactly that"
+            )
+        },
     ),
     "center_crop": Op(
         "cut out the middle; a smaller image is first padded with zeros",
@@ -91,8 +104,20 @@ OPS: Mapping[str, Op] = {
         "cut out a random part of random size and shape, and resize it",
         {
             "size": _size("side of the square, or [height, width], that comes out"),
-            "scale": Param("range", "share of the image's area that is cut out", default=(0.08, 1.0), low=1e-6, high=1.0),
-            "ratio": Param("range", "width / height of what is cut out", default=(0.75, 1.3333), low=1e-3, high=1e3),
+            "scale": Param(
+                "range",
+                "share of the image's area that is cut out",
+                default=(0.08, 1.0),
+                low=1e-6,
+                high=1.0,
+            ),
+            "ratio": Param(
+                "range",
+                "width / height of what is cut out",
+                default=(0.75, 1.3333),
+                low=1e-3,
+                high=1e3,
+            ),
         },
     ),
     "hflip": Op(
@@ -109,12 +134,23 @@ OPS: Mapping[str, Op] = {
     ),
     "to_chw": Op("height x width x channels to channels x height x width, contiguous", {}),
 }
-OPS = {name: Op(op.text, {**op.params, "field": FIELD} | ({"fields": FIELDS} if name in GEOMETRIC else {})) for name, op in OPS.items()}
+OPS = {
+    name: Op(
+        op.text, {**op.params, "field": FIELD} | ({"fields": FIELDS} if name in GEOMETRIC else {})
+    )
+    for name, op in OPS.items()
+}
 
 
 def _bounds(param: Param) -> str:
     def plain(value: float) -> str:
-        return f"{value:g}" if abs(value) < 1e5 and value != int(value) else str(int(value)) if value == int(value) else f"{value:g}"
+        return (
+            f"{value:g}"
+            if abs(value) < 1e5 and value != int(value)
+            else str(int(value))
+            if value == int(value)
+            else f"{value:g}"
+        )
 
     return f"from {plain(param.low)} to {plain(param.high)}"
 
@@ -128,7 +164,11 @@ def _number(param: Param, value: Any) -> bool:
 
 
 def _list_of(value: Any, test: Any, param: Param, lengths: range) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) in lengths and all(test(param, item) for item in value)
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) in lengths
+        and all(test(param, item) for item in value)
+    )
 
 
 def expects(param: Param) -> str:
@@ -155,9 +195,9 @@ def fits(param: Param, value: Any) -> bool:
     if param.kind == "text":
         return isinstance(value, str) and value != ""
     if param.kind == "texts":
-        return _list_of(value, lambda param, item: isinstance(item, str) and item != "", param, range(1, 17)) and len(set(value)) == len(
-            value
-        )
+        return _list_of(
+            value, lambda param, item: isinstance(item, str) and item != "", param, range(1, 17)
+        ) and len(set(value)) == len(value)
     if param.kind == "choice":
         return isinstance(value, str) and value in param.choices
     if param.kind == "whole":
@@ -173,7 +213,10 @@ def fits(param: Param, value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A parameter that cannot be used. what: "unknown", "missing" or "wrong"; expected: in words, or the known names."""
+    """A parameter that cannot be used.
+
+    what: "unknown", "missing" or "wrong"; expected: in words, or the known names.
+    """
 
     name: str
     what: str
@@ -181,7 +224,10 @@ class Problem:
 
 
 def problems(op: str, args: Mapping[str, Any]) -> tuple[Problem, ...]:
-    """What is wrong with these arguments of a known op, all at once; () if nothing is. Raises KeyError for an unknown op."""
+    """What is wrong with these arguments of a known op, all at once; () if nothing is.
+
+    Raises KeyError for an unknown op.
+    """
     params = OPS[op].params
     found = [Problem(name, "unknown", ", ".join(params)) for name in args if name not in params]
     for name, param in params.items():
@@ -196,7 +242,10 @@ def problems(op: str, args: Mapping[str, Any]) -> tuple[Problem, ...]:
 
 
 def resolved(op: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with defaults filled in. Raises ValueError for an unknown op or arguments that have problems."""
+    """The arguments with defaults filled in.
+
+    Raises ValueError for an unknown op or arguments that have problems.
+    """
     if op not in OPS:
         raise ValueError(f"unknown op {op!r}; there are {', '.join(OPS)}")
     for problem in problems(op, args):
@@ -205,22 +254,40 @@ def resolved(op: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema(op: str) -> dict[str, Any]:
-    """JSON schema of one transform table with this op: an object with "op" and the parameters, nothing else."""
+    """JSON schema of one transform table with this op: an object with "op" and the parameters,
+    nothing else.
+    """
     properties: dict[str, Any] = {"op": {"const": op}}
     for name, param in OPS[op].params.items():
         properties[name] = {**_schema_of(param), "description": param.text}
         if not param.required and param.default is not None:
-            properties[name]["default"] = list(param.default) if isinstance(param.default, tuple) else param.default
+            properties[name]["default"] = (
+                list(param.default) if isinstance(param.default, tuple) else param.default
+            )
     required = ["op", *[name for name, param in OPS[op].params.items() if param.required]]
-    shape = {"type": "object", "description": OPS[op].text, "properties": properties, "required": required, "additionalProperties": False}
-    return shape | ({"not": {"required": ["field", "fields"]}} if "fields" in OPS[op].params else {})
+    shape = {
+        "type": "object",
+        "description": OPS[op].text,
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+    return shape | (
+        {"not": {"required": ["field", "fields"]}} if "fields" in OPS[op].params else {}
+    )
 
 
 def _schema_of(param: Param) -> dict[str, Any]:
     if param.kind == "text":
         return {"type": "string", "minLength": 1}
     if param.kind == "texts":
-        return {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 16, "uniqueItems": True}
+        return {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "minItems": 1,
+            "maxItems": 16,
+            "uniqueItems": True,
+        }
     if param.kind == "choice":
         return {"enum": list(param.choices)}
     kind = "integer" if param.kind in ("whole", "size") else "number"

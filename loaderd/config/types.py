@@ -1,7 +1,8 @@
-"""Kinds of config values: each reads a TOML value and describes itself as JSON schema, so that the two cannot differ.
+"""Kinds of config values: each reads a TOML value and describes itself as JSON schema, so that the
+two cannot differ.
 
-`read(value, say)` gives the value as the config keeps it. A fault goes to `say(where, text)`, where `where` is a path below the value
-("" is the value itself); then what is returned means nothing.
+`read(value, say)` gives the value as the config keeps it. A fault goes to `say(where, text)`, where
+`where` is a path below the value ("" is the value itself); then what is returned means nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ Say = Callable[[str, str], None]
 UNITS = {"": 1, "B": 1}
 UNITS |= {f"{letter}{end}": 1000 ** (n + 1) for n, letter in enumerate("KMGT") for end in ("", "B")}
 UNITS |= {f"{letter}iB": 1024 ** (n + 1) for n, letter in enumerate("KMGT")}
-SIZE = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?) *({'|'.join(sorted(filter(None, UNITS), key=len, reverse=True))})?")
+SIZE = re.compile(
+    rf"([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?) "
+    rf"*({'|'.join(sorted(filter(None, UNITS), key=len, reverse=True))})?"
+)
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 MAX_DEPTH = 16  # of tables in tables, in arguments for user code
 
@@ -44,7 +48,10 @@ class Key:
 
 
 def key(kind: ValueType, text: str, default: Any = MISSING) -> Any:
-    """A field of a dataclass that is a table of the config: the one place where the key is written. Without a default the config makes one."""
+    """A field of a dataclass that is a table of the config: the one place where the key is written.
+
+    Without a default the config makes one.
+    """
     known = {} if default is MISSING else {"default": default}
     return field(metadata={"key": Key(kind, text, known.get("default"))}, **known)
 
@@ -56,7 +63,13 @@ def keys_of(table: type) -> dict[str, Key]:
 
 def show(value: Any) -> str:
     """A value as TOML has it, cut to a line."""
-    text = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
+    text = (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'"{value}"'
+        if isinstance(value, str)
+        else repr(value)
+    )
     text = text.encode("unicode_escape").decode() if isinstance(value, str) else text
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -100,13 +113,23 @@ class Seconds:
     most: float = 1e9
 
     def read(self, value: Any, say: Say) -> Any:
-        if type(value) not in (int, float) or not 0 <= value <= self.most or (value == 0 and not self.zero):
-            say("", f"{show(value)} is not a number of seconds {'from' if self.zero else 'above'} 0")
+        if (
+            type(value) not in (int, float)
+            or not 0 <= value <= self.most
+            or (value == 0 and not self.zero)
+        ):
+            say(
+                "", f"{show(value)} is not a number of seconds {'from' if self.zero else 'above'} 0"
+            )
             return 0.0
         return float(value)
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "number", "minimum" if self.zero else "exclusiveMinimum": 0, "maximum": self.most}
+        return {
+            "type": "number",
+            "minimum" if self.zero else "exclusiveMinimum": 0,
+            "maximum": self.most,
+        }
 
 
 @dataclass(frozen=True)
@@ -121,11 +144,20 @@ class Size:
             size = int(float(match[1]) * UNITS[match[2] or ""])
             if size > 0:
                 return size
-        say("", f'{show(value)} is not a size: a whole number of bytes above 0, or text such as "64MiB" or "64MB"')
+        say(
+            "",
+            f"{show(value)} is not a size: a whole number of bytes above 0, or text such as "
+            '"64MiB" or "64MB"',
+        )
         return 0
 
     def schema(self) -> dict[str, Any]:
-        return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_INT}, {"type": "string", "pattern": f"^{SIZE.pattern}$"}]}
+        return {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_INT},
+                {"type": "string", "pattern": f"^{SIZE.pattern}$"},
+            ]
+        }
 
 
 @dataclass(frozen=True)
@@ -144,7 +176,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Text:
-    """Text that matches `pattern`; `what` names it in a fault; `test` may find what no pattern can ("" if it is fine)."""
+    """Text that matches `pattern`; `what` names it in a fault; `test` may find what no pattern can
+    ("" if it is fine).
+    """
 
     pattern: str
     what: str
@@ -166,13 +200,18 @@ def script(name: str) -> str:
     if name.partition(":")[0] != "__main__":
         return ""
     return (
-        "workers do not run your script, so they have no such __main__: put the code into a module beside the config, and name that module"
+        "workers do not run your script, so they have no such __main__: put the code into a "
+        "module beside the config, and name that module"
     )
 
 
 def entry(what: str) -> Text:
     """ "pkg.module:name" of something in the user's code."""
-    return Text(rf"{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*", f'the name of {what}: "pkg.module:name"', script)
+    return Text(
+        rf"{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
+        f'the name of {what}: "pkg.module:name"',
+        script,
+    )
 
 
 @dataclass(frozen=True)
@@ -229,10 +268,19 @@ class Many:
 
     def read(self, value: Any, say: Say) -> Any:
         if not isinstance(value, list):
-            say("", f"{show(value)} is not an array" + ("; write its header in double brackets" if isinstance(value, dict) else ""))
+            say(
+                "",
+                f"{show(value)} is not an array"
+                + ("; write its header in double brackets" if isinstance(value, dict) else ""),
+            )
             return ()
         return tuple(
-            self.kind.read(item, lambda where, text, n=n: say(f"[{n}]{'.' if where and where[0] != '[' else ''}{where}", text))
+            self.kind.read(
+                item,
+                lambda where, text, n=n: say(
+                    f"[{n}]{'.' if where and where[0] != '[' else ''}{where}", text
+                ),
+            )
             for n, item in enumerate(value)
         )
 
@@ -242,7 +290,9 @@ class Many:
 
 @dataclass(frozen=True)
 class Args:
-    """A table of arguments for the user's code: text, numbers, true and false, arrays and tables of them."""
+    """A table of arguments for the user's code: text, numbers, true and false, arrays and tables of
+    them.
+    """
 
     def read(self, value: Any, say: Say) -> Any:
         if not isinstance(value, dict):
@@ -279,9 +329,12 @@ def join(where: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with known keys, as a dict with every default in place. `rule` says what is wrong between keys; `conditions` is its schema.
+    """A table with known keys, as a dict with every default in place.
 
-    elsewhere(word): where a word that the table does not know belongs, or what to write instead; "" if nobody knows.
+    `rule` says what is wrong between keys; `conditions` is its schema.
+
+    elsewhere(word): where a word that the table does not know belongs, or what to write instead; ""
+    if nobody knows.
     """
 
     keys: Mapping[str, Key]
@@ -298,13 +351,24 @@ class Table:
             key = self.keys.get(name)
             if key is None:
                 hint = self.elsewhere(name)
-                hint = f"; {hint}" if hint else near(name, self.keys) or "; there are " + ", ".join(self.keys)
+                hint = (
+                    f"; {hint}"
+                    if hint
+                    else near(name, self.keys) or "; there are " + ", ".join(self.keys)
+                )
                 say(join("", name), f"{show(item)}: unknown key{hint}")
             else:
-                read[name] = key.kind.read(item, lambda where, text, name=name: say(below(name, where), text))
+                read[name] = key.kind.read(
+                    item, lambda where, text, name=name: say(below(name, where), text)
+                )
         for name, key in self.keys.items():
             if key.required and name not in value:
-                say(name, f"is missing: {key.text[:1].lower()}{key.text[1:].rstrip('.')}" if key.text else "is missing")
+                say(
+                    name,
+                    f"is missing: {key.text[:1].lower()}{key.text[1:].rstrip('.')}"
+                    if key.text
+                    else "is missing",
+                )
         self.rule(value, say)
         return read
 
@@ -313,9 +377,15 @@ class Table:
         for name, key in self.keys.items():
             properties[name] = key.kind.schema() | ({"description": key.text} if key.text else {})
             if key.default is not None:
-                properties[name]["default"] = list(key.default) if isinstance(key.default, tuple) else key.default
+                properties[name]["default"] = (
+                    list(key.default) if isinstance(key.default, tuple) else key.default
+                )
         required = [name for name, key in self.keys.items() if key.required]
-        shape: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        shape: dict[str, Any] = {
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": False,
+        }
         return shape | ({"required": required} if required else {}) | dict(self.conditions)
 
 

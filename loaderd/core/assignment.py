@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from loaderd.core.actions import FreeSegment, GrowSegment, LogLine, SendJob, SendMessage, StreamBroken
+from loaderd.core.actions import (
+    FreeSegment,
+    GrowSegment,
+    LogLine,
+    SendJob,
+    SendMessage,
+    StreamBroken,
+)
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import RunningJob, SchedulerState
 from loaderd.core.streams import StreamState
@@ -49,7 +56,9 @@ class JobAssigner:
                 return
             self._job_count += 1
             stream, build = state.streams[session.stream], item.build
-            job = build.hand_out(self._job_count, stream.parts(build.slice.rows, pool.size, session.prefetch, urgent))
+            job = build.hand_out(
+                self._job_count, stream.parts(build.slice.rows, pool.size, session.prefetch, urgent)
+            )
             state.jobs[job.job] = RunningJob(job, worker, session, build, build.attempt)
             session.slots.tables[job.segment].writers[job.slot].add(job.job)
             pool.give(worker, job.job, state.now_s)
@@ -82,9 +91,14 @@ class JobAssigner:
             if session.unplaced:
                 session.fill()
         if session.unsaid and not session.ended:
-            state.actions += [_tell(session.session, message) for message in session.announce(state.now_s)]
+            state.actions += [
+                _tell(session.session, message) for message in session.announce(state.now_s)
+            ]
         if session.gone or len(session.slots.tables) > 1:
-            state.actions += [FreeSegment(session.session, segment) for segment in session.slots.spent(gone=session.gone)]
+            state.actions += [
+                FreeSegment(session.session, segment)
+                for segment in session.slots.spent(gone=session.gone)
+            ]
             if session.gone and not session.slots.tables:
                 state.leaving.pop(session.session, None)
         self._queue.put(session)
@@ -121,9 +135,13 @@ class JobAssigner:
         if session.note_s is not None and now_s - session.note_s < NOTE_S:
             session.notes_left_out += 1
             return
-        more = f" ({session.notes_left_out} more like it left out)" if session.notes_left_out else ""
+        more = (
+            f" ({session.notes_left_out} more like it left out)" if session.notes_left_out else ""
+        )
         session.note_s, session.notes_left_out = now_s, 0
-        self.state.actions.append(LogLine("warning", f"session {session.session} reported {fault}: {then}{more}"))
+        self.state.actions.append(
+            LogLine("warning", f"session {session.session} reported {fault}: {then}{more}")
+        )
 
     def _grow(self, session: SessionState) -> None:
         """Ask for a larger segment if a batch of the window does not fit into the current one."""

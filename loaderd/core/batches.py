@@ -137,7 +137,11 @@ class BatchBuild:
         if len(self.ledger.lost) < self.slice.rows:
             if self.apart or self.ledger.batch_deaths:  # then trials may have been cut short
                 kind = TRIAL if self.collated else FILL
-                self.todo.extend(RowRange(kind, row, row + 1) for row in range(self.slice.rows) if row not in self.ledger.lost)
+                self.todo.extend(
+                    RowRange(kind, row, row + 1)
+                    for row in range(self.slice.rows)
+                    if row not in self.ledger.lost
+                )
             if self.collated or not self.apart:
                 self.todo.append(_piece(BATCH if self.collated else FILL, 0, self.slice.rows))
         self._next_stage()
@@ -173,7 +177,11 @@ class BatchBuild:
         excluded, lost = (), self.lost if piece.kind is COMPACT else ()
         if self.ledger.has_bad and piece.kind is not COMPACT:
             rows = range(piece.first, piece.last)
-            excluded = tuple(Excluded(row, each) for row in rows for each in sorted(self.ledger.excluded.get(row, ())))
+            excluded = tuple(
+                Excluded(row, each)
+                for row in rows
+                for each in sorted(self.ledger.excluded.get(row, ()))
+            )
             lost = tuple(row for row in sorted(self.ledger.lost) if piece.first <= row < piece.last)
         cut = self.slice
         return _job(
@@ -218,7 +226,14 @@ class BatchBuild:
 
     def _next_stage(self) -> None:
         """With "skip", move rows up over the lost ones once all pieces are done."""
-        if self.on_error != "skip" or self.todo or self.running or self.place is None or self.collated or self.compacted:
+        if (
+            self.on_error != "skip"
+            or self.todo
+            or self.running
+            or self.place is None
+            or self.collated
+            or self.compacted
+        ):
             return
         lost = self.lost
         if lost and len(lost) < self.slice.rows and lost[0] < self.slice.rows - len(lost):
@@ -227,19 +242,26 @@ class BatchBuild:
     @property
     def lost(self) -> tuple[int, ...]:
         """Rows that are not in the slot, in order."""
-        return tuple(sorted({row for row, bad in self.found.items() if bad.lost} | self.ledger.lost))
+        return tuple(
+            sorted({row for row, bad in self.found.items() if bad.lost} | self.ledger.lost)
+        )
 
     @property
     def bad(self) -> tuple[BadSample, ...]:
         """Its bad samples, by row. What a death has shown comes before what a worker has said."""
-        bad_rows = {row: replace(sample, substitute=self.replaced.get(row)) for row, sample in self.ledger.bad_rows.items()}
+        bad_rows = {
+            row: replace(sample, substitute=self.replaced.get(row))
+            for row, sample in self.ledger.bad_rows.items()
+        }
         samples = {row: bad.sample for row, bad in self.found.items()} | bad_rows
         return tuple(samples[row] for row in sorted(samples))
 
     @property
     def failed(self) -> bool:
         """There is no batch in the slot, only the reasons why."""
-        if self.ledger.collate is not None or any(bad.sample.stage == "collate" for bad in self.found.values()):
+        if self.ledger.collate is not None or any(
+            bad.sample.stage == "collate" for bad in self.found.values()
+        ):
             return True
         if self.on_error == "raise":
             return bool(self.found or self.ledger.bad_rows)
@@ -265,7 +287,11 @@ class BatchBuild:
         if self.found or self.ledger.has_bad:
             failed, lost = self.failed, self.lost
             bad = self.bad if self.ledger.collate is None else (self.ledger.collate, *self.bad)
-        chunks = () if failed else tuple(_renumber(c, lost) for c in sorted(self.chunks, key=lambda c: c.first))
+        chunks = (
+            ()
+            if failed
+            else tuple(_renumber(c, lost) for c in sorted(self.chunks, key=lambda c: c.first))
+        )
         return _batch(
             session,
             plan,
@@ -287,7 +313,9 @@ def _renumber(chunk: Chunk, lost: tuple[int, ...]) -> Chunk:
     if not lost:
         return chunk
     first = chunk.first - sum(row < chunk.first for row in lost)
-    return Chunk(first, chunk.last - sum(row < chunk.last for row in lost), chunk.offset, chunk.size)
+    return Chunk(
+        first, chunk.last - sum(row < chunk.last for row in lost), chunk.offset, chunk.size
+    )
 
 
 def cap(bad: Iterable[BadSample]) -> tuple[BadSample, ...]:
@@ -300,7 +328,13 @@ def cap(bad: Iterable[BadSample]) -> tuple[BadSample, ...]:
     for i, sample in enumerate(bad):
         traceback = sample.traceback[-TEXT_BYTES:] if i < TRACEBACKS else ""
         limit = TEXT_BYTES if i < TRACEBACKS else 200
-        short = replace(sample, key=sample.key[:1024], error=sample.error[:200], message=sample.message[:limit], traceback=traceback)
+        short = replace(
+            sample,
+            key=sample.key[:1024],
+            error=sample.error[:200],
+            message=sample.message[:limit],
+            traceback=traceback,
+        )
         room -= 4 * (len(short.key) + len(short.error) + len(short.message) + len(traceback)) + 100
         if room < 0 or i >= BAD_SAMPLES:
             break

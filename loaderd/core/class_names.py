@@ -1,4 +1,7 @@
-"""Class names of streams that are trained together: a label must mean the same in all of them. Pure."""
+"""Class names of streams that are trained together: a label must mean the same in all of them.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from itertools import zip_longest
 
 
 def disagreement(classes: Mapping[str, tuple[str, ...]]) -> str:
-    """Why these streams cannot be served side by side, by name of the stream -> names of its classes, and what to do; "" if they can.
+    """Why these streams cannot be served side by side, by name of the stream -> names of its
+    classes, and what to do; "" if they can.
 
     A stream without class names agrees with every other.
     """
@@ -21,11 +25,15 @@ def disagreement(classes: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _told(first: str, names: tuple[str, ...], second: str, others: tuple[str, ...]) -> str:
-    label, mine, its = next((n, a, b) for n, (a, b) in enumerate(zip_longest(names, others)) if a != b)
+    label, mine, its = next(
+        (n, a, b) for n, (a, b) in enumerate(zip_longest(names, others)) if a != b
+    )
     return (
-        f"streams {first!r} and {second!r} have different classes ({len(names):,} and {len(others):,}): label {label} is {_shown(mine)} in "
+        f"streams {first!r} and {second!r} have different classes ({len(names):,} and "
+        f"{len(others):,}): label {label} is {_shown(mine)} in "
         f"{first!r}, {_shown(its)} in {second!r}\n"
-        f"give both the same classes: pack one of them again with loaderd pack imagefolder SRC DB --classes-from OTHER_DB (or --classes "
+        "give both the same classes: pack one of them again with loaderd pack imagefolder SRC DB "
+        "--classes-from OTHER_DB (or --classes "
         "FILE, one class per line); if the streams do not belong together, use one config for each"
     )
 

@@ -47,7 +47,9 @@ class DeadlineLimits:
         if import_s > self.import_s(stage):
             return f"importing modules took longer than {self.import_s(stage):g} s"
         if quiet_s - import_s > self.stage_s(stage):
-            setting = f"{OPEN_FACTOR} * sample_timeout_s" if stage is Stage.OPEN else "sample_timeout_s"
+            setting = (
+                f"{OPEN_FACTOR} * sample_timeout_s" if stage is Stage.OPEN else "sample_timeout_s"
+            )
             return f"it took longer than {setting} = {self.stage_s(stage):g} s"
         return ""
 
@@ -65,12 +67,16 @@ class Deadlines:
 
     def __init__(self, sample_timeout_s: float, kill_s: float) -> None:
         if sample_timeout_s <= 0 or kill_s <= 0:
-            raise ValueError(f"sample_timeout_s {sample_timeout_s} and kill_s {kill_s} must be above 0")
+            raise ValueError(
+                f"sample_timeout_s {sample_timeout_s} and kill_s {kill_s} must be above 0"
+            )
         self.limits = DeadlineLimits(sample_timeout_s)
         self.kill_s = kill_s
         self.every_s = max(LOOK_MIN_S, min(LOOK_S, sample_timeout_s / 8))
 
-    def look(self, pool: WorkerPool, seen: tuple[WorkerObservation, ...], now_s: float) -> tuple[list[Action], list[PoolWorker]]:
+    def look(
+        self, pool: WorkerPool, seen: tuple[WorkerObservation, ...], now_s: float
+    ) -> tuple[list[Action], list[PoolWorker]]:
         """Take in one look at the workers.
 
         Args:
@@ -100,7 +106,14 @@ class Deadlines:
             elif w.life is WorkerState.RETIRING and not w.jobs:
                 w.quiet_s += passed
                 if w.quiet_s >= self.kill_s:
-                    actions.append(self.kill(pool, w, now_s, f"it did not exit within {self.kill_s:g} s after it was asked to"))
+                    actions.append(
+                        self.kill(
+                            pool,
+                            w,
+                            now_s,
+                            f"it did not exit within {self.kill_s:g} s after it was asked to",
+                        )
+                    )
             elif moved or not w.jobs:
                 w.moved()
                 pool.sort(w)

@@ -63,7 +63,8 @@ class Detach:
 class ProgressReceived:
     """A Progress of a session has arrived.
 
-    The scheduler does not rely on it: it may be late, repeated, false, or of a session that is gone.
+    The scheduler does not rely on it: it may be late, repeated, false, or of a session that is
+    gone.
 
     Attributes:
         session: Number of the session.

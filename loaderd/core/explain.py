@@ -31,7 +31,8 @@ def explain(state: SchedulerState, session: SessionState, now_s: float) -> tuple
         now_s: Time of the event.
 
     Returns:
-        (one line, the same with all that is known of the workers), or ("", "") if it waits for nothing.
+        (one line, the same with all that is known of the workers), or ("", "") if it waits for
+            nothing.
     """
     line = next_batch_line(state, session, now_s)
     if not line:
@@ -40,7 +41,11 @@ def explain(state: SchedulerState, session: SessionState, now_s: float) -> tuple
     lines = [line]
     first = blocking_workers(state, session)
     known = {w.worker for w in first}
-    told = first + [w for w in state.pool.workers.values() if w.worker not in known and (w.jobs or w.life is not WorkerState.UP)]
+    told = first + [
+        w
+        for w in state.pool.workers.values()
+        if w.worker not in known and (w.jobs or w.life is not WorkerState.UP)
+    ]
     for n, w in enumerate(told[:SHOWN]):
         lines += [_worker_line(w, now_s), *(_stack_lines(w, now_s) if n < stack_dumps.MOST else [])]
     if len(told) > SHOWN:
@@ -54,24 +59,37 @@ def explain(state: SchedulerState, session: SessionState, now_s: float) -> tuple
 def blocking_workers(state: SchedulerState, session: SessionState) -> list[PoolWorker]:
     """The workers that a session's next batch waits for.
 
-    Those that make it; if it has no slot, those that keep the session's slots in use; if nobody makes
-    it, all that are busy, or else starting.
+    Those that make it; if it has no slot, those that keep the session's slots in use; if nobody
+    makes it, all that are busy, or else starting.
     """
     if session.ended or not session.items or session.items[0].build.whole:
         return []
     build = session.items[0].build
     workers = state.pool.workers
     if build.place is None:
-        return [w for w in workers.values() if any(state.jobs[n].session is session for n in w.jobs)]
+        return [
+            w for w in workers.values() if any(state.jobs[n].session is session for n in w.jobs)
+        ]
     at = [workers[state.jobs[number].worker] for number in build.running]
-    return at or [w for w in workers.values() if w.jobs] or [w for w in workers.values() if w.life is WorkerState.STARTING]
+    return (
+        at
+        or [w for w in workers.values() if w.jobs]
+        or [w for w in workers.values() if w.life is WorkerState.STARTING]
+    )
 
 
 def _stack_lines(w: PoolWorker, now_s: float) -> list[str]:
     if w.paused:
         return ["  its stack cannot be read while it is stopped"]
     stack = stack_dumps.of(w)
-    return [f"  its stacks {now_s - w.stack_s:.1f} s ago:", *("  " + line for line in stack.splitlines())] if stack else []
+    return (
+        [
+            f"  its stacks {now_s - w.stack_s:.1f} s ago:",
+            *("  " + line for line in stack.splitlines()),
+        ]
+        if stack
+        else []
+    )
 
 
 def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) -> str:
@@ -92,7 +110,14 @@ def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) 
     if at:
         w = max(at, key=lambda w: (w.paused, w.quiet_s))
         died = state.streams[session.stream].died
-        before = f"; {died} workers died on it before, the last: {state.streams[session.stream].last_death}" if died > 1 else ""
+        before = (
+            (
+                f"; {died} workers died on it before, the last: "
+                f"{state.streams[session.stream].last_death}"
+            )
+            if died > 1
+            else ""
+        )
         return f"{batch} waits for rows {rows}: {_worker_line(w, now_s)}{before}"
     return f"{batch} waits for rows {rows}: {_no_worker(state, session, now_s)}"
 
@@ -115,34 +140,58 @@ def _no_worker(state: SchedulerState, session: SessionState, now_s: float) -> st
     if pool.up == 0:
         stuck = sum(w.life is WorkerState.STUCK for w in pool.workers.values())
         more = f" ({stuck} cannot be killed)" if stuck else ""
-        first = next((w for w in pool.workers.values() if w.life is WorkerState.STARTING and w.doing), None)
+        first = next(
+            (w for w in pool.workers.values() if w.life is WorkerState.STARTING and w.doing), None
+        )
         doing = f": {_worker_line(first, now_s)}" if first else ""
         stream = state.streams[session.stream]
         last = f"; the last death: {stream.last_death}" if stream.last_death else ""
         if pool.boot_deaths:
-            last = f"; {pool.boot_deaths} died before they were ready, the last: {pool.last_boot_death}"
+            last = (
+                f"; {pool.boot_deaths} died before they were ready, the last: "
+                f"{pool.last_boot_death}"
+            )
         return f"workers are starting{more}{doing}{last}"
     own = sum(state.jobs[n].session is session for w in pool.workers.values() for n in w.jobs)
     busy = len(state.jobs)
     if own < busy:
         return f"workers are busy with other sessions' batches ({busy - own} of {busy} jobs)"
-    return f"all {pool.up} workers are busy with this session's other rows" if busy else "no worker is free"
+    return (
+        f"all {pool.up} workers are busy with this session's other rows"
+        if busy
+        else "no worker is free"
+    )
 
 
 def _worker_line(w: PoolWorker, now_s: float) -> str:
     name = f"worker {w.worker}"
     number, row, stage = w.stamp
     if w.paused:
-        at = f", {DOING[stage]} row {row}, sample {w.key or '?'}" if number in w.jobs and stage in SINGLE else ""
-        return f"{name} is stopped by a signal (T), {now_s - w.paused_s:.1f} s so far{at}; continue it with SIGCONT"
+        at = (
+            f", {DOING[stage]} row {row}, sample {w.key or '?'}"
+            if number in w.jobs and stage in SINGLE
+            else ""
+        )
+        return (
+            f"{name} is stopped by a signal (T), {now_s - w.paused_s:.1f} s so far{at}; "
+            "continue it with SIGCONT"
+        )
     if w.life is WorkerState.STARTING:
-        return f"{name} has been {w.doing} for {now_s - w.doing_s:.1f} s" if w.doing else f"{name} is starting"
+        return (
+            f"{name} has been {w.doing} for {now_s - w.doing_s:.1f} s"
+            if w.doing
+            else f"{name} is starting"
+        )
     if w.life is WorkerState.KILLED:
         return f"{name} was killed and has not exited yet"
     if w.life is WorkerState.STUCK:
         return f"{name} cannot be killed: its slots stay reserved until it exits"
     if number not in w.jobs or stage is Stage.IDLE:
-        return f"{name} has just started a job" if w.life is WorkerState.UP else f"{name} is {w.life.value}"
+        return (
+            f"{name} has just started a job"
+            if w.life is WorkerState.UP
+            else f"{name} is {w.life.value}"
+        )
     row_of = f" row {row}, sample {w.key or '?'}," if stage in SINGLE else ""
     what = f"importing modules while {DOING[stage]}" if importing(w.word) else DOING[stage]
     return f"{name} has been {what}{row_of} for {busy_s(w, now_s):.1f} s"
@@ -155,7 +204,9 @@ def _ranges(rows: list[tuple[int, int]]) -> str:
             merged[-1][1] = max(merged[-1][1], last)
         else:
             merged.append([first, last])
-    text = ", ".join(f"{first}" if last - first == 1 else f"{first}-{last - 1}" for first, last in merged[:8])
+    text = ", ".join(
+        f"{first}" if last - first == 1 else f"{first}-{last - 1}" for first, last in merged[:8]
+    )
     return text + (", ..." if len(merged) > 8 else "")
 
 

@@ -14,7 +14,8 @@ class FairQueue:
     """
 
     def __init__(self) -> None:
-        # (batches ahead, turn, session, version, first batch with work). A version occurs once a session.
+        # (batches ahead, turn, session, version, first batch with work). A version occurs once a
+        # session.
         self._heap: list[tuple[int, int, int, int, PlannedBatch]] = []
         self._sessions: dict[int, SessionState] = {}
         self._turns: dict[int, int] = {}
@@ -37,7 +38,13 @@ class FairQueue:
             self._sessions[session.session] = session
         item = session.first_work()
         if item is not None:
-            entry = (item.k - session.taken, self._turns.get(session.session, 0), session.session, session.version, item)
+            entry = (
+                item.k - session.taken,
+                self._turns.get(session.session, 0),
+                session.session,
+                session.version,
+                item,
+            )
             heapq.heappush(self._heap, entry)
         if len(self._heap) > 4 * len(self._sessions) + 64:
             self._heap = [entry for entry in self._heap if self._fresh(entry)]

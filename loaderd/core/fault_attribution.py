@@ -28,7 +28,9 @@ class FaultAttribution:
         self._streams = streams
         self._index_of = index_of
 
-    def record_death(self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str) -> list[Quarantine]:
+    def record_death(
+        self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str
+    ) -> list[Quarantine]:
         """A worker is dead: count that, and put what is left of its piece back into the batch.
 
         Args:
@@ -55,7 +57,9 @@ class FaultAttribution:
             build.todo.clear()
         return lines
 
-    def mark_bad(self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str) -> list[Quarantine]:
+    def mark_bad(
+        self, build: BatchBuild, job: Job, piece: RowRange, death: JobDeath, key: str, stack: str
+    ) -> list[Quarantine]:
         """Count a worker's end, and exclude the sample, or the batch, that is now known to be bad.
 
         Args:
@@ -77,13 +81,30 @@ class FaultAttribution:
         elif attribution.row is not None:
             # The key belongs to the sample that the status board named.
             named = (attribution.row, attribution.candidate) == (death.row, death.candidate)
-            sample = self._sample(job, attribution.row, attribution.candidate, death.stage, death, key if named else "", stack)
+            sample = self._sample(
+                job,
+                attribution.row,
+                attribution.candidate,
+                death.stage,
+                death,
+                key if named else "",
+                stack,
+            )
             build.ledger.mark_bad(attribution.row, attribution.candidate, sample)
         else:
             return []
         return [Quarantine(job.stream, job.epoch, sample)]
 
-    def _sample(self, job: Job, row: int, candidate: int, stage: Stage, death: JobDeath, key: str, stack: str) -> BadSample:
+    def _sample(
+        self,
+        job: Job,
+        row: int,
+        candidate: int,
+        stage: Stage,
+        death: JobDeath,
+        key: str,
+        stack: str,
+    ) -> BadSample:
         position = (job.start + row) % self._streams[job.stream].rules.samples
         index = self._index_of(job.stream, job.seed, job.epoch, position, candidate)
         name = "read" if stage is Stage.FETCH_MANY else stage.name.lower()

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from loaderd.core.jobs import MAX_SUBSTITUTES, SINGLE, JobKind, Stage
 from loaderd_wire.errors import BadSample
 
-OWN_DEATHS = 2  # workers that a row running alone, or a batch in its collate, may end before it is bad
+# workers that a row running alone, or a batch in its collate, may end before it is bad
+OWN_DEATHS = 2
 OUTSIDE_DEATHS = 8  # workers killed from outside at one row running alone before that row is bad
-BATCH_DEATHS = 6  # workers that a collated batch may end anywhere: trials that find nothing must end
+# workers that a collated batch may end anywhere: trials that find nothing must end
+BATCH_DEATHS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ class Attribution:
 class FaultLedger:
     """What is known against the samples of one batch.
 
-    A row's own sample and each of its substitutes are counted apart. A sample that is bad is excluded:
-    the row is not made from it again.
+    A row's own sample and each of its substitutes are counted apart. A sample that is bad is
+    excluded: the row is not made from it again.
 
     Attributes:
         own: Deaths of workers' own doing, by (row, candidate), of rows that ran alone.
@@ -65,7 +67,17 @@ class FaultLedger:
         collate: What is wrong with the batch as a whole, if it cannot be collated.
     """
 
-    __slots__ = ("_candidates", "bad_rows", "batch_deaths", "collate", "collate_deaths", "excluded", "lost", "outside", "own")
+    __slots__ = (
+        "_candidates",
+        "bad_rows",
+        "batch_deaths",
+        "collate",
+        "collate_deaths",
+        "excluded",
+        "lost",
+        "outside",
+        "own",
+    )
 
     def __init__(self, on_error: str) -> None:
         self._candidates = range(MAX_SUBSTITUTES + 1 if on_error == "replace" else 1)
@@ -98,7 +110,11 @@ class FaultLedger:
             return self._judge_batch(death, first if alone else None)
         if death.hung:
             named = death.stage in SINGLE or alone
-            return self._against(death.row if death.stage in SINGLE else first, death) if named else Attribution()
+            return (
+                self._against(death.row if death.stage in SINGLE else first, death)
+                if named
+                else Attribution()
+            )
         if not alone:
             return Attribution()
         attribution = self._against(first, death)
@@ -118,14 +134,21 @@ class FaultLedger:
         self.batch_deaths += BATCH_DEATHS // 2 if death.hung else 1
         if death.stage is Stage.COLLATE:
             self.collate_deaths += OWN_DEATHS if death.hung else 1
-        return Attribution(collate=self.collate_deaths >= OWN_DEATHS or self.batch_deaths >= BATCH_DEATHS)
+        return Attribution(
+            collate=self.collate_deaths >= OWN_DEATHS or self.batch_deaths >= BATCH_DEATHS
+        )
 
     def _against(self, row: int, death: JobDeath) -> Attribution:
         """The sample that the row was being made from.
 
-        If the word on the status board names one that must not be made, it is the next one that may.
+        If the word on the status board names one that must not be made, it is the next one that
+        may.
         """
-        left = [candidate for candidate in self._candidates if candidate not in self.excluded.get(row, ())]
+        left = [
+            candidate
+            for candidate in self._candidates
+            if candidate not in self.excluded.get(row, ())
+        ]
         return Attribution(row, death.candidate if death.candidate in left or not left else left[0])
 
     def mark_bad(self, row: int, candidate: int, sample: BadSample) -> None:
@@ -168,6 +191,10 @@ def again(kind: JobKind, first: int, last: int, death: JobDeath) -> list[tuple[J
         rows = [death.row] if inside else range(first, last)
         return [*[(JobKind.TRIAL, row, row + 1) for row in rows], (kind, first, last)]
     if inside:
-        parts = [(kind, first, death.row), (kind, death.row, death.row + 1), (kind, death.row + 1, last)]
+        parts = [
+            (kind, first, death.row),
+            (kind, death.row, death.row + 1),
+            (kind, death.row + 1, last),
+        ]
         return [p for p in parts if p[1] < p[2]]
     return [(kind, row, row + 1) for row in range(first, last)]

@@ -23,8 +23,12 @@ def assert_invariants(state: SchedulerState) -> None:
         _session(state, session)
     for session in state.sessions.values():
         _progress(state, session)
-    assert len(state.queue) <= 4 * len(state.sessions) + 65, f"the queue has {len(state.queue)} entries for {len(state.sessions)} sessions"
-    assert all(s.gone and s.slots.tables for s in state.leaving.values()), "a session that has left is still remembered"
+    assert len(state.queue) <= 4 * len(state.sessions) + 65, (
+        f"the queue has {len(state.queue)} entries for {len(state.sessions)} sessions"
+    )
+    assert all(s.gone and s.slots.tables for s in state.leaving.values()), (
+        "a session that has left is still remembered"
+    )
 
 
 def _jobs(state: SchedulerState) -> None:
@@ -35,17 +39,27 @@ def _jobs(state: SchedulerState) -> None:
         job, session = running.job, running.session
         table = session.slots.tables[job.segment]
         assert number in table.writers[job.slot], f"job {number} is not known to slot {job.slot}"
-        assert running.wanted == (number in running.build.running), f"job {number}: does its batch want it?"
+        assert running.wanted == (number in running.build.running), (
+            f"job {number}: does its batch want it?"
+        )
         if running.wanted:
             place = running.build.place
             assert place is not None, f"job {number} writes for a batch without a slot"
-            assert (place.segment, place.slot) == (job.segment, job.slot), f"job {number} writes where its batch is not"
-            assert table.state[job.slot] is SlotState.FILLING, f"job {number} writes a slot that is {table.state[job.slot].value}"
+            assert (place.segment, place.slot) == (job.segment, job.slot), (
+                f"job {number} writes where its batch is not"
+            )
+            assert table.state[job.slot] is SlotState.FILLING, (
+                f"job {number} writes a slot that is {table.state[job.slot].value}"
+            )
         else:
-            assert table.state[job.slot] is SlotState.ENDING, f"unwanted job {number} writes a slot that is {table.state[job.slot].value}"
+            assert table.state[job.slot] is SlotState.ENDING, (
+                f"unwanted job {number} writes a slot that is {table.state[job.slot].value}"
+            )
         for row in range(job.first, job.last) if job.kind is not JobKind.TRIAL else ():
             other = written.setdefault((session.session, job.segment, job.slot, row), number)
-            assert other == number, f"jobs {other} and {number} both write row {row} of slot {job.slot}"
+            assert other == number, (
+                f"jobs {other} and {number} both write row {row} of slot {job.slot}"
+            )
 
 
 def _session(state: SchedulerState, s: SessionState) -> None:
@@ -55,22 +69,38 @@ def _session(state: SchedulerState, s: SessionState) -> None:
         table.invariants()
         out.update((number, slot) for slot, state in enumerate(table.state) if state in GIVEN)
         for slot, jobs in enumerate(table.writers):
-            assert not jobs or jobs <= state.jobs.keys(), f"{name} slot {slot} has writers that are no jobs"
-    assert out == s.slots.announced.keys(), f"{name} has announced or lent {sorted(out)}, it keeps {sorted(s.slots.announced)}"
+            assert not jobs or jobs <= state.jobs.keys(), (
+                f"{name} slot {slot} has writers that are no jobs"
+            )
+    assert out == s.slots.announced.keys(), (
+        f"{name} has announced or lent {sorted(out)}, it keeps {sorted(s.slots.announced)}"
+    )
     for (number, slot), given in s.slots.announced.items():
-        assert given.message.generation == s.slots.tables[number].generation[slot], f"{name} slot {slot} was told with another generation"
-    assert len(s.items) <= s.prefetch, f"{name} has {len(s.items)} batches ahead, prefetch is {s.prefetch}"
-    assert [item.k for item in s.items] == list(range(s.taken, s.taken + len(s.items))), f"{name}: its window has gaps"
+        assert given.message.generation == s.slots.tables[number].generation[slot], (
+            f"{name} slot {slot} was told with another generation"
+        )
+    assert len(s.items) <= s.prefetch, (
+        f"{name} has {len(s.items)} batches ahead, prefetch is {s.prefetch}"
+    )
+    assert [item.k for item in s.items] == list(range(s.taken, s.taken + len(s.items))), (
+        f"{name}: its window has gaps"
+    )
     told = [item.announced for item in s.items]
-    assert told == sorted(told, reverse=True), f"{name}: a batch was announced before an earlier one: {told}"
+    assert told == sorted(told, reverse=True), (
+        f"{name}: a batch was announced before an earlier one: {told}"
+    )
     places = [(p.segment, p.slot) for item in s.items if (p := item.build.place)]
     assert len(places) == len(set(places)), f"{name}: two batches have one slot: {places}"
     for item in s.items:
         place = item.build.place
         if place:
             now = s.slots.state_of(place)
-            wanted = (SlotState.READY, SlotState.ANNOUNCED) if item.build.whole else (SlotState.FILLING,)
-            assert now in wanted, f"{name} batch {item.k} is in a slot that is {now}, whole: {item.build.whole}"
+            wanted = (
+                (SlotState.READY, SlotState.ANNOUNCED) if item.build.whole else (SlotState.FILLING,)
+            )
+            assert now in wanted, (
+                f"{name} batch {item.k} is in a slot that is {now}, whole: {item.build.whole}"
+            )
 
 
 def _progress(state: SchedulerState, s: SessionState) -> None:
@@ -79,11 +109,19 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         return
     build = s.items[0].build
     if build.whole:
-        assert s.items[0].announced, f"session {s.session}: batch {s.items[0].k} is whole and untold"
+        assert s.items[0].announced, (
+            f"session {s.session}: batch {s.items[0].k} is whole and untold"
+        )
     elif build.place is None:
         reason = explain.no_slot(s)
-        assert s.slots.growing or s.slots.table.free == 0, f"session {s.session} leaves a slot free: {reason}"
+        assert s.slots.growing or s.slots.table.free == 0, (
+            f"session {s.session} leaves a slot free: {reason}"
+        )
     else:
-        assert build.running or build.has_work, f"session {s.session}: no worker makes batch {s.items[0].k}"
+        assert build.running or build.has_work, (
+            f"session {s.session}: no worker makes batch {s.items[0].k}"
+        )
         if build.has_work and state.pool.idle and not state.draining:
-            raise AssertionError(f"session {s.session}: work at batch {s.items[0].k} and an idle worker")
+            raise AssertionError(
+                f"session {s.session}: work at batch {s.items[0].k} and an idle worker"
+            )

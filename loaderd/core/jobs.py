@@ -55,8 +55,8 @@ def stamp(job: int, row: int, stage: int, candidate: int = 0) -> int:
         job: Number of the job, below 2**34.
         row: Row of the batch, below 2**20.
         stage: One of Stage.
-        candidate: Which sample the row is being made from: 0 for its own, n for its n-th substitute.
-            A row that goes on to its next substitute has moved.
+        candidate: Which sample the row is being made from: 0 for its own, n for its n-th
+            substitute. A row that goes on to its next substitute has moved.
     """
     return (job << JOB_SHIFT) | (candidate << (ROW_BITS + STAGE_BITS)) | (row << STAGE_BITS) | stage
 
@@ -86,8 +86,8 @@ def importing(word: int) -> bool:
 def same(word: int, other: int) -> bool:
     """Whether two words name the same row in the same stage.
 
-    Beginning or ending an import within a stage is no progress: an import may fail and be tried again
-    for ever.
+    Beginning or ending an import within a stage is no progress: an import may fail and be tried
+    again for ever.
     """
     return (word ^ other) & ~IMPORTING == 0
 
@@ -185,8 +185,8 @@ class Done:
         decode_s: Seconds spent on decoding.
         transform_s: Seconds spent on transforms.
         write_s: Seconds spent on writing into the slot.
-        needs_tail: Above 0 if nothing was delivered because the slot is too small: the bytes of tail
-            a row that it needs.
+        needs_tail: Above 0 if nothing was delivered because the slot is too small: the bytes of
+            tail a row that it needs.
         needs_body: Likewise: the bytes of body that it needs.
         changed: Not empty if the data is not what the stream was opened with: what has changed. The
             rows must not be used.

@@ -44,8 +44,8 @@ def split_bounds(text: str, total: int) -> tuple[int, int]:
     """The half-open range of samples that a split stands for.
 
     Args:
-        text: "LOW:HIGH". An end is a percentage ("12.5%", rounded down exactly), a count ("1000"), or
-            left out.
+        text: "LOW:HIGH". An end is a percentage ("12.5%", rounded down exactly), a count ("1000"),
+            or left out.
         total: Samples that are split.
 
     Raises:
@@ -54,7 +54,10 @@ def split_bounds(text: str, total: int) -> tuple[int, int]:
     parts = text.split(":")
     if len(parts) != 2:
         raise ValueError(f"split {text!r} is not LOW:HIGH, as in '0%:95%' or '0:1000'")
-    low, high = (_split_end(part, default, text, total) for part, default in zip(parts, (0, total), strict=True))
+    low, high = (
+        _split_end(part, default, text, total)
+        for part, default in zip(parts, (0, total), strict=True)
+    )
     if low >= high:
         raise ValueError(f"split {text!r} of {total} samples is empty: it is [{low}, {high})")
     return low, high
@@ -80,16 +83,19 @@ class Order:
         samples: Length of an epoch.
     """
 
-    def __init__(self, total: int, split: str = "0%:100%", split_by: str = "random", shuffle: int = 0) -> None:
+    def __init__(
+        self, total: int, split: str = "0%:100%", split_by: str = "random", shuffle: int = 0
+    ) -> None:
         """Describe an order.
 
         Args:
             total: Samples of the dataset.
             split: Which of them, as for `split_bounds`.
-            split_by: Of what the split is a slice. "random": of one fixed pseudo-random order of all
-                samples. "stored": of the stored order. A split of all samples is in the stored order.
-            shuffle: 0: none. 1: a permutation of all samples. N >= 2: blocks of N samples are permuted,
-                and the samples inside each block; the short last block moves as one.
+            split_by: Of what the split is a slice. "random": of one fixed pseudo-random order of
+                all samples. "stored": of the stored order. A split of all samples is in the stored
+                order.
+            shuffle: 0: none. 1: a permutation of all samples. N >= 2: blocks of N samples are
+                permuted, and the samples inside each block; the short last block moves as one.
 
         Raises:
             ValueError: A value makes no sense.
@@ -142,7 +148,9 @@ class Order:
         if not 1 <= tries <= MAX_SUBSTITUTES:
             raise ValueError(f"there are substitutes 1 to {MAX_SUBSTITUTES}, not {tries}")
         position %= self.samples
-        ahead = 1 + below(hash64(Purpose.SUBSTITUTE, seed, epoch, position, tries), max(1, self.samples - 1))
+        ahead = 1 + below(
+            hash64(Purpose.SUBSTITUTE, seed, epoch, position, tries), max(1, self.samples - 1)
+        )
         return self.index(seed, epoch, position + ahead)
 
     def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
@@ -154,7 +162,11 @@ class Order:
             position: Any int.
             candidate: 0 for the position's own sample, n for its n-th substitute.
         """
-        return self.substitute(seed, epoch, position, candidate) if candidate else self.index(seed, epoch, position)
+        return (
+            self.substitute(seed, epoch, position, candidate)
+            if candidate
+            else self.index(seed, epoch, position)
+        )
 
     def _of_split(self, places: Words) -> Ints:
         places += np.uint64(self._low)
@@ -163,10 +175,14 @@ class Order:
         return places.astype(np.int64)
 
     def _in_blocks(self, key: int, places: Words) -> Words:
-        """Permute the full blocks among themselves. The short one, if any, is put before a drawn block."""
+        """Permute the full blocks among themselves.
+
+        The short one, if any, is put before a drawn block.
+        """
         size = self._shuffle
         full, short = divmod(self.samples, size)
-        short_at = below(hash64(Purpose.SHORT_BLOCK, key), full + 1) * size  # where the short block begins
+        # where the short block begins
+        short_at = below(hash64(Purpose.SHORT_BLOCK, key), full + 1) * size
         behind = places >= np.uint64(short_at + short)
         in_short = (places >= np.uint64(short_at)) & ~behind
         places[behind] -= np.uint64(short)
@@ -178,7 +194,9 @@ class Order:
             out[chosen] = moved * np.uint64(size) + _inside(key, moved, offset[chosen], size)
         if in_short.any():
             offset = places[in_short] - np.uint64(short_at)
-            out[in_short] = np.uint64(full * size) + _inside(key, np.full_like(offset, full), offset, short)
+            out[in_short] = np.uint64(full * size) + _inside(
+                key, np.full_like(offset, full), offset, short
+            )
         return out
 
 
@@ -231,12 +249,12 @@ def _permutation(key: int, n: int) -> Callable[[Words], Words]:
 class FeistelPermutation:
     """A bijection of [0, n) without a table, for n < 2**62.
 
-    It is a Feistel network on [0, a) x [0, b), where a * b is just above n. A result that is not below
-    n goes through the network again until it is ("cycle walking").
+    It is a Feistel network on [0, a) x [0, b), where a * b is just above n. A result that is not
+    below n goes through the network again until it is ("cycle walking").
 
     A word is x * b + y. The rounds add in turn to x a hash of y, modulo a, and to y a hash of x,
-    modulo b. a and b are near the square root of n, so a * b exceeds n by less than a, and at most one
-    element in sqrt(n) has to go through the network again.
+    modulo b. a and b are near the square root of n, so a * b exceeds n by less than a, and at most
+    one element in sqrt(n) has to go through the network again.
     """
 
     def __init__(self, key: int, n: int) -> None:

@@ -42,7 +42,8 @@ class PoolWorker:
         paused_s: Since when.
         doing: What it does before it is ready; "" afterwards.
         doing_s: Since when.
-        asked: The job for which its stacks were last asked for; 0: for its start; None: for nothing.
+        asked: The job for which its stacks were last asked for; 0: for its start; None: for
+            nothing.
         stack: The stacks that came; "" before.
         stack_s: When they came.
         suspect: A limit has been passed; the next look decides, because what was seen may be old.
@@ -91,8 +92,8 @@ class PoolWorker:
 class WorkerPool:
     """A fixed number of workers. They are numbered from 1, and no number comes again.
 
-    A worker that dies is replaced at once. If its place in the pool then sees another death before a
-    job was done, the next start waits, longer each time.
+    A worker that dies is replaced at once. If its place in the pool then sees another death before
+    a job was done, the next start waits, longer each time.
 
     Attributes:
         size: How many workers there shall be.
@@ -205,7 +206,8 @@ class WorkerPool:
         """A worker has answered a job.
 
         Returns:
-            A worker that is to be replaced ends when it has no more jobs: the action for that, or None.
+            A worker that is to be replaced ends when it has no more jobs: the action for that, or
+                None.
 
         Raises:
             ValueError: There is no such worker, or it does not have this job.
@@ -274,7 +276,10 @@ class WorkerPool:
             return w, self._start(w.pool_slot, 0.0)
         self._deaths[w.pool_slot] += 1
         deaths = self._deaths[w.pool_slot]
-        return w, self._start(w.pool_slot, 0.0 if deaths == 1 else min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(deaths - 2, 10)))
+        return w, self._start(
+            w.pool_slot,
+            0.0 if deaths == 1 else min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(deaths - 2, 10)),
+        )
 
     def _start(self, pool_slot: int, delay_s: float) -> StartWorker:
         self._count += 1
@@ -297,7 +302,9 @@ class WorkerPool:
                 self._idle[worker] = None
             elif jobs < QUEUE and w.quiet_s <= SLOW_S and not w.paused:
                 self._single[worker] = None
-        if w.pool_slot >= 0 and (jobs or w.life is WorkerState.KILLED or w.life is WorkerState.RETIRING):
+        if w.pool_slot >= 0 and (
+            jobs or w.life is WorkerState.KILLED or w.life is WorkerState.RETIRING
+        ):
             self._watched.add(worker)
         else:
             self._watched.discard(worker)
@@ -312,10 +319,25 @@ class WorkerPool:
         assert places == list(range(self.size)), f"places {places} of a pool of {self.size}"
         for w in self.workers.values():
             assert len(w.jobs) <= QUEUE, f"worker {w.worker} has jobs {w.jobs}"
-            assert not w.jobs or w.life is not WorkerState.STARTING, f"worker {w.worker} is starting with jobs {w.jobs}"
-            assert (w.worker in self._idle) == (w.life is WorkerState.UP and not w.jobs), f"worker {w.worker} is {w.life.value}: idle?"
-            room = w.life is WorkerState.UP and len(w.jobs) == 1 and w.quiet_s <= SLOW_S and not w.paused
-            assert (w.worker in self._single) == room, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"
-            watched = w.pool_slot >= 0 and (bool(w.jobs) or w.life in (WorkerState.KILLED, WorkerState.RETIRING))
-            assert (w.worker in self._watched) == watched, f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: watched?"
+            assert not w.jobs or w.life is not WorkerState.STARTING, (
+                f"worker {w.worker} is starting with jobs {w.jobs}"
+            )
+            assert (w.worker in self._idle) == (w.life is WorkerState.UP and not w.jobs), (
+                f"worker {w.worker} is {w.life.value}: idle?"
+            )
+            room = (
+                w.life is WorkerState.UP
+                and len(w.jobs) == 1
+                and w.quiet_s <= SLOW_S
+                and not w.paused
+            )
+            assert (w.worker in self._single) == room, (
+                f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"
+            )
+            watched = w.pool_slot >= 0 and (
+                bool(w.jobs) or w.life in (WorkerState.KILLED, WorkerState.RETIRING)
+            )
+            assert (w.worker in self._watched) == watched, (
+                f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: watched?"
+            )
         assert self._watched <= self.workers.keys(), "a worker that is gone is watched"

@@ -102,36 +102,55 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def twister_states(halves: NDArray[np.uint64], which: slice = BOTH) -> NDArray[np.uint64]:
-    """uint64[n, 2, TWISTER_WORDS]: for each of these `keys` the states of two Mersenne Twisters, neither all zeros; or only one of the two.
+    """uint64[n, 2, TWISTER_WORDS]: for each of these `keys` the states of two Mersenne Twisters,
+    neither all zeros; or only one of the two.
 
-    Each word is the upper half of a key, made odd, times an odd constant of its own (multiplicative hashing: what two keys have in common
-    is lost), its upper bits folded into the lower ones. For a few samples at a time: 5 KB each, which are to be used from the cache.
+    Each word is the upper half of a key, made odd, times an odd constant of its own (multiplicative
+    hashing: what two keys have in common is lost), its upper bits folded into the lower ones. For a
+    few samples at a time: 5 KB each, which are to be used from the cache.
     """
     words: NDArray[np.uint64] = (halves[:, :1, None] | np.uint64(1)) * _FACTORS[which]
     words ^= words >> np.uint64(32)
     return words
 
 
-_FACTORS = np.array([[mix((k + 1) * STRIDE & MASK) | 1 for k in range(n, n + TWISTER_WORDS)] for n in (0, TWISTER_WORDS)], np.uint64)
+_FACTORS = np.array(
+    [
+        [mix((k + 1) * STRIDE & MASK) | 1 for k in range(n, n + TWISTER_WORDS)]
+        for n in (0, TWISTER_WORDS)
+    ],
+    np.uint64,
+)
 
 
 def pcg_seeds(halves: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """uint64[n, 4]: for each of these `keys` what numpy.random.SeedSequence(key).generate_state(4, numpy.uint64) returns.
+    """uint64[n, 4]: for each of these `keys` what numpy.random.SeedSequence(key).generate_state(4,
+    numpy.uint64) returns.
 
-    Its algorithm, which numpy keeps, over all keys at once: 200 us for up to a few hundred, where numpy takes 15 us for each.
+    Its algorithm, which numpy keeps, over all keys at once: 200 us for up to a few hundred, where
+    numpy takes 15 us for each.
     """
-    words = [(halves[:, half] >> np.uint64(shift)).astype(np.uint32) for half in (1, 0) for shift in (0, 32)]
+    words = [
+        (halves[:, half] >> np.uint64(shift)).astype(np.uint32)
+        for half in (1, 0)
+        for shift in (0, 32)
+    ]
     turn, pool = _Turn(0x43B0D7E5, 0x931E8875), list[NDArray[np.uint32]]()
     for word in words:
         pool.append(turn.hashed(word))
     for source in range(4):
         for to in range(4):
             if to != source:
-                mixed = pool[to] * np.uint32(0xCA01F9DD) - turn.hashed(pool[source]) * np.uint32(0x4973F715)
+                mixed = pool[to] * np.uint32(0xCA01F9DD) - turn.hashed(pool[source]) * np.uint32(
+                    0x4973F715
+                )
                 pool[to] = mixed ^ (mixed >> np.uint32(16))
     turn = _Turn(0x8B51F9DD, 0x58F38DED)
     made = [turn.hashed(pool[k % 4]).astype(np.uint64) for k in range(8)]
-    return np.stack([low | (high << np.uint64(32)) for low, high in zip(made[::2], made[1::2], strict=True)], axis=1)
+    return np.stack(
+        [low | (high << np.uint64(32)) for low, high in zip(made[::2], made[1::2], strict=True)],
+        axis=1,
+    )
 
 
 class _Turn:

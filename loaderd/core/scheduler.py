@@ -70,18 +70,25 @@ class Scheduler:
             workers: How many workers there shall be at any time, at least 1.
             sample_timeout_s: Seconds that a sample may take in one stage.
             index_of: index_of(stream, seed, epoch, position, candidate) is the dataset index at a
-                position of the epoch: its own sample's for candidate 0, its n-th substitute's for n.
+                position of the epoch: its own sample's for candidate 0, its n-th substitute's for
+                n.
             kill_s: Seconds after which a worker that was killed and is not dead is replaced.
             worker_memory: Bytes of anonymous memory above which a worker is replaced. 0: no limit.
 
         Raises:
             ValueError: A number is out of range.
         """
-        self.state = SchedulerState(WorkerPool(workers), {rules.name: StreamState(rules) for rules in streams})
+        self.state = SchedulerState(
+            WorkerPool(workers), {rules.name: StreamState(rules) for rules in streams}
+        )
         self._assigner = JobAssigner(self.state)
         self._deadlines = Deadlines(sample_timeout_s, kill_s)
         self._supervisor = WorkerSupervisor(
-            self.state, self._assigner, self._deadlines, FaultAttribution(self.state.streams, index_of), worker_memory
+            self.state,
+            self._assigner,
+            self._deadlines,
+            FaultAttribution(self.state.streams, index_of),
+            worker_memory,
         )
         self._looked_s: float | None = None
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -96,7 +103,9 @@ class Scheduler:
             WorkerDone: self._supervisor.done,
             WorkerDied: self._supervisor.died,
             WorkerPoll: self._look,
-            StackDumped: lambda e: stack_dumps.take(self.state.pool.workers.get(e.worker), e.stack, self.state.now_s),
+            StackDumped: lambda e: stack_dumps.take(
+                self.state.pool.workers.get(e.worker), e.stack, self.state.now_s
+            ),
             Drain: self._drain,
         }
 
@@ -169,7 +178,8 @@ class Scheduler:
         stream = state.streams.get(e.stream)
         if stream is None or e.session in state.sessions or e.session in state.leaving:
             raise ValueError(
-                f"session {e.session} of stream {e.stream!r} can't attach: streams {sorted(state.streams)}, sessions {sorted(state.sessions)}"
+                f"session {e.session} of stream {e.stream!r} can't attach: streams "
+                f"{sorted(state.streams)}, sessions {sorted(state.sessions)}"
             )
         session = SessionState(e, stream.rules.on_error, stream.rules.collated)
         state.sessions[e.session] = session
@@ -183,7 +193,9 @@ class Scheduler:
         state = self.state
         session = state.sessions.pop(e.session, None)
         if session is None:
-            raise ValueError(f"session {e.session} can't detach: there are {sorted(state.sessions)}")
+            raise ValueError(
+                f"session {e.session} can't detach: there are {sorted(state.sessions)}"
+            )
         state.streams[session.stream].sessions.discard(e.session)
         session.leave()
         state.leaving[e.session] = session
@@ -197,7 +209,9 @@ class Scheduler:
         fault = session.fault_in(p)
         if fault:
             self._assigner.note(session, fault, "the session ends")
-            self._assigner.fail(session, "ProtocolError", f"the client sent an invalid request: {fault}")
+            self._assigner.fail(
+                session, "ProtocolError", f"the client sent an invalid request: {fault}"
+            )
             return self._assigner.refresh(session)
         session.seq = p.seq
         session.waiting = p.waiting
@@ -209,7 +223,11 @@ class Scheduler:
         if p.plan > session.plan:
             session.seek(p)
         session.settle()
-        told = session.announce_again(p.have, state.now_s) if p.again and p.plan == session.plan else []
+        told = (
+            session.announce_again(p.have, state.now_s)
+            if p.again and p.plan == session.plan
+            else []
+        )
         told += session.reminders(p.released, state.now_s)
         if told:
             state.actions += [SendMessage(session.session, message) for message in told]
@@ -221,10 +239,17 @@ class Scheduler:
         """A ping is answered with what is known after everything else about the message is done."""
         state = self.state
         self._assigner.assign()
-        state.actions += stack_dumps.ask(explain.blocking_workers(state, session)) if p.stacks else []
+        state.actions += (
+            stack_dumps.ask(explain.blocking_workers(state, session)) if p.stacks else []
+        )
         line, detail = explain.explain(state, session, state.now_s)
         state.actions += [SendMessage(session.session, session.failure)] if session.failure else []
-        state.actions.append(SendMessage(session.session, Pulse(session.session, p.seq, state.turns, session.made, line, detail)))
+        state.actions.append(
+            SendMessage(
+                session.session,
+                Pulse(session.session, p.seq, state.turns, session.made, line, detail),
+            )
+        )
 
     def _grown(self, e: SegmentGrown) -> None:
         session = self.state.sessions.get(e.session)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loaderd.core.batches import BatchBuild, SlotRef
-from loaderd.core.slots import ANNOUNCE, ANNOUNCED, ENDING, FILLING, LEASE, READY, RELEASE, SlotState, SlotTable
+from loaderd.core.slots import (
+    ANNOUNCE,
+    ANNOUNCED,
+    ENDING,
+    FILLING,
+    LEASE,
+    READY,
+    RELEASE,
+    SlotState,
+    SlotTable,
+)
 from loaderd_wire.messages import Descriptor, Released, Segment
 from loaderd_wire.records import quick
 
@@ -60,7 +70,11 @@ class SessionSlots:
             None once the slot serves another batch, or its segment has been freed.
         """
         table = self.tables.get(place.segment)
-        return table.state[place.slot] if table and table.generation[place.slot] == place.generation else None
+        return (
+            table.state[place.slot]
+            if table and table.generation[place.slot] == place.generation
+            else None
+        )
 
     def claim(self) -> SlotRef | None:
         """Take a free slot of the current segment; None if it has none."""
@@ -78,7 +92,9 @@ class SessionSlots:
         known = self.announced.get((place.segment, place.slot)) if place else None
         return known is not None and known.build is build
 
-    def announce(self, build: BatchBuild, place: SlotRef, message: Descriptor, now_s: float) -> None:
+    def announce(
+        self, build: BatchBuild, place: SlotRef, message: Descriptor, now_s: float
+    ) -> None:
         """A READY slot is announced.
 
         Args:
@@ -107,9 +123,18 @@ class SessionSlots:
         """
         table = self.tables.get(told.segment)
         if table is None:
-            return "" if told.segment <= self.current else f"segment {told.segment}, which is not one of its segments", []
+            return (
+                ""
+                if told.segment <= self.current
+                else f"segment {told.segment}, which is not one of its segments",
+                [],
+            )
         if not len(told.generations) == len(told.taken) == len(table.state):
-            return f"{len(told.generations)} slots of segment {told.segment}, which has {len(table.state)}", []
+            return (
+                f"{len(told.generations)} slots of segment {told.segment}, which has "
+                f"{len(table.state)}",
+                [],
+            )
         heard = self._heard.get(told.segment)
         news = [  # generations never fall, so what was accepted once changes nothing
             (slot, back, out)
@@ -119,7 +144,11 @@ class SessionSlots:
         for slot, back, out in news:
             most = table.generation[slot] - (table.state[slot] in NOT_OUT)
             if back > most or out > most:
-                return f"generation {max(back, out)} of segment {told.segment} slot {slot}, of which {most} were given out", []
+                return (
+                    f"generation {max(back, out)} of segment {told.segment} slot {slot}, of which "
+                    f"{most} were given out",
+                    [],
+                )
         self._heard[told.segment] = told
         changed: list[Announced] = []
         for slot, back, out in news:
@@ -152,7 +181,11 @@ class SessionSlots:
         Args:
             gone: The client has left, so that the current segment is not needed either.
         """
-        done = [number for number, table in self.tables.items() if table.idle and (gone or number != self.current)]
+        done = [
+            number
+            for number, table in self.tables.items()
+            if table.idle and (gone or number != self.current)
+        ]
         for number in done:
             del self.tables[number]
             self._heard.pop(number, None)

@@ -72,7 +72,11 @@ class SessionState:
         Raises:
             ValueError: An epoch has no batch, or the segment has too few slots.
         """
-        if steps_left(event.shape, 0) < 1 or event.prefetch < 1 or event.segment.slots < event.prefetch + 2:
+        if (
+            steps_left(event.shape, 0) < 1
+            or event.prefetch < 1
+            or event.segment.slots < event.prefetch + 2
+        ):
             raise ValueError(f"session {event.session} can't be served: {event}")
         self.session = event.session
         self.stream = event.stream
@@ -139,9 +143,9 @@ class SessionState:
     def seek(self, p: Progress) -> None:
         """Begin a new plan.
 
-        A batch that is made, announced or in the making is kept under its new number if its slice is one
-        of the first `prefetch` of the new plan. The client keeps descriptors by the same rule. Of two
-        batches with one slice, the one that the client may know is preferred.
+        A batch that is made, announced or in the making is kept under its new number if its slice
+        is one of the first `prefetch` of the new plan. The client keeps descriptors by the same
+        rule. Of two batches with one slice, the one that the client may know is preferred.
 
         Args:
             p: The Progress that begins it.
@@ -186,7 +190,10 @@ class SessionState:
         ahead = taken - self.taken
         # Batches are announced in order: if the last of them was, all were.
         if ahead > 0 and (ahead > len(self.items) or not self.items[ahead - 1].announced):
-            return f"{taken} batches taken of plan {self.plan}, of which {self.announced} were announced"
+            return (
+                f"{taken} batches taken of plan {self.plan}, of which {self.announced} were "
+                "announced"
+            )
         if ahead < 0:
             return f"{taken} batches taken of plan {self.plan} after {self.taken}"
         while self.taken < taken:
@@ -268,9 +275,11 @@ class SessionState:
                     message = build.descriptor(self.session, self.plan, item.k)
                     slots.announce(build, place, message, now_s)
                     messages.append(message)
-                elif state is ANNOUNCED and not item.announced:  # kept at a seek, under a new number
+                elif state is ANNOUNCED and not item.announced:
+                    # Kept at a seek, under a new number.
                     known = slots.announced[place.segment, place.slot]
-                    known.message, known.told_s = build.descriptor(self.session, self.plan, item.k), now_s
+                    known.message = build.descriptor(self.session, self.plan, item.k)
+                    known.told_s = now_s
                     messages.append(known.message)
                 item.announced = item.announced or state is ANNOUNCED
             if not item.announced:
@@ -300,8 +309,8 @@ class SessionState:
     def reminders(self, released: tuple[Released, ...], now_s: float) -> list[Descriptor]:
         """Descriptors of slots that only the client can free and that it seems not to know of.
 
-        A message about them was lost. They are of a former plan, or in a segment that the client does
-        not mention any longer. Each of them is sent once in REMIND_S.
+        A message about them was lost. They are of a former plan, or in a segment that the client
+        does not mention any longer. Each of them is sent once in REMIND_S.
 
         Args:
             released: What the client's message has said of its segments.
@@ -315,7 +324,9 @@ class SessionState:
             place, message = known.build.place, known.message
             if place is None:
                 continue
-            orphan = (message.plan != self.plan or message.k < self.taken) and slots.state_of(place) is ANNOUNCED
+            orphan = (message.plan != self.plan or message.k < self.taken) and slots.state_of(
+                place
+            ) is ANNOUNCED
             if orphan or (segment != slots.current and all(r.segment != segment for r in released)):
                 known.told_s = now_s
                 again.append(message)
@@ -336,7 +347,9 @@ class SessionState:
     def needs(self) -> tuple[int, int]:
         """(bytes of tail a row, bytes of body) that batches of the window are known to need."""
         builds = [item.build for item in self.items]
-        return max((d.needs_tail for d in builds), default=0), max((d.needs_body for d in builds), default=0)
+        return max((d.needs_tail for d in builds), default=0), max(
+            (d.needs_body for d in builds), default=0
+        )
 
     def grown(self, segment: Segment) -> None:
         """A larger segment has been reserved; slots are claimed in it from now on.
@@ -345,7 +358,9 @@ class SessionState:
             ValueError: It is not newer than the current one, or has too few slots.
         """
         if segment.segment <= self.slots.current or segment.slots < self.prefetch + 2:
-            raise ValueError(f"session {self.session} has segment {self.slots.current}: can't go on in {segment}")
+            raise ValueError(
+                f"session {self.session} has segment {self.slots.current}: can't go on in {segment}"
+            )
         self.slots.add(segment)
 
     def end(self, why: str) -> None:
@@ -393,7 +408,11 @@ class SessionState:
             place = item.build.place
             if item.k <= k:
                 return
-            if not place or place.segment != self.slots.current or self.slots.table.writers[place.slot]:
+            if (
+                not place
+                or place.segment != self.slots.current
+                or self.slots.table.writers[place.slot]
+            ):
                 continue
             if self.slots.state_of(place) in (FILLING, READY):
                 return self.restart(item.build)

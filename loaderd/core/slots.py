@@ -91,13 +91,15 @@ class SlotTable:
             verb: What happens to it.
 
         Raises:
-            ValueError: The table has no such move, or a job writes the slot. The text names all three.
+            ValueError: The table has no such move, or a job writes the slot. The text names all
+                three.
         """
         before = self.state[slot]
         to = MOVES.get((before, verb))
         if to is None or (self.writers[slot] and to not in (FILLING, ENDING)):
             raise ValueError(
-                f"segment {self.segment.segment} slot {slot} is {before.value} with jobs {sorted(self.writers[slot])}: cannot {verb.value}"
+                f"segment {self.segment.segment} slot {slot} is {before.value} with jobs "
+                f"{sorted(self.writers[slot])}: cannot {verb.value}"
             )
         self.state[slot] = to
         if to is FREE:
@@ -145,9 +147,13 @@ class SlotTable:
             AssertionError: It contradicts itself.
         """
         name = f"segment {self.segment.segment}"
-        assert sorted(self._free) == [i for i, s in enumerate(self.state) if s is FREE], f"{name}: the free list is wrong"
+        assert sorted(self._free) == [i for i, s in enumerate(self.state) if s is FREE], (
+            f"{name}: the free list is wrong"
+        )
         for slot, (state, jobs) in enumerate(zip(self.state, self.writers, strict=True)):
             if jobs:
-                assert state in (FILLING, ENDING), f"{name} slot {slot} is {state.value} with jobs {sorted(jobs)}"
+                assert state in (FILLING, ENDING), (
+                    f"{name} slot {slot} is {state.value} with jobs {sorted(jobs)}"
+                )
             else:
                 assert state is not ENDING, f"{name} slot {slot} is ending without a job"

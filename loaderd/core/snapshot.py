@@ -159,7 +159,10 @@ def _session(state: SchedulerState, s: SessionState, now_s: float) -> SessionSna
         epoch=first.epoch if first else None,
         position=first.position if first else None,
         step=first.step if first else None,
-        slots={slot.value: sum(table.count(slot) for table in s.slots.tables.values()) for slot in SlotState},
+        slots={
+            slot.value: sum(table.count(slot) for table in s.slots.tables.values())
+            for slot in SlotState
+        },
         segments=tuple(sorted(s.slots.tables)),
         story=explain.next_batch_line(state, s, now_s),
     )

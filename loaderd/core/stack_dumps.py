@@ -9,7 +9,8 @@ from loaderd.core.pool import PoolWorker, WorkerState
 
 MOST = 8  # workers whose stacks are taken at a time
 CHARS = 12_000  # of one worker's stacks that are kept
-ASKED_OF = (WorkerState.STARTING, WorkerState.UP, WorkerState.RETIRING)  # others are being killed, and were asked before
+# others are being killed, and were asked before
+ASKED_OF = (WorkerState.STARTING, WorkerState.UP, WorkerState.RETIRING)
 
 
 def ask(workers: Iterable[PoolWorker]) -> list[DumpStack]:
@@ -53,4 +54,8 @@ def of(w: PoolWorker) -> str:
 def cut(text: str) -> str:
     """At most CHARS characters. The calls that matter stand first and are kept."""
     text = text.rstrip("\n")
-    return text if len(text) <= CHARS else f"{text[: CHARS - 40]}\n  ... ({len(text) - CHARS + 40} characters more)"
+    return (
+        text
+        if len(text) <= CHARS
+        else f"{text[: CHARS - 40]}\n  ... ({len(text) - CHARS + 40} characters more)"
+    )

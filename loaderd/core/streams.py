@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from loaderd.core.jobs import Done, Job, JobKind
 
 JOB_S = 0.02  # least work of a job, unless a trainer waits for its batch
-URGENT_JOB_S = 0.0015  # least work of a job if one does: below it, a second worker costs more than it saves
+# least work of a job if one does: below it, a second worker costs more than it saves
+URGENT_JOB_S = 0.0015
 LONG_JOB_S = 0.25  # a longer job is cut in any case, because a seek has to wait for it
 PIECES = 2  # jobs a worker, over all batches that a session has in the making
 PACE_WEIGHT = 0.2  # weight of the newest job in the moving average
@@ -48,14 +49,15 @@ class StreamState:
         rules: What it is.
         sessions: Numbers of its sessions.
         row_s: Seconds that a worker takes for a row, a moving average; None until it was measured.
-        stage_s: Seconds of all workers so far, by stage: read, decode, transform with collate, write.
-            A dataset of the user's own does all its work in "read".
+        stage_s: Seconds of all workers so far, by stage: read, decode, transform with collate,
+            write. A dataset of the user's own does all its work in "read".
         deaths: Deaths of workers at this stream since a row of it was last finished. One that was
             killed from outside counts for FROM_OUTSIDE.
         died: The same, each counted for 1.
         last_death: Cause and sample of the last of them; "" if there was none.
         last_stack: The stacks that the last one wrote, if any.
-        broken: (name of a class in `loaderd_wire.errors`, why) once the stream has ended on a fault.
+        broken: (name of a class in `loaderd_wire.errors`, why) once the stream has ended on a
+            fault.
     """
 
     rules: StreamRules
@@ -91,7 +93,8 @@ class StreamState:
         """Count a worker that died at this stream's work.
 
         Args:
-            own: It died of its own doing. One that somebody else killed says little about the stream.
+            own: It died of its own doing. One that somebody else killed says little about the
+                stream.
             cause: Cause of the death, with the sample.
             stack: Its stacks, or "".
         """
@@ -101,7 +104,10 @@ class StreamState:
 
     def failure_text(self) -> str:
         """Why the stream ends, once its workers have died too often."""
-        text = f"{self.died} workers died in a row without a finished sample of stream {self.rules.name!r}; the last: {self.last_death}"
+        text = (
+            f"{self.died} workers died in a row without a finished sample of stream "
+            f"{self.rules.name!r}; the last: {self.last_death}"
+        )
         return text + (f"\n{self.last_stack}" if self.last_stack else "")
 
     def answered(self, job: Job, done: Done) -> None:
@@ -123,4 +129,6 @@ class StreamState:
 
     def _measured(self, rows: int, seconds: float) -> None:
         each = seconds / rows
-        self.row_s = each if self.row_s is None else (1 - PACE_WEIGHT) * self.row_s + PACE_WEIGHT * each
+        self.row_s = (
+            each if self.row_s is None else (1 - PACE_WEIGHT) * self.row_s + PACE_WEIGHT * each
+        )

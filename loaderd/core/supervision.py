@@ -14,8 +14,14 @@ from loaderd.core.pool import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import RunningJob, SchedulerState
 
-WAY_ON = "to read the new data, end all sessions of this stream and make a new Loader, or drain the daemon and start it again"
-CODE_WAY_ON = "to use the new code, run `loaderd drain` (or end the training) and start again; the training continues from its saved state"
+WAY_ON = (
+    "to read the new data, end all sessions of this stream and make a new Loader, or drain "
+    "the daemon and start it again"
+)
+CODE_WAY_ON = (
+    "to use the new code, run `loaderd drain` (or end the training) and start again; "
+    "the training continues from its saved state"
+)
 
 MAKES_ROWS = (JobKind.FILL, JobKind.BATCH)
 
@@ -30,7 +36,12 @@ class WorkerSupervisor:
     """
 
     def __init__(
-        self, state: SchedulerState, assigner: JobAssigner, deadlines: Deadlines, attribution: FaultAttribution, worker_memory: int
+        self,
+        state: SchedulerState,
+        assigner: JobAssigner,
+        deadlines: Deadlines,
+        attribution: FaultAttribution,
+        worker_memory: int,
     ) -> None:
         self.deadlines = deadlines
         self.worker_memory = worker_memory
@@ -49,7 +60,13 @@ class WorkerSupervisor:
         retire = state.pool.answered(e.worker, done.job)
         running = self._assigner.end_job(done.job)
         stream = state.streams[running.job.stream]
-        changed = f"{e.other_code}; {CODE_WAY_ON}" if e.other_code else f"{done.changed}; {WAY_ON}" if done.changed else ""
+        changed = (
+            f"{e.other_code}; {CODE_WAY_ON}"
+            if e.other_code
+            else f"{done.changed}; {WAY_ON}"
+            if done.changed
+            else ""
+        )
         if changed:
             # A job of a session that has left may be older than the stream, which was opened again.
             if not running.session.gone:
@@ -90,7 +107,9 @@ class WorkerSupervisor:
         if start:
             state.actions.append(start)
         if e.boot:
-            state.actions.append(LogLine("error", f"worker {e.worker} could not start: {e.cause}\n{e.boot}"))
+            state.actions.append(
+                LogLine("error", f"worker {e.worker} could not start: {e.cause}\n{e.boot}")
+            )
             if not state.pool.ever_ready:
                 state.actions.append(CannotBoot(e.boot))
         number, _, _ = unstamp(e.seen.word)
@@ -111,7 +130,11 @@ class WorkerSupervisor:
         job, build = running.job, running.build
         if done.bad and job.kind in MAKES_ROWS:
             known = build.ledger.bad_rows
-            self._state.actions += [Quarantine(job.stream, job.epoch, bad.sample) for bad in done.bad if bad.row not in known]
+            self._state.actions += [
+                Quarantine(job.stream, job.epoch, bad.sample)
+                for bad in done.bad
+                if bad.row not in known
+            ]
         build.absorb(done.job, done)
         running.session.finish(build)
 
@@ -123,10 +146,18 @@ class WorkerSupervisor:
             self._assigner.refresh(running.session)
         if rescheduling.abandoned(state, w, state.now_s):
             state.actions.append(
-                self.deadlines.kill(state.pool, w, state.now_s, "it is stopped by a signal (T), and no session waits for it")
+                self.deadlines.kill(
+                    state.pool,
+                    w,
+                    state.now_s,
+                    "it is stopped by a signal (T), and no session waits for it",
+                )
             )
         if 0 < self.worker_memory < seen.anon_bytes and w.life is WorkerState.UP:
-            text = f"worker {w.worker} has {seen.anon_bytes} bytes of memory, over worker_memory = {self.worker_memory}: it is replaced"
+            text = (
+                f"worker {w.worker} has {seen.anon_bytes} bytes of memory, over worker_memory "
+                f"= {self.worker_memory}: it is replaced"
+            )
             state.actions.append(LogLine("warning", text))
             retire = state.pool.retire(w.worker)
             state.actions += [retire] if retire else []
@@ -138,7 +169,12 @@ class WorkerSupervisor:
         it is dead; their batches are made again in other slots.
         """
         state = self._state
-        state.actions.append(LogLine("error", f"worker {w.worker} cannot be killed: its slots stay reserved until it exits"))
+        state.actions.append(
+            LogLine(
+                "error",
+                f"worker {w.worker} cannot be killed: its slots stay reserved until it exits",
+            )
+        )
         state.actions.append(state.pool.stuck(w.worker))
         at, row, stage = w.stamp
         for number in w.jobs:
@@ -147,8 +183,12 @@ class WorkerSupervisor:
                 continue
             if number == at and stage is not Stage.IDLE:
                 piece = running.build.running[number]
-                death = JobDeath(row, stage, own=False, hung=True, cause=w.late, candidate=candidate_of(w.word))
-                lines = self._attribution.mark_bad(running.build, running.job, piece, death, w.key, "")
+                death = JobDeath(
+                    row, stage, own=False, hung=True, cause=w.late, candidate=candidate_of(w.word)
+                )
+                lines = self._attribution.mark_bad(
+                    running.build, running.job, piece, death, w.key, ""
+                )
                 state.actions += lines
                 running.build.apart = not lines
             running.session.restart(running.build)
@@ -162,7 +202,14 @@ class WorkerSupervisor:
         if job.job == number and stage is not Stage.IDLE:
             killed = w.killed_s is not None
             hung = killed and bool(w.late) and same(e.seen.word, w.word)
-            death = JobDeath(row, stage, e.own and not killed, hung, w.late if hung else e.cause, candidate_of(e.seen.word))
+            death = JobDeath(
+                row,
+                stage,
+                e.own and not killed,
+                hung,
+                w.late if hung else e.cause,
+                candidate_of(e.seen.word),
+            )
             lines = self._attribution.record_death(build, job, piece, death, e.seen.key, e.stack)
             self._state.actions += lines
             # The two deaths that show that a sample is bad count as one.
@@ -177,9 +224,19 @@ class WorkerSupervisor:
         A worker that was killed from outside counts for little.
         """
         streams = self._state.streams
-        hit = [streams[at.job.stream]] if at else [s for s in streams.values() if s.sessions] if e.boot else []
+        hit = (
+            [streams[at.job.stream]]
+            if at
+            else [s for s in streams.values() if s.sessions]
+            if e.boot
+            else []
+        )
         for stream in hit:
-            stream.lost(e.own or late or bool(e.boot), e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""), e.boot or e.stack)
+            stream.lost(
+                e.own or late or bool(e.boot),
+                e.cause + (f" at sample {e.seen.key!r}" if e.seen.key else ""),
+                e.boot or e.stack,
+            )
             # All sessions may have met the same sample at the same time.
             if stream.deaths >= self.max_deaths * max(1, len(stream.sessions)):
                 self._assigner.break_stream(stream, "StreamFailedError", stream.failure_text())

@@ -1,4 +1,4 @@
-"""What can go wrong with data: a source that cannot be opened, and one sample that cannot be made."""
+"""What can go wrong with data: a source that cannot be opened, a sample that cannot be made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class SourceError(Exception):
-    """The data cannot be opened or is not what was said. str() names path and reason in one to three lines.
+    """The data cannot be opened or is not what was said.
+
+    str() names path and reason in one to three lines.
 
     traceback: of user code that failed while it was imported or built; else "".
     """
@@ -29,11 +31,17 @@ class SourceError(Exception):
 
 
 class WriteFault(SourceError):
-    """What is to be written cannot be; str() names the file, says why, and what to do. full: there is no room (disk, quota, size limit)."""
+    """What is to be written cannot be; str() names the file, says why, and what to do.
+
+    full: there is no room (disk, quota, size limit).
+    """
 
     def __init__(self, path: str, why: str, full: bool) -> None:
         what = (
-            f"no space left on the disk ({why}): free some and run the same command again; it continues"
+            (
+                f"no space left on the disk ({why}): free some and run the same command again; it "
+                "continues"
+            )
             if full
             else f"cannot be written: {why}"
         )
@@ -51,7 +59,9 @@ def writing(path: str) -> Iterator[None]:
 
 
 class SampleFault(Exception):
-    """One sample could not be made. stage: "read", "decode", "transform", "collate" or "check"; error: a class name.
+    """One sample could not be made.
+
+    stage: "read", "decode", "transform", "collate" or "check"; error: a class name.
 
     traceback: frames outside loaderd, as text; "" where only loaderd's own code was at work.
     """
@@ -69,7 +79,9 @@ class SampleFault(Exception):
     @classmethod
     def of(cls, stage: str, error: BaseException) -> SampleFault:
         """The fault that this exception means in this stage."""
-        return cls(stage, type(error).__name__, _cut(_text(error), MAX_MESSAGE), user_traceback(error))
+        return cls(
+            stage, type(error).__name__, _cut(_text(error), MAX_MESSAGE), user_traceback(error)
+        )
 
 
 def _text(error: BaseException) -> str:
@@ -80,7 +92,11 @@ def _text(error: BaseException) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 40] + f" ... ({len(text) - most + 40} characters more)"
+    return (
+        text
+        if len(text) <= most
+        else text[: most - 40] + f" ... ({len(text) - most + 40} characters more)"
+    )
 
 
 def is_users(file: str) -> bool:
@@ -95,11 +111,18 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The error as Python prints it, from the first frame that is the user's; "" if there is none, and none is told of in the error."""
+    """The error as Python prints it, from the first frame that is the user's; "" if there is none,
+    and none is told of in the error.
+    """
     first = _users(error.__traceback__)
     hidden = error.__suppress_context__ or error.__context__ is None
     if first is None and error.__cause__ is None and hidden and not isinstance(error, SyntaxError):
         return ""
     parts = (part.rstrip("\n") for part in tb.format_exception(type(error), error, first, limit=50))
-    text = "".join(_cut(part, MAX_MESSAGE) + "\n" for part in parts)  # else a message of megabytes leaves no room for where it was
-    return text if len(text) <= MAX_TRACEBACK else text[:4_000] + "\n...\n" + text[-(MAX_TRACEBACK - 4_010) :]
+    # else a message of megabytes leaves no room for where it was
+    text = "".join(_cut(part, MAX_MESSAGE) + "\n" for part in parts)
+    return (
+        text
+        if len(text) <= MAX_TRACEBACK
+        else text[:4_000] + "\n...\n" + text[-(MAX_TRACEBACK - 4_010) :]
+    )

@@ -22,7 +22,9 @@ class BadValue(ValueError):
 
 
 class Sample(dict[str, Any]):
-    """Field -> numpy array, str or bytes. Arrays may be read-only views, valid as long as the source is open, unless in `fresh`.
+    """Field -> numpy array, str or bytes.
+
+    Arrays may be read-only views, valid as long as the source is open, unless in `fresh`.
 
     Attributes:
         encoded: Fields that hold the bytes of a stored image.
@@ -33,7 +35,9 @@ class Sample(dict[str, Any]):
 
     __slots__ = ("encoded", "fresh", "images", "planar")
 
-    def __init__(self, *args: Any, encoded: tuple[str, ...] = (), images: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *args: Any, encoded: tuple[str, ...] = (), images: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(*args)
         self.encoded = set(encoded)
         self.images = set(images)
@@ -48,7 +52,10 @@ def is_image_file(data: bytes | memoryview) -> bool:
 
 
 def plain_array(value: np.ndarray, name: str) -> np.ndarray:
-    """The array with a dtype that a slot can hold: numbers, little-endian. Raises BadValue naming field and dtype."""
+    """The array with a dtype that a slot can hold: numbers, little-endian.
+
+    Raises BadValue naming field and dtype.
+    """
     dtype = value.dtype
     if dtype.kind not in "biufc" or dtype.itemsize > 16 or dtype.char in "gG":
         hint = {
@@ -59,7 +66,9 @@ def plain_array(value: np.ndarray, name: str) -> np.ndarray:
             "S": "return bytes",
             "V": "return its parts as fields of their own" if dtype.names else "use a number type",
         }.get(dtype.kind, "use float64 or complex128")
-        raise BadValue(f"field {name!r} is an array of dtype {dtype}, which a batch cannot hold: {hint}")
+        raise BadValue(
+            f"field {name!r} is an array of dtype {dtype}, which a batch cannot hold: {hint}"
+        )
     return value.astype(dtype.newbyteorder("<")) if dtype.str[0] == ">" else np.asarray(value)
 
 
@@ -67,7 +76,9 @@ def _tensor(value: Any, name: str) -> np.ndarray:
     try:
         return plain_array(value.detach().cpu().resolve_conj().resolve_neg().numpy(), name)
     except (TypeError, RuntimeError) as error:
-        raise BadValue(f"field {name!r} is a tensor of {value.dtype} that numpy cannot hold: {error}") from None
+        raise BadValue(
+            f"field {name!r} is a tensor of {value.dtype} that numpy cannot hold: {error}"
+        ) from None
 
 
 def _is_tensor(value: Any) -> bool:
@@ -91,17 +102,29 @@ def _number(value: Any, name: str) -> np.ndarray:
 
 
 def _pixels(image: Any, name: str, mode: str | DecodeModes) -> np.ndarray:
-    """A Pillow image of a user's. Raises BadValue for one whose numbers would be lost without anybody having said so, ImageError."""
+    """A Pillow image of a user's.
+
+    Raises BadValue for one whose numbers would be lost without anybody having said so, ImageError.
+    """
     from loaderd.data.images.decode import from_pillow
     from loaderd.data.images.label_numbers import holds_labels
 
     said = mode if isinstance(mode, str) else mode.of(name)
     beside = not isinstance(mode, str) and mode.beside(name)
-    if said != "index" and holds_labels(image, gray=beside) and (isinstance(mode, str) or not mode.said(name)):
+    if (
+        said != "index"
+        and holds_labels(image, gray=beside)
+        and (isinstance(mode, str) or not mode.said(name))
+    ):
         # pack has no transforms: it says its mode as a text
-        keep = "" if isinstance(mode, str) else f'a transform {{op = "decode", field = "{name}", mode = "index"}}, or '
+        keep = (
+            ""
+            if isinstance(mode, str)
+            else f'a transform {{op = "decode", field = "{name}", mode = "index"}}, or '
+        )
         raise BadValue(
-            f"field {name!r} is a Pillow image of mode {image.mode!r}, whose numbers may be labels. To keep them: {keep}"
+            f"field {name!r} is a Pillow image of mode {image.mode!r}, whose numbers may be "
+            f"labels. To keep them: {keep}"
             'return numpy.asarray(image); for colours: return image.convert("RGB")'
         )
     return from_pillow(image, said)
@@ -127,7 +150,10 @@ def leaf(value: Any, name: str, mode: str | DecodeModes, sample: Sample) -> None
         raise BadValue(f"field {name!r} is None")
     else:
         kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-        raise BadValue(f"field {name!r} is a {kind}, which a batch cannot hold: return arrays, tensors, numbers, str or bytes")
+        raise BadValue(
+            f"field {name!r} is a {kind}, which a batch cannot hold: return arrays, tensors, "
+            "numbers, str or bytes"
+        )
 
 
 def _field_name(key: Any) -> str:
@@ -136,7 +162,9 @@ def _field_name(key: Any) -> str:
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise BadValue(f"a field is called {name!a}, which is no Unicode text: rename it") from None
+            raise BadValue(
+                f"a field is called {name!a}, which is no Unicode text: rename it"
+            ) from None
     return name
 
 
@@ -145,7 +173,10 @@ def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, sample: Sa
         parts = [(_field_name(key), item) for key, item in value.items()]
     elif isinstance(value, (tuple, list)):
         if len(value) > MAX_FIELDS:
-            raise BadValue(f"field {name!r} is a {type(value).__name__} of {len(value)} values: make it an array")
+            raise BadValue(
+                f"field {name!r} is a {type(value).__name__} of {len(value)} values: make it an "
+                "array"
+            )
         parts = [(str(at), item) for at, item in enumerate(value)]
     else:
         if name in sample:
@@ -163,7 +194,9 @@ def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, sample: Sa
 
 
 def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
-    """The sample of plain arrays, numbers and texts without nesting: what `_walk` makes of it, at a third of the cost. None for any other."""
+    """The sample of plain arrays, numbers and texts without nesting: what `_walk` makes of it, at a
+    third of the cost. None for any other.
+    """
     sample = Sample()
     pairs: Any = value.items() if type(value) is dict else enumerate(value)
     for name, item in pairs:
@@ -186,7 +219,8 @@ def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
 
 
 def flatten(value: Any, mode: str | DecodeModes) -> tuple[Sample, str]:
-    """Whatever a dataset returned, as (sample, form): a mapping is a "dict"; a tuple, list or single value a "tuple" with fields "0", "1", ...
+    """Whatever a dataset returned, as (sample, form): a mapping is a "dict"; a tuple, list or
+    single value a "tuple" with fields "0", "1", ...
 
     Nested fields are called "a.b". Raises BadValue naming the field.
     """

@@ -1,4 +1,6 @@
-"""The fields of a stream's samples, which its first good one fixes, and whether another sample fits them."""
+"""The fields of a stream's samples, which its first good one fixes, and whether another sample fits
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,35 +35,51 @@ class SampleSchema:
         self._collated = collated
         self._where = where
         self.types = tuple(TYPES.get(spec.kind) or np.dtype(spec.dtype) for spec in specs)
-        self._fields = [(spec.name, kind, spec.shape) for spec, kind in zip(specs, self.types, strict=True)]
+        self._fields = [
+            (spec.name, kind, spec.shape) for spec, kind in zip(specs, self.types, strict=True)
+        ]
 
     @classmethod
     def of(cls, sample: Sample, *, collated: bool, where: str) -> SampleSchema:
-        """The schema that this sample fixes. Raises SampleFault ("check") for an array without elements, unless `collated`."""
+        """The schema that this sample fixes.
+
+        Raises SampleFault ("check") for an array without elements, unless `collated`.
+        """
         specs: list[FieldSpec] = []
         for name, value in sample.items():
             if isinstance(value, np.ndarray):
                 if value.size == 0 and not collated:
-                    raise _fault(f"field {name!r} has no elements (shape {value.shape}): leave it out, or use a collate function")
-                specs.append(FieldSpec(name, value.dtype.str, value.shape, image=name in sample.images))
+                    raise _fault(
+                        f"field {name!r} has no elements (shape {value.shape}): leave it out, or "
+                        "use a collate function"
+                    )
+                specs.append(
+                    FieldSpec(name, value.dtype.str, value.shape, image=name in sample.images)
+                )
             else:
                 specs.append(FieldSpec(name, "", (), "text" if isinstance(value, str) else "bytes"))
         return cls(tuple(specs), collated=collated, where=where)
 
     def check(self, sample: Sample) -> None:
-        """Raises SampleFault ("check") naming the first field whose presence, dtype or (unless `collated`) shape differs, and both sides."""
+        """Raises SampleFault ("check") naming the first field whose presence, dtype or (unless
+        `collated`) shape differs, and both sides.
+        """
         if not self._matches(sample):
             self._compare(sample)
 
     def _matches(self, sample: Sample) -> bool:
-        """Fast path: True if the sample fits and has its fields in the order of the schema, as nearly all samples do."""
+        """Fast path: True if the sample fits and has its fields in the order of the schema, as
+        nearly all samples do.
+        """
         if len(sample) != len(self._fields):
             return False
         for (name, kind, shape), (found, value) in zip(self._fields, sample.items(), strict=True):
             if found != name:
                 return False
             if type(value) is np.ndarray:
-                if value.dtype != kind or not (self._collated or (value.shape == shape and value.size)):
+                if value.dtype != kind or not (
+                    self._collated or (value.shape == shape and value.size)
+                ):
                     return False
             elif type(value) is not kind:
                 return False
@@ -70,11 +88,17 @@ class SampleSchema:
     def _compare(self, sample: Sample) -> None:
         other = SampleSchema.of(sample, collated=self._collated, where=self._where)
         found, wanted = ({spec.name: spec for spec in schema.specs} for schema in (other, self))
-        missing, extra = [n for n in wanted if n not in found], [n for n in found if n not in wanted]
+        missing, extra = (
+            [n for n in wanted if n not in found],
+            [n for n in found if n not in wanted],
+        )
         if missing or extra:
             lost = f"has no field {', '.join(map(repr, missing))}" if missing else ""
             more = f"has a field {', '.join(map(repr, extra))} more" if extra else ""
-            raise _fault(f"{self._where}: the sample {' and '.join(filter(None, (lost, more)))} than the stream's first one")
+            raise _fault(
+                f"{self._where}: the sample {' and '.join(filter(None, (lost, more)))} than the "
+                "stream's first one"
+            )
         for name, spec in wanted.items():
             self._compare_field(found[name], spec)
 
@@ -85,13 +109,16 @@ class SampleSchema:
             return
         hint = _hint(wanted) if same_type else ""
         raise _fault(
-            f"{self._where}: field {wanted.name!r} is {_words(found, shapes)}, in the stream's first sample it is "
+            f"{self._where}: field {wanted.name!r} is {_words(found, shapes)}, in the stream's "
+            "first sample it is "
             f"{_words(wanted, shapes)}{hint}"
         )
 
 
 class RawMatcher:
-    """Fast path: copies a sample from user code into the slot if it already has the schema's exact dtypes and shapes."""
+    """Fast path: copies a sample from user code into the slot if it already has the schema's exact
+    dtypes and shapes.
+    """
 
     def __init__(self, schema: SampleSchema, form: str) -> None:
         """Prepare for a schema.
@@ -102,13 +129,17 @@ class RawMatcher:
         """
         self._form = tuple if form == "tuple" else dict
         specs = schema.specs
-        self._fields = [(spec.name, kind, spec.shape, _scalars(kind, spec.shape)) for spec, kind in zip(specs, schema.types, strict=True)]
+        self._fields = [
+            (spec.name, kind, spec.shape, _scalars(kind, spec.shape))
+            for spec, kind in zip(specs, schema.types, strict=True)
+        ]
         self._names = [spec.name for spec in specs]
 
     def take(self, value: Any) -> dict[str, Any] | None:
         """The value as field -> array, text or number, if it can be copied as it is; else None.
 
-        A number stands for an array without axes that can hold it. A dict is returned itself, not a copy. None says only that the value must
+        A number stands for an array without axes that can hold it. A dict is returned itself, not a
+        copy. None says only that the value must
         be examined in full: it may still be a good sample.
         """
         if type(value) is not self._form or len(value) != len(self._fields):
@@ -137,7 +168,10 @@ def _words(spec: FieldSpec, shapes: bool) -> str:
 
 def _hint(spec: FieldSpec) -> str:
     if spec.image:
-        return "; bring all to one size (resize with [height, width], or a crop), or use a collate function"
+        return (
+            "; bring all to one size (resize with [height, width], or a crop), or use a "
+            "collate function"
+        )
     return "; pad it to one shape, or use a collate function"
 
 

@@ -1,4 +1,6 @@
-"""Users' objects by name: "pkg.module:Name", imported and called with errors that say which and why."""
+"""Users' objects by name: "pkg.module:Name", imported and called with errors that say which and
+why.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from typing import Any
 from loaderd.data.errors import SampleFault, SourceError, is_users, user_traceback
 from loaderd_wire.hints import nearest
 
-HOW = {"dataset": "Class(**dataset_args)", "layout": "Class(get, **layout_args)", "init": "function(worker_id)"}
+HOW = {
+    "dataset": "Class(**dataset_args)",
+    "layout": "Class(get, **layout_args)",
+    "init": "function(worker_id)",
+}
 SHOWN = 8  # names that are listed where none is near
 
 
@@ -23,19 +29,30 @@ def failure(error: BaseException) -> str:
 
 
 def find(name: str, what: str) -> Any:
-    """The object called "pkg.module:Name". what: the setting that names it, for errors. Raises SourceError."""
+    """The object called "pkg.module:Name".
+
+    what: the setting that names it, for errors. Raises SourceError.
+    """
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
         raise SourceError(f'{what} = "{name}": expected "package.module:Name"')
     try:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
+        if (
+            isinstance(error, ModuleNotFoundError)
+            and error.name
+            and f"{module_name}.".startswith(f"{error.name}.")
+        ):
             raise SourceError(f'{what} = "{name}": {_absent(error.name)}') from None
-        raise SourceError(f'{what} = "{name}": {_unimportable(module_name, error)}', user_traceback(error)) from None
+        raise SourceError(
+            f'{what} = "{name}": {_unimportable(module_name, error)}', user_traceback(error)
+        ) from None
     for part in path.split("."):
         if not hasattr(found, part):
-            raise SourceError(f'{what} = "{name}": {module_name} has no {path!r}{_near_name(part, found)}')
+            raise SourceError(
+                f'{what} = "{name}": {module_name} has no {path!r}{_near_name(part, found)}'
+            )
         found = getattr(found, part)
     if not callable(found):
         raise SourceError(f'{what} = "{name}": is a {type(found).__name__}, which cannot be called')
@@ -52,18 +69,32 @@ def _absent(module: str) -> str:
     names = [found.name for found in pkgutil.iter_modules(places)]
     near = nearest(last, names)
     hint = f"; did you mean {package + '.' if package else ''}{near}?" if near else ""
-    return f"there is no module {module!r} (looked first in {sys.path[0] or '.'}, then along PYTHONPATH){hint}"
+    return (
+        f"there is no module {module!r} (looked first in {sys.path[0] or '.'}, then along "
+        f"PYTHONPATH){hint}"
+    )
 
 
 def _unimportable(module: str, error: BaseException) -> str:
     """What a module raised while it was imported, where, and what to do."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)
+    ]
     where = f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else module
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.partition(".")[0]
-        near = difflib.get_close_matches(top, [found.name for found in pkgutil.iter_modules()], 2, 0.75) if top not in sys.modules else []
+        near = (
+            difflib.get_close_matches(
+                top, [found.name for found in pkgutil.iter_modules()], 2, 0.75
+            )
+            if top not in sys.modules
+            else []
+        )
         hint = f"did you mean {' or '.join(near)}? Else " if near else ""
-        return f"{where}: there is no module {error.name!r}: {hint}install it for {sys.executable}, or put it in {sys.path[0] or 'this folder'}"
+        return (
+            f"{where}: there is no module {error.name!r}: {hint}install it for "
+            f"{sys.executable}, or put it in {sys.path[0] or 'this folder'}"
+        )
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
     return f"{where}: importing {module} failed: {failure(error)}"
@@ -81,17 +112,24 @@ def _near_name(name: str, found: Any) -> str:
 
 
 def build(name: str, what: str, /, *args: Any, **options: Any) -> Any:
-    """The object that "pkg.module:Class" makes of these arguments. Raises SourceError with the user's traceback."""
+    """The object that "pkg.module:Class" makes of these arguments.
+
+    Raises SourceError with the user's traceback.
+    """
     made = find(name, what)
     try:
         return invoke(made, HOW[what], *args, **options)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         shown = ", ".join(f"{key}={value!r:.60}" for key, value in options.items())
-        raise SourceError(f'{what} = "{name}": {name}({shown}) failed: {failure(error)}', user_traceback(error)) from None
+        raise SourceError(
+            f'{what} = "{name}": {name}({shown}) failed: {failure(error)}', user_traceback(error)
+        ) from None
 
 
 def invoke(function: Any, how: str, /, *args: Any, **options: Any) -> Any:
-    """What the user's function returns, or raises; that it cannot be called so becomes a TypeError which says how it is called."""
+    """What the user's function returns, or raises; that it cannot be called so becomes a TypeError
+    which says how it is called.
+    """
     try:
         return function(*args, **options)
     except TypeError as error:
@@ -106,8 +144,14 @@ def count_of(thing: Any, name: str, what: str) -> int:
     try:
         total = len(thing)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
-        hint = "" if hasattr(type(thing), "__len__") else "; only map-style datasets (with __len__ and __getitem__) can be served"
-        raise SourceError(f'{what} = "{name}": len() failed: {failure(error)}{hint}', user_traceback(error)) from None
+        hint = (
+            ""
+            if hasattr(type(thing), "__len__")
+            else "; only map-style datasets (with __len__ and __getitem__) can be served"
+        )
+        raise SourceError(
+            f'{what} = "{name}": len() failed: {failure(error)}{hint}', user_traceback(error)
+        ) from None
     if total < 1:
         raise SourceError(f'{what} = "{name}": it is empty (len() is 0)')
     return total

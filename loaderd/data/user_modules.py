@@ -27,7 +27,9 @@ def imported(folder: str) -> Imported:
 
 
 def import_all(plans: list[StreamConfig], init: str, tell: Callable[[str], object]) -> None:
-    """Import all user code of these plans, and `init` if that is not "". tell(text): called before each import that is not done yet.
+    """Import all user code of these plans, and `init` if that is not "".
+
+    tell(text): called before each import that is not done yet.
 
     Raises SourceError where something cannot be imported.
     """

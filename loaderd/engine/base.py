@@ -37,7 +37,10 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class ForkServerStatus:
-    """The process that workers are forked from. pid: 0 while there is none. stopped: by a signal."""
+    """The process that workers are forked from.
+
+    pid: 0 while there is none. stopped: by a signal.
+    """
 
     pid: int
     ready: bool
@@ -54,7 +57,10 @@ class EngineStatus:
 
 
 class Engine(Protocol):
-    """Runs jobs in workers. It is made with `emit`, which takes its events; an event never comes from inside a call of one of these methods.
+    """Runs jobs in workers.
+
+    It is made with `emit`, which takes its events; an event never comes from inside a call of one
+    of these methods.
 
     The scheduler gives the workers their numbers. A number is used for one process and never again.
     """
@@ -62,7 +68,10 @@ class Engine(Protocol):
     # -- streams
 
     def open(self, stream: str, done: Callable[[StreamInfo | OpenError], None], /) -> None:
-        """Find out what a stream is, in a process of its own. done(): called once, later, with what it is or why that can't be known."""
+        """Find out what a stream is, in a process of its own.
+
+        done(): called once, later, with what it is or why that can't be known.
+        """
         ...
 
     def edited(self) -> list[str]:
@@ -74,23 +83,31 @@ class Engine(Protocol):
     def start(self, worker: int, delay_s: float, /) -> None:
         """Start a worker, not before delay_s seconds from now.
 
-        Answer: any number of WorkerBooting, then WorkerReady or WorkerDied. Raises ValueError for a number that is in use.
+        Answer: any number of WorkerBooting, then WorkerReady or WorkerDied. Raises ValueError for a
+        number that is in use.
         """
         ...
 
     def send(self, worker: int, job: Job, /) -> None:
         """Hand a job to a worker that is ready. Its stream is open, and its segment was added.
 
-        Answer: WorkerDone or WorkerDied. A worker runs its jobs in the order in which they were sent.
+        Answer: WorkerDone or WorkerDied. A worker runs its jobs in the order in which they were
+        sent.
         """
         ...
 
     def dump(self, worker: int, /) -> None:
-        """Have a worker write the stacks of its threads. Answer: StackDumped, unless it is dead or dies first."""
+        """Have a worker write the stacks of its threads.
+
+        Answer: StackDumped, unless it is dead or dies first.
+        """
         ...
 
     def kill(self, worker: int, why: str, /) -> None:
-        """Kill a worker, in whatever state it is. why: for the log and the cause of its death. Answer: WorkerDied, once."""
+        """Kill a worker, in whatever state it is.
+
+        why: for the log and the cause of its death. Answer: WorkerDied, once.
+        """
         ...
 
     def retire(self, worker: int, /) -> None:
@@ -103,15 +120,21 @@ class Engine(Protocol):
 
     # -- segments
 
-    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int, /) -> None:
+    def add_segment(
+        self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int, /
+    ) -> None:
         """From now on jobs may name this segment.
 
-        fields: what a slot holds, in this order. rows: of one slot. fd: stays the caller's, who keeps it open until `drop_segment` is done.
+        fields: what a slot holds, in this order. rows: of one slot. fd: stays the caller's, who
+        keeps it open until `drop_segment` is done.
         """
         ...
 
     def drop_segment(self, segment: int, done: Callable[[], object], /) -> None:
-        """From now on no job names it. done(): called once, perhaps at once, when no worker has it mapped any longer."""
+        """From now on no job names it.
+
+        done(): called once, perhaps at once, when no worker has it mapped any longer.
+        """
         ...
 
     # -- what it looks like
@@ -125,7 +148,10 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """End every process, now. Afterwards nothing is emitted and no method has an effect. Idempotent."""
+        """End every process, now.
+
+        Afterwards nothing is emitted and no method has an effect. Idempotent.
+        """
         ...
 
 

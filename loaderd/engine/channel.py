@@ -1,7 +1,9 @@
-"""Messages with file descriptors between the engine, the fork server and the workers: one SEQPACKET socket pair each.
+"""Messages with file descriptors between the engine, the fork server and the workers: one SEQPACKET
+socket pair each.
 
-A message goes out in packets of at most PACKET bytes, each behind one byte that says whether it is the last; descriptors travel with
-the first. So a message may be as large as the codec allows, whatever the kernel's limit for one packet is.
+A message goes out in packets of at most PACKET bytes, each behind one byte that says whether it is
+the last; descriptors travel with the first. So a message may be as large as the codec allows,
+whatever the kernel's limit for one packet is.
 """
 
 from __future__ import annotations
@@ -31,9 +33,13 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Channel:
-    """One end. Owns the socket. `blocking=False`: for a loop; `send` never waits, what does not fit is kept and goes out by `flush`.
+    """One end.
 
-    takes_fds=False: nobody is to send us descriptors; the kernel closes those that come all the same.
+    Owns the socket. `blocking=False`: for a loop; `send` never waits, what does not fit is kept and
+    goes out by `flush`.
+
+    takes_fds=False: nobody is to send us descriptors; the kernel closes those that come all the
+    same.
     """
 
     def __init__(self, sock: socket.socket, *, blocking: bool, takes_fds: bool = True) -> None:
@@ -55,13 +61,17 @@ class Channel:
         return len(self._out)
 
     def send(self, message: object, fds: Sequence[int] = ()) -> None:
-        """Send a message; the caller keeps its fds. Raises ChannelClosed, and ProtocolError for a message that is too large."""
+        """Send a message; the caller keeps its fds.
+
+        Raises ChannelClosed, and ProtocolError for a message that is too large.
+        """
         data = ORDERS.encode(message)
         if len(data) <= PACKET and not self._out and self._sent(LAST + data, tuple(fds)):
             return
         pieces = [data[at : at + PACKET] for at in range(0, len(data), PACKET)]
         for i, piece in enumerate(pieces):
-            # Of what has to wait we keep descriptors of our own: the caller may close its before the packet is out.
+            # Of what has to wait we keep descriptors of our own: the caller may close its before
+            # the packet is out.
             own = tuple(os.dup(fd) for fd in fds) if i == 0 else ()
             self._out.append(((LAST if i + 1 == len(pieces) else MORE) + piece, own))
         self.flush()
@@ -76,7 +86,8 @@ class Channel:
             _close_all(fds)
 
     def receive(self) -> tuple[object, list[int]] | None:
-        """The next message and its descriptors (the caller's to close, closed on exec); None: nothing is there (non-blocking only).
+        """The next message and its descriptors (the caller's to close, closed on exec); None:
+        nothing is there (non-blocking only).
 
         Raises ChannelClosed at the end, ProtocolError for anything malformed.
         """
@@ -95,7 +106,9 @@ class Channel:
             self._parts.append(bytes(packet[1:]))
             self._size += len(packet) - 1
             if self._size > MAX_MESSAGE or len(self._fds) > MAX_FDS:
-                raise ProtocolError(f"a message of more than {MAX_MESSAGE} bytes or {MAX_FDS} descriptors")
+                raise ProtocolError(
+                    f"a message of more than {MAX_MESSAGE} bytes or {MAX_FDS} descriptors"
+                )
             if packet[:1] == LAST:
                 data, got = b"".join(self._parts), self._fds
                 self._parts, self._fds, self._size = [], [], 0
@@ -143,7 +156,9 @@ class Channel:
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             _close_all(fds)
-            raise ProtocolError("a packet or its descriptors did not fit; the limit of open files may be too low")
+            raise ProtocolError(
+                "a packet or its descriptors did not fit; the limit of open files may be too low"
+            )
         return packet, list(fds)
 
 

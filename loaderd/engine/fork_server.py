@@ -1,4 +1,6 @@
-"""The engine's side of the fork server: starts it, tells it to fork and reap, and starts another when it dies."""
+"""The engine's side of the fork server: starts it, tells it to fork and reap, and starts another
+when it dies.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,18 @@ from typing import Protocol
 from loaderd.config.stream import StreamConfig
 from loaderd.engine.channel import Channel, ChannelClosed
 from loaderd.engine.launch import Launched, launch
-from loaderd.engine.messages import ChildEnded, Doing, Fork, Forked, ForkServerReady, NotForked, Quit, Reap, Setup, WorkerFault
+from loaderd.engine.messages import (
+    ChildEnded,
+    Doing,
+    Fork,
+    Forked,
+    ForkServerReady,
+    NotForked,
+    Quit,
+    Reap,
+    Setup,
+    WorkerFault,
+)
 from loaderd.engine.output_capture import Log, OutputCapture
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
@@ -20,7 +33,8 @@ from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
 
 LEVELS = ("user", "base", "none")  # what is imported ahead; each failure takes the next
-BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # before the n-th start in a row that came to nothing
+# before the n-th start in a row that came to nothing
+BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 START_FDS = 17  # that a start needs
 DUMP_S = 0.5  # what one that is not ready gets to write its stacks before it is killed
 MAX_STACK = 16_000
@@ -55,9 +69,13 @@ class ForkServerListener(Protocol):
 
 
 class ForkServer:
-    """At most one fork server process. boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since when.
+    """At most one fork server process.
 
-    plans: of all streams. setup: what the next one is told. ahead: the first one, if it has been started already.
+    boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since
+    when.
+
+    plans: of all streams. setup: what the next one is told. ahead: the first one, if it has been
+    started already.
     """
 
     def __init__(
@@ -103,7 +121,9 @@ class ForkServer:
 
     @property
     def stopped(self) -> str:
-        """What is to be said of one that is stopped by a signal: until it goes on no worker is started; "" if it is not."""
+        """What is to be said of one that is stopped by a signal: until it goes on no worker is
+        started; "" if it is not.
+        """
         return (
             f"the fork server (pid {self.pid}) is stopped by a signal (T); continue it with SIGCONT"
             if self.pid and processes.stopped(self.pid)
@@ -113,17 +133,30 @@ class ForkServer:
     def ensure(self) -> None:
         """Start one if there is none, now or after a pause where the last ones came to nothing."""
         if self._process is None and self._timer is None:
-            self._timer = self._loop.later(BACKOFF_S[min(self._fails, len(BACKOFF_S) - 1)], self._start)
+            self._timer = self._loop.later(
+                BACKOFF_S[min(self._fails, len(BACKOFF_S) - 1)], self._start
+            )
 
     def fork(self, worker: int, line: int, fds: tuple[int, int, int, int]) -> None:
-        """Ask for a worker; only while `ready`. fds: its socket, the scoreboard, its output, its stack dump; they stay the caller's."""
+        """Ask for a worker; only while `ready`.
+
+        fds: its socket, the scoreboard, its output, its stack dump; they stay the caller's.
+        """
         self._send(Fork(worker, line), fds)
 
     def dump(self, then: Callable[[str], object]) -> Timer:
-        """then(text): called later with the stacks of one that is not ready yet, "" where there are none."""
+        """then(text): called later with the stacks of one that is not ready yet, "" where there are
+        none.
+        """
         now_s = self._loop.now_s()
-        asked = now_s - self._dumped_s < DUMP_S  # for another worker that waits: these signals queue, and each would write
-        if self._pidfd >= 0 and not self.ready and not asked and processes.catches(self.pid, processes.DUMP_SIGNAL):
+        # for another worker that waits: these signals queue, and each would write
+        asked = now_s - self._dumped_s < DUMP_S
+        if (
+            self._pidfd >= 0
+            and not self.ready
+            and not asked
+            and processes.catches(self.pid, processes.DUMP_SIGNAL)
+        ):
             self._dumped_s = now_s
             os.ftruncate(self._dump_fd, 0)
             os.lseek(self._dump_fd, 0, os.SEEK_SET)
@@ -131,7 +164,11 @@ class ForkServer:
         return self._loop.later(DUMP_S, lambda: then(self._stack()))
 
     def _stack(self) -> str:
-        return os.pread(self._dump_fd, MAX_STACK, 0).decode("utf-8", "replace").rstrip() if self._dump_fd >= 0 else ""
+        return (
+            os.pread(self._dump_fd, MAX_STACK, 0).decode("utf-8", "replace").rstrip()
+            if self._dump_fd >= 0
+            else ""
+        )
 
     def reap(self, worker: int) -> None:
         """The worker is dead, its pidfd is held, its group has been killed."""
@@ -153,7 +190,11 @@ class ForkServer:
     def _start(self) -> None:
         self._timer = None
         if not spare(START_FDS):
-            self._log("warning", f"no fork server can be started: out of file descriptors; the next try is in {NO_FDS_S:g} s")
+            self._log(
+                "warning",
+                "no fork server can be started: out of file descriptors; the next try is in "
+                f"{NO_FDS_S:g} s",
+            )
             self._timer = self._loop.later(NO_FDS_S, self._start)
             return
         level = LEVELS[self._level]
@@ -186,7 +227,9 @@ class ForkServer:
 
     def _too_slow(self) -> None:
         self._timer = None
-        doing = f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
+        doing = (
+            f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
+        )
         self._slow = True
         self._fault = f"it was not ready after {self._boot_s:g} s{doing}"
 
@@ -255,14 +298,18 @@ class ForkServer:
             self._fails += 1
             level = LEVELS[self._level]
             self._level = min(self._level + 1, len(LEVELS) - 1)
-            # That user code cannot be imported here is no news: the workers will say it, with the traceback.
+            # That user code cannot be imported here is no news: the workers will say it, with the
+            # traceback.
             quiet = level == "user" and self._fault and not self._slow
             self._log(
                 "debug" if quiet else "warning",
-                f"fork server {pid} ended while importing {level!r} ({cause}): {self._fault or 'no reason given'}",
+                f"fork server {pid} ended while importing {level!r} ({cause}): "
+                f"{self._fault or 'no reason given'}",
             )
         if not was_ready and self._fails >= HOPELESS:
-            self._listener.fork_server_failed(f"the fork server cannot start ({cause}): {self._fault or self._last_words}")
+            self._listener.fork_server_failed(
+                f"the fork server cannot start ({cause}): {self._fault or self._last_words}"
+            )
         self._listener.fork_server_died()
 
     def _forget(self) -> int | None:

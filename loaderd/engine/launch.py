@@ -1,4 +1,6 @@
-"""A fork server's process, from its start on: made by the engine, or ahead of it by `serve`, whose own imports take as long as a fork server's."""
+"""A fork server's process, from its start on: made by the engine, or ahead of it by `serve`, whose
+own imports take as long as a fork server's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from dataclasses import dataclass
 from loaderd.config.stream import StreamConfig
 from loaderd.system.processes import keep_niceness
 
-BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; main()"
+BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ "
+    "import main; main()"
+)
 # Each is respected where the user has set it.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # else iterating over a set of strings differs from worker to worker
@@ -24,33 +29,46 @@ ENVIRONMENT = {
     "BLIS_NUM_THREADS": "1",
     "OPENCV_FOR_THREADS_NUM": "1",
 }
-FOLLOW_OMP = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")  # these libraries go by OMP_NUM_THREADS unless told otherwise
-# glibc's memcpy past the caches, from 128 KiB on. Rows that are only copied into a slot are not read again by who copies them: without
-# first fetching the slot's old bytes a copy takes two thirds of the time. (native/rows.c does so by itself; this is for rows that have
-# names, and for machines where it could not be built.)
+# these libraries go by OMP_NUM_THREADS unless told otherwise
+FOLLOW_OMP = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+# glibc's memcpy past the caches, from 128 KiB on. Rows that are only copied into a slot are not
+# read again by who copies them: without first fetching the slot's old bytes a copy takes two thirds
+# of the time. (native/rows.c does so by itself; this is for rows that have names, and for machines
+# where it could not be built.)
 COPYING = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=131072"}
 
 
 def environment(users: Mapping[str, str], *, copies: bool = False) -> dict[str, str]:
-    """What the fork server is started with: the user's own, and ENVIRONMENT where that says nothing; with COPYING if all is as `only_copies`."""
+    """What the fork server is started with: the user's own, and ENVIRONMENT where that says
+    nothing; with COPYING if all is as `only_copies`.
+    """
     silent = FOLLOW_OMP if "OMP_NUM_THREADS" in users else ()
     ours = {name: value for name, value in ENVIRONMENT.items() if name not in silent}
     return {**ours, **(COPYING if copies else {}), **users}
 
 
 def only_copies(plans: Sequence[StreamConfig], init: str) -> bool:
-    """Whether all streams are delivered as they are stored: no transform and no user code, which has uses of its own for its copies."""
+    """Whether all streams are delivered as they are stored: no transform and no user code, which
+    has uses of its own for its copies.
+    """
     return not init and all(
-        plan.dataset is None and not plan.transforms and ":" not in plan.layout and ":" not in plan.collate for plan in plans
+        plan.dataset is None
+        and not plan.transforms
+        and ":" not in plan.layout
+        and ":" not in plan.collate
+        for plan in plans
     )
 
 
 @dataclass(slots=True)
 class Launched:
-    """A fork server that has been started and told nothing yet. socket: our end of its channel; output: the end of a pipe to read what it
-    prints from; dump: a memfd for its stacks.
+    """A fork server that has been started and told nothing yet.
 
-    As a context: at its end the process is killed and reaped, unless somebody has taken it over with all that belongs to it.
+    socket: our end of its channel; output: the end of a pipe to read what it prints from; dump: a
+    memfd for its stacks.
+
+    As a context: at its end the process is killed and reaped, unless somebody has taken it over
+    with all that belongs to it.
     """
 
     process: subprocess.Popen[bytes]
@@ -76,14 +94,27 @@ class Launched:
             os.close(self.dump)
 
 
-def launch(plans: Sequence[StreamConfig], init: str, folder: str, *, preload: str, spawn: bool) -> Launched:
-    """Start a fork server. preload: "none" if it shall import nothing before it is told what. The others: as in its Setup."""
+def launch(
+    plans: Sequence[StreamConfig], init: str, folder: str, *, preload: str, spawn: bool
+) -> Launched:
+    """Start a fork server.
+
+    preload: "none" if it shall import nothing before it is told what. The others: as in its Setup.
+    """
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     read, write = os.pipe2(os.O_CLOEXEC)
     dump = os.memfd_create("loaderd-stack-template", os.MFD_CLOEXEC)
     fds = (its.fileno(), dump)
     places = [*([folder] if folder else []), *map(str, sys.path)]
-    argv = [sys.executable, "-c", BOOT, json.dumps(places), "fork-server", str(os.getpid()), *map(str, fds)]
+    argv = [
+        sys.executable,
+        "-c",
+        BOOT,
+        json.dumps(places),
+        "fork-server",
+        str(os.getpid()),
+        *map(str, fds),
+    ]
     with its:
         process = subprocess.Popen(
             [*argv, "spawn" if spawn else "fork", preload],

@@ -1,4 +1,6 @@
-"""The local engine: workers on this host, forked from the fork server, that run the scheduler's jobs."""
+"""The local engine: workers on this host, forked from the fork server, that run the scheduler's
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,42 @@ from dataclasses import replace
 
 from loaderd.config.schema import WorkersConfig
 from loaderd.config.stream import StreamConfig
-from loaderd.core.events import Event, StackDumped, WorkerBooting, WorkerDied, WorkerDone, WorkerObservation, WorkerPoll, WorkerReady
+from loaderd.core.events import (
+    Event,
+    StackDumped,
+    WorkerBooting,
+    WorkerDied,
+    WorkerDone,
+    WorkerObservation,
+    WorkerPoll,
+    WorkerReady,
+)
 from loaderd.core.jobs import Done, Job, JobKind
 from loaderd.engine.base import EngineStatus, ForkServerStatus, ProcessStatus
 from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.launch import Launched
-from loaderd.engine.messages import MapSegment, NewModules, NoteLine, OpenError, SegmentUnmapped, Setup, StreamInfo, UseStream
+from loaderd.engine.messages import (
+    MapSegment,
+    NewModules,
+    NoteLine,
+    OpenError,
+    SegmentUnmapped,
+    Setup,
+    StreamInfo,
+    UseStream,
+)
 from loaderd.engine.oom import OomWatch
 from loaderd.engine.output_capture import Log
 from loaderd.engine.probing import Prober
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.segment_refs import SegmentTable
-from loaderd.engine.worker_process import LEFT, ProcessState, WorkerExit, WorkerListener, WorkerProcess
+from loaderd.engine.worker_process import (
+    LEFT,
+    ProcessState,
+    WorkerExit,
+    WorkerListener,
+    WorkerProcess,
+)
 from loaderd.system import processes
 from loaderd.system.loop import Loop, Timer
 from loaderd.system.modules import Modules
@@ -45,7 +71,8 @@ _worker_done = quick(WorkerDone)
 class LocalEngine:
     """The engine of one host, as `MakeEngine` says.
 
-    boot_s: for a worker or fork server to get ready. ahead: a fork server for these streams that has been started already.
+    boot_s: for a worker or fork server to get ready. ahead: a fork server for these streams that
+    has been started already.
     """
 
     def __init__(
@@ -76,16 +103,26 @@ class LocalEngine:
         self._worker_places = 2 * num_workers + SPARE_PLACES
         self._board = Scoreboard(self._worker_places + len(self._plans) + SPARE_PLACES)
         self._fork_server = ForkServer(
-            loop, (*streams, *late), self._ahead_of_all(), config.start_method, self, log, boot_s=boot_s, ahead=ahead
+            loop,
+            (*streams, *late),
+            self._ahead_of_all(),
+            config.start_method,
+            self,
+            log,
+            boot_s=boot_s,
+            ahead=ahead,
         )
         self._segments = SegmentTable()
         self._facts: dict[str, StreamInfo] = {}
-        self._children: dict[int, WorkerProcess] = {}  # scheduler's workers and probes, until they are gone
+        # scheduler's workers and probes, until they are gone
+        self._children: dict[int, WorkerProcess] = {}
         self._delayed: dict[int, Timer] = {}
-        self._awaited: set[WorkerProcess] = set()  # of a dead fork server: a new one is started when they are dead
+        # of a dead fork server: a new one is started when they are dead
+        self._awaited: set[WorkerProcess] = set()
         self._awaiting: Timer | None = None
         self._watching: Timer | None = None  # the fork server
-        self._held_up: set[int] = set()  # workers that wait for it and have been told that it is stopped
+        # workers that wait for it and have been told that it is stopped
+        self._held_up: set[int] = set()
         self._probers: list[Prober] = []  # that have no answer yet
         self._next_probe = FIRST_PROBE
         self._anon_s: dict[int, float] = {}
@@ -106,7 +143,10 @@ class LocalEngine:
         self._delayed[worker] = self._loop.later(delay_s, lambda: self._start(worker))
 
     def send(self, worker: int, job: Job) -> None:
-        """Hand a job to a worker that is ready; its stream is opened, its segment added. Answer: WorkerDone or WorkerDied."""
+        """Hand a job to a worker that is ready; its stream is opened, its segment added.
+
+        Answer: WorkerDone or WorkerDied.
+        """
         if self._closed:
             return
         child = self._children[worker]
@@ -115,7 +155,17 @@ class LocalEngine:
             child.used.add(job.stream)
             batch_specs = facts.specs if facts.collated else ()
             plan = self._plans[job.stream]
-            child.send(UseStream(job.stream, facts.identity, facts.state, facts.total, facts.sample_specs, batch_specs, plan))
+            child.send(
+                UseStream(
+                    job.stream,
+                    facts.identity,
+                    facts.state,
+                    facts.total,
+                    facts.sample_specs,
+                    batch_specs,
+                    plan,
+                )
+            )
         if job.kind != JobKind.TRIAL:
             self._segments.give(job.segment, child)
         child.jobs[job.job] = job
@@ -123,17 +173,34 @@ class LocalEngine:
         child.send(job)
 
     def dump(self, worker: int) -> None:
-        """Have a worker write its stacks, or the fork server that it waits for. Answer: StackDumped, unless it is dead already or dies before."""
+        """Have a worker write its stacks, or the fork server that it waits for.
+
+        Answer: StackDumped, unless it is dead already or dies before.
+        """
         child = self._children.get(worker)
         if child is not None:
-            (self._fork_server if child.state == ProcessState.WAITING else child).dump(lambda stack: self._emit(StackDumped(worker, stack)))
+            (self._fork_server if child.state == ProcessState.WAITING else child).dump(
+                lambda stack: self._emit(StackDumped(worker, stack))
+            )
 
     def kill(self, worker: int, why: str) -> None:
-        """Kill a worker, in whatever state it is. Answer: WorkerDied, unless it has been given already."""
+        """Kill a worker, in whatever state it is.
+
+        Answer: WorkerDied, unless it has been given already.
+        """
         if worker in self._delayed:
             self._delayed.pop(worker).cancel()
             self._loop.soon(
-                lambda: self._emit(WorkerDied(worker, False, f"never started: {why}", WorkerObservation(worker, 0, "", False, 0), "", ""))
+                lambda: self._emit(
+                    WorkerDied(
+                        worker,
+                        False,
+                        f"never started: {why}",
+                        WorkerObservation(worker, 0, "", False, 0),
+                        "",
+                        "",
+                    )
+                )
             )
         elif worker in self._children:
             self._children[worker].kill(why)
@@ -142,7 +209,11 @@ class LocalEngine:
         """Ask a worker to end. Answer: WorkerDied."""
         if self._closed:
             return
-        if worker in self._delayed or self._children[worker].state in (ProcessState.WAITING, ProcessState.FORKING, ProcessState.BOOTING):
+        if worker in self._delayed or self._children[worker].state in (
+            ProcessState.WAITING,
+            ProcessState.FORKING,
+            ProcessState.BOOTING,
+        ):
             self.kill(worker, "retired")
         else:
             self._children[worker].leave()
@@ -155,7 +226,8 @@ class LocalEngine:
         def found(answer: StreamInfo | OpenError) -> None:
             if isinstance(answer, StreamInfo):
                 self._facts[stream] = answer
-                for child in self._children.values():  # they have known it as something else if it is opened anew
+                # they have known it as something else if it is opened anew
+                for child in self._children.values():
                     child.used.discard(stream)
                 self._modules.add(answer.code)
                 if stream not in self._ahead:
@@ -179,56 +251,80 @@ class LocalEngine:
         self._probers.append(prober)
         begin()
 
-    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
-        """Jobs may name this segment from now on. fields: what its slots hold, in order; rows: of one slot. fd is the caller's, to be
-        kept open until `drop_segment` is done."""
+    def add_segment(
+        self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int
+    ) -> None:
+        """Jobs may name this segment from now on.
+
+        fields: what its slots hold, in order; rows: of one slot. fd is the caller's, to be kept
+        open until `drop_segment` is done.
+        """
         self._segments.add(MapSegment(segment, fields, rows, self._facts[stream].collated), fd)
 
     def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
-        """No job names it from now on; done() when the last worker has unmapped it, perhaps at once."""
+        """No job names it from now on; done() when the last worker has unmapped it, perhaps at
+        once.
+        """
         if self._closed:
             done()
             return
         self._segments.drop(segment, done)
 
     def edited(self) -> list[str]:
-        """Files of the users' code, below the config's folder, that no longer say what was imported."""
+        """Files of the users' code, below the config's folder, that no longer say what was
+        imported.
+        """
         return self._modules.edited()
 
     # -- looking
 
     def look(self) -> WorkerPoll:
-        """Every worker that has a job: what its line on the scoreboard says, whether it is stopped, now and then its memory."""
+        """Every worker that has a job: what its line on the scoreboard says, whether it is stopped,
+        now and then its memory.
+        """
         now_s, lost_s = self._loop.now_s(), self._loop.lost_s
         starved, self._lost_s = lost_s > self._lost_s, lost_s
         self._oom.look(now_s)
         return WorkerPoll(tuple(self._seen(child, now_s, starved) for child in self._busy()))
 
     def doing(self) -> list[str]:
-        """What each of those that are not ready does, for how long: the fork server, workers, and probes until they have an answer."""
+        """What each of those that are not ready does, for how long: the fork server, workers, and
+        probes until they have an answer.
+        """
         now_s = self._loop.now_s()
         if self._fork_server.stopped:
             return [self._fork_server.stopped]
         lines = (
-            [f"the fork server has been {self._fork_server.doing} for {now_s - self._fork_server.doing_s:.0f} s"]
+            [
+                f"the fork server has been {self._fork_server.doing} for "
+                f"{now_s - self._fork_server.doing_s:.0f} s"
+            ]
             if self._fork_server.doing
             else []
         )
         for child in self._children.values():
             if child.state == ProcessState.BOOTING and child.doing:
-                lines.append(f"{child.name} has been {child.doing} for {now_s - child.doing_s:.0f} s")
+                lines.append(
+                    f"{child.name} has been {child.doing} for {now_s - child.doing_s:.0f} s"
+                )
         return lines + [line for prober in self._probers for line in prober.doing(now_s)]
 
     def status(self) -> EngineStatus:
         known = {number: _status_of(child) for number, child in self._children.items()}
         return EngineStatus(
-            fork_server=ForkServerStatus(self._fork_server.pid, self._fork_server.ready, bool(self._fork_server.stopped)),
+            fork_server=ForkServerStatus(
+                self._fork_server.pid, self._fork_server.ready, bool(self._fork_server.stopped)
+            ),
             probes=tuple(process for number, process in known.items() if number >= FIRST_PROBE),
             workers={number: process for number, process in known.items() if number < FIRST_PROBE},
         )
 
     def close(self) -> None:
-        """Kill and reap everything, now. Only a process in disk sleep may outlive this, with nothing of ours but its mappings. Idempotent."""
+        """Kill and reap everything, now.
+
+        Only a process in disk sleep may outlive this, with nothing of ours but its mappings.
+        Idempotent.
+        """
         if self._closed:
             return
         self._closed = True
@@ -253,7 +349,9 @@ class LocalEngine:
     def fork_server_does(self, doing: str) -> None:
         for child in self._children.values():
             if child.state == ProcessState.WAITING and child.worker < FIRST_PROBE:
-                self._emit(WorkerBooting(child.worker, f"waiting for the fork server, which is {doing},"))
+                self._emit(
+                    WorkerBooting(child.worker, f"waiting for the fork server, which is {doing},")
+                )
 
     def forked(self, worker: int, pid: int, pidfd: int) -> None:
         self._children[worker].forked(pid, pidfd)
@@ -264,10 +362,17 @@ class LocalEngine:
     def ended(self, worker: int, status: int) -> None:
         child = self._children.get(worker)
         if child is not None:
-            child.ended(status, out_of_memory=processes.was_killed(status) and self._oom.rose(self._loop.now_s()))
+            child.ended(
+                status,
+                out_of_memory=processes.was_killed(status) and self._oom.rose(self._loop.now_s()),
+            )
 
     def fork_server_died(self) -> None:
-        self._awaited = {child for child in self._children.values() if child.alive or child.state == ProcessState.DEAD}
+        self._awaited = {
+            child
+            for child in self._children.values()
+            if child.alive or child.state == ProcessState.DEAD
+        }
         self._awaiting = self._loop.later(NEW_TEMPLATE_S, self._wait_no_longer)
         for child in tuple(self._children.values()):
             child.fork_server_died()
@@ -291,7 +396,10 @@ class LocalEngine:
         first = next(iter(child.jobs.values()), None)
         if isinstance(message, Done) and first is not None and answers(message, first):
             del child.jobs[message.job]
-            if child.other_code and StreamConfig.from_json(self._plans[first.stream]).has_user_code():
+            if (
+                child.other_code
+                and StreamConfig.from_json(self._plans[first.stream]).has_user_code()
+            ):
                 self._emit(WorkerDone(child.worker, message, child.other_code))
             else:
                 self._emit(_worker_done(child.worker, message))
@@ -299,11 +407,14 @@ class LocalEngine:
             self._note(message.text)
         elif isinstance(message, NewModules):
             for path in self._modules.add(message.modules):
-                child.other_code = (
-                    child.other_code or f"{path} was edited while the daemon runs: {child.name} has the new code, the others the old"
+                child.other_code = child.other_code or (
+                    f"{path} was edited while the daemon runs: {child.name} has the new code, "
+                    "the others the old"
                 )
                 self._note(child.other_code)
-        elif not (isinstance(message, SegmentUnmapped) and self._segments.unmapped(message.segment, child)):
+        elif not (
+            isinstance(message, SegmentUnmapped) and self._segments.unmapped(message.segment, child)
+        ):
             raise ProtocolError(f"{message!r:.100} while it does {first}")
 
     def _note(self, text: str) -> None:
@@ -313,7 +424,8 @@ class LocalEngine:
 
     def worker_died(self, child: WorkerProcess, death: WorkerExit) -> None:
         seen = WorkerObservation(child.worker, death.word, death.key, False, 0)
-        if not death.boot and death.cause != LEFT:  # what could not start is told by whoever wanted it
+        # what could not start is told by whoever wanted it
+        if not death.boot and death.cause != LEFT:
             at = f", at sample {death.key!r}" if death.word and death.key else ""
             self._log("warning", f"{child.name} (pid {child.pid}) has ended: {death.cause}{at}")
         self._emit(WorkerDied(child.worker, death.own, death.cause, seen, death.stack, death.boot))
@@ -328,20 +440,35 @@ class LocalEngine:
         """What a fork server is told: the user code of all streams that are served."""
         return replace(self._setup, plans=tuple(self._plans[name] for name in self._ahead))
 
-    def _begin(self, number: int, listener: WorkerListener, name: str, plans: tuple[str, ...]) -> None:
+    def _begin(
+        self, number: int, listener: WorkerListener, name: str, plans: tuple[str, ...]
+    ) -> None:
         """Start a process that imports the user code of these plans before it is ready."""
         probing = number >= FIRST_PROBE
         taken = {child.place for child in self._children.values()}
-        places = range(self._worker_places, self._board.lines) if probing else range(self._worker_places)
+        places = (
+            range(self._worker_places, self._board.lines) if probing else range(self._worker_places)
+        )
         place = next((place for place in places if place not in taken), None)
         if place is None:
             # So many cannot be killed that their stand-ins have no place: wait for one of them.
-            timer = self._loop.later(PLACE_S, lambda: (self._delayed.pop(number), self._begin(number, listener, name, plans)))
+            timer = self._loop.later(
+                PLACE_S,
+                lambda: (self._delayed.pop(number), self._begin(number, listener, name, plans)),
+            )
             self._delayed[number] = timer
             return
         setup = replace(self._setup, plans=plans, place=place, lenient=self._served and not probing)
         child = WorkerProcess(
-            self._loop, self._board, self._fork_server, setup, number, name, listener=listener, gone=self._terminated, log=self._log
+            self._loop,
+            self._board,
+            self._fork_server,
+            setup,
+            number,
+            name,
+            listener=listener,
+            gone=self._terminated,
+            log=self._log,
         )
         self._children[number] = child
         if self._fork_server.ready:
@@ -352,9 +479,15 @@ class LocalEngine:
             self._watching = self._loop.later(0.0, self._watch_fork_server)
 
     def _watch_fork_server(self) -> None:
-        """As long as somebody waits for the fork server: tell whoever waits if it is stopped, and when it is not any longer."""
+        """As long as somebody waits for the fork server: tell whoever waits if it is stopped, and
+        when it is not any longer.
+        """
         stopped = self._fork_server.stopped
-        waiting = [child for child in self._children.values() if child.state in (ProcessState.WAITING, ProcessState.FORKING)]
+        waiting = [
+            child
+            for child in self._children.values()
+            if child.state in (ProcessState.WAITING, ProcessState.FORKING)
+        ]
         for child in waiting:
             if child.worker < FIRST_PROBE and bool(stopped) != (child.worker in self._held_up):
                 self._held_up ^= {child.worker}
@@ -385,7 +518,11 @@ class LocalEngine:
         self._new_fork_server()
 
     def _busy(self) -> list[WorkerProcess]:
-        return [child for child in self._children.values() if child.state == ProcessState.READY and child.jobs]
+        return [
+            child
+            for child in self._children.values()
+            if child.state == ProcessState.READY and child.jobs
+        ]
 
     def _seen(self, child: WorkerProcess, now_s: float, starved: bool) -> WorkerObservation:
         word, key = child.look()
@@ -393,15 +530,21 @@ class LocalEngine:
         if now_s - self._anon_s.get(child.worker, -ANON_S) >= ANON_S:
             self._anon_s[child.worker] = now_s
             anon = processes.anonymous_bytes(child.pid)
-        return WorkerObservation(child.worker, word, key, processes.stopped(child.pid), anon, starved)
+        return WorkerObservation(
+            child.worker, word, key, processes.stopped(child.pid), anon, starved
+        )
 
 
 def answers(done: Done, job: Job) -> bool:
-    """Whether this can be a worker's answer to this job: user code may have got hold of its socket."""
+    """Whether a worker can have answered so to this job: user code may have its socket."""
     if not done.bad and not done.replaced:
         return done.job == job.job
     rows = range(job.first, job.last)
-    return done.job == job.job and all(bad.row in rows for bad in done.bad) and all(row.row in rows for row in done.replaced)
+    return (
+        done.job == job.job
+        and all(bad.row in rows for bad in done.bad)
+        and all(row.row in rows for row in done.replaced)
+    )
 
 
 def _status_of(child: WorkerProcess) -> ProcessStatus:

@@ -1,4 +1,7 @@
-"""What the engine, the fork server and the workers say to each other. These bytes never leave the host and have no version."""
+"""What the engine, the fork server and the workers say to each other.
+
+These bytes never leave the host and have no version.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,15 @@ from loaderd_wire.slots import FieldSpec
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """First message to the fork server and to each worker. plans: StreamConfig as JSON. folder: first on sys.path, or "".
+    """First message to the fork server and to each worker.
 
-    init: "pkg.module:function" or "". place: which of num_workers this worker is, from 0; stand-ins of a worker that does not die
-    and probes have places from num_workers on. preload: what a fork server imports ahead: "user", "base" or "none". lenient: a stream whose
-    code cannot be imported keeps no worker from getting ready, its first job there will say it: it has been served before, and so are others.
+    plans: StreamConfig as JSON. folder: first on sys.path, or "".
+
+    init: "pkg.module:function" or "". place: which of num_workers this worker is, from 0; stand-ins
+    of a worker that does not die and probes have places from num_workers on. preload: what a fork
+    server imports ahead: "user", "base" or "none". lenient: a stream whose code cannot be imported
+    keeps no worker from getting ready, its first job there will say it: it has been served before,
+    and so are others.
     """
 
     plans: tuple[str, ...]
@@ -34,7 +41,9 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Make worker `worker`; with the descriptors of its socket, the scoreboard, its output pipe and its stack dump, in this order."""
+    """Make worker `worker`; with the descriptors of its socket, the scoreboard, its output pipe and
+    its stack dump, in this order.
+    """
 
     worker: int
     line: int
@@ -57,7 +66,10 @@ class Quit:
 
 @dataclass(frozen=True, slots=True)
 class ForkServerReady:
-    """preloaded: as Setup.preload, what it came to. threads: of the fork server, 1 unless something is very wrong."""
+    """preloaded: as Setup.preload, what it came to.
+
+    threads: of the fork server, 1 unless something is very wrong.
+    """
 
     preloaded: str
     threads: int
@@ -97,8 +109,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class UseStream:
-    """What a stream was found to be; comes before its first job. state: as in StreamInfo. specs: of a sample; batch_specs: of a collated
-    stream's batches, else (). plan: as in Setup, which does not have that of a stream that was opened after this worker had started.
+    """What a stream was found to be; comes before its first job.
+
+    state: as in StreamInfo. specs: of a sample; batch_specs: of a collated stream's batches, else
+    (). plan: as in Setup, which does not have that of a stream that was opened after this worker
+    had started.
     """
 
     stream: str
@@ -112,7 +127,10 @@ class UseStream:
 
 @dataclass(frozen=True, slots=True)
 class MapSegment:
-    """Map this segment, whose memfd comes with this. fields: what its slots hold, in their order; rows: of one slot."""
+    """Map this segment, whose memfd comes with this.
+
+    fields: what its slots hold, in their order; rows: of one slot.
+    """
 
     segment: Segment
     fields: tuple[FieldSpec, ...]
@@ -137,7 +155,9 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a worker, or the fork server, is about to do before it is ready, where that is the users' affair and may take long."""
+    """What a worker, or the fork server, is about to do before it is ready, where that is the
+    users' affair and may take long.
+    """
 
     text: str
 
@@ -168,7 +188,10 @@ class NoteLine:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFault:
-    """The worker cannot go on and ends after this. text: the reason, with the traceback where user code raised."""
+    """The worker cannot go on and ends after this.
+
+    text: the reason, with the traceback where user code raised.
+    """
 
     text: str
 
@@ -177,9 +200,11 @@ class WorkerFault:
 class StreamInfo:
     """What a stream is, as found by trying it in a worker.
 
-    total: samples of the dataset (not of the split). identity: of the stored data. state: of its file, as in Source, "" without one. keys: "index" or "stored". specs, form ("dict",
-    "tuple"): of the first good sample, for a collated stream the fields of a batch. tail_row_bytes, body_bytes: as in `slot_layout`,
-    measured on some samples, with slack; a batch may still outgrow them. jpeg_extension: as in Recipe, of the samples that were tried.
+    total: samples of the dataset (not of the split). identity: of the stored data. state: of its
+    file, as in Source, "" without one. keys: "index" or "stored". specs, form ("dict", "tuple"): of
+    the first good sample, for a collated stream the fields of a batch. tail_row_bytes, body_bytes:
+    as in `slot_layout`, measured on some samples, with slack; a batch may still outgrow them.
+    jpeg_extension: as in Recipe, of the samples that were tried.
     values: as in Source. code: of the users' that was imported, () for a stream that needs none.
     """
 
@@ -205,7 +230,11 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class OpenError:
-    """The stream cannot be served. kind: "data" or "user code". text: path and reason, a line or three. traceback: user code's, or ""."""
+    """The stream cannot be served.
+
+    kind: "data" or "user code". text: path and reason, a line or three. traceback: user code's, or
+    "".
+    """
 
     stream: str
     kind: str

@@ -1,4 +1,7 @@
-"""Was it the kernel's OOM killer? Told by a count of the cgroup that rises a moment before its victim is dead."""
+"""Was it the kernel's OOM killer?
+
+Told by a count of the cgroup that rises a moment before its victim is dead.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,19 @@ class OomWatch:
                 self._past.popleft()
 
     def rose(self, now_s: float) -> bool:
-        """Whether it rose within the last window or two, less what earlier calls were told of. Called once for each process killed."""
+        """Whether it rose within the last window or two, less what earlier calls were told of.
+
+        Called once for each process killed.
+        """
         now = self._count()
         at_s, before = self._past[0]
         if now <= before:
             return False
         # One rise is one victim: the next process that is killed needs a rise of its own.
-        self._past = deque([(at_s, before + 1), *((then_s, max(count, before + 1)) for then_s, count in list(self._past)[1:])])
+        self._past = deque(
+            [
+                (at_s, before + 1),
+                *((then_s, max(count, before + 1)) for then_s, count in list(self._past)[1:]),
+            ]
+        )
         return True

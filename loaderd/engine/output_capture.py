@@ -1,4 +1,6 @@
-"""What user code prints in a worker: read from a pipe, cut into lines, bounded, into the daemon's log."""
+"""What user code prints in a worker: read from a pipe, cut into lines, bounded, into the daemon's
+log.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,19 @@ from loaderd.system.loop import Loop, Timer
 READ_BYTES = 64 << 10
 MAX_LINE = 2_000  # bytes of a line; the rest of it is dropped
 WINDOW_S = 1.0
-WINDOW_LINES = 50  # lines logged in a window; the others are read all the same, so that user code never waits for us, and counted
+# lines logged in a window; the others are read all the same, so that user code never waits for us,
+# and counted
+WINDOW_LINES = 50
 LAST_BYTES = 1 << 20  # read of what a dead process left in its pipe
 
 Log = Callable[[str, str], object]
 
 
 class OutputCapture:
-    """Owns the pipe's reading end `fd`. label(): what stands before each line. tail: the last lines, newest last."""
+    """Owns the pipe's reading end `fd`.
+
+    label(): what stands before each line. tail: the last lines, newest last.
+    """
 
     def __init__(self, loop: Loop, fd: int, log: Log, label: Callable[[], str]) -> None:
         self._loop = loop
@@ -34,7 +41,10 @@ class OutputCapture:
         loop.watch(fd, self._readable)
 
     def close(self) -> None:
-        """Log what is still in the pipe, without waiting for whoever else may hold its other end. Idempotent."""
+        """Log what is still in the pipe, without waiting for whoever else may hold its other end.
+
+        Idempotent.
+        """
         if self._fd < 0:
             return
         self._loop.unwatch(self._fd)
@@ -75,11 +85,14 @@ class OutputCapture:
             self._say(line)
         begun = rest.rfind(b"\n") + 1
         self._dropped += rest.count(b"\n", 0, begun)
-        self._rest = rest[begun : begun + MAX_LINE + 1]  # of a line without end no more than a line is kept
+        # of a line without end no more than a line is kept
+        self._rest = rest[begun : begun + MAX_LINE + 1]
 
     def _say(self, line: bytes) -> None:
         self._lines += 1
-        text = line[:MAX_LINE].decode("utf-8", "backslashreplace").rstrip("\r") + (" ..." if len(line) > MAX_LINE else "")
+        text = line[:MAX_LINE].decode("utf-8", "backslashreplace").rstrip("\r") + (
+            " ..." if len(line) > MAX_LINE else ""
+        )
         self.tail.append(text)
         self._log("info", f"{self._label()}: {text}")
 

@@ -1,4 +1,6 @@
-"""Opening a stream: a worker of its own finds out what it is, and is judged by the same deadline as any other."""
+"""Opening a stream: a worker of its own finds out what it is, and is judged by the same deadline as
+any other.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,25 @@ from loaderd.system import processes
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
 
-LONG = (Stage.OPEN, Stage.COLLATE, Stage.IDLE)  # what may take as long as opening: here they are that
+# what may take as long as opening: here they are that
+LONG = (Stage.OPEN, Stage.COLLATE, Stage.IDLE)
 
 
 class Prober:
-    """Listener of one probing worker at a time; calls done() once, with what it found or why it found nothing.
+    """Listener of one probing worker at a time; calls done() once, with what it found or why it
+    found nothing.
 
-    again(cause): start another worker for this prober, for the last one was killed from outside, which says nothing about the stream.
+    again(cause): start another worker for this prober, for the last one was killed from outside,
+    which says nothing about the stream.
     """
 
     def __init__(
-        self, loop: Loop, stream: str, timeout_s: float, done: Callable[[StreamInfo | OpenError], None], again: Callable[[str], None]
+        self,
+        loop: Loop,
+        stream: str,
+        timeout_s: float,
+        done: Callable[[StreamInfo | OpenError], None],
+        again: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._stream = stream
@@ -35,7 +45,8 @@ class Prober:
         self._answer: StreamInfo | OpenError | None = None
         self._word = -1
         self._key = ""
-        self._looked_s = self._quiet_s = self._import_s = 0.0  # as a worker's in the scheduler's pool
+        # as a worker's in the scheduler's pool
+        self._looked_s = self._quiet_s = self._import_s = 0.0
         self._stopped = False
         self._hung = ""
         self._timer: Timer | None = None
@@ -56,13 +67,26 @@ class Prober:
         if self._stopped:
             return [f"{who} is stopped by a signal (T); continue it with SIGCONT"]
         _, _, stage = unstamp(self._word)
-        what = "opening it" if stage in (Stage.OPEN, Stage.IDLE) else "collating its first samples" if stage is Stage.COLLATE else ""
-        what = what or f"making its first samples ({stage.name.lower()}{f' of {self._key!r}' if self._key else ''})"
+        what = (
+            "opening it"
+            if stage in (Stage.OPEN, Stage.IDLE)
+            else "collating its first samples"
+            if stage is Stage.COLLATE
+            else ""
+        )
+        what = what or (
+            "making its first samples "
+            f"({stage.name.lower()}{f' of {self._key!r}' if self._key else ''})"
+        )
         what += ", importing modules," if importing(self._word) else ""
         return [f"{who} has been {what} for {self._quiet_s + now_s - self._looked_s:.0f} s"]
 
     def worker_reported(self, child: WorkerProcess, message: object) -> None:
-        if not isinstance(message, (StreamInfo, OpenError)) or message.stream != self._stream or self._answer is not None:
+        if (
+            not isinstance(message, (StreamInfo, OpenError))
+            or message.stream != self._stream
+            or self._answer is not None
+        ):
             raise ProtocolError(f"{message!r:.60} in answer to a probe of stream {self._stream!r}")
         self._answer = message
         self._stop()
@@ -83,10 +107,19 @@ class Prober:
             text, _, traceback = death.boot.partition("\n")
             return OpenError(self._stream, "user code", text, traceback)
         _, _, stage = unstamp(death.word)
-        where = f"while it made sample {death.key!r} ({stage.name.lower()})" if death.key else f"in stage {stage.name.lower()}"
+        where = (
+            f"while it made sample {death.key!r} ({stage.name.lower()})"
+            if death.key
+            else f"in stage {stage.name.lower()}"
+        )
         if self._hung:
             return OpenError(self._stream, "user code", self._hung, death.stack)
-        return OpenError(self._stream, "data", f"the worker that opened it died {where}: {death.cause}", death.stack)
+        return OpenError(
+            self._stream,
+            "data",
+            f"the worker that opened it died {where}: {death.cause}",
+            death.stack,
+        )
 
     def _stop(self) -> None:
         if self._timer is not None:
@@ -104,9 +137,15 @@ class Prober:
         self._quiet_s += passed_s
         self._import_s += passed_s if importing(word) or importing(self._word) else 0.0
         self._word, self._key, self._looked_s = word, key, now_s
-        late = self._limits.passed(Stage.OPEN if stage in LONG else stage, self._quiet_s, self._import_s)
+        late = self._limits.passed(
+            Stage.OPEN if stage in LONG else stage, self._quiet_s, self._import_s
+        )
         if late:
-            what = f"sample {key!r} hangs in stage {stage.name.lower()}" if key else f"opening it hangs in stage {stage.name.lower()}"
+            what = (
+                f"sample {key!r} hangs in stage {stage.name.lower()}"
+                if key
+                else f"opening it hangs in stage {stage.name.lower()}"
+            )
             self._hung = f"{what}: {late}"
             child.dump()
             child.kill(self._hung)

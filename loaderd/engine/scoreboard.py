@@ -1,9 +1,12 @@
-"""The scoreboard: one shared page or more in which each worker says what it is doing, for whoever must judge it after its death.
+"""The scoreboard: one shared page or more in which each worker says what it is doing, for whoever
+must judge it after its death.
 
-line (LINE bytes): word uint64 | pad to 16 | key of even rows | key of odd rows       key: length uint16, then up to KEY bytes UTF-8
+line (LINE bytes): word uint64 | pad to 16 | key of even rows | key of odd rows       key: length
+uint16, then up to KEY bytes UTF-8
 
-The word is one aligned store. A row's key is written before its word and into the buffer of the row's parity, so that the key of the
-row that the word names is not overwritten while the word names it, unless by another of the same row. A buffer is all zeros before a key
+The word is one aligned store. A row's key is written before its word and into the buffer of the
+row's parity, so that the key of the row that the word names is not overwritten while the word names
+it, unless by another of the same row. A buffer is all zeros before a key
 is written to it: one with a zero inside is being written.
 """
 
@@ -23,7 +26,9 @@ KEY = 120
 KEY_AT = 16
 KEY_BYTES = 128
 KEY_FORM = struct.Struct(f"<H{KEY}s")  # packing zeroes all of it first
-READS = 8  # tries to read word and key without the worker moving on meanwhile; after that the word goes out without a key
+# tries to read word and key without the worker moving on meanwhile; after that the word goes out
+# without a key
+READS = 8
 
 
 class Scoreboard:
@@ -38,7 +43,9 @@ class Scoreboard:
         self._words = memoryview(self._map).cast("Q")
 
     def read(self, line: int) -> tuple[int, str]:
-        """(word, key) of a line, which belong together; key "" where the worker was too quick, or said none."""
+        """(word, key) of a line, which belong together; key "" where the worker was too quick, or
+        said none.
+        """
         at = line * LINE // 8
         word = self._words[at]
         for _ in range(READS):
@@ -69,7 +76,10 @@ class Scoreboard:
 
 
 class StatusWriter(Protocol):
-    """Where a process that makes rows writes down what it is about to do. A worker's is its `StatusLine`."""
+    """Where a process that makes rows writes down what it is about to do.
+
+    A worker's is its `StatusLine`.
+    """
 
     def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None:
         """What comes next: this stage of this row."""
@@ -91,8 +101,9 @@ class StatusWriter(Protocol):
 class StatusLine:
     """A worker's own line. Children that user code forks don't have it mapped.
 
-    Does nothing in any other process than the one that made it: whoever falls back into the worker's loop in a forked child stops, by the
-    line that isn't there if the fork was behind Python's back.
+    Does nothing in any other process than the one that made it: whoever falls back into the
+    worker's loop in a forked child stops, by the line that isn't there if the fork was behind
+    Python's back.
     """
 
     def __init__(self, fd: int, line: int) -> None:

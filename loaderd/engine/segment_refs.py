@@ -30,14 +30,17 @@ class SegmentTable:
         self._entries[order.segment.segment] = _Entry(order, fd)
 
     def give(self, segment: int, child: WorkerProcess) -> None:
-        """See to it that this worker has it mapped before whatever is sent next. Raises KeyError for one that is not there."""
+        """See to it that this worker has it mapped before whatever is sent next.
+
+        Raises KeyError for one that is not there.
+        """
         entry = self._entries[segment]
         if child not in entry.holders:
             entry.holders.add(child)
             child.send(entry.order, (entry.fd,))
 
     def drop(self, segment: int, done: Callable[[], object]) -> None:
-        """No job for it will come; done() when no worker has it mapped any longer, perhaps at once."""
+        """No job for it will come; done() when no worker has it mapped, perhaps at once."""
         entry = self._entries[segment]
         entry.done = done
         for child in tuple(entry.holders):

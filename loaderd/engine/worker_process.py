@@ -1,4 +1,6 @@
-"""One worker process as the engine sees it, from the wish for it to the day its wait status is known."""
+"""One worker process as the engine sees it, from the wish for it to the day its wait status is
+known.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,14 @@ from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
 
 MAX_STACK = 60_000
-STACK_S = (0.05, 0.1, 0.15, 0.3, 0.5)  # from one look for a dump that was asked for to the next, until it does not grow
+# from one look for a dump that was asked for to the next, until it does not grow
+STACK_S = (0.05, 0.1, 0.15, 0.3, 0.5)
 RECENT_S = 2.0  # a dump that is younger when its worker is killed was made for that
 DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
-FORK_FDS = 12  # that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd, some to spare
+# that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd,
+# some to spare
+FORK_FDS = 12
 LEFT = "exited when asked to"  # a cause of death
 STATUS_S = 2.0  # what the fork server gets to tell how a dead worker ended
 
@@ -58,7 +63,10 @@ class WorkerListener(Protocol):
     def worker_ready(self, child: WorkerProcess) -> None: ...
 
     def worker_reported(self, child: WorkerProcess, message: object) -> None:
-        """An answer. Raises ProtocolError for one that nobody asked for; then the worker is killed."""
+        """An answer.
+
+        Raises ProtocolError for one that nobody asked for; then the worker is killed.
+        """
         ...
 
     def worker_died(self, child: WorkerProcess, death: WorkerExit) -> None:
@@ -69,8 +77,11 @@ class WorkerListener(Protocol):
 class WorkerProcess:
     """Owns socket, pidfd, output pipe and stack dump of a worker.
 
-    worker: its number, also towards the fork server. place: as in Setup, and its line on the scoreboard. jobs: sent and not answered, by number, the first one runs.
-    used: streams it has been told of. doing, doing_s: what it does before it is ready, "" for nothing long, and since when. gone(worker) is called just before the listener is told of its death.
+    worker: its number, also towards the fork server. place: as in Setup, and its line on the
+    scoreboard. jobs: sent and not answered, by number, the first one runs.
+    used: streams it has been told of. doing, doing_s: what it does before it is ready, "" for
+    nothing long, and since when. gone(worker) is called just before the listener is told of its
+    death.
     """
 
     def __init__(
@@ -145,7 +156,9 @@ class WorkerProcess:
         self._loop.watch(ours.fileno(), self._readable)
         self.state = ProcessState.FORKING
         with its:
-            self._fork_server.fork(self.worker, self.place, (its.fileno(), self._board.fd, write, self._dump_fd))
+            self._fork_server.fork(
+                self.worker, self.place, (its.fileno(), self._board.fd, write, self._dump_fd)
+            )
         os.close(write)
         self.send(self._setup)
         self._boot_s = boot_s
@@ -163,7 +176,10 @@ class WorkerProcess:
             self._ready()
 
     def send(self, message: object, fds: tuple[int, ...] = ()) -> None:
-        """Give it an order; never waits. One that does not listen any longer is killed, or is dead."""
+        """Give it an order; never waits.
+
+        One that does not listen any longer is killed, or is dead.
+        """
         if self._channel is None:
             return
         try:
@@ -175,7 +191,10 @@ class WorkerProcess:
             self._loop.watch(self._channel.fileno(), self._readable, write=True)
 
     def dump(self, then: Callable[[str], object] | None = None) -> None:
-        """Have it write its stacks; they come with its death. then(text): called once with them, "" where it cannot do that (yet)."""
+        """Have it write its stacks; they come with its death.
+
+        then(text): called once with them, "" where it cannot do that (yet).
+        """
         if (
             self._pidfd < 0
             or self.state not in (ProcessState.BOOTING, ProcessState.READY)
@@ -221,9 +240,12 @@ class WorkerProcess:
         self._end(True, text, text)
 
     def fork_server_died(self) -> None:
-        """Its process, if it had come to be, is being killed by the kernel; to be sure we kill it too."""
+        """Its process, if it had come to be, is being killed by the kernel; to be sure we kill it
+        too.
+        """
         if self.state == ProcessState.FORKING:
-            # No pidfd has come, and no order but Setup has gone out: whatever process there was has nothing to write to.
+            # No pidfd has come, and no order but Setup has gone out: whatever process there was has
+            # nothing to write to.
             self._end(False, "the fork server died while it started this worker", "")
         elif self.state in (ProcessState.BOOTING, ProcessState.READY):
             processes.send_signal(self._pidfd, signal.SIGKILL)
@@ -250,13 +272,16 @@ class WorkerProcess:
 
     # -- inside
 
-    def _look_for_dump(self, then: Callable[[str], object], pauses_s: tuple[float, ...], last: str) -> None:
+    def _look_for_dump(
+        self, then: Callable[[str], object], pauses_s: tuple[float, ...], last: str
+    ) -> None:
         def look() -> None:
             stack = self._stack()
             if pauses_s[1:] and (not stack or stack != last):
                 self._look_for_dump(then, pauses_s[1:], stack)
                 return
-            if not self._killed:  # what it may write when it crashes, later, has nothing to do with this
+            # what it may write when it crashes, later, has nothing to do with this
+            if not self._killed:
                 self._stack_at += len(os.pread(self._dump_fd, MAX_STACK, self._stack_at))
             then(stack)
 
@@ -279,7 +304,11 @@ class WorkerProcess:
             self._await_boot()  # there is no process yet that could be late
         elif not self.was_ready and self.alive:
             self.dump()
-            doing = f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
+            doing = (
+                f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s"
+                if self.doing
+                else ""
+            )
             self.kill(f"it was not ready after {self._boot_s:g} s{doing}", own_fault=True)
 
     def _kill_now(self) -> None:
@@ -291,7 +320,12 @@ class WorkerProcess:
         if self._channel is not None:
             self._loop.unwatch(self._channel.fileno())
         # Its pidfd may be a moment behind: only who is alive after that has closed it himself.
-        if self._pidfd >= 0 and not processes.ended(self._pidfd) and not self._left and not self._fault:
+        if (
+            self._pidfd >= 0
+            and not processes.ended(self._pidfd)
+            and not self._left
+            and not self._fault
+        ):
             self._timers.append(self._loop.later(0.5, lambda: self.kill(why, own_fault=True)))
 
     def _readable(self, *, all_of_it: bool = False) -> None:
@@ -302,7 +336,8 @@ class WorkerProcess:
                 self._channel.flush()
                 if not self._channel.unsent:
                     self._loop.watch(self._channel.fileno(), self._readable)
-            # One message a turn: there seldom are more, and to see that there are none would cost a system call.
+            # One message a turn: there seldom are more, and to see that there are none would cost a
+            # system call.
             while self._channel is not None and (received := self._channel.receive()) is not None:
                 self._hear(received[0])
                 if not all_of_it:

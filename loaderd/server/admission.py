@@ -1,4 +1,7 @@
-"""Whether a client may have what its Hello asks for, and what that is exactly. Pure: no socket, no memory is touched here."""
+"""Whether a client may have what its Hello asks for, and what that is exactly.
+
+Pure: no socket, no memory is touched here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from loaderd_wire.messages import PROTOCOL, Hello, Segment
 from loaderd_wire.slices import EpochShape, steps_left
 from loaderd_wire.slots import FieldSpec, slot_layout
 
-SPARE_SLOTS = 2  # one that the trainer holds, one for the batch that next() hands over while the last is still held
+# one that the trainer holds, one for the batch that next() hands over while the last is still held
+SPARE_SLOTS = 2
 MOST_CODE = 64  # files of code that have a fact each
 LONG_FACT = 4000  # characters; a longer fact is known by its hash
 
@@ -32,7 +36,10 @@ class OpenedStream:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedStream:
-    """What a session will be: `segment` is not reserved yet, and has the number it was given. fields: as asked, in that order."""
+    """What a session will be: `segment` is not reserved yet, and has the number it was given.
+
+    fields: as asked, in that order.
+    """
 
     shape: EpochShape
     seed: int
@@ -51,7 +58,8 @@ def check_protocol(protocol: int) -> None:
     """Raises RefusedError."""
     if protocol != PROTOCOL:
         raise RefusedError(
-            f"the client uses protocol {protocol}, this daemon {PROTOCOL}: install the same version of loaderd on both sides"
+            f"the client uses protocol {protocol}, this daemon {PROTOCOL}: install the same "
+            "version of loaderd on both sides"
         )
 
 
@@ -60,17 +68,26 @@ def no_stream(name: str, names: Collection[str]) -> ConfigError:
 
 
 def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
-    """Whether the daemon of this config has such a stream at all, opened or not. names: of all of them. Raises ConfigError or RefusedError."""
+    """Whether the daemon of this config has such a stream at all, opened or not.
+
+    names: of all of them. Raises ConfigError or RefusedError.
+    """
     check_protocol(hello.protocol)
-    if hello.config and hello.config != config_path.encode("utf-8", "backslashreplace").decode():  # as the wire spells what is not UTF-8
-        raise ConfigError(f"the daemon on this socket serves {config_path or 'no config file'}, not {hello.config}")
+    # as the wire spells what is not UTF-8
+    if hello.config and hello.config != config_path.encode("utf-8", "backslashreplace").decode():
+        raise ConfigError(
+            f"the daemon on this socket serves {config_path or 'no config file'}, not "
+            f"{hello.config}"
+        )
     if hello.stream not in names:
         raise no_stream(hello.stream, names)
 
 
 def admit(hello: Hello, stream: OpenedStream, segment: int) -> AdmittedStream:
-    """What the session of this Hello is, which is `check_known`. Raises ConfigError, RefusedError or StreamChangedError, whose text is for the
-    trainer's user."""
+    """What the session of this Hello is, which is `check_known`.
+
+    Raises ConfigError, RefusedError or StreamChangedError, whose text is for the trainer's user.
+    """
     shape = _shape(hello, stream)
     fields = _fields(hello, stream)
     seed = stream.plan.seed if hello.seed is None else hello.seed
@@ -92,17 +109,29 @@ def sized(
     tail_row_bytes: int = 0,
     body_bytes: int = 0,
 ) -> Segment:
-    """A segment of `slots` slots for batches of `rows` rows; at least as roomy as the probe found necessary."""
+    """A segment of `slots` slots for batches of `rows` rows; at least as roomy as the probe found
+    necessary.
+    """
     facts = stream.facts
     tail = max(tail_row_bytes, facts.tail_row_bytes)
-    # Measured on a batch of the stream's own size; should a batch of another size need more, the segment grows.
-    body = max(body_bytes, -(-facts.body_bytes * rows // stream.plan.batch_size)) if facts.collated else 0
-    layout = slot_layout(() if facts.collated else fields, rows, tail_row_bytes=tail, body_bytes=body)
+    # Measured on a batch of the stream's own size; should a batch of another size need more, the
+    # segment grows.
+    body = (
+        max(body_bytes, -(-facts.body_bytes * rows // stream.plan.batch_size))
+        if facts.collated
+        else 0
+    )
+    layout = slot_layout(
+        () if facts.collated else fields, rows, tail_row_bytes=tail, body_bytes=body
+    )
     return Segment(segment, slots, layout.slot_bytes, tail, body)
 
 
 def order_facts(stream: OpenedStream, seed: int) -> dict[str, str]:
-    """The order fingerprint: what makes position p of an epoch another sample. Never a path or a time."""
+    """The order fingerprint: what makes position p of an epoch another sample.
+
+    Never a path or a time.
+    """
     plan = stream.plan
     return {
         "samples": str(stream.facts.samples),
@@ -119,7 +148,11 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
     """The content fingerprint: what makes another batch of the same samples."""
     plan = stream.plan
     return {
-        "layout": _fact([plan.dataset, plan.dataset_args] if plan.dataset else [stream.facts.layout, plan.layout_args]),
+        "layout": _fact(
+            [plan.dataset, plan.dataset_args]
+            if plan.dataset
+            else [stream.facts.layout, plan.layout_args]
+        ),
         "decode": plan.mode if plan.decode else "no",
         "transforms": _fact([asdict(step) for step in plan.transforms]),
         "jpeg_extension": stream.facts.jpeg_extension,
@@ -137,7 +170,9 @@ def _code_facts(facts: StreamInfo) -> dict[str, str]:
     found = {CODE + module.path: module.digest for module in facts.code[:MOST_CODE]}
     rest = facts.code[MOST_CODE:]
     if rest:
-        found[f"{CODE}{len(rest)} more files"] = hashlib.sha256(" ".join(module.digest for module in rest).encode()).hexdigest()[:16]
+        found[f"{CODE}{len(rest)} more files"] = hashlib.sha256(
+            " ".join(module.digest for module in rest).encode()
+        ).hexdigest()[:16]
     return found
 
 
@@ -156,14 +191,18 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
         raise ConfigError(f"rank = {hello.rank} must be below world_size = {hello.world_size}")
     if plan.on_error == "skip" and plan.empty == "skip" and hello.world_size > 1:
         raise ConfigError(
-            f'stream {plan.name!r} has on_error = "skip", and world_size = {hello.world_size}: a rank whose batch lost all its rows would go '
-            'on without the others; set on_error = "replace", or empty = "deliver" where your training takes batches without rows'
+            f'stream {plan.name!r} has on_error = "skip", and world_size = {hello.world_size}: a '
+            "rank whose batch lost all its rows would go "
+            'on without the others; set on_error = "replace", or empty = "deliver" where your '
+            "training takes batches without rows"
         )
     shape = EpochShape(stream.facts.samples, batch_size, hello.rank, hello.world_size, drop_last)
     if steps_left(shape, 0) == 0:
         raise ConfigError(
-            f"an epoch of stream {plan.name!r} has no step: n = {shape.samples} samples, a whole step takes "
-            f"world_size = {shape.world_size} times batch_size = {batch_size} of them; set drop_last = false, or a smaller batch_size"
+            f"an epoch of stream {plan.name!r} has no step: n = {shape.samples} samples, a whole "
+            "step takes "
+            f"world_size = {shape.world_size} times batch_size = {batch_size} of them; set "
+            "drop_last = false, or a smaller batch_size"
         )
     return shape
 
@@ -174,8 +213,14 @@ def _fields(hello: Hello, stream: OpenedStream) -> tuple[FieldSpec, ...]:
         return stream.facts.specs
     unknown = [name for name in hello.fields if name not in known and name not in CLIENT_FIELDS]
     if unknown or not hello.fields or len(set(hello.fields)) != len(hello.fields):
-        what = f"unknown fields {', '.join(map(repr, unknown))}" if unknown else "fields must name at least one field, and none twice"
-        raise ConfigError(f"{what}; stream {hello.stream!r} has: {few(known)} (and {', '.join(CLIENT_FIELDS)})")
+        what = (
+            f"unknown fields {', '.join(map(repr, unknown))}"
+            if unknown
+            else "fields must name at least one field, and none twice"
+        )
+        raise ConfigError(
+            f"{what}; stream {hello.stream!r} has: {few(known)} (and {', '.join(CLIENT_FIELDS)})"
+        )
     return tuple(known[name] for name in hello.fields if name in known)
 
 
@@ -183,8 +228,11 @@ def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, st
     """A client that comes back must find what it began with."""
     for was, now in ((hello.order, order), (hello.content, content)):
         known = without_code(was)  # of other code the client is told, and goes on
-        changed = differences(known, {name: now[name] for name in known if name in now}) if known else ""
+        changed = (
+            differences(known, {name: now[name] for name in known if name in now}) if known else ""
+        )
         if changed:
             raise StreamChangedError(
-                f"stream {hello.stream!r} has changed: {changed}; restore the old data and settings, or start a new training with a new Loader"
+                f"stream {hello.stream!r} has changed: {changed}; restore the old data and "
+                "settings, or start a new training with a new Loader"
             )

@@ -59,21 +59,37 @@ class Daemon:
         self._stderr = stderr
 
     def run(self) -> int:
-        """From start to end, in the main thread. Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT."""
+        """From start to end, in the main thread.
+
+        Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT.
+        """
         options = self._options
         with Loop() as loop:
             ready_pipe = ReadinessPipe(loop, options.ready_fd)
             ours = self._config.daemon.socket + paths.LOG if options.embedded else ""
-            log = Log(stderr_sink(loop, self._stderr, path=ours), form=options.log_format, level=options.log_level)
+            log = Log(
+                stderr_sink(loop, self._stderr, path=ours),
+                form=options.log_format,
+                level=options.log_level,
+            )
             try:
                 with ExitStack() as stack:
                     running = Running(
-                        self._config, options, loop, log, ready_pipe, stack, self._make_engine, env=self._env, root=self._root
+                        self._config,
+                        options,
+                        loop,
+                        log,
+                        ready_pipe,
+                        stack,
+                        self._make_engine,
+                        env=self._env,
+                        root=self._root,
                     )
                     loop.run()
                 return running.code
             except CannotServe as error:
-                usual = options.embedded and isinstance(error, AlreadyServed)  # of eight ranks that start one at once
+                # of eight ranks that start one at once
+                usual = options.embedded and isinstance(error, AlreadyServed)
                 log("info" if usual else "error", str(error))
                 ready_pipe.tell(str(error))
                 return EXIT_NO_START
@@ -88,7 +104,8 @@ class Daemon:
 class Running:
     """A daemon that listens. It binds at once, so that clients can be told to wait.
 
-    stack: takes what is to be closed at the end. code: of the end of the process. Raises CannotServe.
+    stack: takes what is to be closed at the end. code: of the end of the process. Raises
+    CannotServe.
     """
 
     def __init__(
@@ -125,7 +142,9 @@ class Running:
         engine = self._new_engine(config, options, num_workers, make_engine, root)
         stack.callback(engine.close)
         startup = StartupReporter(loop, engine.doing, log)
-        catalog = StreamCatalog(config.streams, engine, startup, answered=self._stream_answered, log=log)
+        catalog = StreamCatalog(
+            config.streams, engine, startup, answered=self._stream_answered, log=log
+        )
         registry = SessionRegistry(
             loop,
             control,
@@ -137,7 +156,9 @@ class Running:
             wanted=catalog.want,
             progress=startup.text,
             life=f"{os.getpid()}-{os.urandom(4).hex()}",
-            memory=config.daemon.memory if config.daemon.memory is not None else resource_limits.free_bytes(root) // 2,
+            memory=config.daemon.memory
+            if config.daemon.memory is not None
+            else resource_limits.free_bytes(root) // 2,
             most=most,
             step=self._step,
             emptied=self._sessions_ended,
@@ -145,12 +166,31 @@ class Running:
             log=log,
             rooms=lambda: resource_limits.rooms(root),
         )
-        self._dispatcher = self._new_dispatcher(config, num_workers, engine, messages, registry, catalog)
-        idle = IdleExit(loop, control, options.embedded, config.daemon.exit_when_idle_s, leave=self._drain)
+        self._dispatcher = self._new_dispatcher(
+            config, num_workers, engine, messages, registry, catalog
+        )
+        idle = IdleExit(
+            loop, control, options.embedded, config.daemon.exit_when_idle_s, leave=self._drain
+        )
         parts = Parts(
-            config, options, num_workers, env, loop, log, ready_pipe, startup, control, messages, segments, engine, registry, catalog,
-            self._dispatcher, self._quarantine, idle,
-        )  # fmt: skip
+            config,
+            options,
+            num_workers,
+            env,
+            loop,
+            log,
+            ready_pipe,
+            startup,
+            control,
+            messages,
+            segments,
+            engine,
+            registry,
+            catalog,
+            self._dispatcher,
+            self._quarantine,
+            idle,
+        )
         self._phase: Phase = Opening(self, parts)
         self._pages = StatusPages(parts, lambda: self._phase.name)
         if config.daemon.metrics:
@@ -160,27 +200,49 @@ class Running:
 
     # -- what it is made of
 
-    def _listen(self, config: Config, gate: PeerGate, stack: ExitStack, connections: ExitStack) -> tuple[ControlListener, MessageRouter]:
+    def _listen(
+        self, config: Config, gate: PeerGate, stack: ExitStack, connections: ExitStack
+    ) -> tuple[ControlListener, MessageRouter]:
         loop, daemon = self._loop, config.daemon
         try:
-            control = ControlListener(loop, daemon.socket, gate=gate, on_message=self._first_words, on_end=self._left, log=self._log)
+            control = ControlListener(
+                loop,
+                daemon.socket,
+                gate=gate,
+                on_message=self._first_words,
+                on_end=self._left,
+                log=self._log,
+            )
             connections.callback(control.close)
             stack.callback(control.stop_listening)
             uids = gate.uids if gate.open else ()
             path = daemon.socket + paths.MESSAGES
-            messages = MessageRouter(loop, path, mode=gate.mode, uids=uids, on_progress=self._progress, log=self._log)
+            messages = MessageRouter(
+                loop, path, mode=gate.mode, uids=uids, on_progress=self._progress, log=self._log
+            )
             stack.callback(messages.close)
         except OSError as error:
-            raise CannotServe(f"{daemon.socket}: {error.strerror or error}; set another [daemon] socket") from None
+            raise CannotServe(
+                f"{daemon.socket}: {error.strerror or error}; set another [daemon] socket"
+            ) from None
         return control, messages
 
     def _serve_pages(self, address: str) -> HttpServer:
         try:
             return HttpServer(self._loop, parse_address(address), self._pages.by_path())
         except (OSError, ValueError) as error:
-            raise CannotServe(f"metrics = {address!r}: {error}; set another [daemon] metrics") from None
+            raise CannotServe(
+                f"metrics = {address!r}: {error}; set another [daemon] metrics"
+            ) from None
 
-    def _new_engine(self, config: Config, options: StartOptions, num_workers: int, make_engine: MakeEngine, root: str) -> Engine:
+    def _new_engine(
+        self,
+        config: Config,
+        options: StartOptions,
+        num_workers: int,
+        make_engine: MakeEngine,
+        root: str,
+    ) -> Engine:
         first = [stream for stream in config.streams if options.first_stream in ("", stream.name)]
         return make_engine(
             self._loop,
@@ -195,7 +257,13 @@ class Running:
         )
 
     def _new_dispatcher(
-        self, config: Config, num_workers: int, engine: Engine, messages: MessageRouter, registry: SessionRegistry, catalog: StreamCatalog
+        self,
+        config: Config,
+        num_workers: int,
+        engine: Engine,
+        messages: MessageRouter,
+        registry: SessionRegistry,
+        catalog: StreamCatalog,
     ) -> ActionDispatcher:
         scheduler = Scheduler(
             (),
@@ -221,8 +289,16 @@ class Running:
         loop = self._loop
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.on_signal(number, functools.partial(self._signalled, number))
-        for number in (signal.SIGUSR1, signal.SIGUSR2):  # what a scheduler sends to all of a job, for the trainer to save its state
-            loop.on_signal(number, functools.partial(self._log, "info", f"{number.name} is ignored: it is meant for the training script"))
+        # what a scheduler sends to all of a job, for the trainer to save its state
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            loop.on_signal(
+                number,
+                functools.partial(
+                    self._log,
+                    "info",
+                    f"{number.name} is ignored: it is meant for the training script",
+                ),
+            )
         loop.on_slow = lambda spent_s, text: self._phase.slow_turn(spent_s, text)
         self._ready_pipe.watch(lambda: self._phase.starter_left())
 
@@ -282,9 +358,15 @@ class Running:
     # -- the end
 
     def _remove_files(
-        self, config: Config, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        config: Config,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        """An embedded daemon leaves its log where something went wrong, and else nothing but what the config gives a name."""
+        """An embedded daemon leaves its log where something went wrong, and else nothing but what
+        the config gives a name.
+        """
         if error is None and self.code == EXIT_DRAINED:
             for path in paths.embedded_files(config.daemon.socket, config.daemon.quarantine):
                 with suppress(FileNotFoundError):
@@ -292,7 +374,9 @@ class Running:
 
 
 def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
-    """(who may attach, sessions that the descriptors suffice for), once the socket's folder is there. Raises CannotServe."""
+    """(who may attach, sessions that the descriptors suffice for), once the socket's folder is
+    there. Raises CannotServe.
+    """
     daemon = config.daemon
     too_long = paths.too_long(daemon.socket)
     if too_long:
@@ -300,7 +384,12 @@ def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
     gate = PeerGate.here(daemon.allow_uids)
     prepare_folder(daemon.socket, uid=gate.own, default=config.default_socket, others=gate.open)
     limit = file_limits.raise_limit()
-    most = file_limits.sessions_that_fit(limit, file_limits.in_use() + file_limits.A_WORKER * num_workers)
+    most = file_limits.sessions_that_fit(
+        limit, file_limits.in_use() + file_limits.A_WORKER * num_workers
+    )
     if most == 0:
-        raise CannotServe(f"RLIMIT_NOFILE = {limit} is too low for even one session; raise the hard limit (ulimit -Hn)")
+        raise CannotServe(
+            f"RLIMIT_NOFILE = {limit} is too low for even one session; raise the hard limit "
+            "(ulimit -Hn)"
+        )
     return gate, most

@@ -1,4 +1,6 @@
-"""Between the scheduler and the world: hands it events one by one, has its actions done, and asks for a look at the workers when it is due."""
+"""Between the scheduler and the world: hands it events one by one, has its actions done, and asks
+for a look at the workers when it is due.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Timers(Protocol):
 class ActionHandlers:
     """Who does what. Each may hand in new events, which wait until the actions at hand are done.
 
-    engine: does StartWorker, SendJob, DumpStack, KillWorker and RetireWorker, and looks at its workers.
+    engine: does StartWorker, SendJob, DumpStack, KillWorker and RetireWorker, and looks at its
+    workers.
     send_message: (session, message), for its outbox.
     cannot_boot: why no worker could be started, with the traceback.
     log: (level, text).
@@ -47,9 +50,12 @@ class ActionHandlers:
 
 
 class ActionDispatcher:
-    """The only driver of a scheduler. Nothing is done before `begin` except that streams may be opened.
+    """The only driver of a scheduler.
 
-    on_event(event, actions): called for each event with the scheduler's answer, before that is done; None for nothing.
+    Nothing is done before `begin` except that streams may be opened.
+
+    on_event(event, actions): called for each event with the scheduler's answer, before that is
+    done; None for nothing.
     """
 
     def __init__(
@@ -66,7 +72,8 @@ class ActionDispatcher:
         self._events: deque[Event] = deque()
         self._busy = False
         self._look_timer: object | None = None
-        self.schedule_s = 0.0  # spent in the scheduler: the part of the daemon's time that is no driver's
+        # spent in the scheduler: the part of the daemon's time that is no driver's
+        self.schedule_s = 0.0
         send_message, cannot_boot, log = handlers.send_message, handlers.cannot_boot, handlers.log
         self._do: dict[type[Any], Callable[[Any], object]] = {
             actions.StartWorker: lambda a: engine.start(a.worker, a.delay_s),
@@ -93,7 +100,10 @@ class ActionDispatcher:
         self._take_in()
 
     def step(self, event: Event) -> None:
-        """Hand an event to the scheduler and do what it says. An event from within an action waits its turn."""
+        """Hand an event to the scheduler and do what it says.
+
+        An event from within an action waits its turn.
+        """
         self._events.append(event)
         if not self._busy:
             self._take_in()
@@ -123,7 +133,10 @@ class ActionDispatcher:
             self._busy = False
 
     def _arm_look(self) -> bool:
-        """Once a turn, before the sleep. A timer that is no longer needed is left to run out: with short jobs that is each of them."""
+        """Once a turn, before the sleep.
+
+        A timer that is no longer needed is left to run out: with short jobs that is each of them.
+        """
         at_s = self._scheduler.next_look_s(self._loop.now_s())
         if at_s is not None and self._look_timer is None:
             self._look_timer = self._loop.later(at_s - self._loop.now_s(), self._look)

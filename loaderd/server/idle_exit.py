@@ -12,13 +12,21 @@ EMBEDDED_LAST_S = 2.0  # after its last control socket closed
 
 
 class IdleExit:
-    """An embedded daemon leaves 2 s after its last connection has ended, or 30 s after "ready" without one.
+    """An embedded daemon leaves 2 s after its last connection has ended, or 30 s after "ready"
+    without one.
 
-    Any other leaves exit_when_idle_s after its last session has ended; 0: never. leave(why): called when it is time.
+    Any other leaves exit_when_idle_s after its last session has ended; 0: never. leave(why): called
+    when it is time.
     """
 
     def __init__(
-        self, loop: Loop, control: ControlListener, embedded: bool, exit_when_idle_s: float, *, leave: Callable[[str], object]
+        self,
+        loop: Loop,
+        control: ControlListener,
+        embedded: bool,
+        exit_when_idle_s: float,
+        *,
+        leave: Callable[[str], object],
     ) -> None:
         self._loop = loop
         self._control = control
@@ -40,7 +48,10 @@ class IdleExit:
     def sessions_ended(self, anybody: Callable[[], object]) -> None:
         """The last session has ended. anybody(): whether there is one again."""
         if self._exit_when_idle_s > 0:
-            self._arm(self._exit_when_idle_s, lambda: anybody() or self._leave(f"no trainer for {self._exit_when_idle_s:g} s"))
+            self._arm(
+                self._exit_when_idle_s,
+                lambda: anybody() or self._leave(f"no trainer for {self._exit_when_idle_s:g} s"),
+            )
 
     @property
     def _used(self) -> bool:
@@ -51,7 +62,8 @@ class IdleExit:
         if not self._control.peers:
             self._leave("the last client has disconnected")
         elif not self._used:
-            self._arm(EMBEDDED_LAST_S, self._alone)  # somebody has just come and will speak, or be dropped
+            # somebody has just come and will speak, or be dropped
+            self._arm(EMBEDDED_LAST_S, self._alone)
 
     def _arm(self, delay_s: float, then: Callable[[], object]) -> None:
         if self._timer is not None:

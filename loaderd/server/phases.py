@@ -1,4 +1,7 @@
-"""The three phases of a daemon's life, one after the other: it opens, serves, drains. What is told to the daemon is told to its phase."""
+"""The three phases of a daemon's life, one after the other: it opens, serves, drains.
+
+What is told to the daemon is told to its phase.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,9 @@ class Phase(Protocol):
 
 
 class _Accepting:
-    """What opening and serving have in common: clients are heard, and the daemon goes when nobody uses it."""
+    """What opening and serving have in common: clients are heard, and the daemon goes when nobody
+    uses it.
+    """
 
     def __init__(self, daemon: PhaseOwner, parts: Parts) -> None:
         self._daemon = daemon
@@ -140,10 +145,16 @@ class _Accepting:
             control.send(peer, Report(self._daemon.status().to_json()))
             control.finish(peer)
         elif ask.what == "drain":
-            control.send(peer, Report(DrainStatus(os.getpid(), self._parts.config.daemon.drain_s).to_json()))
+            control.send(
+                peer, Report(DrainStatus(os.getpid(), self._parts.config.daemon.drain_s).to_json())
+            )
             self.drain(f"requested by {peer}")
         else:
-            control.reject(peer, "ProtocolError", f"unknown command {ask.what!r}; commands are status and drain")
+            control.reject(
+                peer,
+                "ProtocolError",
+                f"unknown command {ask.what!r}; commands are status and drain",
+            )
 
     def left(self, peer: Peer) -> None:
         self._parts.registry.gone(peer)
@@ -204,7 +215,8 @@ class Serving(_Accepting):
 
     def begin(self) -> None:
         parts = self._parts
-        gc.freeze()  # a full collection would look through all modules: 10 ms in which nobody is answered
+        # a full collection would look through all modules: 10 ms in which nobody is answered
+        gc.freeze()
         self._tell_ready()
         parts.startup.end()
         parts.ready_pipe.tell("ready")
@@ -224,7 +236,11 @@ class Serving(_Accepting):
             parts.log("error", text)
             registry.not_opened(name, StreamFailedError(text))
         else:
-            parts.log("info", f"stream {status.stream_counts([(name, catalog.opened[name].facts.samples)])} is open")
+            parts.log(
+                "info",
+                f"stream {status.stream_counts([(name, catalog.opened[name].facts.samples)])} is "
+                "open",
+            )
             parts.dispatcher.step(StreamOpened(catalog.rules(name)))
             registry.opened(name)
 
@@ -239,17 +255,27 @@ class Serving(_Accepting):
         socket, catalog = parts.config.daemon.socket, parts.catalog
         unopened = [name for name in catalog.names if name not in catalog.opened]
         streams = catalog.counts() + (f"; {few(unopened)} not opened yet" if unopened else "")
-        facts = {"socket": socket, "workers": parts.num_workers} if parts.options.log_format == "json" else {}
-        parts.log.say("info", f"ready: {socket}; streams {streams}; {parts.num_workers} workers", facts)
+        facts = (
+            {"socket": socket, "workers": parts.num_workers}
+            if parts.options.log_format == "json"
+            else {}
+        )
+        parts.log.say(
+            "info", f"ready: {socket}; streams {streams}; {parts.num_workers} workers", facts
+        )
         for text in (
-            *resource_limits.too_many(parts.config.workers.num_workers, resource_limits.own_cpu_count()),
+            *resource_limits.too_many(
+                parts.config.workers.num_workers, resource_limits.own_cpu_count()
+            ),
             *native_library.warnings(),
         ):
             parts.log("warning", text)
 
 
 class Draining:
-    """Nothing new is begun, everybody has been told; the end comes when nothing is being made, within drain_s at the latest."""
+    """Nothing new is begun, everybody has been told; the end comes when nothing is being made,
+    within drain_s at the latest.
+    """
 
     name = "draining"
 

@@ -1,4 +1,6 @@
-"""Whoever started this daemon and waits on a pipe: is told once how the start went, and may leave before that."""
+"""Whoever started this daemon and waits on a pipe: is told once how the start went, and may leave
+before that.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,17 @@ class ReadinessPipe:
         return self._fd is not None
 
     def watch(self, left: Callable[[], object]) -> None:
-        """left(): called when nobody reads the pipe any more, unless that has been told how the start went."""
+        """left(): called when nobody reads the pipe any more, unless that has been told how the
+        start went.
+        """
 
         def unread() -> None:
             self.tell("")
             left()
 
         if self._fd is not None:
-            self._loop.watch(self._fd, unread, read=False)  # of a pipe without a reader the kernel tells anyway
+            # of a pipe without a reader the kernel tells anyway
+            self._loop.watch(self._fd, unread, read=False)
 
     def tell(self, text: str) -> None:
         """Once: "ready", the lines that say why not, or "" where there is nothing to say."""

@@ -1,4 +1,6 @@
-"""Clients as they come and go: from a Hello to a session with memory and a token, larger segments, and the end of it all."""
+"""Clients as they come and go: from a Hello to a session with memory and a token, larger segments,
+and the end of it all.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from loaderd.system.loop import Loop
 from loaderd.system.memfd import SegmentStore
 from loaderd.system.rate_limit import RateLimit
 from loaderd.system.zmq_router import MessageRouter
-from loaderd_wire.errors import ConfigError, LoaderdError, RefusedError, StreamChangedError, from_name
+from loaderd_wire.errors import (
+    ConfigError,
+    LoaderdError,
+    RefusedError,
+    StreamChangedError,
+    from_name,
+)
 from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
 
 MAX_NAMED = 32  # different refusals that the log tells within a minute
@@ -35,7 +43,10 @@ Log = Callable[[str, str], object]
 
 @dataclass(slots=True)
 class PendingSession:
-    """A session, from the moment its memory is being reserved. warnings: for its user. attached: the scheduler knows of it."""
+    """A session, from the moment its memory is being reserved.
+
+    warnings: for its user. attached: the scheduler knows of it.
+    """
 
     session: int
     peer: Peer
@@ -49,12 +60,15 @@ class PendingSession:
 class SessionRegistry:
     """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
 
-    names: of all streams. wanted(name): called when somebody asks for one that has not been opened, or is to be opened anew, since its data changed and those who had
-    begun with it are gone; `opened` or `not_opened` answers. progress(): what clients that wait are told.
-    memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms: the system's limits, as
-    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has gone. outdated(why): called when somebody comes, and
-    nobody else is here, after the config file, or code that was imported, was written to: whoever comes gets another daemon then. draw: so many random
-    bytes, for tokens.
+    names: of all streams. wanted(name): called when somebody asks for one that has not been opened,
+    or is to be opened anew, since its data changed and those who had begun with it are gone;
+    `opened` or `not_opened` answers. progress(): what clients that wait are told.
+    memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms:
+    the system's limits, as
+    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has
+    gone. outdated(why): called when somebody comes, and nobody else is here, after the config file,
+    or code that was imported, was written to: whoever comes gets another daemon then. draw: so many
+    random bytes, for tokens.
     """
 
     def __init__(
@@ -102,12 +116,16 @@ class SessionRegistry:
         self.broken: dict[str, tuple[str, str]] = {}
         self._waiting = WaitingClients(loop, control, progress)
         self._streams: Mapping[str, OpenedStream] | None = None
-        # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds nobody.
+        # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds
+        # nobody.
         self._sessions = int.from_bytes(draw(5), "big") << 8
         self._last_segment = 0
 
     def open(self, streams: Mapping[str, OpenedStream]) -> None:
-        """From now on clients are admitted, first of all those that have waited. streams: that have been opened; it grows."""
+        """From now on clients are admitted, first of all those that have waited.
+
+        streams: that have been opened; it grows.
+        """
         self._streams = streams
         for peer, hello in self._waiting.take(None):
             self.hello(peer, hello)
@@ -119,12 +137,18 @@ class SessionRegistry:
             self.hello(peer, hello)
 
     def not_opened(self, stream: str, error: LoaderdError) -> None:
-        """One that was wanted cannot be had now. The next client that asks for it has it tried again."""
+        """One that was wanted cannot be had now.
+
+        The next client that asks for it has it tried again.
+        """
         for peer, _ in self._waiting.take(stream):
             self._refuse(peer, error)
 
     def close(self, reason: str) -> None:
-        """Tell every client that the daemon is leaving. Who waits to be admitted sees EOF and starts over."""
+        """Tell every client that the daemon is leaving.
+
+        Who waits to be admitted sees EOF and starts over.
+        """
         for peer in self._waiting.peers:
             self._control.drop(peer)
         for pending in tuple(self.pendings.values()):
@@ -141,7 +165,13 @@ class SessionRegistry:
             return
         edited = self._engine.edited()
         if self._outdated and hello.config and not self.pendings:
-            why = "the config file has changed" if _bytes_of(self._config_path) != self._config else _edited(edited) if edited else ""
+            why = (
+                "the config file has changed"
+                if _bytes_of(self._config_path) != self._config
+                else _edited(edited)
+                if edited
+                else ""
+            )
             if why:
                 self._outdated(why)
                 self._control.drop(peer)  # it starts over
@@ -163,19 +193,33 @@ class SessionRegistry:
             self._refuse(peer, error)
             return
         if admitted.bytes > LONG_RESERVATION:
-            self._control.send(peer, Starting(f"reserving {resource_limits.size(admitted.bytes)} of shared memory"))
+            self._control.send(
+                peer, Starting(f"reserving {resource_limits.size(admitted.bytes)} of shared memory")
+            )
         if peer.ended:
             return  # found out just now, and nothing has been made for it yet
         self._sessions += 1
-        warnings = (self._old_code(edited),) if edited and self._streams[hello.stream].facts.code else ()
-        unlike = _unlike(hello.stream, admitted, [other.admitted for other in self.pendings.values() if other.hello.stream == hello.stream])
+        warnings = (
+            (self._old_code(edited),) if edited and self._streams[hello.stream].facts.code else ()
+        )
+        unlike = _unlike(
+            hello.stream,
+            admitted,
+            [
+                other.admitted
+                for other in self.pendings.values()
+                if other.hello.stream == hello.stream
+            ],
+        )
         if unlike:
             self._log("warning", unlike)
             warnings += (unlike,)
         pending = PendingSession(self._sessions, peer, hello, admitted, warnings)
         peer.session = pending.session
         self.pendings[pending.session] = pending
-        self._segments.reserve(pending.session, admitted.segment, lambda fd, error: self._reserved(pending, fd, error))
+        self._segments.reserve(
+            pending.session, admitted.segment, lambda fd, error: self._reserved(pending, fd, error)
+        )
 
     def gone(self, peer: Peer) -> None:
         """The peer's connection has ended."""
@@ -216,7 +260,9 @@ class SessionRegistry:
             self._step(GrowFailed(pending.session, why))
             return
         pending.growing = segment.segment
-        self._segments.reserve(pending.session, segment, lambda fd, error: self._grown(pending, segment, fd, error))
+        self._segments.reserve(
+            pending.session, segment, lambda fd, error: self._grown(pending, segment, fd, error)
+        )
 
     def drop(self, action: FreeSegment) -> None:
         segment = action.segment
@@ -233,20 +279,33 @@ class SessionRegistry:
     def status(self, inside: SchedulerSnapshot) -> tuple[SessionStatus, ...]:
         """Every session, with what the scheduler knows of it."""
         progress = {session.session: session for session in inside.sessions}
-        return tuple(_status_of(pending, progress.get(pending.session)) for pending in self.pendings.values())
+        return tuple(
+            _status_of(pending, progress.get(pending.session)) for pending in self.pendings.values()
+        )
 
     # -- inside
 
     def _is_of_the_past(self, stream: str) -> bool:
-        """Its data has changed since it was opened, and nobody is here any longer who began with what it was."""
+        """Its data has changed since it was opened, and nobody is here any longer who began with
+        what it was.
+        """
         assert self._streams is not None
         if any(pending.hello.stream == stream for pending in self.pendings.values()):
             return False
-        return self.broken.get(stream, ("", ""))[0] == StreamChangedError.__name__ or _was_written_to(self._streams[stream])
+        return self.broken.get(stream, ("", ""))[
+            0
+        ] == StreamChangedError.__name__ or _was_written_to(self._streams[stream])
 
     def _old_code(self, edited: list[str]) -> str:
-        who = "other sessions use this daemon, so it" if self._outdated and self.pendings else "this daemon"
-        return f"{_edited(edited)}: {who} keeps the old code (`loaderd drain {self._config_path or 'SOCKET'}` ends it)"
+        who = (
+            "other sessions use this daemon, so it"
+            if self._outdated and self.pendings
+            else "this daemon"
+        )
+        return (
+            f"{_edited(edited)}: {who} keeps the old code (`loaderd drain "
+            f"{self._config_path or 'SOCKET'}` ends it)"
+        )
 
     def _admit(self, hello: Hello, stream: OpenedStream) -> AdmittedStream:
         """Raises LoaderdError."""
@@ -254,15 +313,21 @@ class SessionRegistry:
         try:
             admitted = admit(hello, stream, self._last_segment)
         except (ValueError, OverflowError) as error:
-            raise error if isinstance(error, LoaderdError) else ConfigError(f"stream {hello.stream!r}: {error}") from None
+            raise (
+                error
+                if isinstance(error, LoaderdError)
+                else ConfigError(f"stream {hello.stream!r}: {error}")
+            ) from None
         if hello.stream in self.broken:
             raise from_name(*self.broken[hello.stream])
         if len(self.pendings) >= self.most:
             raise RefusedError(
-                f"{len(self.pendings)} sessions are open, which is all that RLIMIT_NOFILE allows; raise the hard limit (ulimit -Hn)"
+                f"{len(self.pendings)} sessions are open, which is all that RLIMIT_NOFILE allows; "
+                "raise the hard limit (ulimit -Hn)"
             )
-        # A client that comes back to a successor still pins memory of the old one with the batch that it holds: had it to wait
-        # until that fits into the ceiling beside the new segment, it would wait for itself. The system's own limits still count.
+        # A client that comes back to a successor still pins memory of the old one with the batch
+        # that it holds: had it to wait until that fits into the ceiling beside the new segment, it
+        # would wait for itself. The system's own limits still count.
         held = 0 if hello.order else hello.held_bytes
         why = self._shortage(f"stream {hello.stream!r}", admitted.segment, held)
         if why:
@@ -285,7 +350,10 @@ class SessionRegistry:
         if error is not None:
             self.pendings.pop(pending.session, None)
             peer.session = None
-            why = f"{resource_limits.size(admitted.bytes)} of shared memory for stream {hello.stream!r} could not be reserved: {error.strerror}"
+            why = (
+                f"{resource_limits.size(admitted.bytes)} of shared memory for stream "
+                f"{hello.stream!r} could not be reserved: {error.strerror}"
+            )
             self._log("error", why)
             self._control.reject(peer, "RefusedError", why)
             return
@@ -293,8 +361,19 @@ class SessionRegistry:
         stream, token = self._streams[hello.stream], self._draw(16)
         pending.attached = True
         self._messages.admit(pending.session, token)
-        self._engine.add_segment(admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd)
-        self._step(Attach(pending.session, hello.stream, admitted.shape, admitted.seed, admitted.prefetch, admitted.segment))
+        self._engine.add_segment(
+            admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd
+        )
+        self._step(
+            Attach(
+                pending.session,
+                hello.stream,
+                admitted.shape,
+                admitted.seed,
+                admitted.prefetch,
+                admitted.segment,
+            )
+        )
         welcome = Welcome(
             session=pending.session,
             token=token,
@@ -319,21 +398,33 @@ class SessionRegistry:
         shape = admitted.shape
         self._log(
             "info",
-            f"session {pending.session} ({peer}): stream {hello.stream!r}, batch_size {shape.batch_size}, "
-            f"rank {shape.rank} of {shape.world_size}, {admitted.segment.slots} slots, {resource_limits.size(admitted.bytes)}",
+            f"session {pending.session} ({peer}): stream {hello.stream!r}, batch_size "
+            f"{shape.batch_size}, "
+            f"rank {shape.rank} of {shape.world_size}, {admitted.segment.slots} slots, "
+            f"{resource_limits.size(admitted.bytes)}",
         )
         self._control.send(peer, welcome, (fd,))
 
-    def _grown(self, pending: PendingSession, segment: Segment, fd: int, error: OSError | None) -> None:
+    def _grown(
+        self, pending: PendingSession, segment: Segment, fd: int, error: OSError | None
+    ) -> None:
         pending.growing = 0
         if error is not None:
             self._step(
                 GrowFailed(
-                    pending.session, f"{resource_limits.size(segment.slots * segment.slot_bytes)} could not be reserved: {error.strerror}"
+                    pending.session,
+                    f"{resource_limits.size(segment.slots * segment.slot_bytes)} could not be "
+                    f"reserved: {error.strerror}",
                 )
             )
             return
-        self._engine.add_segment(segment, pending.hello.stream, pending.admitted.fields, pending.admitted.shape.batch_size, fd)
+        self._engine.add_segment(
+            segment,
+            pending.hello.stream,
+            pending.admitted.fields,
+            pending.admitted.shape.batch_size,
+            fd,
+        )
         self._control.send(pending.peer, segment, (fd,))
         self._step(SegmentGrown(pending.session, segment))
 
@@ -363,13 +454,20 @@ def _status_of(pending: PendingSession, progress: SessionSnapshot | None) -> Ses
 
 
 def _edited(files: list[str]) -> str:
-    shown = ", ".join(files[:SHOWN]) + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
-    return f"{shown} was edited after its import" if len(files) == 1 else f"{shown} were edited after their import"
+    shown = ", ".join(files[:SHOWN]) + (
+        f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
+    )
+    return (
+        f"{shown} was edited after its import"
+        if len(files) == 1
+        else f"{shown} were edited after their import"
+    )
 
 
 def _unlike(stream: str, new: AdmittedStream, others: list[AdmittedStream]) -> str:
-    """ "" or a warning: this rank seems to belong to the training of the others, and cuts or orders the epoch in another way, so that samples come
-    twice or never. Where its rank is there already, or others are like it, it is of another training.
+    """ "" or a warning: this rank seems to belong to the training of the others, and cuts or orders
+    the epoch in another way, so that samples come twice or never. Where its rank is there already,
+    or others are like it, it is of another training.
     """
     several = [other for other in others if other.shape.world_size > 1]
     if new.shape.world_size == 1 or not several:
@@ -379,18 +477,32 @@ def _unlike(stream: str, new: AdmittedStream, others: list[AdmittedStream]) -> s
     mine, theirs = _way(new), _way(several[0])
     differing = [name for name in mine if mine[name] != theirs[name]]
     said = (", ".join(f"{name} = {way[name]}" for name in differing) for way in (mine, theirs))
-    one, two = (f"rank {a.shape.rank} of {a.shape.world_size} has {text}" for a, text in zip((new, several[0]), said, strict=True))
-    return f"stream {stream!r}: {one}, {two}: ranks of one training need equal values, or some samples come twice and others never"
+    one, two = (
+        f"rank {a.shape.rank} of {a.shape.world_size} has {text}"
+        for a, text in zip((new, several[0]), said, strict=True)
+    )
+    return (
+        f"stream {stream!r}: {one}, {two}: ranks of one training need equal values, or some "
+        "samples come twice and others never"
+    )
 
 
 def _way(admitted: AdmittedStream) -> dict[str, object]:
     """What all ranks of a training have in common."""
     shape = admitted.shape
-    return {"seed": admitted.seed, "batch_size": shape.batch_size, "drop_last": shape.drop_last, "world_size": shape.world_size}
+    return {
+        "seed": admitted.seed,
+        "batch_size": shape.batch_size,
+        "drop_last": shape.drop_last,
+        "world_size": shape.world_size,
+    }
 
 
 def _was_written_to(stream: OpenedStream) -> bool:
-    """Whether another file lies at the path of the stream's database, or the same with other times. Nothing is opened."""
+    """Whether another file lies at the path of the stream's database, or the same with other times.
+
+    Nothing is opened.
+    """
     if stream.plan.lmdb is None or not stream.facts.state:
         return False
     path = stream.plan.lmdb

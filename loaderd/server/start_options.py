@@ -12,9 +12,12 @@ class StartOptions:
     """How a daemon is started.
 
     Attributes:
-        first_stream: The one that is opened at the start, each other when it is asked for; "" to open all at the start.
-        embedded: A Loader started this daemon, which leaves when nobody uses it any longer (see `IdleExit`).
-        ready_fd: A pipe on which "ready" is written when the daemon serves, or the lines that say why it can't; then it is closed.
+        first_stream: The one that is opened at the start, each other when it is asked for; "" to
+            open all at the start.
+        embedded: A Loader started this daemon, which leaves when nobody uses it any longer (see
+            `IdleExit`).
+        ready_fd: A pipe on which "ready" is written when the daemon serves, or the lines that say
+            why it can't; then it is closed.
         log_format: "text" or "json".
         log_level: The lowest level that is logged.
     """

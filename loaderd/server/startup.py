@@ -1,4 +1,6 @@
-"""What a daemon, or a stream, that is not ready waits for: for clients and `status` whenever they ask, and for the log when it takes long."""
+"""What a daemon, or a stream, that is not ready waits for: for clients and `status` whenever they
+ask, and for the log when it takes long.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,14 @@ SHOWN = 4  # of those that are not ready
 
 
 class StartupReporter:
-    """Silent until something is waited for. doing(): a line for each of those that are not ready."""
+    """Silent until something is waited for.
 
-    def __init__(self, loop: Loop, doing: Callable[[], list[str]], log: Callable[[str, str], object]) -> None:
+    doing(): a line for each of those that are not ready.
+    """
+
+    def __init__(
+        self, loop: Loop, doing: Callable[[], list[str]], log: Callable[[str, str], object]
+    ) -> None:
         self._loop = loop
         self._doing = doing
         self._log = log

@@ -1,4 +1,7 @@
-"""The parts of a daemon's status put together, its numbers for Prometheus, and lines about streams. Pure."""
+"""The parts of a daemon's status put together, its numbers for Prometheus, and lines about streams.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,43 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.snapshot import SchedulerSnapshot, StreamSnapshot
 from loaderd.engine.base import EngineStatus
 from loaderd.server.admission import OpenedStream
-from loaderd.server.status_report import DaemonStatus, FieldStatus, OpenedStatus, StreamStatus, WorkerStatus
+from loaderd.server.status_report import (
+    DaemonStatus,
+    FieldStatus,
+    OpenedStatus,
+    StreamStatus,
+    WorkerStatus,
+)
 from loaderd_wire.hints import few
 
 
 def stream_faults(faults: Mapping[str, str]) -> str:
-    """Names of streams -> what is wrong with each, as text: what several have in common, such as a module that can't be imported, is told
-    once."""
+    """Names of streams -> what is wrong with each, as text: what several have in common, such as a
+    module that can't be imported, is told once.
+    """
     each: dict[str, list[str]] = {}
     for name, text in sorted(faults.items()):
         each.setdefault(text, []).append(repr(name))
-    return "\n".join(f"{'stream' if len(names) == 1 else 'streams'} {few(names)}: {text}" for text, names in each.items())
+    return "\n".join(
+        f"{'stream' if len(names) == 1 else 'streams'} {few(names)}: {text}"
+        for text, names in each.items()
+    )
 
 
 def prometheus(numbers: Mapping[str, tuple[str, str, float | Mapping[str, float]]]) -> str:
-    """Prometheus' text format. numbers: name -> (kind, help, value, or a value for each label set as 'stream="train"')."""
+    """Prometheus' text format.
+
+    numbers: name -> (kind, help, value, or a value for each label set as 'stream="train"').
+    """
     lines: list[str] = []
     for name, (kind, text, value) in numbers.items():
         lines += [f"# HELP loaderd_{name} {text}", f"# TYPE loaderd_{name} {kind}"]
         for labels, number in value.items() if isinstance(value, Mapping) else [("", value)]:
-            lines.append(f"loaderd_{name}{{{labels}}} {number:.15g}" if labels else f"loaderd_{name} {number:.15g}")
+            lines.append(
+                f"loaderd_{name}{{{labels}}} {number:.15g}"
+                if labels
+                else f"loaderd_{name} {number:.15g}"
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -37,20 +57,32 @@ def label(name: str, value: str) -> str:
     return f'{name}="{escaped}"'
 
 
-def stream(plan: StreamConfig, found: OpenedStream | None, failed: str, progress: StreamSnapshot | None) -> StreamStatus:
+def stream(
+    plan: StreamConfig, found: OpenedStream | None, failed: str, progress: StreamSnapshot | None
+) -> StreamStatus:
     """A stream of the config.
 
     Args:
         plan: What the config says.
         found: None where it has not been opened.
-        failed: Why it serves nobody, or could not be opened when it was last asked for; "" if neither.
+        failed: Why it serves nobody, or could not be opened when it was last asked for; "" if
+            neither.
         progress: What the scheduler knows of it; None where it is not served yet.
     """
     opened = None
     if found is not None:
-        fields = tuple(FieldStatus(spec.name, spec.dtype, spec.shape, spec.kind) for spec in found.facts.specs)
+        fields = tuple(
+            FieldStatus(spec.name, spec.dtype, spec.shape, spec.kind) for spec in found.facts.specs
+        )
         opened = OpenedStatus(found.facts.samples, found.facts.total, found.facts.layout, fields)
-    return StreamStatus(plan.lmdb or plan.dataset or "", plan.batch_size, found is not None, failed, opened, progress)
+    return StreamStatus(
+        plan.lmdb or plan.dataset or "",
+        plan.batch_size,
+        found is not None,
+        failed,
+        opened,
+        progress,
+    )
 
 
 def workers(inside: SchedulerSnapshot, engine: EngineStatus) -> tuple[WorkerStatus, ...]:
@@ -72,7 +104,9 @@ def numbers(status: DaemonStatus) -> dict[str, tuple[str, str, float | Mapping[s
     for worker in status.workers:
         state = label("state", "busy" if worker.work.jobs else worker.work.state)
         states[state] = states.get(state, 0) + 1
-    failed = {label("stream", name): float(bool(stream.failed)) for name, stream in status.streams.items()}
+    failed = {
+        label("stream", name): float(bool(stream.failed)) for name, stream in status.streams.items()
+    }
     assert status.memory is not None
     assert status.quarantine is not None
     return {
@@ -87,7 +121,11 @@ def numbers(status: DaemonStatus) -> dict[str, tuple[str, str, float | Mapping[s
         "memory_segment_bytes": ("gauge", "shared memory of all segments", status.memory.segments),
         "bad_samples_total": ("counter", "bad samples recorded", status.quarantine.count),
         "loop_turns_total": ("counter", "turns of the daemon's event loop", status.turns),
-        "cpu_seconds_total": ("counter", "processor time of the daemon's own process, without workers", status.cpu_s),
+        "cpu_seconds_total": (
+            "counter",
+            "processor time of the daemon's own process, without workers",
+            status.cpu_s,
+        ),
         "lost_seconds_total": ("counter", "time in which the daemon did not run", status.lost_s),
     }
 

@@ -1,4 +1,6 @@
-"""What a running daemon shows of itself: to `loaderd status`, to Prometheus and to whoever watches its health."""
+"""What a running daemon shows of itself: to `loaderd status`, to Prometheus and to whoever watches
+its health.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class StatusPages:
             config=parts.config.path,
             turns=parts.loop.turns,
             lost_s=round(parts.loop.lost_s, 3),
-            cpu_s=round(time.process_time(), 3),  # between two statuses: what scheduling and announcing the batches in between cost
+            # between two statuses: what scheduling and announcing the batches in between cost
+            cpu_s=round(time.process_time(), 3),
             jobs=inside.jobs,
             schedule_s=round(parts.dispatcher.schedule_s, 6),
             streams=parts.catalog.status(inside, registry.broken),
@@ -49,7 +52,9 @@ class StatusPages:
             workers=status.workers(inside, engine),
             pool=PoolStatus(engine.fork_server, engine.probes),
             memory=MemoryStatus(registry.memory, parts.segments.live_bytes),
-            quarantine=QuarantineStatus(daemon.quarantine, parts.quarantine.count, tuple(parts.quarantine.tail)),
+            quarantine=QuarantineStatus(
+                daemon.quarantine, parts.quarantine.count, tuple(parts.quarantine.tail)
+            ),
             garbage=parts.messages.garbage,
             errors=tuple(parts.log.errors),
         )
@@ -58,7 +63,11 @@ class StatusPages:
         return Page(200, status.prometheus(status.numbers(self.status())), PROMETHEUS)
 
     def _health(self) -> Page:
-        return Page(503, "every stream has failed\n") if self._parts.registry.all_broken else Page(200, "ok\n")
+        return (
+            Page(503, "every stream has failed\n")
+            if self._parts.registry.all_broken
+            else Page(200, "ok\n")
+        )
 
     def _ready(self) -> Page:
         state = "failed" if self._parts.registry.all_broken else self._phase()

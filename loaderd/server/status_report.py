@@ -1,8 +1,9 @@
-"""What a running daemon tells about itself: one tree of dataclasses for `status`, metrics and the pages, and its JSON.
+"""What a running daemon tells about itself: one tree of dataclasses for `status`, metrics and the
+pages, and its JSON.
 
-The JSON's keys are a contract with users' scripts. A key whose value is not known, such as the epoch of a session that has not
-asked for a batch, is null; a group of keys that is not known at all, such as the samples of a stream that has not been opened, is
-absent.
+The JSON's keys are a contract with users' scripts. A key whose value is not known, such as the
+epoch of a session that has not asked for a batch, is null; a group of keys that is not known at
+all, such as the samples of a stream that has not been opened, is absent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ MAX_CHARACTERS = 1 << 20  # of the JSON; a string on the wire can't be longer
 
 _Record = TypeVar("_Record")
 
-GROUP: Mapping[str, Any] = {"group": True}  # the field's own keys stand among those of the record around it; absent if it is None
+# the field's own keys stand among those of the record around it; absent if it is None
+GROUP: Mapping[str, Any] = {"group": True}
 IF_ANY: Mapping[str, Any] = {"if_any": True}  # absent if it is empty
 TEMPLATE: Mapping[str, Any] = {"key": "template"}  # named so in the JSON
 
@@ -131,7 +133,11 @@ class MemoryStatus:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineStatus:
-    """Bad samples. path: of the file that records them. count: since the start. tail: the last records, as the file has them."""
+    """Bad samples.
+
+    path: of the file that records them. count: since the start. tail: the last records, as the file
+    has them.
+    """
 
     path: str
     count: int
@@ -191,11 +197,17 @@ class DaemonStatus:
     cut: tuple[str, ...] = field(default=(), metadata=IF_ANY)
 
     def to_json(self) -> str:
-        """The JSON, at most MAX_CHARACTERS long: where it would be longer, the longest lists are shortened and `cut` names them."""
+        """The JSON, at most MAX_CHARACTERS long: where it would be longer, the longest lists are
+        shortened and `cut` names them.
+        """
         shown = as_plain(self)
         text = json.dumps(shown, default=str)
         while len(text.encode()) > MAX_CHARACTERS:
-            lists = {name: len(json.dumps(value, default=str)) for name, value in shown.items() if isinstance(value, list) and value}
+            lists = {
+                name: len(json.dumps(value, default=str))
+                for name, value in shown.items()
+                if isinstance(value, list) and value
+            }
             if not lists:
                 return json.dumps({"state": self.state, "failed": self.failed, "cut": ["all"]})
             longest = max(lists, key=lambda name: lists[name])
@@ -208,15 +220,19 @@ class DaemonStatus:
     def from_json(cls, text: str) -> DaemonStatus:
         """The tree that `to_json` wrote.
 
-        Keys that this version does not know are ignored, and plain ones that are missing become empty: the daemon may be of another
-        version. Raises ValueError, naming the key, for anything else.
+        Keys that this version does not know are ignored, and plain ones that are missing become
+        empty: the daemon may be of another version. Raises ValueError, naming the key, for anything
+        else.
         """
         return _record(cls, json.loads(text), "status")
 
 
 @dataclass(frozen=True, slots=True)
 class DrainStatus:
-    """The answer to `loaderd drain`. pid: of the daemon. drain_s: seconds that the drain may take at most."""
+    """The answer to `loaderd drain`.
+
+    pid: of the daemon. drain_s: seconds that the drain may take at most.
+    """
 
     pid: int
     drain_s: float

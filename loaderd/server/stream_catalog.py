@@ -1,4 +1,6 @@
-"""The streams of a config: which are open, which are being opened, and why others could not be opened."""
+"""The streams of a config: which are open, which are being opened, and why others could not be
+opened.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +67,15 @@ class StreamCatalog:
 
     def disagreement(self) -> str:
         """What is wrong between the class names of the open streams; "" if nothing is."""
-        return disagreement({name: stream.facts.classes for name, stream in self._in_order().items()})
+        return disagreement(
+            {name: stream.facts.classes for name, stream in self._in_order().items()}
+        )
 
     def counts(self) -> str:
         """The open streams and how many samples each has."""
-        return status.stream_counts((name, stream.facts.samples) for name, stream in self._in_order().items())
+        return status.stream_counts(
+            (name, stream.facts.samples) for name, stream in self._in_order().items()
+        )
 
     def rules(self, name: str) -> StreamRules:
         """What the scheduler must know of an open stream."""
@@ -78,13 +84,18 @@ class StreamCatalog:
 
     def index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
         """As the scheduler asks."""
-        from loaderd.core.order import Order  # and with it numpy: nobody asks before a sample has hung or killed its worker
+        # and with it numpy: nobody asks before a sample has hung or killed its worker
+        from loaderd.core.order import Order
 
         opened = self.opened[stream]
         plan = opened.plan
-        return Order(opened.facts.total, plan.split, plan.split_by, plan.shuffle).candidate(seed, epoch, position, candidate)
+        return Order(opened.facts.total, plan.split, plan.split_by, plan.shuffle).candidate(
+            seed, epoch, position, candidate
+        )
 
-    def status(self, inside: SchedulerSnapshot, broken: Mapping[str, tuple[str, str]]) -> dict[str, StreamStatus]:
+    def status(
+        self, inside: SchedulerSnapshot, broken: Mapping[str, tuple[str, str]]
+    ) -> dict[str, StreamStatus]:
         """Every stream of the config.
 
         Args:
@@ -102,7 +113,7 @@ class StreamCatalog:
         }
 
     def _in_order(self) -> dict[str, OpenedStream]:
-        """The open streams as the config has them: the order in which they were opened is chance."""
+        """The open streams in the order of the config: that of their opening is chance."""
         return {name: self.opened[name] for name in self._configs if name in self.opened}
 
     def _found(self, name: str, found: StreamInfo | OpenError) -> None:

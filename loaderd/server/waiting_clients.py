@@ -12,7 +12,10 @@ STARTING_S = 1.0  # between two Starting messages
 
 
 class WaitingClients:
-    """Each is told at once, and then every second, what it waits for. progress(): that, in a line."""
+    """Each is told at once, and then every second, what it waits for.
+
+    progress(): that, in a line.
+    """
 
     def __init__(self, loop: Loop, control: ControlListener, progress: Callable[[], str]) -> None:
         self._loop = loop
@@ -42,7 +45,9 @@ class WaitingClients:
 
     def take(self, stream: str | None) -> list[tuple[Peer, Hello]]:
         """Those that wait for this stream, or all of them for None. They wait no longer."""
-        taken = [(peer, hello) for peer, hello in self._hellos.items() if stream in (None, hello.stream)]
+        taken = [
+            (peer, hello) for peer, hello in self._hellos.items() if stream in (None, hello.stream)
+        ]
         for peer, _ in taken:
             self.forget(peer)
         return taken

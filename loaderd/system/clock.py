@@ -1,4 +1,4 @@
-"""The clock that deadlines are measured by: monotonic, and standing still while its process does."""
+"""The clock of the deadlines: monotonic, and it stands still while its process does."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ TURN_S = 1.0
 class Clock:
     """Time as the loop lived it.
 
-    `tick` is called once a turn, `now_s` is constant in between. However long the process was stopped or starved, one tick adds at
-    most TURN_S (or the sleep that was asked for, when that is longer): time in which nobody looked must not count against whom we
-    look after.
+    `tick` is called once a turn, `now_s` is constant in between. However long the process was
+    stopped or starved, one tick adds at most TURN_S (or the sleep that was asked for, when that is
+    longer): time in which nobody looked must not count against whom we look after.
     """
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
@@ -23,7 +23,10 @@ class Clock:
         self.lost_s = 0.0
 
     def tick(self, slept_s: float = 0.0) -> float:
-        """Advance to now and return it. slept_s: the sleep that the turn had asked for. What is cut off is added to `lost_s`."""
+        """Advance to now and return it.
+
+        slept_s: the sleep that the turn had asked for. What is cut off is added to `lost_s`.
+        """
         real_s = self._monotonic_s()
         passed_s = max(0.0, real_s - self._last_s)
         self._last_s = real_s

@@ -1,4 +1,6 @@
-"""The control socket: who is there, what they say first, descriptors for them, and the end of their connection."""
+"""The control socket: who is there, what they say first, descriptors for them, and the end of their
+connection.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,25 @@ Log = Callable[[str, str], object]
 
 
 class Peer:
-    """One connection. `session` is whoever's it is to set (None: no session); `ended` once nothing can be said any longer."""
+    """One connection.
 
-    __slots__ = ("buffer", "cred", "ended", "finishing", "outbox", "outbox_bytes", "pidfd", "session", "sock", "spoken", "timer")
+    `session` is whoever's it is to set (None: no session); `ended` once nothing can be said any
+    longer.
+    """
+
+    __slots__ = (
+        "buffer",
+        "cred",
+        "ended",
+        "finishing",
+        "outbox",
+        "outbox_bytes",
+        "pidfd",
+        "session",
+        "sock",
+        "spoken",
+        "timer",
+    )
 
     def __init__(self, sock: socket.socket, cred: PeerCredentials) -> None:
         self.sock = sock
@@ -53,10 +71,13 @@ class Peer:
 
 
 class ControlListener:
-    """Listens on `path` and speaks with each peer. A context for the whole life of the daemon; `close` it.
+    """Listens on `path` and speaks with each peer.
 
-    on_message(peer, message): its first message, a Hello or an Ask. Whatever else it ever says ends the connection.
-    on_end(peer): its end, by EOF, by the death of its process, or by us; called once for every peer whose message was passed on.
+    A context for the whole life of the daemon; `close` it.
+
+    on_message(peer, message): its first message, a Hello or an Ask. Whatever else it ever says ends
+    the connection. on_end(peer): its end, by EOF, by the death of its process, or by us; called
+    once for every peer whose message was passed on.
     """
 
     def __init__(
@@ -87,7 +108,9 @@ class ControlListener:
         closed_in_children(self)
 
     def _listen(self) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        listener = socket.socket(
+            socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        )
         try:
             old = os.umask(0o177)  # nobody else gets in before the mode is what it shall be
             try:
@@ -105,7 +128,10 @@ class ControlListener:
     # -- what the daemon does with a peer
 
     def send(self, peer: Peer, message: Message, fds: Sequence[int] = ()) -> None:
-        """Say it, with copies of these descriptors, now or as soon as the peer reads. A peer that lets too much pile up is dropped."""
+        """Say it, with copies of these descriptors, now or as soon as the peer reads.
+
+        A peer that lets too much pile up is dropped.
+        """
         if peer.ended or peer.finishing:
             return
         data = codec.frame(message)
@@ -185,7 +211,8 @@ class ControlListener:
             self._greet(sock)
 
     def _turn_away(self) -> None:
-        # Out of descriptors, the backlog would wake the loop for ever. The spare one serves to take a connection and close it.
+        # Out of descriptors, the backlog would wake the loop for ever. The spare one serves to take
+        # a connection and close it.
         if self._spare >= 0:
             os.close(self._spare)
         try:
@@ -199,7 +226,11 @@ class ControlListener:
             self._spare = -1
         more = self._rarely.ask("descriptors", self._loop.now_s())
         if more is not None:
-            self._log("error", f"out of file descriptors: a connection was closed at once; raise RLIMIT_NOFILE{more}")
+            self._log(
+                "error",
+                "out of file descriptors: a connection was closed at once; raise "
+                f"RLIMIT_NOFILE{more}",
+            )
 
     def _greet(self, sock: socket.socket) -> None:
         try:
@@ -209,7 +240,9 @@ class ControlListener:
             return
         if len(self._silent) >= MAX_SILENT:
             # The oldest goes: who means well says hello at once.
-            self.drop(next(iter(self._silent)), f"more than {MAX_SILENT} connections without a hello")
+            self.drop(
+                next(iter(self._silent)), f"more than {MAX_SILENT} connections without a hello"
+            )
         self.peers[peer] = None
         self._silent[peer] = None
         self._arm(peer, SILENT_S)
@@ -246,13 +279,18 @@ class ControlListener:
 
     def _parse(self, peer: Peer) -> None:
         try:
-            if len(peer.buffer) >= codec.LENGTH.size and codec.LENGTH.unpack_from(peer.buffer)[0] > MAX_IN:
+            if (
+                len(peer.buffer) >= codec.LENGTH.size
+                and codec.LENGTH.unpack_from(peer.buffer)[0] > MAX_IN
+            ):
                 raise ProtocolError(f"a first message of more than {MAX_IN} bytes")
             message = codec.unframe(peer.buffer)
             if message is None:
                 return
             if not isinstance(message, Hello | Ask) or peer.buffer:
-                raise ProtocolError(f"began with {type(message).__name__}" + (" and more" if peer.buffer else ""))
+                raise ProtocolError(
+                    f"began with {type(message).__name__}" + (" and more" if peer.buffer else "")
+                )
         except ProtocolError as error:
             self.drop(peer, str(error))
             return
@@ -269,7 +307,11 @@ class ControlListener:
         while peer.outbox:
             data, fds = peer.outbox[0]
             try:
-                sent = socket.send_fds(peer.sock, [data], fds, socket.MSG_NOSIGNAL) if fds else peer.sock.send(data, socket.MSG_NOSIGNAL)
+                sent = (
+                    socket.send_fds(peer.sock, [data], fds, socket.MSG_NOSIGNAL)
+                    if fds
+                    else peer.sock.send(data, socket.MSG_NOSIGNAL)
+                )
             except BlockingIOError:
                 break
             except OSError:
@@ -281,7 +323,9 @@ class ControlListener:
                 peer.outbox[0] = (data[sent:], [])
             else:
                 peer.outbox.popleft()
-        self._loop.watch(peer.sock.fileno(), functools.partial(self._ready, peer), write=bool(peer.outbox))
+        self._loop.watch(
+            peer.sock.fileno(), functools.partial(self._ready, peer), write=bool(peer.outbox)
+        )
         if peer.finishing and not peer.outbox:
             try:
                 peer.sock.shutdown(socket.SHUT_WR)
@@ -302,7 +346,9 @@ class ControlListener:
         if peer.finishing or not peer.spoken:
             self.drop(peer, "" if peer.finishing else f"no hello within {SILENT_S:.0f} s")
         elif peer.outbox and peer.session is None:
-            self.drop(peer, f"does not read: {peer.outbox_bytes} bytes wait for it since {SLOW_S:.0f} s")
+            self.drop(
+                peer, f"does not read: {peer.outbox_bytes} bytes wait for it since {SLOW_S:.0f} s"
+            )
 
     def _end(self, peer: Peer) -> None:
         if peer.ended:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import resource
 
-A_SESSION = 8  # control socket, its process, two segments and their copies on the way out, ZeroMQ's connection, one to spare
+# control socket, its process, two segments and their copies on the way out, ZeroMQ's connection,
+# one to spare
+A_SESSION = 8
 A_WORKER = 4
-RESERVE = 128  # for connections without a hello, the log, the quarantine, and whatever a library opens for a moment
+# for connections without a hello, the log, the quarantine, and whatever a library opens for a
+# moment
+RESERVE = 128
 MOST = 1 << 20
 
 
@@ -24,7 +28,14 @@ def raise_limit() -> int:
 def too_few(limit: int) -> str:
     """ "" or why no daemon can begin with so many."""
     least = in_use() + A_WORKER + RESERVE + A_SESSION
-    return f"RLIMIT_NOFILE is {limit}, and a daemon needs at least {least}; raise the hard limit (ulimit -Hn)" if limit < least else ""
+    return (
+        (
+            f"RLIMIT_NOFILE is {limit}, and a daemon needs at least {least}; raise the hard limit "
+            "(ulimit -Hn)"
+        )
+        if limit < least
+        else ""
+    )
 
 
 def in_use() -> int:
@@ -33,7 +44,9 @@ def in_use() -> int:
 
 
 def spare(count: int) -> bool:
-    """Whether this process could open `count` more descriptors just now: RLIMIT_NOFILE may be lowered from outside, and a host may run out."""
+    """Whether this process could open `count` more descriptors just now: RLIMIT_NOFILE may be
+    lowered from outside, and a host may run out.
+    """
     found: list[int] = []
     try:
         found.extend(os.dup(0) for _ in range(count))
@@ -46,11 +59,16 @@ def spare(count: int) -> bool:
 
 
 def shortage(count: int) -> str:
-    """ "" or why a session has no room just now: libzmq ends the process that it accepts a connection in without a free descriptor."""
+    """ "" or why a session has no room just now: libzmq ends the process that it accepts a
+    connection in without a free descriptor.
+    """
     if spare(count):
         return ""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return f"the daemon needs {count} free file descriptors and has fewer: RLIMIT_NOFILE is {limit}; raise its limit (ulimit -n)"
+    return (
+        f"the daemon needs {count} free file descriptors and has fewer: RLIMIT_NOFILE is "
+        f"{limit}; raise its limit (ulimit -n)"
+    )
 
 
 def sessions_that_fit(limit: int, taken: int) -> int:

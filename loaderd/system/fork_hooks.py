@@ -1,4 +1,4 @@
-"""What must not live on in a forked child: descriptors whose end tells somebody that we are gone."""
+"""What must not live on in a forked child: descriptors whose end says that we are gone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Protocol
 
 class Owner(Protocol):
     def disown(self) -> None:
-        """Called in a forked child: close the descriptors, without touching anything that the parent shares."""
+        """Called in a forked child: close the descriptors, without touching anything that the
+        parent shares.
+        """
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 
 
 def closed_in_children(owner: Owner) -> None:
-    """From now on, as long as it exists, `owner.disown()` is called in every child that Python code forks from this process."""
+    """From now on, as long as it exists, `owner.disown()` is called in every child that Python code
+    forks from this process.
+    """
     _owners.add(owner)
 
 

@@ -1,4 +1,6 @@
-"""A small HTTP endpoint in the loop: GET, one answer a connection, bounded in number, size and time."""
+"""A small HTTP endpoint in the loop: GET, one answer a connection, bounded in number, size and
+time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ MAX_CLIENTS = 16
 MAX_REQUEST = 8192  # bytes
 CLIENT_S = 5.0  # from the connection to the end of the answer
 ACCEPTS = 16  # in one turn
-REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +56,20 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class HttpServer:
-    """Serves `pages` (path -> what makes the page) on `address`; `port` is the one in use. Raises OSError when it can't listen."""
+    """Serves `pages` (path -> what makes the page) on `address`; `port` is the one in use.
 
-    def __init__(self, loop: Loop, address: tuple[str, int], pages: Mapping[str, Callable[[], Page]]) -> None:
+    Raises OSError when it can't listen.
+    """
+
+    def __init__(
+        self, loop: Loop, address: tuple[str, int], pages: Mapping[str, Callable[[], Page]]
+    ) -> None:
         self._loop = loop
         self._pages = pages
         self._clients: dict[_Client, None] = {}
-        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV)
+        found = socket.getaddrinfo(
+            *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        )
         family, kind, protocol, _, where = found[0]
         self._listener = socket.socket(family, kind, protocol)
         try:
@@ -118,12 +133,17 @@ class HttpServer:
         if words[0] != b"GET":
             return Page(405, "only GET is supported\n")
         make = self._pages.get(words[1].split(b"?", 1)[0].decode("latin-1"))
-        return make() if make else Page(404, "no such page; pages are " + ", ".join(self._pages) + "\n")
+        return (
+            make()
+            if make
+            else Page(404, "no such page; pages are " + ", ".join(self._pages) + "\n")
+        )
 
     def _answer(self, client: _Client, page: Page) -> None:
         body = page.body.encode()
         head = (
-            f"HTTP/1.1 {page.status} {REASONS.get(page.status, '')}\r\nContent-Type: {page.kind}\r\n"
+            f"HTTP/1.1 {page.status} {REASONS.get(page.status, '')}\r\nContent-Type: "
+            f"{page.kind}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         client.answer = memoryview(head.encode() + body)
@@ -139,7 +159,9 @@ class HttpServer:
             self._end(client)
             return
         if client.answer:
-            self._loop.watch(client.sock.fileno(), functools.partial(self._write, client), read=False, write=True)
+            self._loop.watch(
+                client.sock.fileno(), functools.partial(self._write, client), read=False, write=True
+            )
         else:
             self._end(client)
 

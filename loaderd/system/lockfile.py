@@ -23,17 +23,23 @@ class AlreadyServed(CannotServe):
 
 
 class LockFile:
-    """<socket>.lock, locked for as long as this object is open. The kernel lets the lock go when its process dies."""
+    """<socket>.lock, locked for as long as this object is open.
+
+    The kernel lets the lock go when its process dies.
+    """
 
     def __init__(self, socket: str) -> None:
-        """Raises AlreadyServed when another daemon holds it, CannotServe when something that isn't a socket lies in the way."""
+        """Raises AlreadyServed when another daemon holds it, CannotServe when something that isn't
+        a socket lies in the way.
+        """
         self.path = socket + paths.LOCK
         self._socket = socket
         self._fd = self._locked()
         closed_in_children(self)
         try:
             self.sweep()
-            with contextlib.suppress(OSError):  # on a full disk the lock is as good without our number in it
+            # on a full disk the lock is as good without our number in it
+            with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
         except BaseException:
@@ -43,38 +49,58 @@ class LockFile:
     def _locked(self) -> int:
         while True:
             try:
-                fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+                fd = os.open(
+                    self.path,
+                    os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
+                    0o600,
+                )
             except OSError as error:
-                raise CannotServe(f"{self.path}: {error.strerror}; set [daemon] socket to a path in a folder of your own") from None
+                raise CannotServe(
+                    f"{self.path}: {error.strerror}; set [daemon] socket to a path in a folder of "
+                    "your own"
+                ) from None
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
-                    raise CannotServe(f"{self.path} is not a regular file and was not touched; set another [daemon] socket")
+                    raise CannotServe(
+                        f"{self.path} is not a regular file and was not touched; set another "
+                        "[daemon] socket"
+                    )
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Who held it may have removed the file just before we got the lock: then ours is a lock on a name that is gone.
+                # Who held it may have removed the file just before we got the lock: then ours is a
+                # lock on a name that is gone.
                 if _same_file(fd, self.path):
                     return fd
             except BlockingIOError:
                 holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
                 os.close(fd)
                 pid = f" (pid {holder})" if holder else ""
-                raise AlreadyServed(f"already running: another daemon{pid} serves {self._socket}") from None
+                raise AlreadyServed(
+                    f"already running: another daemon{pid} serves {self._socket}"
+                ) from None
             except BaseException:
                 os.close(fd)
                 raise
             os.close(fd)
 
     def sweep(self) -> None:
-        """Remove the sockets that lie at our paths. Raises CannotServe for anything that isn't a socket, and removes nothing then."""
+        """Remove the sockets that lie at our paths.
+
+        Raises CannotServe for anything that isn't a socket, and removes nothing then.
+        """
         found = [path for path in (self._socket, self._socket + paths.MESSAGES) if _is_socket(path)]
         if self._socket in found and _is_served(self._socket):
             raise CannotServe(
-                f"already running: another daemon serves {self._socket}, though its lock file was removed; stop that one first"
+                f"already running: another daemon serves {self._socket}, though its lock file was "
+                "removed; stop that one first"
             )
         for path in found:
             os.unlink(path)
 
     def close(self) -> None:
-        """Remove the lock file and let the lock go. Nothing may listen at the socket paths by now. Idempotent."""
+        """Remove the lock file and let the lock go.
+
+        Nothing may listen at the socket paths by now. Idempotent.
+        """
         if self._fd >= 0:
             if _same_file(self._fd, self.path):
                 os.unlink(self.path)
@@ -90,12 +116,19 @@ class LockFile:
     def __enter__(self) -> LockFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
 def prepare_folder(socket: str, *, uid: int, default: bool, others: bool) -> None:
-    """Check the folder that the sockets lie in; `default` ones are made. others: other users must be able to pass.
+    """Check the folder that the sockets lie in; `default` ones are made.
+
+    others: other users must be able to pass.
 
     Raises CannotServe.
     """
@@ -106,16 +139,22 @@ def prepare_folder(socket: str, *, uid: int, default: bool, others: bool) -> Non
         except FileExistsError:
             pass
         except OSError as error:
-            raise CannotServe(f"{folder}: {error.strerror}; set [daemon] socket, or XDG_RUNTIME_DIR to a folder of your own") from None
+            raise CannotServe(
+                f"{folder}: {error.strerror}; set [daemon] socket, or XDG_RUNTIME_DIR to a folder "
+                "of your own"
+            ) from None
     try:
         found = os.lstat(folder) if default else os.stat(folder)
     except OSError as error:
-        raise CannotServe(f"{folder}: {error.strerror}; make it, or set another [daemon] socket") from None
+        raise CannotServe(
+            f"{folder}: {error.strerror}; make it, or set another [daemon] socket"
+        ) from None
     if not stat.S_ISDIR(found.st_mode):
         raise CannotServe(f"{folder} is not a folder; set another [daemon] socket")
     if default and (found.st_uid != uid or found.st_mode & 0o077):
         raise CannotServe(
-            f"{folder} belongs to uid {found.st_uid} with mode {found.st_mode & 0o7777:04o}: not used, because other users could replace it; "
+            f"{folder} belongs to uid {found.st_uid} with mode {found.st_mode & 0o7777:04o}: not "
+            "used, because other users could replace it; "
             "it must be yours with mode 0700, or set [daemon] socket"
         )
     if others:
@@ -128,7 +167,8 @@ def _check_passable(folder: str) -> None:
         mode = os.stat(at).st_mode
         if not mode & 0o011:
             raise CannotServe(
-                f"allow_uids is set, but no other user can pass {at} (mode {mode & 0o7777:04o}): chmod it, or set another [daemon] socket"
+                f"allow_uids is set, but no other user can pass {at} (mode {mode & 0o7777:04o}): "
+                "chmod it, or set another [daemon] socket"
             )
         if at == "/":
             return
@@ -143,12 +183,18 @@ def _is_socket(path: str) -> bool:
     except OSError as error:
         raise CannotServe(f"{path}: {error.strerror}") from None
     if not stat.S_ISSOCK(mode):
-        raise CannotServe(f"{path} is not a socket and was not touched; set another [daemon] socket, or move that file away")
+        raise CannotServe(
+            f"{path} is not a socket and was not touched; set another [daemon] socket, or move "
+            "that file away"
+        )
     return True
 
 
 def _is_served(path: str) -> bool:
-    """Somebody listens there. A socket that a dead daemon left refuses at once; a full backlog (EAGAIN) has an owner too."""
+    """Somebody listens there.
+
+    A socket that a dead daemon left refuses at once; a full backlog (EAGAIN) has an owner too.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         return probe.connect_ex(path) in (0, errno.EAGAIN)

@@ -1,4 +1,7 @@
-"""Lines that never block: the log on stderr, the quarantine file. Bounded buffers; what doesn't fit is counted and said."""
+"""Lines that never block: the log on stderr, the quarantine file.
+
+Bounded buffers; what doesn't fit is counted and said.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +38,22 @@ class Sink(Protocol):
 
 
 class PipeSink:
-    """A pipe, terminal or socket, written as far as it takes at once; the rest waits until the loop sees it writable again."""
+    """A pipe, terminal or socket, written as far as it takes at once; the rest waits until the loop
+    sees it writable again.
+    """
 
     def __init__(self, fd: int, loop: Loop | None) -> None:
         self._loop = loop
         self._buffer = bytearray()
         self._dropped = 0
         self._watching = False
-        # A file description of our own: O_NONBLOCK on the inherited one would also hold for whoever else has it.
+        # A file description of our own: O_NONBLOCK on the inherited one would also hold for whoever
+        # else has it.
         try:
-            self._fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_APPEND)
+            self._fd = os.open(
+                f"/proc/self/fd/{fd}",
+                os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_APPEND,
+            )
         except OSError:
             self._fd = os.dup(fd)
 
@@ -71,7 +80,8 @@ class PipeSink:
     def _flush(self) -> None:
         while self._buffer:
             try:
-                # One page at most when poll says yes: that doesn't block even where O_NONBLOCK could not be had.
+                # One page at most when poll says yes: that doesn't block even where O_NONBLOCK
+                # could not be had.
                 if not select.select([], [self._fd], [], 0)[1]:
                     break
                 with memoryview(self._buffer) as view:
@@ -95,17 +105,21 @@ class PipeSink:
 
 
 class FileSink:
-    """A regular file, written by a thread: a file on a dead NFS blocks whoever writes to it, whatever its flags are.
+    """A regular file, written by a thread: a file on a dead NFS blocks whoever writes to it,
+    whatever its flags are.
 
-    open_file() -> fd is called in the thread at the first line. full(fd) is called there after each write; True: this file is closed, and
-    the next line calls open_file again.
+    open_file() -> fd is called in the thread at the first line. full(fd) is called there after each
+    write; True: this file is closed, and the next line calls open_file again.
     """
 
-    def __init__(self, open_file: Callable[[], int], full: Callable[[int], bool] = lambda fd: False) -> None:
+    def __init__(
+        self, open_file: Callable[[], int], full: Callable[[int], bool] = lambda fd: False
+    ) -> None:
         self._open_file = open_file
         self._full = full
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._waiting = 0  # only the loop's thread adds, only the writer subtracts; read as an estimate
+        # only the loop's thread adds, only the writer subtracts; read as an estimate
+        self._waiting = 0
         self._written = 0
         self._dropped = 0
         self.trouble = ""  # why the latest line could not be written
@@ -138,7 +152,8 @@ class FileSink:
                 try:
                     if fd < 0:
                         fd = self._open_file()
-                    _write_all(fd, b"\n" + line if self.trouble else line)  # what failed may have left half a line
+                    # what failed may have left half a line
+                    _write_all(fd, b"\n" + line if self.trouble else line)
                     self.trouble = ""
                     if self._full(fd):
                         fd, full = -1, fd
@@ -151,9 +166,19 @@ class FileSink:
 
 
 class Log:
-    """log(level, text, **facts): one line, as text or as JSON. Lines below `level` are not written. `close` it."""
+    """log(level, text, **facts): one line, as text or as JSON.
 
-    def __init__(self, sink: Sink, *, form: str = "text", level: str = "info", wall_s: Callable[[], float] = time.time) -> None:
+    Lines below `level` are not written. `close` it.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        form: str = "text",
+        level: str = "info",
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
         self._sink = sink
         self._json = form == "json"
         self._level = LEVELS[level]
@@ -169,7 +194,10 @@ class Log:
     def say(self, level: str, text: str, facts: Mapping[str, Any]) -> None:
         """Write the line whatever its level."""
         now_s = self._wall_s()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s * 1e3) % 1000:03d}Z"
+        stamp = (
+            time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
+            + f".{int(now_s * 1e3) % 1000:03d}Z"
+        )
         if self._json:
             line = json.dumps({"time": stamp, "level": level, "text": text, **facts}, default=str)
         else:
@@ -185,12 +213,16 @@ class Log:
 
 
 class QuarantineLog:
-    """Samples set aside, one JSON object a line, appended to `path`, which exists from the first one on.
+    """Samples set aside, one JSON object a line, appended to `path`, which exists from the first
+    one on.
 
-    Beyond max_bytes the file becomes <path>.1 and a new one begins. `tail` has the latest few, newest last.
+    Beyond max_bytes the file becomes <path>.1 and a new one begins. `tail` has the latest few,
+    newest last.
     """
 
-    def __init__(self, path: str, *, max_bytes: int = MAX_FILE, wall_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: str, *, max_bytes: int = MAX_FILE, wall_s: Callable[[], float] = time.time
+    ) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._wall_s = wall_s
@@ -231,28 +263,42 @@ class QuarantineLog:
 
 
 def _cut(fd: int, path: str, max_bytes: int) -> bool:
-    """Move what the log at `path` has into <path>.1 once it is full. Others write at its end too: it must stay the same file."""
+    """Move what the log at `path` has into <path>.1 once it is full.
+
+    Others write at its end too: it must stay the same file.
+    """
     if os.fstat(fd).st_size >= max_bytes:
-        with contextlib.suppress(OSError), open(path, "rb") as log:  # without a place for the older lines the latest are kept
+        # without a place for the older lines the latest are kept
+        with contextlib.suppress(OSError), open(path, "rb") as log:
             if os.path.samestat(os.fstat(fd), os.fstat(log.fileno())):
-                with open(path + OLDER, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as older:
+                with open(
+                    path + OLDER,
+                    "wb",
+                    opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600),
+                ) as older:
                     shutil.copyfileobj(log, older)
         os.ftruncate(fd, 0)
     return False
 
 
-def stderr_sink(loop: Loop | None, fd: int = 2, *, path: str = "", max_bytes: int = MAX_FILE) -> Sink:
-    """The sink for an inherited descriptor, by what kind of file it is. Lines for a closed one go nowhere.
+def stderr_sink(
+    loop: Loop | None, fd: int = 2, *, path: str = "", max_bytes: int = MAX_FILE
+) -> Sink:
+    """The sink for an inherited descriptor, by what kind of file it is.
 
-    path: of a log file of our own, opened to append, which is kept at about max_bytes, with as much of older lines beside it; "": the file
-    is the user's, who may do with it what he likes.
+    Lines for a closed one go nowhere.
+
+    path: of a log file of our own, opened to append, which is kept at about max_bytes, with as much
+    of older lines beside it; "": the file is the user's, who may do with it what he likes.
     """
     try:
         mode = os.fstat(fd).st_mode
     except OSError:
         return FileSink(lambda: os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC))
     if stat.S_ISREG(mode):
-        return FileSink(lambda: os.dup(fd), (lambda fd: _cut(fd, path, max_bytes)) if path else lambda fd: False)
+        return FileSink(
+            lambda: os.dup(fd), (lambda fd: _cut(fd, path, max_bytes)) if path else lambda fd: False
+        )
     return PipeSink(fd, loop)
 
 

@@ -1,6 +1,9 @@
-"""The one loop: wait for file descriptors, timers and signals, and call whoever is concerned. Single-threaded.
+"""The one loop: wait for file descriptors, timers and signals, and call whoever is concerned.
 
-A turn: hooks, sleep, clock tick, ready descriptors, due timers, what was put off with `soon`. Whatever a callback raises leaves
+Single-threaded.
+
+A turn: hooks, sleep, clock tick, ready descriptors, due timers, what was put off with `soon`.
+Whatever a callback raises leaves
 `run`: the caller of `run` is the top-level handler that reports it.
 """
 
@@ -42,12 +45,18 @@ class Timer:
 
 
 class Loop:
-    """Poll loop. Use as a context manager, or `close` it: it owns an epoll descriptor and, with signals, a socket pair.
+    """Poll loop.
 
-    on_slow(seconds, text): told about turns over SLOW_TURN_S, with the slowest callback's name, at most once in SLOW_EVERY_S.
+    Use as a context manager, or `close` it: it owns an epoll descriptor and, with signals, a socket
+    pair.
+
+    on_slow(seconds, text): told about turns over SLOW_TURN_S, with the slowest callback's name, at
+    most once in SLOW_EVERY_S.
     """
 
-    def __init__(self, *, clock: Clock | None = None, on_slow: Callable[[float, str], object] | None = None) -> None:
+    def __init__(
+        self, *, clock: Clock | None = None, on_slow: Callable[[float, str], object] | None = None
+    ) -> None:
         self.clock = clock or Clock()
         self.on_slow = on_slow
         self.turns = 0
@@ -70,7 +79,9 @@ class Loop:
     # -- what to wait for
 
     def now_s(self) -> float:
-        """Seconds on the loop's clock: constant within a turn, advances at most 1 s a turn (see Clock)."""
+        """Seconds on the loop's clock: constant within a turn, advances at most 1 s a turn (see
+        Clock).
+        """
         return self.clock.now_s
 
     @property
@@ -79,11 +90,12 @@ class Loop:
         return self.clock.lost_s
 
     def watch(self, fd: int, callback: Callback, *, read: bool = True, write: bool = False) -> None:
-        """Call `callback` whenever fd is readable, hung up or in error, with write=True also whenever it is writable
-        (with read=False only then).
+        """Call `callback` whenever fd is readable, hung up or in error, with write=True also
+        whenever it is writable (with read=False only then).
 
-        Level-triggered. A second call for the same fd replaces the first. The callback must bear being called for nothing.
-        `unwatch` before fd is closed. Raises PermissionError for a regular file (which is always ready).
+        Level-triggered. A second call for the same fd replaces the first. The callback must bear
+        being called for nothing. `unwatch` before fd is closed. Raises PermissionError for a
+        regular file (which is always ready).
         """
         mask = (select.EPOLLIN if read else 0) | (select.EPOLLOUT if write else 0)
         if fd in self._watched:
@@ -98,22 +110,30 @@ class Loop:
             self._epoll.unregister(fd)
 
     def later(self, delay_s: float, callback: Callback) -> Timer:
-        """Call `callback` once, in a later turn, not before delay_s from now on the loop's clock."""
+        """Call `callback` once, in a later turn, delay_s from now on the loop's clock or later."""
         timer = Timer(self, self.clock.now_s + max(0.0, delay_s), callback)
         heapq.heappush(self._timers, (timer.at_s, next(self._serial), timer))
         return timer
 
     def soon(self, callback: Callback) -> None:
-        """Call `callback` once: at the end of this turn, or, when put off by another `soon`, in the next turn."""
+        """Call `callback` once: at the end of this turn, or, when put off by another `soon`, in the
+        next turn.
+        """
         self._soon.append(callback)
 
     def before_sleep(self, hook: Callable[[], bool]) -> None:
-        """Call `hook` at the begin of each turn, before the sleep. If any hook returns True (it did something, or has more to do)
-        the turn does not sleep. For what an edge-triggered descriptor may have left behind."""
+        """Call `hook` at the begin of each turn, before the sleep.
+
+        If any hook returns True (it did something, or has more to do) the turn does not sleep. For
+        what an edge-triggered descriptor may have left behind.
+        """
         self._hooks.append(hook)
 
     def on_signal(self, number: int, callback: Callback) -> None:
-        """Call `callback` from the loop when the signal arrives. Main thread only; `close` restores the old handlers."""
+        """Call `callback` from the loop when the signal arrives.
+
+        Main thread only; `close` restores the old handlers.
+        """
         if self._signal_pair is None:
             ours, kernels = socket.socketpair()
             ours.setblocking(False)
@@ -171,7 +191,10 @@ class Loop:
             self._report(spent_s, slowest_s, slowest)
 
     def close(self) -> None:
-        """Give back the descriptors and the signal handlers. Idempotent. In a forked child only the descriptors."""
+        """Give back the descriptors and the signal handlers.
+
+        Idempotent. In a forked child only the descriptors.
+        """
         if self._signal_pair is not None:
             if self._owner == os.getpid():
                 for number, old in self._old_handlers.items():
@@ -189,14 +212,22 @@ class Loop:
     def __enter__(self) -> Loop:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     # -- inside
 
-    def _calls(self, entries: list[tuple[int, tuple[Callback] | None]], now_s: float) -> Iterator[Callback]:
+    def _calls(
+        self, entries: list[tuple[int, tuple[Callback] | None]], now_s: float
+    ) -> Iterator[Callback]:
         """Whom this turn concerns: ready descriptors, due timers, what was put off."""
-        # The fd may have been unwatched, or even closed and handed out anew, by a callback earlier in this turn.
+        # The fd may have been unwatched, or even closed and handed out anew, by a callback earlier
+        # in this turn.
         for fd, entry in entries:
             if entry is not None and self._watched.get(fd) is entry:
                 yield entry[0]
@@ -206,7 +237,8 @@ class Loop:
             yield self._soon.popleft()
 
     def _due(self, now_s: float) -> Iterator[Callback]:
-        # Whatever is set in this turn waits for the next, or a timer that sets itself anew without delay would never let go.
+        # Whatever is set in this turn waits for the next, or a timer that sets itself anew without
+        # delay would never let go.
         newest = next(self._serial)
         while self._timers and self._timers[0][0] <= now_s and self._timers[0][1] < newest:
             timer = heapq.heappop(self._timers)[2]
@@ -227,7 +259,8 @@ class Loop:
         return wait_s if max_sleep_s is None else min(wait_s, max_sleep_s)
 
     def _forget_timer(self) -> None:
-        # Cancelled timers stay in the heap until they come up; when they are the most of it, it is made anew.
+        # Cancelled timers stay in the heap until they come up; when they are the most of it, it is
+        # made anew.
         self._cancelled += 1
         if self._cancelled > 64 and self._cancelled * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if entry[2].callback is not None]
@@ -241,11 +274,17 @@ class Loop:
         if now_s < self._slow_next_s:
             self._slow_unsaid += 1
             return
-        more = f"; {self._slow_unsaid} more slow turns since the last such line" if self._slow_unsaid else ""
+        more = (
+            f"; {self._slow_unsaid} more slow turns since the last such line"
+            if self._slow_unsaid
+            else ""
+        )
         self._slow_next_s = now_s + SLOW_EVERY_S
         self._slow_unsaid = 0
         self.on_slow(
-            spent_s, f"slow turn of the event loop: {spent_s * 1e3:.0f} ms, of which {slowest_s * 1e3:.0f} ms in {name_of(slowest)}{more}"
+            spent_s,
+            f"slow turn of the event loop: {spent_s * 1e3:.0f} ms, of which {slowest_s * 1e3:.0f} "
+            f"ms in {name_of(slowest)}{more}",
         )
 
     def _read_signals(self) -> None:
@@ -269,4 +308,4 @@ def name_of(callback: Callable[..., object]) -> str:
 
 
 def _only_wake(number: int, frame: FrameType | None) -> None:
-    """The byte on the wakeup descriptor is what counts; a handler must exist for it to be written."""
+    """The byte on the wakeup descriptor counts; without a handler it is not written."""

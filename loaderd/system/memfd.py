@@ -28,10 +28,12 @@ class _Held:
 
 
 class SegmentStore:
-    """Every segment of this daemon, from its reservation until its last worker has unmapped it. The one owner of the descriptors.
+    """Every segment of this daemon, from its reservation until its last worker has unmapped it.
 
-    A segment counts in `live_bytes` from `reserve` to `free`; `unfilled_bytes` is what is promised and not yet taken from the
-    system, so what the system calls available must be less by that.
+    The one owner of the descriptors.
+
+    A segment counts in `live_bytes` from `reserve` to `free`; `unfilled_bytes` is what is promised
+    and not yet taken from the system, so what the system calls available must be less by that.
     """
 
     def __init__(self, loop: Loop, *, allocate: Allocate = os.posix_fallocate) -> None:
@@ -49,17 +51,23 @@ class SegmentStore:
         """The ids of a session's segments, oldest first."""
         return tuple(number for number, held in self._held.items() if held.session == session)
 
-    def reserve(self, session: int, segment: Segment, done: Callable[[int, OSError | None], None]) -> None:
-        """Make the memfd and take its pages from the system, PIECE_BYTES a turn; then done(fd, None).
+    def reserve(
+        self, session: int, segment: Segment, done: Callable[[int, OSError | None], None]
+    ) -> None:
+        """Make the memfd and take its pages from the system, PIECE_BYTES a turn; then done(fd,
+        None).
 
-        An error at any point gives everything back: done(-1, error). After `free` in between `done` isn't called. The fd stays ours.
+        An error at any point gives everything back: done(-1, error). After `free` in between `done`
+        isn't called. The fd stays ours.
         """
         size = segment.slots * segment.slot_bytes
         held = _Held(session, size, -1)
         self._held[segment.segment] = held
         self.live_bytes += size
         try:
-            held.fd = os.memfd_create(f"loaderd-{segment.segment}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            held.fd = os.memfd_create(
+                f"loaderd-{segment.segment}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+            )
             os.ftruncate(held.fd, size)
             fcntl.fcntl(held.fd, fcntl.F_ADD_SEALS, SEALS)
         except OSError as error:
@@ -101,7 +109,8 @@ class SegmentStore:
             return
         held.filled += piece
         if held.filled < held.size:
-            # A timer, not `soon`: every other descriptor gets its turn in between, and so does whoever was put off.
+            # A timer, not `soon`: every other descriptor gets its turn in between, and so does
+            # whoever was put off.
             self._loop.later(0.0, functools.partial(self._fill, segment, held, done))
         else:
             done(held.fd, None)

@@ -1,4 +1,6 @@
-"""The users' modules as they were imported: which files below the config's folder they came from, and what those files said then."""
+"""The users' modules as they were imported: which files below the config's folder they came from,
+and what those files said then.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def read(folder: str, path: str) -> Module | None:
 
 
 class Imported:
-    """What this process, and the one that it was forked from, have imported from below `folder`; "" for no folder at all."""
+    """What this process, and the one that it was forked from, have imported from below `folder`; ""
+    for no folder at all.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -49,10 +53,14 @@ class Imported:
         self._told = 0
 
     def look(self) -> None:
-        """Take note of modules that have come. To be called soon after imports: what a file says then is what was imported."""
+        """Take note of modules that have come.
+
+        To be called soon after imports: what a file says then is what was imported.
+        """
         if not self.folder or len(sys.modules) == len(self._seen):
             return
-        for name in list(sys.modules):  # in the order of their imports, so that the bound falls on the same ones each time
+        # in the order of their imports, so that the bound falls on the same ones each time
+        for name in list(sys.modules):
             if name in self._seen:
                 continue
             self._seen.add(name)
@@ -76,7 +84,9 @@ class Imported:
 
 
 def _path_below(folder: str, name: str) -> str:
-    """The file of this module as seen from the folder; "" if it isn't there, is installed, or is ours."""
+    """The file of this module as seen from the folder; "" if it isn't there, is installed, or is
+    ours.
+    """
     if name.partition(".")[0] in OURS:
         return ""
     try:  # a lazy module would import itself, were it asked for an attribute as usual
@@ -119,7 +129,11 @@ class Modules:
             found = os.stat(os.path.join(self._folder, module.path))
         except OSError:
             return True
-        if (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == (module.size, module.mtime_ns, module.ctime_ns):
+        if (found.st_size, found.st_mtime_ns, found.st_ctime_ns) == (
+            module.size,
+            module.mtime_ns,
+            module.ctime_ns,
+        ):
             return False
         now = read(self._folder, module.path)
         return now is None or now.digest != module.digest

@@ -1,4 +1,6 @@
-"""Who may attach: the rule about uids, and the two ways in which a unix socket tells about its peer."""
+"""Who may attach: the rule about uids, and the two ways in which a unix socket tells about its
+peer.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def peer_cred(sock: socket.socket) -> PeerCredentials:
 
 
 def peer_pidfd(sock: socket.socket) -> int:
-    """A descriptor that polls readable when the peer's process is dead; -1 where the kernel can't tell. The caller closes it."""
+    """A descriptor that polls readable when the peer's process is dead; -1 where the kernel can't
+    tell. The caller closes it.
+    """
     try:
         return sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError:
@@ -36,7 +40,9 @@ def peer_pidfd(sock: socket.socket) -> int:
 
 
 def maps_everybody(uid_map: str) -> bool:
-    """Whether a user namespace with this /proc/self/uid_map maps every uid there is, so that 65534 can only be its real owner."""
+    """Whether a user namespace with this /proc/self/uid_map maps every uid there is, so that 65534
+    can only be its real owner.
+    """
     return sum(int(line.split()[2]) for line in uid_map.splitlines() if line.strip()) >= EVERYBODY
 
 
@@ -67,7 +73,7 @@ class PeerGate:
 
     @property
     def mode(self) -> int:
-        """Mode of the socket files: the kernel keeps others out, or lets all come here to be told."""
+        """Mode of the socket files: the kernel keeps others out, or all may come and be told."""
         return 0o666 if self.open else 0o600
 
     @property
@@ -83,5 +89,10 @@ class PeerGate:
         if uid in self.uids:
             return ""
         if uid == OVERFLOW_UID and not self.all_mapped:
-            return 'your uid is not mapped in the daemon\'s user namespace, so the daemon cannot identify you; [daemon] allow_uids = ["unmapped"] admits all such users'
-        return f"uid {uid} may not attach to a daemon of uid {self.own}; add it to [daemon] allow_uids"
+            return (
+                "your uid is not mapped in the daemon's user namespace, so the daemon cannot "
+                'identify you; [daemon] allow_uids = ["unmapped"] admits all such users'
+            )
+        return (
+            f"uid {uid} may not attach to a daemon of uid {self.own}; add it to [daemon] allow_uids"
+        )

@@ -1,4 +1,6 @@
-"""What Linux tells and does about processes: pidfds, parent death, orphans, states, memory, and what an ending means."""
+"""What Linux tells and does about processes: pidfds, parent death, orphans, states, memory, and
+what an ending means.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ PR_SET_CHILD_SUBREAPER = 36
 DUMP_SIGNAL = signal.SIGRTMIN + 11  # reserved: workers answer it with their stacks
 
 # What a process does to itself. Any other signal came from outside.
-OWN_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS})
+OWN_SIGNALS = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGABRT,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+    }
+)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -27,7 +39,10 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """This process gets SIGKILL when the thread that made it ends. Exits at once where `parent` (a pid) is not its parent any longer."""
+    """This process gets SIGKILL when the thread that made it ends.
+
+    Exits at once where `parent` (a pid) is not its parent any longer.
+    """
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -48,24 +63,33 @@ def set_name(name: str) -> None:
 def keep_niceness(leader: int) -> None:
     """Have a session that has just begun, led by this process, scheduled with our own niceness.
 
-    Where the kernel schedules sessions as groups (autogroup), what its members inherit counts within the new group alone: a daemon started
-    with `nice` would have workers that take as much as anybody.
+    Where the kernel schedules sessions as groups (autogroup), what its members inherit counts
+    within the new group alone: a daemon started with `nice` would have workers that take as much as
+    anybody.
     """
     nice = os.nice(0)
     if nice:
-        with contextlib.suppress(OSError), open(f"/proc/{leader}/autogroup", "w", encoding="ascii") as group:
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/{leader}/autogroup", "w", encoding="ascii") as group,
+        ):
             group.write(str(nice))
 
 
 def ended(pidfd: int, timeout_s: float = 0.0) -> bool:
-    """Whether the process of this pidfd is dead (it may be unreaped), waiting up to timeout_s for it."""
+    """Whether the process of this pidfd is dead (it may be unreaped), waiting up to timeout_s for
+    it.
+    """
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(timeout_s * 1e3))
 
 
 def send_signal(pidfd: int, number: int) -> bool:
-    """Send a signal through a pidfd: it can hit nobody else. False if the process is dead and reaped."""
+    """Send a signal through a pidfd: it can hit nobody else.
+
+    False if the process is dead and reaped.
+    """
     try:
         signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
@@ -74,17 +98,22 @@ def send_signal(pidfd: int, number: int) -> bool:
 
 
 def kill_group(leader: int, session: int) -> None:
-    """SIGKILL the process group that `leader` (a pid) leads, or led, in a session. A group of another session with that number,
-    which has come to it after the leader was reaped, is left alone."""
-    with contextlib.suppress(
-        OSError
-    ):  # without a descriptor nobody can be found, and the fork server or the kernel's parent signal must do
+    """SIGKILL the process group that `leader` (a pid) leads, or led, in a session.
+
+    A group of another session with that number, which has come to it after the leader was reaped,
+    is left alone.
+    """
+    # Without a descriptor nobody can be found, and the fork server or the kernel's parent signal
+    # must do.
+    with contextlib.suppress(OSError):
         if any(_ids(pid) == (leader, session) for pid in _all_pids()):
             _kill_group(leader)
 
 
 def kill_unreaped_group(leader: int) -> None:
-    """SIGKILL the group of a leader that nobody has reaped yet, so that its number cannot be another's."""
+    """SIGKILL the group of a leader that nobody has reaped yet, so that its number cannot be
+    another's.
+    """
     _kill_group(leader)
 
 
@@ -95,8 +124,10 @@ def _kill_group(leader: int) -> None:
 
 
 def reap_adopted(pid: int) -> int | None:
-    """The wait status of a dead process whose parent is gone, if it has become our child: so where we are a container's init, where
-    nobody else would ever reap it. None: it is somebody else's."""
+    """The wait status of a dead process whose parent is gone, if it has become our child: so where
+    we are a container's init, where
+    nobody else would ever reap it. None: it is somebody else's.
+    """
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -126,7 +157,9 @@ def stopped(pid: int) -> bool:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for this signal, which would end it otherwise; False where it is gone."""
+    """Whether a process has a handler for this signal, which would end it otherwise; False where it
+    is gone.
+    """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             caught = next((line for line in file if line.startswith(b"SigCgt:")), b"SigCgt: 0")
@@ -136,7 +169,10 @@ def catches(pid: int, number: int) -> bool:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """RssAnon + VmSwap of a process: what it holds for itself, without slots and database pages. 0 where it is gone."""
+    """RssAnon + VmSwap of a process: what it holds for itself, without slots and database pages.
+
+    0 where it is gone.
+    """
     total = 0
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -149,7 +185,9 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the third on (state, ppid, pgrp, session, ...); empty where they cannot be had."""
+    """The fields of /proc/<pid>/stat from the third on (state, ppid, pgrp, session, ...); empty
+    where they cannot be had.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode("ascii").split()
@@ -181,7 +219,10 @@ class Ending:
 
 
 def ending(status: int | None, *, out_of_memory: bool = False) -> Ending:
-    """What a wait status tells; None: nobody could learn it. out_of_memory: the cgroup's oom_kill count rose meanwhile."""
+    """What a wait status tells; None: nobody could learn it.
+
+    out_of_memory: the cgroup's oom_kill count rose meanwhile.
+    """
     if status is None:
         return Ending(False, "ended together with the fork server, status unknown")
     if os.WIFEXITED(status):

@@ -8,7 +8,10 @@ MAX_KEYS = 1024
 
 
 class RateLimit:
-    """At most one line a key in every_s. Memory and lines are bounded: beyond max_keys keys all others share one."""
+    """At most one line a key in every_s.
+
+    Memory and lines are bounded: beyond max_keys keys all others share one.
+    """
 
     def __init__(self, every_s: float = 60.0, max_keys: int = MAX_KEYS) -> None:
         self._every_s = every_s
@@ -16,7 +19,10 @@ class RateLimit:
         self._said: dict[Hashable, tuple[float, int]] = {}
 
     def ask(self, key: Hashable, now_s: float) -> str | None:
-        """None: say nothing now. Else what to append to the line: "" or how many were left unsaid."""
+        """None: say nothing now.
+
+        Else what to append to the line: "" or how many were left unsaid.
+        """
         if key not in self._said and len(self._said) >= self._max_keys:
             self._said = {k: v for k, v in self._said.items() if now_s - v[0] < self._every_s}
             if len(self._said) >= self._max_keys:

@@ -1,7 +1,9 @@
-"""What this process may use: memory by the kernel's and the cgroup's word, CPUs by affinity and quota. Reads files, keeps nothing.
+"""What this process may use: memory by the kernel's and the cgroup's word, CPUs by affinity and
+quota. Reads files, keeps nothing.
 
-`root` is where proc and the mount points are found: "/" in life, a made-up tree in tests. cgroup v1 and v2 are read alike: own group
-and each ancestor up to the mount point, since any of them may hold the tightest limit.
+`root` is where proc and the mount points are found: "/" in life, a made-up tree in tests. cgroup v1
+and v2 are read alike: own group and each ancestor up to the mount point, since any of them may hold
+the tightest limit.
 """
 
 from __future__ import annotations
@@ -36,11 +38,20 @@ class _Group:
 
 
 def rooms(root: str = "/") -> list[Room]:
-    """Every limit of memory that holds for this process: MemAvailable, then own cgroup and its ancestors."""
+    """Every limit of memory that holds for this process: MemAvailable, then own cgroup and its
+    ancestors.
+    """
     found: list[Room] = []
     info = _table(_read(root, "proc/meminfo"))
     if "MemAvailable:" in info:
-        found.append(Room("MemAvailable", info.get("MemTotal:", 0) << 10, info["MemAvailable:"] << 10, "the machine's memory"))
+        found.append(
+            Room(
+                "MemAvailable",
+                info.get("MemTotal:", 0) << 10,
+                info["MemAvailable:"] << 10,
+                "the machine's memory",
+            )
+        )
     for group in _groups(root, "memory"):
         room = _room(group, root)
         if room is not None:
@@ -64,33 +75,48 @@ def shortage(
     rooms: list[Room],
     how: str = "lower prefetch or batch_size",
 ) -> str | None:
-    """Why `need` bytes for `what` can't be had, with the numbers, and whether ever; None if they can.
+    """Why `need` bytes for `what` can't be had, with the numbers, and whether ever; None if they
+    can.
 
-    memory: the ceiling of all segments together. live: bytes of it that are taken. held: a dead daemon's memory that the client
+    memory: the ceiling of all segments together. live: bytes of it that are taken. held: a dead
+    daemon's memory that the client
     still pins. unfilled: bytes promised to others that the system doesn't know of yet.
     """
     free = memory - live - held
     if need > free:
         if need > memory:
-            return f"{what} never fits: needed {size(need)}, [daemon] memory is {size(memory)} in total; raise it, or {how}"
-        taken = f"{size(live)} are taken" + (f", {size(held)} still held by this client's tensors" if held else "")
+            return (
+                f"{what} never fits: needed {size(need)}, [daemon] memory is {size(memory)} in "
+                f"total; raise it, or {how}"
+            )
+        taken = f"{size(live)} are taken" + (
+            f", {size(held)} still held by this client's tensors" if held else ""
+        )
         return (
-            f"not enough memory for {what} now: needed {size(need)}, available {size(max(0, free))} of [daemon] memory = {size(memory)} "
+            f"not enough memory for {what} now: needed {size(need)}, available "
+            f"{size(max(0, free))} of [daemon] memory = {size(memory)} "
             f"({taken}); raise it, end another session, or {how}"
         )
     for room in rooms:
         if need > room.limit:
-            return f"{what} never fits: needed {size(need)}, {room.where} is {size(room.limit)} in total; raise {room.setting}, or {how}"
+            return (
+                f"{what} never fits: needed {size(need)}, {room.where} is {size(room.limit)} "
+                f"in total; raise {room.setting}, or {how}"
+            )
         if need > room.free - unfilled:
             return (
-                f"not enough memory for {what} now: needed {size(need)}, available {size(max(0, room.free - unfilled))} "
-                f"of {room.where} = {size(room.limit)}; raise {room.setting}, end other users of it, or {how}"
+                f"not enough memory for {what} now: needed {size(need)}, available "
+                f"{size(max(0, room.free - unfilled))} "
+                f"of {room.where} = {size(room.limit)}; raise {room.setting}, end other users of "
+                f"it, or {how}"
             )
     return None
 
 
 def oom_kills(root: str = "/") -> int:
-    """Processes of our cgroup that the OOM killer has ended so far (of the machine, where the cgroup doesn't tell). Only rises."""
+    """Processes of our cgroup that the OOM killer has ended so far (of the machine, where the
+    cgroup doesn't tell). Only rises.
+    """
     for group in _groups(root, "memory"):
         name = "memory.events" if group.version == 2 else "memory.oom_control"
         events = _table(_read(root, posixpath.join(group.folder, name)))
@@ -100,13 +126,18 @@ def oom_kills(root: str = "/") -> int:
 
 
 def cpu_count(root: str = "/", *, affinity: int, cpus: int) -> int:
-    """Whole CPUs that this process can keep busy, at least 1: the least of affinity, machine and each cgroup's quota."""
+    """Whole CPUs that this process can keep busy, at least 1: the least of affinity, machine and
+    each cgroup's quota.
+    """
     least = min(affinity, cpus)
     for group in _groups(root, "cpu"):
         if group.version == 2:
             words = _read(root, posixpath.join(group.folder, "cpu.max")).split()
         else:
-            words = [_read(root, posixpath.join(group.folder, f"cpu.cfs_{name}_us")).strip() for name in ("quota", "period")]
+            words = [
+                _read(root, posixpath.join(group.folder, f"cpu.cfs_{name}_us")).strip()
+                for name in ("quota", "period")
+            ]
         if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
             least = min(least, int(words[0]) // int(words[1]))
     return max(1, least)
@@ -117,12 +148,15 @@ def own_cpu_count() -> int:
 
 
 def too_many(workers: int | str, cpus: int) -> list[str]:
-    """A line about more workers than CPUs, where somebody asked for them by number and not by "auto"."""
+    """A line about more workers than CPUs, where somebody asked for them by number and not by
+    "auto".
+    """
     if isinstance(workers, str) or workers <= cpus:
         return []
     quota = f"{cpus} CPU{'' if cpus == 1 else 's'}"
     return [
-        f"num_workers = {workers}, and affinity and CPU quota give {quota}: more workers help only if samples wait, for disks or a network"
+        f"num_workers = {workers}, and affinity and CPU quota give {quota}: more workers help "
+        "only if samples wait, for disks or a network"
     ]
 
 
@@ -153,11 +187,15 @@ def _room(group: _Group, root: str) -> Room | None:
     limit, name = min(limits)
     reclaimable = _table(_read(root, posixpath.join(group.folder, "memory.stat"))).get(cache, 0)
     where = "/" + posixpath.join(group.folder, name)
-    return Room(where, limit, max(0, limit - int(usage) + reclaimable), "the container's memory limit")
+    return Room(
+        where, limit, max(0, limit - int(usage) + reclaimable), "the container's memory limit"
+    )
 
 
 def _groups(root: str, controller: str) -> Iterator[_Group]:
-    """Own cgroup for this controller, then its ancestors up to the mount point; v1's hierarchy first where both are mounted."""
+    """Own cgroup for this controller, then its ancestors up to the mount point; v1's hierarchy
+    first where both are mounted.
+    """
     own = dict(_memberships(_read(root, "proc/self/cgroup")))
     for kind, names, inside, mount in _mounts(_read(root, "proc/self/mountinfo")):
         version = 2 if kind == "cgroup2" else 1
@@ -166,14 +204,20 @@ def _groups(root: str, controller: str) -> Iterator[_Group]:
         path = own.get("" if version == 2 else controller)
         if path is None:
             continue
-        # In a container without a cgroup namespace the path is the host's, and `inside` is the part of it that the mount begins at.
-        below = path[len(inside) :] if inside != "/" and (path + "/").startswith(inside.rstrip("/") + "/") else path
+        # In a container without a cgroup namespace the path is the host's, and `inside` is the part
+        # of it that the mount begins at.
+        below = (
+            path[len(inside) :]
+            if inside != "/" and (path + "/").startswith(inside.rstrip("/") + "/")
+            else path
+        )
         if below.startswith("/.."):
             below = "/"
         folder = posixpath.normpath(mount.lstrip("/") + "/" + below.strip("/"))
         top = posixpath.normpath(mount.lstrip("/"))
         if not os.path.isdir(os.path.join(root, folder)):
-            folder = top  # a cgroup that isn't mounted here: the mount's own root is what we can see
+            # a cgroup that isn't mounted here: the mount's own root is what we can see
+            folder = top
         while True:
             yield _Group(folder, version)
             if folder == top:
@@ -191,13 +235,17 @@ def _memberships(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(text: str) -> list[tuple[str, set[str], str, str]]:
-    """(filesystem type, its controllers, root within the hierarchy, mount point) of each cgroup mount; v1 before v2."""
+    """(filesystem type, its controllers, root within the hierarchy, mount point) of each cgroup
+    mount; v1 before v2.
+    """
     found = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         left, right = before.split(), after.split()
         if len(left) >= 5 and len(right) >= 3 and right[0] in ("cgroup", "cgroup2"):
-            found.append((right[0], set(right[2].split(",")), _unescape(left[3]), _unescape(left[4])))
+            found.append(
+                (right[0], set(right[2].split(",")), _unescape(left[3]), _unescape(left[4]))
+            )
     return sorted(found, key=lambda mount: mount[0])
 
 

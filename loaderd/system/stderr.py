@@ -1,4 +1,6 @@
-"""Descriptor 2 while libraries in C work that print on it: what they print is kept, so that it can be told with the file that it is about."""
+"""Descriptor 2 while libraries in C work that print on it: what they print is kept, so that it can
+be told with the file that it is about.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ MAX_LINE = 300  # characters
 
 
 class CapturedStderr:
-    """Use it as a context manager, one at a time in a process. sys.stderr goes on to where it went before."""
+    """Use it as a context manager, one at a time in a process.
+
+    sys.stderr goes on to where it went before.
+    """
 
     def __init__(self) -> None:
         self._before = -1  # a copy of the descriptor as it was
@@ -32,11 +37,19 @@ class CapturedStderr:
                 os.dup2(null, STDERR)
                 os.close(null)
         self._before = fcntl.fcntl(STDERR, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
-        self._read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # nobody ever waits for whoever reads it
+        # nobody ever waits for whoever reads it
+        self._read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         with contextlib.suppress(OSError):
             fcntl.fcntl(write, 1031, KEPT_BYTES)  # F_SETPIPE_SZ, which Python 3.10 has no name for
         if _is_stderr(sys.stderr):
-            ours = open(self._before, "w", buffering=1, encoding=sys.stderr.encoding, errors=sys.stderr.errors, closefd=False)
+            ours = open(
+                self._before,
+                "w",
+                buffering=1,
+                encoding=sys.stderr.encoding,
+                errors=sys.stderr.errors,
+                closefd=False,
+            )
             self._python = (sys.stderr, ours)
             sys.stderr.flush()
             sys.stderr = ours
@@ -44,7 +57,12 @@ class CapturedStderr:
         os.close(write)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         os.dup2(self._before, STDERR)
         if self._python is not None:
             sys.stderr = self._python[0]

@@ -1,4 +1,4 @@
-"""Tell systemd where we stand, if it asked (sd_notify's protocol: one datagram of KEY=VALUE lines)."""
+"""Tell systemd where we stand, if it asked (sd_notify: one datagram of KEY=VALUE lines)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Mapping
 
 
 def notify(state: str, env: Mapping[str, str]) -> bool:
-    """Send e.g. "READY=1" or "STOPPING=1" to $NOTIFY_SOCKET. False if nobody asked or nobody listens; never blocks or raises."""
+    """Send e.g.
+
+    "READY=1" or "STOPPING=1" to $NOTIFY_SOCKET. False if nobody asked or nobody listens; never
+    blocks or raises.
+    """
     address = env.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False

@@ -1,7 +1,9 @@
-"""ZeroMQ, the daemon's side: Progress comes in, descriptors go out, through a bounded outbox per session.
+"""ZeroMQ, the daemon's side: Progress comes in, descriptors go out, through a bounded outbox per
+session.
 
-Who is not admitted never becomes a peer: a handshake needs the session's number and token (PLAIN), which the control socket gave. What
-does not even begin such a handshake is dropped by libzmq's own thread: garbage, other mechanisms, and peers of ZMTP 1 and 2.
+Who is not admitted never becomes a peer: a handshake needs the session's number and token (PLAIN),
+which the control socket gave. What does not even begin such a handshake is dropped by libzmq's own
+thread: garbage, other mechanisms, and peers of ZMTP 1 and 2.
 """
 
 from __future__ import annotations
@@ -21,20 +23,26 @@ from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Descriptor, Failure, Progress, Pulse
 
 MAX_IN = 1 << 20  # bytes of a Progress
-MAX_OUT = 256  # messages that may wait for one session; what is dropped beyond is announced anew when the client asks
+# messages that may wait for one session; what is dropped beyond is announced anew when the client
+# asks
+MAX_OUT = 256
 HIGH_WATER = 128  # messages in ZeroMQ's own queue, a peer
 RECEIVES = 64  # in one turn
 HANDSHAKE_MS = 2000
 BACKLOG = 512  # connections that wait to be accepted
 ZAP = "inproc://zeromq.zap.01"  # where libzmq asks who may come in: rfc.zeromq.org/spec/27
-# Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than the call that it is for.
+# Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than
+# the call that it is for.
 NOBLOCK, MORE, POLLIN = map(int, (zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE, zmq.POLLIN))
 
 Log = Callable[[str, str], object]
 
 
 class _Route:
-    """Where a session's messages go. peer: its present routing id, None before its first Progress and after it was lost."""
+    """Where a session's messages go.
+
+    peer: its present routing id, None before its first Progress and after it was lost.
+    """
 
     __slots__ = ("outbox", "peer", "token")
 
@@ -45,15 +53,24 @@ class _Route:
 
 
 class MessageRouter:
-    """The ROUTER at `path`. on_progress(session, progress): well-formed, and said by that session; of several that have piled up
-    in one plan only the last, unless one asks for something.
+    """The ROUTER at `path`.
 
-    uids: who may connect at all, by the kernel's word; () for whoever the file's mode lets in. mode: of the socket's file. Raises
-    OSError when it can't be bound.
+    on_progress(session, progress): well-formed, and said by that session; of several that have
+    piled up in one plan only the last, unless one asks for something.
+
+    uids: who may connect at all, by the kernel's word; () for whoever the file's mode lets in.
+    mode: of the socket's file. Raises OSError when it can't be bound.
     """
 
     def __init__(
-        self, loop: Loop, path: str, *, mode: int, uids: tuple[int, ...], on_progress: Callable[[int, Progress], object], log: Log
+        self,
+        loop: Loop,
+        path: str,
+        *,
+        mode: int,
+        uids: tuple[int, ...],
+        on_progress: Callable[[int, Progress], object],
+        log: Log,
     ) -> None:
         self._loop = loop
         self._on_progress = on_progress
@@ -78,7 +95,8 @@ class MessageRouter:
             raise
         self._fd = int(self._socket.getsockopt(zmq.FD))
         self._asked = [(self._socket, POLLIN)]
-        # The descriptor is edge-triggered: it only wakes the loop, `_pump` then asks before each sleep what there is.
+        # The descriptor is edge-triggered: it only wakes the loop, `_pump` then asks before each
+        # sleep what there is.
         loop.watch(self._fd, _nothing)
         loop.before_sleep(self._pump)
         self._zap_fd = int(self._zap.getsockopt(zmq.FD))
@@ -119,7 +137,10 @@ class MessageRouter:
         return bool(self._blocked)
 
     def send(self, session: int, message: Descriptor | Pulse | Failure) -> None:
-        """Send it, or keep it while the peer's queue is full. Lost without a route: the client will ask for it again."""
+        """Send it, or keep it while the peer's queue is full.
+
+        Lost without a route: the client will ask for it again.
+        """
         route = self._routes.get(session)
         if route is None or route.peer is None:
             return
@@ -127,7 +148,13 @@ class MessageRouter:
             data = WIRE.encode(message)
         except ProtocolError as error:
             self._log("error", f"session {session}: {error}")
-            data = WIRE.encode(Failure(session, "StreamFailedError", f"the daemon could not encode its message: {error}"))
+            data = WIRE.encode(
+                Failure(
+                    session,
+                    "StreamFailedError",
+                    f"the daemon could not encode its message: {error}",
+                )
+            )
         out = not route.outbox and self._put(route, data)
         if not out and route.peer is not None and len(route.outbox) < MAX_OUT:
             route.outbox.append(data)
@@ -145,12 +172,17 @@ class MessageRouter:
     # -- inside
 
     def _authenticate(self) -> None:
-        """Answer libzmq, which asks about each peer that has shown a name and a password. It waits HANDSHAKE_MS for that."""
+        """Answer libzmq, which asks about each peer that has shown a name and a password.
+
+        It waits HANDSHAKE_MS for that.
+        """
         for _ in range(RECEIVES):
             if self._zap.closed:
                 return
             try:
-                version, request, _domain, _address, _routing_id, mechanism, *shown = self._zap.recv_multipart(NOBLOCK)
+                version, request, _domain, _address, _routing_id, mechanism, *shown = (
+                    self._zap.recv_multipart(NOBLOCK)
+                )
             except zmq.Again:
                 return  # whatever comes next wakes the loop
             session = self._who(*shown) if mechanism == b"PLAIN" and len(shown) == 2 else None
@@ -172,10 +204,15 @@ class MessageRouter:
         self.garbage += 1
         more = self._rarely.ask(session, self._loop.now_s())
         if more is not None:
-            self._log("warning", f"messages socket: ignored a message for session {session}: {why}{more}")
+            self._log(
+                "warning", f"messages socket: ignored a message for session {session}: {why}{more}"
+            )
 
     def _pump(self) -> bool:
-        """Take in what has arrived, and what could not be sent before, try again. True if there may be more."""
+        """Take in what has arrived, and what could not be sent before, try again.
+
+        True if there may be more.
+        """
         if self._socket.closed:
             return False
         if self._blocked:
@@ -188,7 +225,9 @@ class MessageRouter:
             for session, progress in news.items():
                 self._on_progress(session, progress)
         if all_of_it and not self._sent:
-            return False  # nothing was asked of the socket since it said that there is no more: a new arrival wakes the loop
+            # nothing was asked of the socket since it said that there is no more: a new arrival
+            # wakes the loop
+            return False
         # What has arrived meanwhile may have lost its edge to a send.
         return not self._socket.closed and self._readable()
 
@@ -196,12 +235,16 @@ class MessageRouter:
         return bool(zmq.zmq_poll(self._asked, 0))  # half the price of asking for EVENTS
 
     def _collect(self) -> bool:
-        """Receive into `_news`, which has the latest of each session: a Progress is absolute. True if that was all there is."""
+        """Receive into `_news`, which has the latest of each session: a Progress is absolute.
+
+        True if that was all there is.
+        """
         for _ in range(RECEIVES):
             if not self._readable():
                 return True
             peer = self._socket.recv(NOBLOCK)
-            frame = self._socket.recv(NOBLOCK, copy=False)  # behind a peer's routing id there is always something
+            # behind a peer's routing id there is always something
+            frame = self._socket.recv(NOBLOCK, copy=False)
             frames = [frame.bytes]
             while frame.more:
                 frame = self._socket.recv(NOBLOCK, copy=False)
@@ -216,7 +259,9 @@ class MessageRouter:
         return False
 
     def _understood(self, peer: bytes, session: int, frames: list[bytes]) -> Progress | None:
-        """A Progress of the session that this peer was let in for, whose route is known from now on; else None."""
+        """A Progress of the session that this peer was let in for, whose route is known from now
+        on; else None.
+        """
         route = self._routes.get(session)
         if route is None:
             return None  # a session that has just ended: its client will see the EOF
@@ -225,14 +270,17 @@ class MessageRouter:
                 raise ProtocolError(f"{len(frames)} frames")
             progress = WIRE.decode(frames[0])
             if not isinstance(progress, Progress):
-                raise ProtocolError(f"{type(progress).__name__} is not a message that a client may send here")
+                raise ProtocolError(
+                    f"{type(progress).__name__} is not a message that a client may send here"
+                )
             if progress.session != session:
                 raise ProtocolError(f"it names session {progress.session}")
         except ProtocolError as error:
             self._ignored(session, str(error))
             return None
         if route.peer != peer:
-            # The client's new socket: what waits was meant for the old one, and will be asked for again.
+            # The client's new socket: what waits was meant for the old one, and will be asked for
+            # again.
             route.peer = peer
             route.outbox.clear()
         return progress
@@ -245,11 +293,14 @@ class MessageRouter:
             del self._blocked[session]
 
     def _put(self, route: _Route, data: bytes) -> bool:
-        """True if it was taken over by libzmq; False if the peer's queue is full or (then `route.peer` is None) the peer is gone."""
+        """True if it was taken over by libzmq; False if the peer's queue is full or (then
+        `route.peer` is None) the peer is gone.
+        """
         assert route.peer is not None
         self._sent = True
         try:
-            self._socket.send(route.peer, MORE)  # full or gone is found out here; what follows the first frame is always taken
+            # full or gone is found out here; what follows the first frame is always taken
+            self._socket.send(route.peer, MORE)
             self._socket.send(data, NOBLOCK)
         except zmq.Again:
             return False

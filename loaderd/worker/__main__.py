@@ -11,7 +11,9 @@ from loaderd.worker.process_setup import flush_output
 
 
 def main() -> NoReturn:
-    """Ends this process itself: the interpreter would first wait for every thread that user code has started."""
+    """Ends this process itself: the interpreter would first wait for every thread that user code
+    has started.
+    """
     code = 1
     try:
         code = _run(*sys.argv[1:])

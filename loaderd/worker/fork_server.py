@@ -1,4 +1,6 @@
-"""The fork server: a process with one thread that has imported what workers need, and does nothing but fork and reap them."""
+"""The fork server: a process with one thread that has imported what workers need, and does nothing
+but fork and reap them.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,24 @@ from loaderd.system.processes import adopt_orphans, children, die_with_parent, s
 from loaderd.worker import process_setup
 from loaderd_wire.errors import ProtocolError
 
-# This module itself must not need any of these: where the user's environment asks for native threads, numpy already brings some.
-BASE = ("numpy", "loaderd.worker.main", "loaderd.data.sources.source", "loaderd.data.pipeline.pipeline", "cv2", "simplejpeg", "PIL.Image")
+# This module itself must not need any of these: where the user's environment asks for native
+# threads, numpy already brings some.
+BASE = (
+    "numpy",
+    "loaderd.worker.main",
+    "loaderd.data.sources.source",
+    "loaderd.data.pipeline.pipeline",
+    "cv2",
+    "simplejpeg",
+    "PIL.Image",
+)
 ORPHANS_MS = 50  # how long a killed orphan may take before we look again
 FDS = 4  # of a Fork: socket, scoreboard, output, stack dump
 
 
 def main(argv: list[str]) -> int:
-    """argv: pid of the daemon, descriptors of the socket and of the stack dump, "fork" or "spawn", what to import ahead, as in Setup.
+    """argv: pid of the daemon, descriptors of the socket and of the stack dump, "fork" or "spawn",
+    what to import ahead, as in Setup.
 
     Returns the exit code. What all workers need is imported before anybody says more.
     """
@@ -76,7 +88,9 @@ def main(argv: list[str]) -> int:
     os.close(dump)
     process_setup.ignore_signals()
     if threads() > 1:
-        channel.send(WorkerFault(f"it has {threads()} threads after preloading {received[0].preload!r}"))
+        channel.send(
+            WorkerFault(f"it has {threads()} threads after preloading {received[0].preload!r}")
+        )
         return 1
     gc.collect()
     gc.freeze()
@@ -100,7 +114,8 @@ def import_base() -> None:
         except ImportError:
             continue  # whoever really needs it will say so
     ORDERS.prepare(
-        received=(Setup, Probe, UseStream, MapSegment, UnmapSegment, Job), sent=(Doing, WorkerBooted, StreamInfo, Done, SegmentUnmapped)
+        received=(Setup, Probe, UseStream, MapSegment, UnmapSegment, Job),
+        sent=(Doing, WorkerBooted, StreamInfo, Done, SegmentUnmapped),
     )
 
 
@@ -133,15 +148,26 @@ def spawn_worker(parent: int, sock: int, board: int, line: int, output: int, dum
     for fd in (sock, board, output, dump):
         os.set_inheritable(fd, True)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    boot = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from loaderd.worker.__main__ import main; main()"
+    boot = (
+        "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from "
+        "loaderd.worker.__main__ import main; main()"
+    )
     rest = json.dumps([parent, sock, board, line, output, dump])
-    os.execv(sys.executable, [sys.executable, "-c", boot, json.dumps(list(map(str, sys.path))), "worker", rest])
+    os.execv(
+        sys.executable,
+        [sys.executable, "-c", boot, json.dumps(list(map(str, sys.path))), "worker", rest],
+    )
 
 
 class ForkServerProcess:
-    """Serves Fork and Reap. `body` is what a child does: run(parent's pid, socket, board, line, output, dump) -> exit code."""
+    """Serves Fork and Reap.
 
-    def __init__(self, channel: Channel, body: Callable[[int, int, int, int, int, int], int]) -> None:
+    `body` is what a child does: run(parent's pid, socket, board, line, output, dump) -> exit code.
+    """
+
+    def __init__(
+        self, channel: Channel, body: Callable[[int, int, int, int, int, int], int]
+    ) -> None:
         self._channel = channel
         self._body = body
         self._pids: dict[int, int] = {}
@@ -172,10 +198,16 @@ class ForkServerProcess:
             elif isinstance(order, Quit):
                 return
             else:
-                raise ProtocolError(f"the fork server does not know what to do with {order!r:.100} and {len(fds)} descriptors")
+                raise ProtocolError(
+                    f"the fork server does not know what to do with {order!r:.100} and {len(fds)} "
+                    "descriptors"
+                )
 
     def sweep_all(self) -> None:
-        """Kill and reap every descendant. Only one that cannot be killed (in disk sleep) is left, after 2 s."""
+        """Kill and reap every descendant.
+
+        Only one that cannot be killed (in disk sleep) is left, after 2 s.
+        """
         self._pids.clear()
         for _ in range(40):
             if not self._sweep():
@@ -216,8 +248,11 @@ class ForkServerProcess:
         self._channel.send(ChildEnded(order.worker, status))
 
     def _sweep(self) -> bool:
-        """Kill whoever is our child and no worker. Workers adopt what is orphaned below them, so these come from dead workers only,
-        and each that dies may bring us its own children. Returns whether any may be left."""
+        """Kill whoever is our child and no worker.
+
+        Workers adopt what is orphaned below them, so these come from dead workers only, and each
+        that dies may bring us its own children. Returns whether any may be left.
+        """
         workers = set(self._pids.values())
         orphans = [pid for pid in children() if pid not in workers]
         left = False

@@ -1,7 +1,9 @@
-"""Whether user code uses the global generators of `random` and `numpy.random`, found out through their public functions.
+"""Whether user code uses the global generators of `random` and `numpy.random`, found out through
+their public functions.
 
-Code that draws moves a generator: a number that is drawn afterwards is not the one that was to come. Code that only reads a generator's state,
-and puts it back after it has drawn, moves nothing: so reading is noticed, too.
+Code that draws moves a generator: a number that is drawn afterwards is not the one that was to
+come. Code that only reads a generator's state, and puts it back after it has drawn, moves nothing:
+so reading is noticed, too.
 """
 
 from __future__ import annotations
@@ -46,7 +48,10 @@ class WatchedRandom(random.Random):
 
 
 class MT19937(np.random.MT19937):
-    """numpy's global bit generator while it is watched. numpy writes a bit generator's name into its states, so it keeps its name."""
+    """numpy's global bit generator while it is watched.
+
+    numpy writes a bit generator's name into its states, so it keeps its name.
+    """
 
     @property
     def state(self) -> Any:
@@ -62,7 +67,8 @@ class MT19937(np.random.MT19937):
 class GeneratorWatch:
     """Watches both generators. `install` makes the one of a process.
 
-    read: which generator's state has been read since `arm`; whoever reads one without being user code takes that back.
+    read: which generator's state has been read since `arm`; whoever reads one without being user
+    code takes that back.
     """
 
     def __init__(self, bits: MT19937) -> None:
@@ -71,15 +77,20 @@ class GeneratorWatch:
         self._python = random.Random(SEED)
         self._numpy = np.random.RandomState(SEED)
         self._python_start = self._python.getstate()
-        words: Any = self._numpy.get_state(legacy=False)["state"]["key"].tolist()  # numpy takes a list in a tenth of the time of an array
+        # numpy takes a list in a tenth of the time of an array
+        words: Any = self._numpy.get_state(legacy=False)["state"]["key"].tolist()
         self._numpy_start = ("MT19937", words, len(words), 0, 0.0)
-        self._address = bits.ctypes.state_address  # where numpy says that its state lies: first its words
+        # where numpy says that its state lies: first its words
+        self._address = bits.ctypes.state_address
         self._writes = True
         self._coming: list[tuple[int, float]] = []
         self._next = 0
 
     def arm(self, use: GeneratorUse) -> None:
-        """Begin to watch the generators that `use` does not name yet. It names numpy's if user code has put another in its place."""
+        """Begin to watch the generators that `use` does not name yet.
+
+        It names numpy's if user code has put another in its place.
+        """
         self._next = 0
         self.read.python = self.read.numpy = False
         use.numpy = use.numpy or _numpy_random.get_bit_generator() is not self.bits
@@ -89,9 +100,12 @@ class GeneratorWatch:
             np.random.set_state(self._numpy_start)
 
     def notices(self, use: GeneratorUse) -> bool:
-        """Whether a generator that `use` does not name has been used since `arm`; then it is named."""
+        """Whether a generator that `use` does not name was used since `arm`; then it is named."""
         if self._next == len(self._coming):
-            self._coming.extend((self._python.getrandbits(64), number) for number in self._numpy.random_sample(MORE).tolist())
+            self._coming.extend(
+                (self._python.getrandbits(64), number)
+                for number in self._numpy.random_sample(MORE).tolist()
+            )
         python, number = self._coming[self._next]
         self._next += 1
         python_used = not use.python and (_draw_python(64) != python or self.read.python)
@@ -103,7 +117,9 @@ class GeneratorWatch:
         return True
 
     def set_numpy(self, words: bytes) -> bool:
-        """Give numpy's generator a state of these words, as just seeded, in a tenth of the time of its set_state; False if that cannot be done."""
+        """Give numpy's generator a state of these words, as just seeded, in a tenth of the time of
+        its set_state; False if that cannot be done.
+        """
         if not self._writes or _numpy_random.get_bit_generator() is not self.bits:
             return False
         np.random.seed(0)  # nothing is left of a normal deviate that it has kept
@@ -138,14 +154,20 @@ def installed() -> GeneratorWatch | None:
 
 
 def install() -> None:
-    """Watch from now on, in this process and its forks. To be called before user code is imported, which may keep numpy's bit generator.
+    """Watch from now on, in this process and its forks.
+
+    To be called before user code is imported, which may keep numpy's bit generator.
 
     Where it cannot be done, nobody watches: then all samples are seeded.
     """
     global _installed
     generator: Any = random.seed.__self__  # type: ignore[attr-defined] # a bound method, like all functions of `random`
     bits = _numpy_random.get_bit_generator()
-    if _installed is not None or type(generator) is not random.Random or type(bits) is not np.random.MT19937:
+    if (
+        _installed is not None
+        or type(generator) is not random.Random
+        or type(bits) is not np.random.MT19937
+    ):
         return
     python, numpy = random.getstate(), np.random.get_state(legacy=False)
     generator.__class__ = WatchedRandom

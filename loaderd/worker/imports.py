@@ -1,4 +1,6 @@
-"""Imports in the middle of a sample: their time is not the sample's, and they change nothing of what it draws."""
+"""Imports in the middle of a sample: their time is not the sample's, and they change nothing of
+what it draws.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ _load: Callable[[str, Any], Any] = bootstrap._find_and_load
 
 
 class Imports:
-    """Marks the stamp while this thread imports what is not loaded yet, and keeps the global generators as they are.
+    """Marks the stamp while this thread imports what is not loaded yet, and keeps the global
+    generators as they are.
 
-    Stands where Python turns to for a module that it does not have: whoever imports nothing new pays nothing. came() is called after
-    torch has come, by whatever import.
+    Stands where Python turns to for a module that it does not have: whoever imports nothing new
+    pays nothing. came() is called after torch has come, by whatever import.
     """
 
     def __init__(self, line: StatusWriter, came: Callable[[], None]) -> None:
@@ -31,7 +34,9 @@ class Imports:
         self._inside = False  # of an import of this thread; those within it belong to it
 
     def watch(self) -> None:
-        """From now on, instead of whoever watched before, for as long as this process lives; a fork of it only imports as ever."""
+        """From now on, instead of whoever watched before, for as long as this process lives; a fork
+        of it only imports as ever.
+        """
 
         def find_and_load(name: str, import_: Any) -> Any:
             if name in sys.modules or os.getpid() != self._owner:
@@ -43,12 +48,17 @@ class Imports:
             finally:
                 self._end(kept, not had_torch and "torch" in sys.modules)
 
-        # Under this name Python leaves it out of tracebacks and out of what warnings count as the caller, as it does its own part of an import.
-        find_and_load.__code__ = find_and_load.__code__.replace(co_filename=_load.__code__.co_filename)
+        # Under this name Python leaves it out of tracebacks and out of what warnings count as the
+        # caller, as it does its own part of an import.
+        find_and_load.__code__ = find_and_load.__code__.replace(
+            co_filename=_load.__code__.co_filename
+        )
         bootstrap._find_and_load = find_and_load
 
     def _begin(self) -> Kept | None:
-        """What is to be kept during an import; None if it is not this thread's, or is another's part."""
+        """What is to be kept during an import; None if it is not this thread's, or is another's
+        part.
+        """
         if self._inside or threading.get_ident() != self._thread:
             return None
         kept = Kept()

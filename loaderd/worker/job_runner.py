@@ -20,7 +20,9 @@ from loaderd_wire.packing import packed
 from loaderd_wire.slots import align
 
 MOVED = -1  # in place of a row's index
-QUICK = 4096  # bytes of a row that are copied in less time than it takes to say so: they belong to the stage before
+# bytes of a row that are copied in less time than it takes to say so: they belong to the stage
+# before
+QUICK = 4096
 
 
 class JobResult:
@@ -36,18 +38,25 @@ class JobResult:
 
 
 class JobRunner:
-    """Runs jobs, one at a time. `mapped`: the worker's segments by number, kept by its main loop."""
+    """Runs jobs, one at a time.
 
-    def __init__(self, open_streams: OpenStreams, mapped: Mapping[int, MappedSegment], line: StatusWriter) -> None:
+    `mapped`: the worker's segments by number, kept by its main loop.
+    """
+
+    def __init__(
+        self, open_streams: OpenStreams, mapped: Mapping[int, MappedSegment], line: StatusWriter
+    ) -> None:
         self._open_streams = open_streams
         self._mapped = mapped
         self._line = line
 
     def run(self, job: Job) -> Done:
-        """Do the job. The data is looked at before and after: what was read while it changed is not delivered.
+        """Do the job.
 
-        The stamp stays on the last row: whoever sends the answer clears it, so that user code which has damaged the process in such a way
-        that no answer can be sent is found out.
+        The data is looked at before and after: what was read while it changed is not delivered.
+
+        The stamp stays on the last row: whoever sends the answer clears it, so that user code which
+        has damaged the process in such a way that no answer can be sent is found out.
 
         Raises whatever opening the stream raises, KeyError for an unknown stream or segment.
         """
@@ -99,13 +108,19 @@ class JobRunner:
             pass
         return JobResult(rows)
 
-    def _fill(self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot) -> JobResult:
+    def _fill(
+        self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot
+    ) -> JobResult:
         rows = SampleRunner(stream, job, self._line, watch)
         arrays = slot.arrays()
-        if len(arrays) == len(slot.fields) and rows.copied({field.name: array[job.first : job.last] for field, array in arrays}):
+        if len(arrays) == len(slot.fields) and rows.copied(
+            {field.name: array[job.first : job.last] for field, array in arrays}
+        ):
             slot.indices()[job.first : job.last] = rows.indices
             return JobResult(rows)
-        texts: dict[str, list[Any]] = {field.name: [] for field in slot.fields if field.kind != "array"}
+        texts: dict[str, list[Any]] = {
+            field.name: [] for field in slot.fields if field.kind != "array"
+        }
         there: list[int] = []
         columns = {field.name: array for field, array in arrays}
         rows.into(columns)
@@ -126,7 +141,9 @@ class JobRunner:
         slot.indices()[job.first : job.last] = rows.indices
         return _with_chunk(JobResult(rows), _variable(stream, rows, there, texts), job, slot)
 
-    def _batch(self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot) -> JobResult:
+    def _batch(
+        self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot
+    ) -> JobResult:
         rows = SampleRunner(stream, job, self._line, watch)
         samples: list[Any] = []
         there: list[int] = []
@@ -157,15 +174,24 @@ class JobRunner:
                 slot.array(value.dtype.str, value.shape, at)[...] = value
                 described[name] = [value.dtype.str, list(value.shape), at]
                 at += align(value.nbytes)
-        texts = {name: [_plain(text) for text in value] for name, value in chosen.items() if not isinstance(value, np.ndarray)}
-        return _with_chunk(outcome, {"arrays": described} | _variable(stream, rows, there, texts), job, slot)
+        texts = {
+            name: [_plain(text) for text in value]
+            for name, value in chosen.items()
+            if not isinstance(value, np.ndarray)
+        }
+        return _with_chunk(
+            outcome, {"arrays": described} | _variable(stream, rows, there, texts), job, slot
+        )
 
-    def _compact(self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot) -> JobResult:
+    def _compact(
+        self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot
+    ) -> JobResult:
         """Move the surviving rows up over the lost ones, row by row in order.
 
-        A row that has moved out leaves -1 in place of its index, so whoever does the job again after a death in the middle sees how far
-        it had come; what is still to move has not been overwritten. Which index belongs to which row needs no memory: no row of a batch
-        has another's, and those of the rows that survived have been written in this very attempt.
+        A row that has moved out leaves -1 in place of its index, so whoever does the job again
+        after a death in the middle sees how far it had come; what is still to move has not been
+        overwritten. Which index belongs to which row needs no memory: no row of a batch has
+        another's, and those of the rows that survived have been written in this very attempt.
         """
         watch.enter(Stage.COMPACT)
         self._line.stamp(job.job, job.first, Stage.COMPACT)
@@ -185,9 +211,15 @@ class JobRunner:
 
 
 def collate(
-    stream: WorkerStream, samples: list[Any], seed: int, epoch: int, position: int, note: Callable[[Stage], None]
+    stream: WorkerStream,
+    samples: list[Any],
+    seed: int,
+    epoch: int,
+    position: int,
+    note: Callable[[Stage], None],
 ) -> dict[str, Any]:
-    """The stream's own collate over these samples, seeded by the batch's first position; its fields are those of the stream's first batch.
+    """The stream's own collate over these samples, seeded by the batch's first position; its fields
+    are those of the stream's first batch.
 
     Raises SampleFault.
     """
@@ -209,7 +241,9 @@ def body_bytes(batch: Mapping[str, Any]) -> int:
     return sum(align(value.nbytes) for value in batch.values() if isinstance(value, np.ndarray))
 
 
-def _variable(stream: WorkerStream, rows: SampleRunner, there: list[int], texts: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _variable(
+    stream: WorkerStream, rows: SampleRunner, there: list[int], texts: Mapping[str, list[Any]]
+) -> dict[str, Any]:
     """The parts of a chunk that have no fixed size, for the rows that are there, in order."""
     parts: dict[str, Any] = {}
     if stream.source.keys == "stored":
@@ -220,7 +254,9 @@ def _variable(stream: WorkerStream, rows: SampleRunner, there: list[int], texts:
 
 
 def _with_chunk(outcome: JobResult, parts: dict[str, Any], job: Job, slot: MappedSlot) -> JobResult:
-    """Write the chunk into the part of the tail that is the job's own; too large for it: say how much a row would need."""
+    """Write the chunk into the part of the tail that is the job's own; too large for it: say how
+    much a row would need.
+    """
     if not parts:
         return outcome
     data = pack(parts)

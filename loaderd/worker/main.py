@@ -1,4 +1,6 @@
-"""A worker's life: boot user code, then take orders from the engine, one at a time, until told to leave or killed."""
+"""A worker's life: boot user code, then take orders from the engine, one at a time, until told to
+leave or killed.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ FAULT_EXIT = 70  # exit code of a worker that has said why
 
 
 def run(parent: int, sock: int, board: int, line: int, output: int, dump: int) -> int:
-    """Be a worker until the end; returns the exit code. The descriptors are used up. `parent`: pid of the fork server."""
+    """Be a worker until the end; returns the exit code.
+
+    The descriptors are used up. `parent`: pid of the fork server.
+    """
     process_setup.become_worker(parent, output, dump)
     channel = Channel(socket.socket(fileno=sock), blocking=True)
     process_setup.disarm_children(channel.sock)
@@ -79,7 +84,10 @@ def _own_traceback(error: BaseException) -> str:
 
 
 class WorkerMain:
-    """Orders in, answers out, on one channel. Raises ChannelClosed when the engine is gone, and whatever ends the worker."""
+    """Orders in, answers out, on one channel.
+
+    Raises ChannelClosed when the engine is gone, and whatever ends the worker.
+    """
 
     def __init__(self, channel: Channel, line: StatusLine) -> None:
         self._channel = channel
@@ -100,7 +108,7 @@ class WorkerMain:
             process_setup.flush_output()
 
     def _boot(self, setup: Setup) -> None:
-        """Import all user code and call `init`: what fails here is told before the worker is ready."""
+        """Import all user code and call `init`; what fails is told before the worker is ready."""
         self._plans = {plan.name: plan for plan in map(StreamConfig.from_json, setup.plans)}
         put_first(setup.folder)
         generator_watch.install()
@@ -127,7 +135,9 @@ class WorkerMain:
         if isinstance(order, Job):
             done = self._runner.run(order)
             new = self._imported.news()
-            if new:  # told first: rows that were made by other code than those of other workers are not to be delivered
+            # told first: rows that were made by other code than those of other workers are not to
+            # be delivered
+            if new:
                 self._channel.send(NewModules(new))
             self._channel.send(done)
             self._line.idle()
@@ -144,11 +154,21 @@ class WorkerMain:
         elif isinstance(order, UseStream):
             self._open_streams.use(order)
         elif isinstance(order, Probe):
-            self._channel.send(probe(order.stream, self._open_streams, self._line, self._plans[order.stream], self._imported))
+            self._channel.send(
+                probe(
+                    order.stream,
+                    self._open_streams,
+                    self._line,
+                    self._plans[order.stream],
+                    self._imported,
+                )
+            )
         else:
             raise ProtocolError(f"a worker does not know what to do with {order!r:.100}")
 
 
 def main(argv: list[str]) -> int:
-    """A worker in an interpreter of its own: argv is one JSON list, the first six arguments of `run`."""
+    """A worker in an interpreter of its own: argv is one JSON list, the first six arguments of
+    `run`.
+    """
     return run(*json.loads(argv[0]))

@@ -1,4 +1,6 @@
-"""An order as a worker asks it: computed for many positions at once, because most of what it costs does not depend on how many."""
+"""An order as a worker asks it: computed for many positions at once, because most of what it costs
+does not depend on how many.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class OrderCache:
         self._kept: dict[tuple[int, int, int], np.ndarray] = {}
 
     def indices(self, seed: int, epoch: int, first: int, last: int) -> np.ndarray:
-        """As Order.indices of the positions [first, last): int64[last - first], the caller's own."""
+        """Order.indices of the positions [first, last): int64[last - first], the caller's own."""
         if last - first >= SPAN:
             return self._order.indices(seed, epoch, np.arange(first, last, dtype=np.int64))
         number, offset = divmod(first, SPAN)
@@ -34,6 +36,8 @@ class OrderCache:
         if span is None:
             while len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            span = self._order.indices(seed, epoch, np.arange(number * SPAN, (number + 1) * SPAN, dtype=np.int64))
+            span = self._order.indices(
+                seed, epoch, np.arange(number * SPAN, (number + 1) * SPAN, dtype=np.int64)
+            )
         self._kept[key] = span  # the last one used is the last one to go
         return span

@@ -23,8 +23,13 @@ GOOD = 4  # samples that are looked at
 MEASURED = 64  # samples whose names are measured; of TRIES of them the texts as well
 
 
-def probe(name: str, open_streams: OpenStreams, line: StatusWriter, plan: StreamConfig, imported: Imported) -> StreamInfo | OpenError:
-    """Open stream `name` and try it. Everything that the data or user code raises becomes an OpenError."""
+def probe(
+    name: str, open_streams: OpenStreams, line: StatusWriter, plan: StreamConfig, imported: Imported
+) -> StreamInfo | OpenError:
+    """Open stream `name` and try it.
+
+    Everything that the data or user code raises becomes an OpenError.
+    """
     line.stamp(0, 0, Stage.OPEN)
     try:
         return _facts(open_streams.get(name), line, imported)
@@ -57,11 +62,23 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
     if stream.sample_pipeline.collated:
         batch, body = _collated(stream, line)
         batch_specs = stream.sample_pipeline.batch_specs(batch)
-        arrays = {name: [value.dtype.str, list(value.shape), 1 << 40] for name, value in batch.items() if isinstance(value, np.ndarray)}
+        arrays = {
+            name: [value.dtype.str, list(value.shape), 1 << 40]
+            for name, value in batch.items()
+            if isinstance(value, np.ndarray)
+        }
         texts = {name: value for name, value in batch.items() if not isinstance(value, np.ndarray)}
         tail += 2 * len(pack({"arrays": arrays, "text": {name: [] for name in texts}}))
         tail += (
-            max((sum(len(value) + 9 for value in values) // max(1, len(values)) for values in texts.values()), default=0) * 2 * len(texts)
+            max(
+                (
+                    sum(len(value) + 9 for value in values) // max(1, len(values))
+                    for values in texts.values()
+                ),
+                default=0,
+            )
+            * 2
+            * len(texts)
         )
     imported.look()
     return StreamInfo(
@@ -81,7 +98,11 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
         body_bytes=body,
         jpeg_extension=stream.sample_pipeline.jpeg_extension,
         warnings=tuple(
-            clean(text) for text in (*source.warnings, *stream.sample_pipeline.label_notes(stream.first_indices(TRIES).tolist()))
+            clean(text)
+            for text in (
+                *source.warnings,
+                *stream.sample_pipeline.label_notes(stream.first_indices(TRIES).tolist()),
+            )
         ),
         values=source.values,
         code=imported.all() if stream.sample_pipeline.user_code else (),
@@ -96,8 +117,13 @@ def _rows(stream: WorkerStream, line: StatusWriter, first: int, last: int) -> Sa
     return rows
 
 
-def _good_samples(stream: WorkerStream, line: StatusWriter) -> tuple[tuple[FieldSpec, ...], list[Any]]:
-    """What the first good one of the split's first TRIES samples fixes, and GOOD samples that fit. Raises _NoGoodSample without any."""
+def _good_samples(
+    stream: WorkerStream, line: StatusWriter
+) -> tuple[tuple[FieldSpec, ...], list[Any]]:
+    """What the first good one of the split's first TRIES samples fixes, and GOOD samples that fit.
+
+    Raises _NoGoodSample without any.
+    """
     count = min(TRIES, stream.order.samples)
     rows = _rows(stream, line, 0, count)
     good: list[Any] = []
@@ -119,11 +145,18 @@ def _good_samples(stream: WorkerStream, line: StatusWriter) -> tuple[tuple[Field
         return stream.sample_pipeline.schema.specs, good
     first = rows.bad[0].sample
     kind = "user code" if first.traceback else "data"
-    raise _NoGoodSample(f"{stream.plan.data_name}: not one of its first {count} samples can be made: {first.line()}", kind, first.traceback)
+    raise _NoGoodSample(
+        f"{stream.plan.data_name}: not one of its first {count} samples can be made: "
+        f"{first.line()}",
+        kind,
+        first.traceback,
+    )
 
 
 def _tail_row_bytes(stream: WorkerStream, specs: tuple[FieldSpec, ...], good: list[Any]) -> int:
-    """Bytes of tail for each row, so that a chunk of any number of rows fits: names and texts with half as much again for longer ones."""
+    """Bytes of tail for each row, so that a chunk of any number of rows fits: names and texts with
+    half as much again for longer ones.
+    """
     texts = [spec.name for spec in specs if spec.kind != "array"]
     stored = stream.source.keys == "stored"
     if not texts and not stored:
@@ -131,7 +164,13 @@ def _tail_row_bytes(stream: WorkerStream, specs: tuple[FieldSpec, ...], good: li
     size = 0
     if stored:
         indices = stream.first_indices(MEASURED).tolist()
-        size += max(len(stream.source.key(index).encode("utf-8", "backslashreplace")) for index in indices) + 5
+        size += (
+            max(
+                len(stream.source.key(index).encode("utf-8", "backslashreplace"))
+                for index in indices
+            )
+            + 5
+        )
     if texts and not stream.sample_pipeline.collated:
         size += max(sum(_text_bytes(sample[name]) + 5 for name in texts) for sample in good)
     frame = len(pack({"keys": [], "text": {name: [] for name in texts}}))
@@ -139,20 +178,31 @@ def _tail_row_bytes(stream: WorkerStream, specs: tuple[FieldSpec, ...], good: li
 
 
 def _text_bytes(value: Any) -> int:
-    return len(value.encode("utf-8", "backslashreplace")) if isinstance(value, str) else len(bytes(value))
+    return (
+        len(value.encode("utf-8", "backslashreplace"))
+        if isinstance(value, str)
+        else len(bytes(value))
+    )
 
 
 def _collated(stream: WorkerStream, line: StatusWriter) -> tuple[dict[str, Any], int]:
-    """A batch of the split's first samples, and the bytes of arrays that a batch of the stream's size should have room for."""
+    """A batch of the split's first samples, and the bytes of arrays that a batch of the stream's
+    size should have room for.
+    """
     want = min(stream.plan.batch_size, stream.order.samples)
     rows = _rows(stream, line, 0, want)
     samples = [sample for row in range(want) if (sample := rows.make(row)) is not None]
     if not samples:
-        raise _NoGoodSample(f"{stream.plan.data_name}: not one of its first {want} samples can be made", "data", "")
+        raise _NoGoodSample(
+            f"{stream.plan.data_name}: not one of its first {want} samples can be made", "data", ""
+        )
     try:
         batch = collate(stream, samples, stream.plan.seed, 0, 0, rows.note_all)
     except SampleFault as fault:
-        text = f"collate {stream.plan.collate!r} failed on its first {len(samples)} samples: {fault.error}: {fault.message}"
+        text = (
+            f"collate {stream.plan.collate!r} failed on its first {len(samples)} samples: "
+            f"{fault.error}: {fault.message}"
+        )
         raise _NoGoodSample(text, "user code", fault.traceback) from None
     # A batch of the full size, should some of these samples have been bad.
     return batch, align(body_bytes(batch) * 3 * want // (2 * len(samples)))

@@ -1,6 +1,8 @@
-"""What makes a process a worker: whose child it is, what it ignores, where its output and its stack dumps go, how many threads it has.
+"""What makes a process a worker: whose child it is, what it ignores, where its output and its stack
+dumps go, how many threads it has.
 
-User code runs here, so everything that a child forked by user code must not inherit is undone in that child.
+User code runs here, so everything that a child forked by user code must not inherit is undone in
+that child.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.
 
 
 def _nothing(number: int, frame: object) -> None:
-    """A handler and not SIG_IGN, which would live on in every program that user code runs: handlers end with exec."""
+    """A handler and not SIG_IGN, which would live on in every program that user code runs: handlers
+    end with exec.
+    """
 
 
 def ignore_signals() -> None:
@@ -33,14 +37,19 @@ def ignore_signals() -> None:
 def _restore_signals() -> None:
     for number in IGNORED:
         if signal.getsignal(number) is _nothing:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.signal(
+                number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            )
 
 
 def become_worker(parent: int, output: int, dump: int) -> None:
-    """Take on a worker's role in a process that `parent` (a pid) made. The descriptors output and dump are used up.
+    """Take on a worker's role in a process that `parent` (a pid) made.
 
-    Its own process group, so that what it starts can be killed with it; orphans below it stay below it, so that when it ends they all
-    come to the fork server at once. `dump` gets every thread's stack on DUMP_SIGNAL and when it crashes.
+    The descriptors output and dump are used up.
+
+    Its own process group, so that what it starts can be killed with it; orphans below it stay below
+    it, so that when it ends they all come to the fork server at once. `dump` gets every thread's
+    stack on DUMP_SIGNAL and when it crashes.
     """
     with contextlib.suppress(PermissionError):  # the fork server was quicker
         os.setpgid(0, 0)
@@ -56,8 +65,9 @@ def become_worker(parent: int, output: int, dump: int) -> None:
 def dump_stacks(dump: int) -> None:
     """From now on every thread's stack goes to this descriptor, on DUMP_SIGNAL and in a crash.
 
-    System calls go on after the signal, except those that the kernel never takes up again (nanosleep, select, poll): Python's own
-    calls of these wait on, C code's return early. So nobody is asked without need.
+    System calls go on after the signal, except those that the kernel never takes up again
+    (nanosleep, select, poll): Python's own calls of these wait on, C code's return early. So nobody
+    is asked without need.
     """
     faulthandler.enable(dump, all_threads=True)
     faulthandler.register(DUMP_SIGNAL, dump, all_threads=True, chain=False)
@@ -78,12 +88,13 @@ def _redirect(output: int) -> None:
     if output > 2:
         os.close(output)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    text: Any = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace"}
+    sys.stdout = open(1, "w", closefd=False, **text)  # noqa: SIM115 - as long as the process
+    sys.stderr = open(2, "w", closefd=False, **text)  # noqa: SIM115
 
 
 def disarm_children(sock: socket.socket) -> None:
-    """From now on a child that user code forks has neither the worker's socket nor its deaf ears."""
+    """A child that user code forks has neither the worker's socket nor its way with signals."""
 
     def in_child() -> None:
         sock.close()
@@ -93,7 +104,9 @@ def disarm_children(sock: socket.socket) -> None:
 
 
 def flush_output() -> None:
-    """Send out what user code printed without an end of line; whatever it did to sys.stdout is its own affair."""
+    """Send out what user code printed without an end of line; whatever it did to sys.stdout is its
+    own affair.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -102,7 +115,9 @@ def flush_output() -> None:
 
 
 def pin_native_threads() -> None:
-    """One thread for OpenCV and torch, as far as they are loaded; a number that the user's environment sets is left alone."""
+    """One thread for OpenCV and torch, as far as they are loaded; a number that the user's
+    environment sets is left alone.
+    """
     if os.environ.get("OMP_NUM_THREADS") != "1":
         return
     cv2: Any = sys.modules.get("cv2")
@@ -114,8 +129,13 @@ def pin_native_threads() -> None:
 
 
 def tell_torch(place: int, num_workers: int, seed: int, dataset: object) -> None:
-    """Make torch.utils.data.get_worker_info() answer, if torch is loaded. seed is the same in all workers: samples are seeded one by one."""
+    """Make torch.utils.data.get_worker_info() answer, if torch is loaded.
+
+    seed is the same in all workers: samples are seeded one by one.
+    """
     if "torch.utils.data" not in sys.modules:
         return
     worker: Any = importlib.import_module("torch.utils.data._utils.worker")
-    worker._worker_info = worker.WorkerInfo(id=place, num_workers=num_workers, seed=seed, dataset=dataset)
+    worker._worker_info = worker.WorkerInfo(
+        id=place, num_workers=num_workers, seed=seed, dataset=dataset
+    )

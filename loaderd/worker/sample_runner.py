@@ -1,4 +1,6 @@
-"""The rows of one job: which sample each is made from, and what happens to those that cannot be made."""
+"""The rows of one job: which sample each is made from, and what happens to those that cannot be
+made.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,23 @@ BULK_BYTES = 4 << 20  # copied under one stamp: each shows that the job goes on
 
 
 class SampleRunner:
-    """Makes rows of a job by the stream's policy, stamping the scoreboard before each stage of each.
+    """Makes rows of a job by the stream's policy, stamping the scoreboard before each stage of
+    each.
 
-    indices: int64, the dataset index of each row of the job, from `job.first` on; a substitute's once it has taken the row.
+    indices: int64, the dataset index of each row of the job, from `job.first` on; a substitute's
+    once it has taken the row.
     policy: instead of the stream's own on_error.
     """
 
-    def __init__(self, stream: WorkerStream, job: Job, line: StatusWriter, watch: Stopwatch, *, policy: str = "") -> None:
+    def __init__(
+        self,
+        stream: WorkerStream,
+        job: Job,
+        line: StatusWriter,
+        watch: Stopwatch,
+        *,
+        policy: str = "",
+    ) -> None:
         self._stream = stream
         self._policy = policy or stream.plan.on_error
         self._job = job
@@ -46,17 +58,23 @@ class SampleRunner:
         self._seeded: GlobalSeeder | None = None  # of the latest sample
         self._candidate = 0  # which sample the row is being made from, as in a job's `condemned`
         self._condemned = {(each.row, each.candidate) for each in job.excluded}
-        self.indices = stream.spans.indices(job.seed, job.epoch, job.start + job.first, job.start + job.last)
+        self.indices = stream.spans.indices(
+            job.seed, job.epoch, job.start + job.first, job.start + job.last
+        )
         self._keys: dict[int, str] = {}
         self._places: Mapping[str, np.ndarray] = {}
         self._copied = False
-        self.out: dict[str, np.ndarray] = {}  # by field, the part of the slot in which an image of the current row may be made
+        # by field, the part of the slot in which an image of the current row may be made
+        self.out: dict[str, np.ndarray] = {}
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
 
     @property
     def given_up(self) -> bool:
-        """The batch will not be delivered. Its other rows are made all the same: whoever gets the error is told of all its bad samples."""
+        """The batch will not be delivered.
+
+        Its other rows are made all the same: whoever gets the error is told of all its bad samples.
+        """
         return self._policy == "raise" and bool(self.bad)
 
     def note(self, stage: Stage) -> None:
@@ -67,7 +85,9 @@ class SampleRunner:
             self._line.stamp(self._job.job, self._row, stage, self._candidate)
 
     def note_all(self, stage: Stage, row: int | None = None) -> None:
-        """Stamp: all rows of the job together (or those from `row` on) are in this stage from now on."""
+        """Stamp: all rows of the job together (or those from `row` on) are in this stage from now
+        on.
+        """
         self._line.idle()
         self._begin(self._job.first if row is None else row, "", stage)
 
@@ -78,10 +98,13 @@ class SampleRunner:
         self._line.stamp(self._job.job, row, stage, candidate)
 
     def copied(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Copy all rows of the job from the database at once. arrays: by field, [rows of the job, *shape], contiguous.
+        """Copy all rows of the job from the database at once.
 
-        False where that cannot be done, or one of them is no such row: nothing is known of any of them then, and `each` tells which it
-        is and why. A row that is run alone is always made by itself: its stamp must name it.
+        arrays: by field, [rows of the job, *shape], contiguous.
+
+        False where that cannot be done, or one of them is no such row: nothing is known of any of
+        them then, and `each` tells which it is and why. A row that is run alone is always made by
+        itself: its stamp must name it.
         """
         job = self._job
         if job.last - job.first < 2 or job.excluded or job.lost:
@@ -96,19 +119,26 @@ class SampleRunner:
             if first:
                 self.note_all(Stage.FETCH_MANY, job.first + first)
             last = min(first + step, len(self.indices))
-            if not bulk.write(self.indices[first:last], {name: array[first:last] for name, array in arrays.items()}):
+            if not bulk.write(
+                self.indices[first:last],
+                {name: array[first:last] for name, array in arrays.items()},
+            ):
                 return False
         return True
 
     def into(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Rows will be copied into these arrays, by field, [rows of the batch, *shape], before the next is made: a sample may be user code's
-        own dict then, with numbers for arrays without axes. Pictures are made in their places where that can be done. A sample has the
-        array of `out` then, and it holds what it should only if the sample is made."""
+        """Rows will be copied into these arrays, by field, [rows of the batch, *shape], before the
+        next is made: a sample may be user code's own dict then, with numbers for arrays without
+        axes. Pictures are made in their places where that can be done. A sample has the array of
+        `out` then, and it holds what it should only if the sample is made.
+        """
         self._copied = True
         self._places = {name: array for name, array in arrays.items() if array.ndim == 4}
 
     def each(self, without: frozenset[int] = frozenset()) -> Iterator[tuple[int, Any | None]]:
-        """(row, what `make` makes of it) for every row of the job, in order; together where the dataset can fetch many."""
+        """(row, what `make` makes of it) for every row of the job, in order; together where the
+        dataset can fetch many.
+        """
         rows = [row for row in range(self._job.first, self._job.last) if row not in without]
         many = self._stream.source.many and len(rows) > 1 and not self._condemned
         made = self._make_many(rows) if many else {}
@@ -125,7 +155,8 @@ class SampleRunner:
             yield row, self.make(row, made.pop(row, None))
 
     def make(self, row: int, first: Any | SampleFault | None = None) -> Any | None:
-        """The sample for this row of the batch, checked against the stream's specs; None if there is none.
+        """The sample for this row of the batch, checked against the stream's specs; None if there
+        is none.
 
         first: what came of the row's own sample, if that has been tried already.
         """
@@ -144,7 +175,9 @@ class SampleRunner:
             for candidate in range(1, MAX_SUBSTITUTES + 1):
                 if (row, candidate) in self._condemned:
                     continue
-                other = self._stream.order.substitute(self._job.seed, self._job.epoch, self._job.start + row, candidate)
+                other = self._stream.order.substitute(
+                    self._job.seed, self._job.epoch, self._job.start + row, candidate
+                )
                 try:
                     sample = self._attempt(row, other, candidate)
                 except SampleFault:
@@ -156,7 +189,9 @@ class SampleRunner:
                     self._report(row, index, fault, False, other)
                 return sample
         if fault is None:
-            fault = SampleFault("read", "SampleFault", "it was given up, and it has no substitutes left")
+            fault = SampleFault(
+                "read", "SampleFault", "it was given up, and it has no substitutes left"
+            )
         self._report(row, index, fault, True, None)
         return None
 
@@ -165,11 +200,17 @@ class SampleRunner:
         return clean(self._keys[row])
 
     def ledger(self, row: int, fault: SampleFault) -> None:
-        """Report a row that was made, but is of no use. For a batch that could not be collated its first row has to stand."""
+        """Report a row that was made, but is of no use.
+
+        For a batch that could not be collated its first row has to stand.
+        """
         self._report(row, int(self.indices[row - self._job.first]), fault, True, None)
 
     def _seed(self, row: int, index: int, own: bool) -> np.ndarray | None:
-        """Seed the global generators for this sample; own: it's the row's, and no substitute. Returns the seeds of its rng, if they are known."""
+        """Seed the global generators for this sample; own: it's the row's, and no substitute.
+
+        Returns the seeds of its rng, if they are known.
+        """
         job = self._job
         if not own:
             self._seeded = GlobalSeeder(job.seed, job.epoch, np.array([index]), self._stream.use)
@@ -186,7 +227,10 @@ class SampleRunner:
         return self._seeded is not None and self._seeded.again()
 
     def _attempt(self, row: int, index: int, candidate: int = 0) -> Any:
-        """Make one sample, the row's own or a substitute. Raises SampleFault for whatever user code or the data may do short of killing the process."""
+        """Make one sample, the row's own or a substitute.
+
+        Raises SampleFault for whatever user code or the data may do short of killing the process.
+        """
         if not self._user_code:
             return self._made(row, index, candidate)
         while True:
@@ -219,9 +263,11 @@ class SampleRunner:
             raise SampleFault.of(self._stage.name.lower(), error) from None
 
     def _make_many(self, rows: list[int]) -> dict[int, Any]:
-        """row -> sample or SampleFault, from one fetch; empty where that failed as a whole: then one by one tells who it is.
+        """row -> sample or SampleFault, from one fetch; empty where that failed as a whole: then
+        one by one tells who it is.
 
-        What user code draws from global generators during the fetch depends on how the batch was cut; its own rng does not.
+        What user code draws from global generators during the fetch depends on how the batch was
+        cut; its own rng does not.
         """
         stream, job = self._stream, self._job
         indices = [int(self.indices[row - job.first]) for row in rows]
@@ -240,13 +286,21 @@ class SampleRunner:
         requests = [sample_request(job.seed, job.epoch, index) for index in indices]
         while True:
             try:
-                made = dict(zip(rows, stream.sample_pipeline.make_many(requests, note, at, copied=self._copied), strict=True))
+                made = dict(
+                    zip(
+                        rows,
+                        stream.sample_pipeline.make_many(requests, note, at, copied=self._copied),
+                        strict=True,
+                    )
+                )
             except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
                 made = {}
             if not self._again():
                 return made
 
-    def _report(self, row: int, index: int, fault: SampleFault, lost: bool, substitute: int | None) -> None:
+    def _report(
+        self, row: int, index: int, fault: SampleFault, lost: bool, substitute: int | None
+    ) -> None:
         position = (self._job.start + row) % self._stream.order.samples
         trace = fault.traceback[-MAX_TRACEBACK:] if len(self.bad) < TRACEBACKS else ""
         sample = BadSample(
@@ -263,7 +317,9 @@ class SampleRunner:
 
 
 def clean(text: str) -> str:
-    """Text that can be encoded: lone surrogates, which file names and user code may bring, shown as escapes."""
+    """Text that can be encoded: lone surrogates, which file names and user code may bring, shown as
+    escapes.
+    """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -1,4 +1,6 @@
-"""The global generators that user code may draw from, seeded by what is being made and never by who makes it."""
+"""The global generators that user code may draw from, seeded by what is being made and never by who
+makes it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from loaderd.core.rng import keys, pcg_seeds, twister_states
 from loaderd.worker.generator_watch import GeneratorUse, installed
 
 BATCH = 1 << 62  # added to the position of a batch, to keep its seed apart from those of samples
-AHEAD = 16  # samples whose states are computed together: most of what that costs does not depend on how many
+# samples whose states are computed together: most of what that costs does not depend on how many
+AHEAD = 16
 MANY = 16  # samples whose rngs are seeded in less time together than one by one
 WORDS = 624  # uint32 in the state of a Mersenne Twister, which both generators are
 PYTHON, NUMPY = slice(0, 1), slice(1, 2)  # whose state is which of a sample's two
-SPENT = WORDS  # the position at which a generator makes new numbers before it draws one; that of one just seeded
+# the position at which a generator makes new numbers before it draws one; that of one just seeded
+SPENT = WORDS
 
 _words = struct.Struct(f"{WORDS}I")
 _words_and_position = struct.Struct(f"{WORDS + 1}I")  # as random.setstate takes them
@@ -26,11 +30,14 @@ _latest: tuple[GlobalSeeder, int] | None = None  # whose sample is being made, a
 
 
 class GlobalSeeder:
-    """Seeds `random`, `numpy.random` and, if loaded, torch's default generator for samples of one job, one at a time.
+    """Seeds `random`, `numpy.random` and, if loaded, torch's default generator for samples of one
+    job, one at a time.
 
-    What is drawn then is a pure function of (seed, epoch, index). Seeding takes longer than many a sample: `random` alone 15 us. So the
-    generators of `random` and numpy are only watched until the stream's code uses one: then `again` tells that the sample is to be made a
-    second time, and from there on this generator is seeded for every sample of the stream. Where nobody watches, both are seeded from the start.
+    What is drawn then is a pure function of (seed, epoch, index). Seeding takes longer than many a
+    sample: `random` alone 15 us. So the generators of `random` and numpy are only watched until the
+    stream's code uses one: then `again` tells that the sample is to be made a second time, and from
+    there on this generator is seeded for every sample of the stream. Where nobody watches, both are
+    seeded from the start.
 
     use: what the stream's code has been seen to use.
     """
@@ -58,7 +65,15 @@ class GlobalSeeder:
                 self._compute(number)
             at = number - self._first
             if use.python:
-                random.setstate((3, _words_and_position.unpack_from(self._python, at * _words_and_position.size), None))
+                random.setstate(
+                    (
+                        3,
+                        _words_and_position.unpack_from(
+                            self._python, at * _words_and_position.size
+                        ),
+                        None,
+                    )
+                )
             if use.numpy:
                 self._set_numpy(self._numpy[at * _words.size : (at + 1) * _words.size])
         self.seed_torch(number)
@@ -86,7 +101,9 @@ class GlobalSeeder:
             generator.manual_seed(int(self._keys()[number, 1]) & ((1 << 63) - 1))
 
     def again(self) -> bool:
-        """Whether what was made since `seed` is to be made again, seeded anew: it has used a generator that was only watched."""
+        """Whether what was made since `seed` is to be made again, seeded anew: it has used a
+        generator that was only watched.
+        """
         use = self._use
         if self._watch is None or (use.python and use.numpy) or not self._watch.notices(use):
             return False
@@ -94,7 +111,9 @@ class GlobalSeeder:
         return True
 
     def seeds(self, number: int) -> np.ndarray | None:
-        """For the rng of sample `number`, which its transforms are given; None where it makes its own as quickly."""
+        """For the rng of sample `number`, which its transforms are given; None where it makes its
+        own as quickly.
+        """
         if self._seeds is None:
             if len(self._place[2]) < MANY:
                 return None
@@ -108,7 +127,9 @@ class GlobalSeeder:
 
 
 class Kept:
-    """The states of the global generators, to be put back: what is imported in the middle of a sample may draw, or seed them."""
+    """The states of the global generators, to be put back: what is imported in the middle of a
+    sample may draw, or seed them.
+    """
 
     def __init__(self) -> None:
         watch = installed()
@@ -119,7 +140,11 @@ class Kept:
         self._torch = self._generator.get_state() if self._generator is not None else None
 
     def put_back(self) -> None:
-        """As they were. One that has come meanwhile is seeded as it would have been, had it been there before the sample."""
+        """As they were.
+
+        One that has come meanwhile is seeded as it would have been, had it been there before the
+        sample.
+        """
         random.setstate(self._python)
         np.random.set_state(self._numpy)
         if self._generator is not None:
@@ -143,5 +168,8 @@ def seed_sample(seed: int, epoch: int, index: int) -> None:
 
 
 def seed_batch(seed: int, epoch: int, position: int) -> None:
-    """For the collation of the batch that begins at `position`. It is not made again: it may have written into its samples."""
+    """For the collation of the batch that begins at `position`.
+
+    It is not made again: it may have written into its samples.
+    """
     seed_sample(seed, epoch, BATCH + position)

@@ -30,7 +30,8 @@ class DataChanged(Exception):
 class WorkerStream:
     """An open stream.
 
-    batch_specs: the fields of a collated batch; empty while it is being probed. differs: what is not as in the stream as probed, or "".
+    batch_specs: the fields of a collated batch; empty while it is being probed. differs: what is
+    not as in the stream as probed, or "".
     use: the global generators that its code has been seen to use in this process.
     """
 
@@ -46,7 +47,9 @@ class WorkerStream:
     _sought: bool = False
 
     def bulk(self) -> BulkReader | None:
-        """What copies many rows at once, if this stream's are stored so that it can be done; looks at the first sample the first time."""
+        """What copies many rows at once, if this stream's are stored so that it can be done; looks
+        at the first sample the first time.
+        """
         if not self._sought and self.sample_pipeline.schema is not None:
             self._sought, self._bulk = True, self.sample_pipeline.bulk()
         return self._bulk
@@ -56,7 +59,9 @@ class WorkerStream:
         return self.source.changed() or self.differs
 
     def first_indices(self, count: int) -> np.ndarray:
-        """The first samples of the split as stored, whatever the shuffle: at most `count` dataset indices."""
+        """The first samples of the split as stored, whatever the shuffle: at most `count` dataset
+        indices.
+        """
         stored = Order(self.source.total, self.plan.split, self.plan.split_by, 0)
         return stored.indices(0, 0, np.arange(min(count, stored.samples), dtype=np.int64))
 
@@ -70,15 +75,19 @@ class OpenStreams:
         self._num_workers = num_workers
         self._open: dict[str, WorkerStream] = {}
         self._uses: dict[str, UseStream] = {}
-        self._latest: WorkerStream | None = None  # that somebody asked for; None while one is being opened
+        # that somebody asked for; None while one is being opened
+        self._latest: WorkerStream | None = None
 
     def use(self, use: UseStream) -> None:
         """What the stream was found to be when it was probed; to be told before `get`.
 
-        An open file is shared by all streams of it, and data that has changed may be what this stream was opened with: then all are closed,
-        and opened when they are next asked for, as they are if it is told once more, since it was opened anew.
+        An open file is shared by all streams of it, and data that has changed may be what this
+        stream was opened with: then all are closed, and opened when they are next asked for, as
+        they are if it is told once more, since it was opened anew.
         """
-        if use.stream in self._uses or any(stream.source.changed() for stream in self._open.values()):
+        if use.stream in self._uses or any(
+            stream.source.changed() for stream in self._open.values()
+        ):
             for stream in self._open.values():
                 stream.source.close()
             self._open.clear()
@@ -92,21 +101,29 @@ class OpenStreams:
         return [text for stream in self._open.values() for text in stream.source.notes()]
 
     def get(self, name: str) -> WorkerStream:
-        """The open stream. Raises DataChanged where its data cannot be opened as it was before, SourceError, or whatever user code
-        raises while it is built."""
+        """The open stream.
+
+        Raises DataChanged where its data cannot be opened as it was before, SourceError, or
+        whatever user code raises while it is built.
+        """
         stream = self._open.get(name)
         if stream is None:
             self._latest = None
             plan, use = self._plans[name], self._uses.get(name)
             try:
                 source, sample_pipeline = _open(plan)
-            except (Exception, SystemExit) as error:  # whatever it is, a file that is not what it was comes first
+            except (
+                Exception,
+                SystemExit,
+            ) as error:  # whatever it is, a file that is not what it was comes first
                 changed = _changed_since(plan, use)
                 if changed:
                     raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
                 raise
             order = Order(source.total, plan.split, plan.split_by, plan.shuffle)
-            stream = self._open[name] = WorkerStream(plan, source, sample_pipeline, order, OrderCache(order))
+            stream = self._open[name] = WorkerStream(
+                plan, source, sample_pipeline, order, OrderCache(order)
+            )
             process_setup.pin_native_threads()
             if use is not None:
                 sample_pipeline.fix(use.specs)
@@ -118,7 +135,9 @@ class OpenStreams:
         return stream
 
     def torch_came(self) -> None:
-        """torch was imported in the middle of a sample, or of a stream's opening: it is told what it would have known from the start."""
+        """torch was imported in the middle of a sample, or of a stream's opening: it is told what
+        it would have known from the start.
+        """
         process_setup.pin_native_threads()
         self.tell_torch()
 
@@ -126,7 +145,10 @@ class OpenStreams:
         """Which worker this is, and what it works for, if torch is loaded."""
         stream = self._latest
         process_setup.tell_torch(
-            self._place, self._num_workers, stream.plan.seed if stream else 0, stream.source.dataset if stream else None
+            self._place,
+            self._num_workers,
+            stream.plan.seed if stream else 0,
+            stream.source.dataset if stream else None,
         )
 
 
@@ -155,7 +177,12 @@ def _difference(plan: StreamConfig, source: Source, use: UseStream) -> str:
     if text:
         return text
     if source.total != use.total:
-        return f"{name} had {use.total} samples when the stream was opened and has {source.total} now"
+        return (
+            f"{name} had {use.total} samples when the stream was opened and has {source.total} now"
+        )
     if source.identity != use.identity:
-        return f"{name} is not what the stream was opened with: its identity was {use.identity}, now {source.identity}"
+        return (
+            f"{name} is not what the stream was opened with: its identity was {use.identity}, "
+            f"now {source.identity}"
+        )
     return ""

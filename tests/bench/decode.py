@@ -1,9 +1,11 @@
-"""Random-access JPEG: what rewriting and packing cost, and what a crop costs from tiles instead of the whole file, all in one run on one core.
+"""Random-access JPEG: what rewriting and packing cost, and what a crop costs from tiles instead of
+the whole file, all in one run on one core.
 
     taskset -c 1 python tests/bench/decode.py [--rounds 7]
 
-Crops are those of random_resized_crop(224). Ways take turns, round after round; figures are CPU time, medians over the rounds, and the
-ratio is the median of each round's. Prints tables; asserts nothing about time.
+Crops are those of random_resized_crop(224). Ways take turns, round after round; figures are CPU
+time, medians over the rounds, and the ratio is the median of each round's. Prints tables; asserts
+nothing about time.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 
 def photos(count: int, height: int, width: int, quality: int = 93) -> list[bytes]:
-    """Parts of two real photos, enlarged or not, mirrored, with a sensor's noise, as JPEGs of 4:2:0."""
+    """Parts of two real photos, enlarged or not, mirrored, with a sensor's noise, as JPEGs of
+    4:2:0.
+    """
     rng = np.random.default_rng(7)
     real = [np.asarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
     out = []
@@ -43,17 +47,26 @@ def photos(count: int, height: int, width: int, quality: int = 93) -> list[bytes
         photo = real[i % 2]
         factor = max(height / photo.shape[0], width / photo.shape[1]) * rng.uniform(1.02, 1.5)
         size = (math.ceil(photo.shape[1] * factor), math.ceil(photo.shape[0] * factor))
-        photo = cv2.resize(photo, size, interpolation=cv2.INTER_CUBIC if factor > 1 else cv2.INTER_AREA)
+        photo = cv2.resize(
+            photo, size, interpolation=cv2.INTER_CUBIC if factor > 1 else cv2.INTER_AREA
+        )
         top, left = rng.integers(0, size[1] - height + 1), rng.integers(0, size[0] - width + 1)
         part = photo[top : top + height, left : left + width][:, :: 1 - 2 * int(rng.integers(2))]
         noisy = np.clip(part + rng.normal(0, 5, part.shape), 0, 255).astype(np.uint8)
-        out.append(simplejpeg.encode_jpeg(np.ascontiguousarray(noisy), quality=quality, colorsubsampling="420"))
+        out.append(
+            simplejpeg.encode_jpeg(
+                np.ascontiguousarray(noisy), quality=quality, colorsubsampling="420"
+            )
+        )
     return out
 
 
 def crop(rng: np.random.Generator, height: int, width: int) -> Box:
     for _ in range(10):
-        area, ratio = height * width * rng.uniform(0.08, 1.0), math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        area, ratio = (
+            height * width * rng.uniform(0.08, 1.0),
+            math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3))),
+        )
         wide, high = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if wide <= width and high <= height:
             left, top = int(rng.integers(width - wide + 1)), int(rng.integers(height - high + 1))
@@ -68,7 +81,9 @@ def eighths_for(box: Box) -> int:
 
 
 def decoded(data: restart.Data, height: int, width: int, eighths: int) -> np.ndarray:
-    return simplejpeg.decode_jpeg(data, min_height=-(-height * eighths // 8), min_width=-(-width * eighths // 8))
+    return simplejpeg.decode_jpeg(
+        data, min_height=-(-height * eighths // 8), min_width=-(-width * eighths // 8)
+    )
 
 
 def from_tiles(value: memoryview, box: Box, eighths: int) -> np.ndarray:
@@ -85,7 +100,10 @@ def cpu_s() -> float:
 
 
 def in_turns(ways: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
-    """CPU microseconds a unit of each way, one figure a round; a way returns its number of units. The first round warms up."""
+    """CPU microseconds a unit of each way, one figure a round; a way returns its number of units.
+
+    The first round warms up.
+    """
     figures: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(rounds + 1):
         for name, way in ways.items():
@@ -113,22 +131,34 @@ def rewriting(files: Sequence[bytes], rounds: int) -> None:
 
     def by_program() -> int:
         command = ["jpegtran", "-copy", "all", "-optimize", "-restart", "2B"]
-        return sum(len(subprocess.run(command, input=data, capture_output=True, check=True).stdout) > 0 for data in files)
+        return sum(
+            len(subprocess.run(command, input=data, capture_output=True, check=True).stdout) > 0
+            for data in files
+        )
 
     ways: dict[str, Callable[[], int]] = {"decode, for comparison": whole, "rewrite": rewritten}
     if shutil.which("jpegtran"):
         ways["jpegtran alone"] = by_program
-    print(table(("once, when packing", "us an image", "least", "against a decode"), lines(in_turns(ways, rounds), next(iter(ways)))))
+    print(
+        table(
+            ("once, when packing", "us an image", "least", "against a decode"),
+            lines(in_turns(ways, rounds), next(iter(ways))),
+        )
+    )
     new = [rewrite.rewrite(data) for data in files]
     tiles = [found for found in map(restart.read, new) if found is not None]
     print(
-        f"\nsize x{sum(map(len, new)) / sum(map(len, files)):.4f} of {mean(map(len, files)) / 1000:.0f} KB; tiles of {tiles[0].tile_height} x "
-        f"{tiles[0].tile_width}, index {mean(2 * found.lengths.size for found in tiles):.0f} bytes an image; by {rewrite.available()}\n"
+        f"\nsize x{sum(map(len, new)) / sum(map(len, files)):.4f} of "
+        f"{mean(map(len, files)) / 1000:.0f} KB; tiles of {tiles[0].tile_height} x "
+        f"{tiles[0].tile_width}, index {mean(2 * found.lengths.size for found in tiles):.0f} "
+        f"bytes an image; by {rewrite.available()}\n"
     )
 
 
 def packing(files: Sequence[bytes], rounds: int) -> None:
-    """`loaderd pack imagefolder`, all of it from the files to the database, beside the transcoder on the same images in memory."""
+    """`loaderd pack imagefolder`, all of it from the files to the database, beside the transcoder
+    on the same images in memory.
+    """
     with tempfile.TemporaryDirectory() as place:
         folder, target = Path(place) / "photos", Path(place) / "photos.lmdb"
         for number in range(PACKED):
@@ -137,7 +167,9 @@ def packing(files: Sequence[bytes], rounds: int) -> None:
             path.write_bytes(files[number % len(files)])
 
         def alone() -> int:
-            return sum(len(rewrite.rewrite(files[number % len(files)])) > 0 for number in range(PACKED))
+            return sum(
+                len(rewrite.rewrite(files[number % len(files)])) > 0 for number in range(PACKED)
+            )
 
         def packed() -> int:
             report = pack_imagefolder(str(folder), str(target))
@@ -146,14 +178,21 @@ def packing(files: Sequence[bytes], rounds: int) -> None:
 
         figures = in_turns({"the transcoder alone": alone, "pack imagefolder": packed}, rounds)
     times = median(b / a for a, b in zip(*figures.values(), strict=True))
-    rows = [[name, f"{median(values):.0f}", f"{min(values):.0f}", f"{1e6 / median(values):.0f}"] for name, values in figures.items()]
+    rows = [
+        [name, f"{median(values):.0f}", f"{min(values):.0f}", f"{1e6 / median(values):.0f}"]
+        for name, values in figures.items()
+    ]
     print(table((f"{PACKED} images", "us an image", "least", "images/s and core"), rows))
     print(f"\npacking takes {times:.2f} times the transcoder's CPU\n")
 
 
 def cropping(files: Sequence[bytes], height: int, width: int, rounds: int) -> None:
     rng = np.random.default_rng(3)
-    values = [(data, memoryview(rewrite.rewrite(data)), crop(rng, height, width)) for data in files for _ in range(CROPS)]
+    values = [
+        (data, memoryview(rewrite.rewrite(data)), crop(rng, height, width))
+        for data in files
+        for _ in range(CROPS)
+    ]
     scaled = [(old, new, box, eighths_for(box)) for old, new, box in values]
 
     def whole() -> int:
@@ -184,7 +223,12 @@ def cropping(files: Sequence[bytes], height: int, width: int, rounds: int) -> No
         "index alone": read,
         "splice alone": splice,
     }
-    print(table((f"a crop of {width} x {height}", "us", "least", "against the whole file"), lines(in_turns(ways, rounds), "whole file")))
+    print(
+        table(
+            (f"a crop of {width} x {height}", "us", "least", "against the whole file"),
+            lines(in_turns(ways, rounds), "whole file"),
+        )
+    )
     print()
 
 
@@ -196,7 +240,11 @@ def main() -> None:
     import platform
 
     names = ("loaderd", "numpy", "simplejpeg", "opencv-python-headless")
-    print(f"Python {platform.python_version()}, " + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names) + "\n")
+    print(
+        f"Python {platform.python_version()}, "
+        + ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+        + "\n"
+    )
     for count, height, width in ((16, 375, 500), (4, 1200, 1600)):
         files = photos(count, height, width)
         print(f"{count} photos of {width} x {height}, {mean(map(len, files)) / 1000:.0f} KB\n")

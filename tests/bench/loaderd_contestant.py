@@ -1,15 +1,17 @@
-"""loaderd as a contestant of the peers' benchmark: copy or link this file into a copy of that folder as `contestants/loaderd.py`.
+"""loaderd as a contestant of the peers' benchmark: copy or link this file into a copy of that
+folder as `contestants/loaderd.py`.
 
 Variants, as in NAME:VARIANT:
 
-    ""         arrays packed by `loaderd pack dataset`, JPEGs by `loaderd pack imagefolder` as they are
-    ra         JPEGs packed for random access
-    lmdb       the very LMDBs that the others read, through a layout class of twenty lines
-    dataset    the shared map-style dataset and its transform, as they are: what moving over costs nobody
-    embedded   no daemon is started beforehand: the trainer's Loader does it
-    numpy      the batches as numpy arrays, in a trainer without torch
+    ""         arrays packed by `loaderd pack dataset`, JPEGs by `loaderd pack imagefolder` as they
+    are ra         JPEGs packed for random access lmdb       the very LMDBs that the others read,
+    through a layout class of twenty lines dataset    the shared map-style dataset and its
+    transform, as they are: what moving over costs nobody embedded   no daemon is started
+    beforehand: the trainer's Loader does it numpy      the batches as numpy arrays, in a trainer
+    without torch
 
-`+` joins them: "ra+numpy". What is packed lies in the folder of the corpora and is made once; `python -m contestants.loaderd` does it ahead.
+`+` joins them: "ra+numpy". What is packed lies in the folder of the corpora and is made once;
+`python -m contestants.loaderd` does it ahead.
 """
 
 from __future__ import annotations
@@ -35,14 +37,19 @@ VARIANT = ""
 
 MEAN = [0.485, 0.456, 0.406]
 STD = [0.229, 0.224, 0.225]
-NAMES = "k%09d"  # in the LMDB of a million keys: the name of a sample, which ends in the number of its record
+# in the LMDB of a million keys: the name of a sample, which ends in the number of its record
+NAMES = "k%09d"
 
 
 class Records:
-    """Their LMDB as a layout: sample i is record i % count, whose value is a label and the payload. Where samples have names, the name is
-    looked up first, in the database."""
+    """Their LMDB as a layout: sample i is record i % count, whose value is a label and the payload.
 
-    def __init__(self, get: Callable[[bytes], memoryview], kind: str, length: int, named: bool) -> None:
+    Where samples have names, the name is looked up first, in the database.
+    """
+
+    def __init__(
+        self, get: Callable[[bytes], memoryview], kind: str, length: int, named: bool
+    ) -> None:
         cfg = Config(kind=kind)
         self.get, self.length, self.named, self.count = get, length, named, COUNTS[kind]
         self.shape, self.dtype = (None, None) if kind == "jpeg" else (cfg.shape, cfg.dtype)
@@ -59,7 +66,11 @@ class Records:
         import numpy as np
 
         payload = values[0][LABEL.size :]
-        x = payload if self.shape is None else np.frombuffer(payload, self.dtype).reshape(self.shape)
+        x = (
+            payload
+            if self.shape is None
+            else np.frombuffer(payload, self.dtype).reshape(self.shape)
+        )
         return {"x": x, "y": index}
 
 
@@ -102,8 +113,16 @@ def packed(kind: str, random_access: bool) -> Path:
             how = "--random-access" if random_access else "--no-random-access"
             command += ["imagefolder", name, str(target), how]
         else:
-            command += ["dataset", "contestants.loaderd:Arrays", str(target), "--args", json.dumps({"kind": kind})]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
+            command += [
+                "dataset",
+                "contestants.loaderd:Arrays",
+                str(target),
+                "--args",
+                json.dumps({"kind": kind}),
+            ]
+        subprocess.run(
+            command, check=True, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent
+        )
     return target
 
 
@@ -126,27 +145,46 @@ def named(kind: str, keys: int) -> Path:
         dataset = LmdbDataset(Config(kind=kind))
         part = target.with_suffix(".part")
         with (
-            lmdb.open(str(part), subdir=False, map_size=4 << 30, writemap=True, sync=False, lock=False) as env,
+            lmdb.open(
+                str(part), subdir=False, map_size=4 << 30, writemap=True, sync=False, lock=False
+            ) as env,
             env.begin(write=True) as txn,
         ):
             for i in range(COUNTS[kind]):
                 txn.put(key(i), bytes(8) + bytes(dataset.raw(i)), append=True)
             for i in range(keys):
-                txn.put((NAMES % i).encode(), f"train/class_{i % 1000:04d}/image_{i:09d}.jpeg".encode(), append=True)
+                txn.put(
+                    (NAMES % i).encode(),
+                    f"train/class_{i % 1000:04d}/image_{i:09d}.jpeg".encode(),
+                    append=True,
+                )
         part.rename(target)
     return target
 
 
 def stream(cfg: Config, variant: set[str]) -> str:
     """The stream's table of the config."""
-    lines = [f"batch_size = {cfg.batch}", "shuffle = true", "drop_last = true", f"seed = {cfg.seed}"]
+    lines = [
+        f"batch_size = {cfg.batch}",
+        "shuffle = true",
+        "drop_last = true",
+        f"seed = {cfg.seed}",
+    ]
     if cfg.fault or "dataset" in variant:
         values = ", ".join(f"{name} = {json.dumps(value)}" for name, value in asdict(cfg).items())
-        return "\n".join([*lines, 'dataset = "contestants.loaderd:Shared"', f"dataset_args = {{ {values} }}"])
+        return "\n".join(
+            [*lines, 'dataset = "contestants.loaderd:Shared"', f"dataset_args = {{ {values} }}"]
+        )
     if "lmdb" in variant or cfg.keys:
         database = named(cfg.kind, cfg.keys) if cfg.keys else same(cfg.kind)
-        args = f'{{ kind = "{cfg.kind}", length = {cfg.length}, named = {json.dumps(cfg.keys > 0)} }}'
-        lines += [f'lmdb = "{database}"', 'layout = "contestants.loaderd:Records"', f"layout_args = {args}"]
+        args = (
+            f'{{ kind = "{cfg.kind}", length = {cfg.length}, named = {json.dumps(cfg.keys > 0)} }}'
+        )
+        lines += [
+            f'lmdb = "{database}"',
+            'layout = "contestants.loaderd:Records"',
+            f"layout_args = {args}",
+        ]
     else:
         lines.append(f'lmdb = "{packed(cfg.kind, "ra" in variant)}"')
     if cfg.kind == "jpeg":
@@ -165,18 +203,26 @@ def place(cfg: Config) -> Path:
 
 
 def config_of(cfg: Config) -> Path:
-    """Of this run and no other: what an earlier one left behind serves somebody else's data. The socket's name is the same."""
+    """Of this run and no other: what an earlier one left behind serves somebody else's data.
+
+    The socket's name is the same.
+    """
     return place(cfg) / f"{os.environ.get('LOADER_BENCH_RUN', '')[:8]}.toml"
 
 
 def serve(cfg: Config, ready: Callable[[], None]) -> None:
-    """A trainer may come at once: a Loader waits for its daemon, as where both are started by one script."""
+    """A trainer may come at once: a Loader waits for its daemon, as where both are started by one
+    script.
+    """
     variant = set(VARIANT.split("+"))
     for left in place(cfg).iterdir():
         left.unlink(missing_ok=True)
     config = config_of(cfg)
     socket = config.with_suffix(".sock").name
-    config.write_text(f'[daemon]\nsocket = "{socket}"\n[workers]\nnum_workers = {cfg.workers}\n[streams.train]\n{stream(cfg, variant)}\n')
+    config.write_text(
+        f'[daemon]\nsocket = "{socket}"\n[workers]\nnum_workers = '
+        f"{cfg.workers}\n[streams.train]\n{stream(cfg, variant)}\n"
+    )
     if "embedded" in variant:
         ready()
         time.sleep(86400)  # this process has nothing to do until it is killed
@@ -190,7 +236,9 @@ def client(cfg: Config) -> Iterator[Callable[[], Iterator[tuple[Any, Any]]]]:
 
     variant = set(VARIANT.split("+"))
     source = config_of(cfg).with_suffix(".toml" if "embedded" in variant else ".sock")
-    with Loader(source, stream="train", output="numpy" if "numpy" in variant else "torch") as loader:
+    with Loader(
+        source, stream="train", output="numpy" if "numpy" in variant else "torch"
+    ) as loader:
 
         def epoch() -> Iterator[tuple[Any, Any]]:
             for batch in loader:
@@ -201,8 +249,14 @@ def client(cfg: Config) -> Iterator[Callable[[], Iterator[tuple[Any, Any]]]]:
 
 
 def as_it_lies(x: Any) -> Any:
-    """Pictures are the channels_last view of what lies in memory, row by row; who reads the memory from end to end wants that."""
-    return x.permute(0, 2, 3, 1) if hasattr(x, "permute") and x.ndim == 4 and not x.is_contiguous() else x
+    """Pictures are the channels_last view of what lies in memory, row by row; who reads the memory
+    from end to end wants that.
+    """
+    return (
+        x.permute(0, 2, 3, 1)
+        if hasattr(x, "permute") and x.ndim == 4 and not x.is_contiguous()
+        else x
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,13 @@ from statistics import median
 
 def cpu_s(pid: int) -> float:
     """Seconds of CPU of a process's first thread and its others, to the nanosecond."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+    return (
+        sum(
+            int((task / "schedstat").read_text().split()[0])
+            for task in Path(f"/proc/{pid}/task").iterdir()
+        )
+        / 1e9
+    )
 
 
 def family(pids: Iterable[int]) -> set[int]:
@@ -18,7 +24,9 @@ def family(pids: Iterable[int]) -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(entry.name)] = int(
+                    (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                )
             except OSError:
                 continue
     found = set(pids)
@@ -43,7 +51,9 @@ def spread(values: Sequence[float]) -> str:
     return f"{min(values):.4g} to {max(values):.4g}"
 
 
-def row(name: str, values: Sequence[float], unit: str, reference: Sequence[float] | None = None) -> list[str]:
+def row(
+    name: str, values: Sequence[float], unit: str, reference: Sequence[float] | None = None
+) -> list[str]:
     """One line of a table: median, spread, and the ratio to the reference measured in the same run."""
     ratio = f"{median(values) / median(reference):.2f}x" if reference else ""
     return [name, f"{median(values):.4g} {unit}", spread(values), ratio]

@@ -1,9 +1,11 @@
-"""What an installation without the native parts (`_crop`, `_jpeg`, `_rows`) loses, all in one run on one core.
+"""What an installation without the native parts (`_crop`, `_jpeg`, `_rows`) loses, all in one run
+on one core.
 
     taskset -c 1 python tests/bench/native_parts.py [--rounds 7]
 
-With and without take turns, round after round; figures are CPU time, medians over the rounds, and the ratio is the median of each
-round's. `loaderd/data/native_library.py` quotes the ratios. Prints a table; asserts nothing about time.
+With and without take turns, round after round; figures are CPU time, medians over the rounds, and
+the ratio is the median of each round's. `loaderd/data/native_library.py` quotes the ratios. Prints
+a table; asserts nothing about time.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def crops(rewritten: bool) -> tuple[Callable[[], int], Callable[[], int]]:
     make = ours([rewrite.rewrite(data) for data in stored] if rewritten else stored, TRAIN)
 
     def all_of(one: Callable[[int, int], np.ndarray]) -> Callable[[], int]:
-        return lambda: sum(one(index, epoch) is not None for index in range(PHOTOS) for epoch in range(CROPS))
+        return lambda: sum(
+            one(index, epoch) is not None for index in range(PHOTOS) for epoch in range(CROPS)
+        )
 
     return all_of(make), all_of(slowly(make))
 
@@ -47,8 +51,15 @@ def rows(path: str, count: int, width: int) -> tuple[Callable[[], int], Callable
     """`count` raw rows of `width` float32 in batches of BATCH, shuffled, with and without `_rows`."""
     with lmdb.open(path, subdir=False, map_size=1 << 30) as env, env.begin(write=True) as txn:
         for n in range(count):
-            txn.put(record_format.sample_key(n), record_format.pack_sample(Sample({"x": np.full(width, n, np.float32)})), append=True)
-        txn.put(record_format.META_KEY, record_format.pack_meta(record_format.DatabaseMeta(count, "bench", named=False)))
+            txn.put(
+                record_format.sample_key(n),
+                record_format.pack_sample(Sample({"x": np.full(width, n, np.float32)})),
+                append=True,
+            )
+        txn.put(
+            record_format.META_KEY,
+            record_format.pack_meta(record_format.DatabaseMeta(count, "bench", named=False)),
+        )
     order = np.random.default_rng(1).permutation(count)
 
     def reader(native: bool) -> Callable[[], int]:
@@ -103,7 +114,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ways["_rows: rows of 1 KiB"] = rows(f"{folder}/small", 100_000, 256)
         ways["_rows: rows of 147 KiB"] = rows(f"{folder}/large", 768, 37_632)
-        figures = in_turns({f"{name}{end}": way for name, pair in ways.items() for end, way in zip(ENDS, pair, strict=True)}, rounds)
+        figures = in_turns(
+            {
+                f"{name}{end}": way
+                for name, pair in ways.items()
+                for end, way in zip(ENDS, pair, strict=True)
+            },
+            rounds,
+        )
     lines = []
     for name in ways:
         having, lacking = (figures[name + end] for end in ENDS)

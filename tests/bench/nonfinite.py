@@ -1,8 +1,10 @@
-"""What `nonfinite = "error"` costs a worker on a recipe that ends in `normalize`: CPU time a sample, with it and without, in turn.
+"""What `nonfinite = "error"` costs a worker on a recipe that ends in `normalize`: CPU time a
+sample, with it and without, in turn.
 
     python tests/bench/nonfinite.py [--rounds 9]
 
-Photos of 375 x 500, random_resized_crop(224), hflip, normalize. Prints a table; asserts nothing about time.
+Photos of 375 x 500, random_resized_crop(224), hflip, normalize. Prints a table; asserts nothing
+about time.
 """
 
 from __future__ import annotations
@@ -28,12 +30,16 @@ RECIPES = {
     "normalize last": (
         TransformConfig("random_resized_crop", None, {"size": 224}),
         TransformConfig("hflip", None),
-        TransformConfig("normalize", None, {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}),
+        TransformConfig(
+            "normalize", None, {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+        ),
     ),
     "normalize, to_chw": (
         TransformConfig("random_resized_crop", None, {"size": 224}),
         TransformConfig("hflip", None),
-        TransformConfig("normalize", None, {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}),
+        TransformConfig(
+            "normalize", None, {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+        ),
         TransformConfig("to_chw", None),
     ),
 }
@@ -67,13 +73,32 @@ def main() -> None:
         for title, steps in RECIPES.items():
             sample_pipelines = []
             for kind in ("allow", "error"):
-                source = stack.enter_context(Source(StreamConfig("bench", lmdb=f"{name}/db", nonfinite=kind, transforms=steps)))
+                source = stack.enter_context(
+                    Source(
+                        StreamConfig("bench", lmdb=f"{name}/db", nonfinite=kind, transforms=steps)
+                    )
+                )
                 sample_pipelines.append(SamplePipeline(source.plan, source))
                 sample_s(sample_pipelines[-1], 0)
-            taken = np.array([[sample_s(sample_pipeline, epoch) for sample_pipeline in sample_pipelines] for epoch in range(rounds)]) * 1e6
+            taken = (
+                np.array(
+                    [
+                        [sample_s(sample_pipeline, epoch) for sample_pipeline in sample_pipelines]
+                        for epoch in range(rounds)
+                    ]
+                )
+                * 1e6
+            )
             rows.append(row(f"{title}, allow", taken[:, 0].tolist(), "us"))
             rows.append(row(f"{title}, error", taken[:, 1].tolist(), "us", taken[:, 0].tolist()))
-            rows.append([f"{title}, the check costs", f"{np.median(taken[:, 1] / taken[:, 0] - 1):.1%}", "", ""])
+            rows.append(
+                [
+                    f"{title}, the check costs",
+                    f"{np.median(taken[:, 1] / taken[:, 0] - 1):.1%}",
+                    "",
+                    "",
+                ]
+            )
     print(f"CPU a sample, {COUNT} photos, {rounds} rounds. {versions()}\n")
     print(table(("what", "median", "spread", "ratio"), rows))
 

@@ -2,8 +2,9 @@
 
     python tests/bench/run.py [--rounds 3] [--seconds 1.2] [--only WORD] [--json FILE] [--small]
 
-In each round both sides of every workload are measured once, in turn; figures are medians over the rounds, with the least and the most. The
-ratio says how many times better loaderd is. Prints a table; asserts nothing about time.
+In each round both sides of every workload are measured once, in turn; figures are medians over the
+rounds, with the least and the most. The ratio says how many times better loaderd is. Prints a
+table; asserts nothing about time.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the data lies, how many samples there are of each kind, the most keys that a dataset has, and how long a measurement lasts; one of a
-    trainer that pauses lasts two epochs at least."""
+    """Where the data lies, how many samples there are of each kind, the most keys that a dataset
+    has, and how long a measurement lasts; one of a trainer that pauses lasts two epochs at least.
+    """
 
     folder: Path
     counts: dict[str, int]
@@ -78,19 +80,31 @@ class Site:
         more = ""
         if way.data == "named":
             more += (
-                f'layout = "corpus:Named"\nlayout_args = {{ count = {self.counts[work.kind]}, total = {min(way.keys, self.most_keys)} }}\n'
+                f'layout = "corpus:Named"\nlayout_args = {{ count = {self.counts[work.kind]}, '
+                f"total = {min(way.keys, self.most_keys)} }}\n"
             )
         if work.kind == "photos":
             more += CROP + (FLOAT if work.out == "f32" else "")
-        lmdb = self.folder / (f"{work.kind}.lmdb" if way.data == "named" else f"{work.kind}-{way.data}.lmdb")
+        lmdb = self.folder / (
+            f"{work.kind}.lmdb" if way.data == "named" else f"{work.kind}-{way.data}.lmdb"
+        )
         path = self.folder / "bench.toml"
-        path.write_text(CONFIG.format(workers=work.workers, lmdb=lmdb, batch_size=work.batch_size, more=more))
+        path.write_text(
+            CONFIG.format(workers=work.workers, lmdb=lmdb, batch_size=work.batch_size, more=more)
+        )
         return str(path)
 
-    def asked(self, work: Workload, make: str | None, args: dict[str, Any], begins: bool = False) -> dict[str, Any]:
+    def asked(
+        self, work: Workload, make: str | None, args: dict[str, Any], begins: bool = False
+    ) -> dict[str, Any]:
         """What a trainer is told. begins: the first batch is all that is wanted."""
         seconds = 0.0 if begins else max(self.seconds, self.least_s if work.pause_s else 0.0)
-        how = {"seconds": seconds, "busy_s": work.busy_s, "pause_s": work.pause_s, "since_s": time.monotonic()}
+        how = {
+            "seconds": seconds,
+            "busy_s": work.busy_s,
+            "pause_s": work.pause_s,
+            "since_s": time.monotonic(),
+        }
         return {"make": make, "args": args, **how}
 
     def dataloader(self, work: Workload) -> Figures:
@@ -109,7 +123,8 @@ class Site:
     def loaderd(self, work: Workload, way: Way) -> Figures:
         """Raises CommandError with what the daemon says if it can't serve."""
         config, args = self.config(work, way), {"source": self.socket, "stream": "train"}
-        begins = None if way.up else self.asked(work, None, args, begins=True)  # the clock starts before the daemon does
+        # the clock starts before the daemon does
+        begins = None if way.up else self.asked(work, None, args, begins=True)
         with processes.daemon(config, self.socket) as daemon:
             if way.up:
                 daemon.wait_ready()
@@ -117,7 +132,9 @@ class Site:
                 return _watched(work, trainer, daemon if way.up else None)
 
 
-def _watched(work: Workload, trainer: processes.TrainerProcess, daemon: processes.DaemonProcess | None) -> Figures:
+def _watched(
+    work: Workload, trainer: processes.TrainerProcess, daemon: processes.DaemonProcess | None
+) -> Figures:
     """What a trainer measures, and what its processes and the daemon's look like meanwhile."""
     looks: list[processes.CpuReading] = []
     memory = 0.0
@@ -132,11 +149,16 @@ def _watched(work: Workload, trainer: processes.TrainerProcess, daemon: processe
 
 def told(figure: Figure, values: Sequence[float]) -> str:
     """Median, least and most."""
-    shown = [f"{value * figure.scale:{figure.form}}" for value in (median(values), min(values), max(values))]
+    shown = [
+        f"{value * figure.scale:{figure.form}}"
+        for value in (median(values), min(values), max(values))
+    ]
     return f"{shown[0]} ({shown[1]} to {shown[2]})" if len(values) > 1 else shown[0]
 
 
-def lines(work: Workload, theirs: Sequence[Figures], ours: Sequence[Sequence[Figures]]) -> list[list[str]]:
+def lines(
+    work: Workload, theirs: Sequence[Figures], ours: Sequence[Sequence[Figures]]
+) -> list[list[str]]:
     """A row for each figure of each way: workload, what, DataLoader, loaderd, ratio."""
     out = []
     for way, runs in zip(work.ways, ours, strict=True):
@@ -144,7 +166,13 @@ def lines(work: Workload, theirs: Sequence[Figures], ours: Sequence[Sequence[Fig
             figure, a, b = FIGURES[name], [run[name] for run in theirs], [run[name] for run in runs]
             if figure.lacks and not (all(a) and all(b)):
                 continue
-            ratio = median(b) / median(a) if figure.more and any(a) else median(a) / median(b) if any(b) else 0.0
+            ratio = (
+                median(b) / median(a)
+                if figure.more and any(a)
+                else median(a) / median(b)
+                if any(b)
+                else 0.0
+            )
             title = f"{work.title}: {way.name}" if way.name else work.title
             out.append([title, figure.text, told(figure, a), told(figure, b), times(ratio)])
     return out
@@ -160,19 +188,34 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.2, help="of each measurement")
     parser.add_argument("--only", default="", metavar="WORD", help="workloads whose title has it")
     parser.add_argument("--json", metavar="FILE", help="every single figure, too")
-    parser.add_argument("--small", action="store_true", help="little data: whether it works, not how fast")
+    parser.add_argument(
+        "--small", action="store_true", help="little data: whether it works, not how fast"
+    )
     args = parser.parse_args()
     works = [work for work in WORKLOADS if args.only in work.title]
     sys.path.insert(0, str(HERE))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(HERE), os.environ.get("PYTHONPATH")))
+    )
     theirs: list[list[Figures]] = [[] for _ in works]
     ours: list[list[list[Figures]]] = [[[] for _ in work.ways] for work in works]
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder, small = Path(name), args.small
-        site = Site(folder, corpus.SMALL if small else corpus.COUNTS, 1000 if small else KEYS, args.seconds, 0.0 if small else LEAST_S)
+        site = Site(
+            folder,
+            corpus.SMALL if small else corpus.COUNTS,
+            1000 if small else KEYS,
+            args.seconds,
+            0.0 if small else LEAST_S,
+        )
         for kind in dict.fromkeys(work.kind for work in works):
             say(f"making {site.counts[kind]} samples: {kind}")
-            corpus.make(site.folder, kind, site.counts[kind], min(site.most_keys, max(w.keys for w in works if w.kind == kind)))
+            corpus.make(
+                site.folder,
+                kind,
+                site.counts[kind],
+                min(site.most_keys, max(w.keys for w in works if w.kind == kind)),
+            )
         for n in range(args.rounds):
             for at, work in enumerate(works):
                 if n and work.once:
@@ -181,11 +224,16 @@ def main() -> None:
                 theirs[at].append(site.dataloader(work))
                 for way, runs in zip(work.ways, ours[at], strict=True):
                     runs.append(site.loaderd(work, way))
-    print(f"{os.cpu_count()} processors, {args.rounds} rounds; median (least to most). {versions()}\n")
+    print(
+        f"{os.cpu_count()} processors, {args.rounds} rounds; median (least to most). {versions()}\n"
+    )
     rows = [row for at, work in enumerate(works) for row in lines(work, theirs[at], ours[at])]
     print(table(("workload", "what", "DataLoader", "loaderd", "ratio"), rows))
     if args.json:
-        every = {work.title: {"dataloader": theirs[at], "loaderd": ours[at]} for at, work in enumerate(works)}
+        every = {
+            work.title: {"dataloader": theirs[at], "loaderd": ours[at]}
+            for at, work in enumerate(works)
+        }
         Path(args.json).write_text(json.dumps(every, indent=1))
 
 

@@ -1,10 +1,12 @@
-"""What does not grow: CPU a batch over the number of samples, of epochs and of idle sessions; and what N ranks on one daemon cost.
+"""What does not grow: CPU a batch over the number of samples, of epochs and of idle sessions; and
+what N ranks on one daemon cost.
 
     python tests/bench/scale.py [--rounds 3] [--batches 400] [--plot scale.svg]
 
-All of one figure's points take turns, round after round, on one daemon with two workers. CPU is the daemon's, its workers' and the
-trainer's own, a batch of 64 small rows: what is left of a batch when its samples cost nothing. Prints tables; `--plot` draws them
-(matplotlib). Asserts nothing about time.
+All of one figure's points take turns, round after round, on one daemon with two workers. CPU is the
+daemon's, its workers' and the trainer's own, a batch of 64 small rows: what is left of a batch when
+its samples cost nothing. Prints tables; `--plot` draws them (matplotlib). Asserts nothing about
+time.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ class Daemon:
         config = folder / "scale.toml"
         config.write_text(CONFIG + "".join(STREAM.format(n=n) for n in SIZES))
         self.socket = str(folder / "scale.sock")
-        self.process = subprocess.Popen([sys.executable, "-m", "loaderd", "serve", str(config)], stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "loaderd", "serve", str(config)], stderr=subprocess.DEVNULL
+        )
 
     def __enter__(self) -> Daemon:
         return self
@@ -107,7 +111,9 @@ def measured(daemon: Daemon, n: int, batches: int, epoch: int = 0) -> Point:
 
 @contextlib.contextmanager
 def others(daemon: Daemon, what: str, *args: int) -> Iterator[subprocess.Popen[str]]:
-    """A process of this file that plays `what`, from when it has said that it is there until the end of the block."""
+    """A process of this file that plays `what`, from when it has said that it is there until the
+    end of the block.
+    """
     command = [sys.executable, __file__, what, daemon.socket, *map(str, args)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdin is not None
@@ -151,9 +157,14 @@ def play_rank(socket: str, rank: int, world_size: int, batches: int) -> None:
 
 
 def ranks(daemon: Daemon, count: int, batches: int) -> tuple[Point, int]:
-    """(CPU a batch with `count` ranks, each a process of its own, the third figure 0; bytes of shared memory of all of them)."""
+    """(CPU a batch with `count` ranks, each a process of its own, the third figure 0; bytes of
+    shared memory of all of them).
+    """
     with contextlib.ExitStack() as stack:
-        everybody = [stack.enter_context(others(daemon, "rank", rank, count, batches)) for rank in range(count)]
+        everybody = [
+            stack.enter_context(others(daemon, "rank", rank, count, batches))
+            for rank in range(count)
+        ]
         status = daemon.status()
         workers = [one["pid"] for one in status["workers"]]
         before = daemon.used(workers)
@@ -166,7 +177,9 @@ def ranks(daemon: Daemon, count: int, batches: int) -> tuple[Point, int]:
             assert child.stdout.readline() == "done\n"
         after = daemon.used(workers)
     made = count * batches
-    return ((after[0] - before[0]) / made * 1e6, (after[1] - before[1]) / made * 1e6, 0.0), status["memory"]["segments"]
+    return ((after[0] - before[0]) / made * 1e6, (after[1] - before[1]) / made * 1e6, 0.0), status[
+        "memory"
+    ]["segments"]
 
 
 def run(args: argparse.Namespace) -> tuple[dict[str, Figure], dict[int, int]]:
@@ -178,10 +191,14 @@ def run(args: argparse.Namespace) -> tuple[dict[str, Figure], dict[int, int]]:
             for n in SIZES:
                 figures["samples"].setdefault(n, []).append(measured(daemon, n, args.batches))
             for epoch in EPOCHS:
-                figures["epoch"].setdefault(epoch, []).append(measured(daemon, SIZES[0], args.batches, epoch))
+                figures["epoch"].setdefault(epoch, []).append(
+                    measured(daemon, SIZES[0], args.batches, epoch)
+                )
             for count in IDLE:
                 with others(daemon, "idle", count) if count else contextlib.nullcontext():
-                    figures["idle sessions"].setdefault(count, []).append(measured(daemon, SIZES[1], args.batches))
+                    figures["idle sessions"].setdefault(count, []).append(
+                        measured(daemon, SIZES[1], args.batches)
+                    )
             for count in RANKS:
                 point, shared[count] = ranks(daemon, count, args.batches)
                 figures["ranks"].setdefault(count, []).append(point)
@@ -189,7 +206,10 @@ def run(args: argparse.Namespace) -> tuple[dict[str, Figure], dict[int, int]]:
 
 
 def medians(figure: Figure) -> dict[int, Point]:
-    return {x: tuple(median(point[i] for point in points) for i in range(3)) for x, points in figure.items()}  # type: ignore[misc]
+    return {
+        x: tuple(median(point[i] for point in points) for i in range(3))
+        for x, points in figure.items()
+    }  # type: ignore[misc]
 
 
 def rows(name: str, figure: Figure, shared: dict[int, int]) -> list[list[str]]:
@@ -219,20 +239,31 @@ def plot(figures: dict[str, Figure], path: str) -> None:
     matplotlib.rcParams.update({"svg.hashsalt": "scale", "font.size": 9})
     from matplotlib import pyplot
 
-    drawing, axes = pyplot.subplots(1, len(figures), figsize=(11, 2.8), sharey=True, layout="constrained")
+    drawing, axes = pyplot.subplots(
+        1, len(figures), figsize=(11, 2.8), sharey=True, layout="constrained"
+    )
     for axis, (name, figure) in zip(axes, figures.items(), strict=True):
         found = medians(figure)
         places = range(len(found))
         below = [0.0] * len(found)
         for i, who in enumerate(("daemon", "workers", "trainer")):
             heights = [point[i] for point in found.values()]
-            axis.bar(places, heights, bottom=below, width=0.6, label=who, color=("#31688e", "#35b779", "#fde725")[i])
+            axis.bar(
+                places,
+                heights,
+                bottom=below,
+                width=0.6,
+                label=who,
+                color=("#31688e", "#35b779", "#fde725")[i],
+            )
             below = [a + b for a, b in zip(below, heights, strict=True)]
         axis.set_xticks(places, [f"{x:,}" if x < 1000 else f"1e{len(str(x)) - 1}" for x in found])
         axis.set_xlabel(name)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("CPU, us a batch of 64")
-    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    drawing.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False
+    )
     drawing.savefig(path, metadata={"Date": None})
 
 

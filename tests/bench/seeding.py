@@ -1,8 +1,10 @@
-"""What it costs a worker to seed the global generators for rows of a map-style dataset: time a row, by what its code draws from.
+"""What it costs a worker to seed the global generators for rows of a map-style dataset: time a row,
+by what its code draws from.
 
     python tests/bench/seeding.py [--rounds 9] [--only WORD] [--unwatched]
 
-Samples are two small arrays (a small tensor with torch). Runs in this process, as a worker runs its jobs; prints one JSON line: us of CPU and of wall by round.
+Samples are two small arrays (a small tensor with torch). Runs in this process, as a worker runs its
+jobs; prints one JSON line: us of CPU and of wall by round.
 """
 
 from __future__ import annotations
@@ -31,9 +33,13 @@ class Drawing:
     """Sample i: {"x": float32[16], "y": i}. draw: what of is drawn from."""
 
     def __init__(self, draw: str) -> None:
-        self._draw = {"nothing": lambda: 0.0, "random": random.random, "numpy": np.random.random, "both": self._both, "torch": self._torch}[
-            draw
-        ]
+        self._draw = {
+            "nothing": lambda: 0.0,
+            "random": random.random,
+            "numpy": np.random.random,
+            "both": self._both,
+            "torch": self._torch,
+        }[draw]
         self._data = np.zeros((1024, 16), np.float32)
 
     def __len__(self) -> int:
@@ -65,13 +71,22 @@ def runner(draw: str) -> JobRunner:
     """Of one stream, with a slot in this process's memory."""
     from loaderd.worker.probe import probe
 
-    plan = StreamConfig(draw, dataset="seeding:Drawing", dataset_args={"draw": draw}, batch_size=ROWS)
+    plan = StreamConfig(
+        draw, dataset="seeding:Drawing", dataset_args={"draw": draw}, batch_size=ROWS
+    )
     open_streams = OpenStreams([plan], 0, 1)
-    found: Any = probe(draw, open_streams, Line(), plan, SimpleNamespace(look=lambda: None, all=lambda: ()))  # type: ignore[arg-type]
+    found: Any = probe(
+        draw, open_streams, Line(), plan, SimpleNamespace(look=lambda: None, all=lambda: ())
+    )  # type: ignore[arg-type]
     fields = found.specs
     arrays = [(field, np.zeros((ROWS, *field.shape), field.dtype)) for field in fields]
     indices = np.zeros(ROWS, np.int64)
-    slot: Any = SimpleNamespace(fields=fields, arrays=lambda: arrays, indices=lambda: indices, layout=slot_layout(fields, ROWS))
+    slot: Any = SimpleNamespace(
+        fields=fields,
+        arrays=lambda: arrays,
+        indices=lambda: indices,
+        layout=slot_layout(fields, ROWS),
+    )
     mapped: Any = SimpleNamespace(layout=SimpleNamespace(rows=ROWS), slot=lambda number: slot)
     return JobRunner(open_streams, {1: mapped}, Line())  # type: ignore[arg-type] # all that is asked of a Line
 
@@ -95,11 +110,14 @@ def main() -> None:
         generator_watch.install()
     sys.modules["seeding"] = sys.modules["__main__"]
     told = {}
-    for draw in ("nothing", "random", "numpy", "both", "torch"):  # torch last: all samples are seeded for it once it is loaded
+    # torch last: all samples are seeded for it once it is loaded
+    for draw in ("nothing", "random", "numpy", "both", "torch"):
         if args.only in draw:
             made = runner(draw)
             row_us(made, draw, 0)
-            told[draw] = [[round(us, 2) for us in row_us(made, draw, epoch)] for epoch in range(args.rounds)]
+            told[draw] = [
+                [round(us, 2) for us in row_us(made, draw, epoch)] for epoch in range(args.rounds)
+            ]
     print(json.dumps(told))
 
 

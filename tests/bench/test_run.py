@@ -13,13 +13,29 @@ RUN = Path(__file__).with_name("run.py")
 ROWS = {"1 KB": 3, "start": 2, "memory": 2}
 
 
-def measure(tmp_path: Path, only: str) -> tuple[list[list[str]], dict[str, dict[str, list[object]]]]:
+def measure(
+    tmp_path: Path, only: str
+) -> tuple[list[list[str]], dict[str, dict[str, list[object]]]]:
     """The table's rows, and every single figure."""
     every = tmp_path / "every.json"
-    command = [sys.executable, str(RUN), "--small", "--rounds", "1", "--seconds", "0.1", "--only", only, "--json", str(every)]
+    command = [
+        sys.executable,
+        str(RUN),
+        "--small",
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.1",
+        "--only",
+        only,
+        "--json",
+        str(every),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=220, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    table = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("|")]
+    table = [
+        line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("|")
+    ]
     assert table[0] == ["workload", "what", "DataLoader", "loaderd", "ratio"]
     return table[2:], json.loads(every.read_text())
 

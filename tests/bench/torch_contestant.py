@@ -1,7 +1,8 @@
-"""The least that a trainer's start can take, as a contestant of the peers' benchmark: a process that imports torch and has a batch.
+"""The least that a trainer's start can take, as a contestant of the peers' benchmark: a process
+that imports torch and has a batch.
 
-Copy or link this file into a copy of that folder as `contestants/torch_only.py`. What another contestant needs beyond it, in the same run and with its
-service up, is what its own start costs.
+Copy or link this file into a copy of that folder as `contestants/torch_only.py`. What another
+contestant needs beyond it, in the same run and with its service up, is what its own start costs.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def two(place: Place, *options: str) -> str:
     place.cli("pack", "imagefolder", place.images("photos", "abc"), "train.lmdb")
     place.cli("pack", "imagefolder", place.images("few", "ac"), "val.lmdb", *options)
     (place.folder / "two.toml").write_text(
-        "[workers]\nnum_workers = 1\n[streams.train]\nlmdb = 'train.lmdb'\n[streams.val]\nlmdb = 'val.lmdb'\n"
+        "[workers]\nnum_workers = 1\n[streams.train]\nlmdb = 'train.lmdb'\n[streams.val]\nlmdb = "
+        "'val.lmdb'\n"
     )
     return "two.toml"
 
@@ -38,9 +39,14 @@ def test_check_finds_streams_whose_labels_mean_two_things(place: Place) -> None:
     assert DIFFER not in place.cli("check", config, "--stream", "val").stdout
 
 
-def test_an_embedded_daemon_refuses_a_stream_whose_labels_mean_other_things_than_those_of_another_that_it_serves(place: Place) -> None:
+def test_an_embedded_daemon_refuses_a_stream_whose_labels_mean_other_things_than_those_of_another_that_it_serves(
+    place: Place,
+) -> None:
     config = str(place.folder / two(place))
-    with Loader(config, stream="train", output="numpy") as train, Loader(config, stream="val", output="numpy") as val:
+    with (
+        Loader(config, stream="train", output="numpy") as train,
+        Loader(config, stream="val", output="numpy") as val,
+    ):
         batches = iter(train)
         next(batches)
         for _ in range(2):
@@ -70,7 +76,9 @@ def test_a_folder_packed_with_the_classes_of_another_goes_with_it(place: Place, 
         (["--classes", "one.txt", "--classes-from", "x"], 2, "not allowed with argument"),
     ],
 )
-def test_classes_that_cannot_be_had_or_do_not_fit_are_one_line(place: Place, args: list[str], code: int, said: str) -> None:
+def test_classes_that_cannot_be_had_or_do_not_fit_are_one_line(
+    place: Place, args: list[str], code: int, said: str
+) -> None:
     (place.folder / "one.txt").write_text("a\n")
     done = place.cli("pack", "imagefolder", place.images(), "db", *args, code=code)
     assert said in done.stderr

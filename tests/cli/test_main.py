@@ -1,4 +1,6 @@
-"""The command line as a whole: help, version, mistakes, exit codes, and what it says where the daemon's packages are missing."""
+"""The command line as a whole: help, version, mistakes, exit codes, and what it says where the
+daemon's packages are missing.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,27 @@ ROOT = Path(loaderd.__file__).parents[1]
 
 
 def test_the_version_is_printed() -> None:
-    done = subprocess.run([sys.executable, "-m", "loaderd", "--version"], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-m", "loaderd", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [f"loaderd {loaderd.__version__}", native_library.described(native_library.present())]
+    assert done.stdout.splitlines() == [
+        f"loaderd {loaderd.__version__}",
+        native_library.described(native_library.present()),
+    ]
 
 
 def test_a_full_disk_behind_the_output_is_told_in_one_line() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "loaderd", "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S
+            [sys.executable, "-m", "loaderd", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
         )
     assert done.returncode == 4
     assert "No space left on device" in done.stderr
@@ -39,8 +53,13 @@ def test_a_full_disk_behind_the_output_is_told_in_one_line() -> None:
 
 
 def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
-    code = "import sys; from loaderd.__main__ import main\ntry: main(['--version'])\nexcept SystemExit: pass\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    code = (
+        "import sys; from loaderd.__main__ import main\ntry: main(['--version'])\nexcept "
+        "SystemExit: pass\nprint(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
     assert not {"numpy", "zmq", "msgpack", "lmdb", "cv2", "PIL", "torch"} & set(done.stdout.split())
 
 
@@ -59,7 +78,9 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
         (["pack", "dataset", "a:B", "b", "--args", "{"], "not JSON"),
     ],
 )
-def test_a_wrong_command_line_is_two_lines_and_exit_code_2(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_is_two_lines_and_exit_code_2(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         main(argv)
     assert caught.value.code == 2
@@ -74,7 +95,9 @@ def test_every_command_has_a_file_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("command", [["serve"], ["check"], ["preview", "--json"]])
-def test_a_faulty_config_is_told_whole_without_a_traceback(command: list[str], place: Place) -> None:
+def test_a_faulty_config_is_told_whole_without_a_traceback(
+    command: list[str], place: Place
+) -> None:
     config = place.config(stream="batch_siz = 3\nseed = -1")
     done = place.cli(command[0], config, *command[1:], code=2)
     assert done.stderr.splitlines() == [
@@ -96,7 +119,9 @@ def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     read, write = os.pipe()
-    with subprocess.Popen([sys.executable, "-m", "loaderd", "schema"], stdout=write, stderr=subprocess.PIPE) as done:
+    with subprocess.Popen(
+        [sys.executable, "-m", "loaderd", "schema"], stdout=write, stderr=subprocess.PIPE
+    ) as done:
         os.close(write)
         os.close(read)
         assert done.stderr is not None
@@ -115,20 +140,37 @@ def thin(tmp_path: Path) -> list[str]:
                 (site / name).symlink_to(Path(folder) / name)
     for name in ("loaderd", "client/loaderd_client", "client/loaderd_wire"):
         (site / Path(name).name).symlink_to(ROOT / name)
-    return [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(site)!r}); exec(sys.argv.pop(1))"]
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"import sys; sys.path.append({str(site)!r}); exec(sys.argv.pop(1))",
+    ]
 
 
 def test_a_thin_install_imports_the_client_and_nothing_of_the_daemon(thin: list[str]) -> None:
-    code = "import loaderd_client, sys; loaderd_client.Loader; print([m for m in ('torch', 'lmdb', 'cv2', 'PIL', 'loaderd') if m in sys.modules])"
+    code = (
+        "import loaderd_client, sys; loaderd_client.Loader; print([m for m in ('torch', "
+        "'lmdb', 'cv2', 'PIL', 'loaderd') if m in sys.modules])"
+    )
     done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
-@pytest.mark.parametrize("command", [["serve", "x.toml"], ["check", "x.toml"], ["inspect", "x"], ["pack", "imagefolder", "a", "b"]])
-def test_a_thin_install_says_which_extra_a_command_needs(thin: list[str], command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [["serve", "x.toml"], ["check", "x.toml"], ["inspect", "x"], ["pack", "imagefolder", "a", "b"]],
+)
+def test_a_thin_install_says_which_extra_a_command_needs(
+    thin: list[str], command: list[str]
+) -> None:
     code = f"import sys; from loaderd.__main__ import main; sys.exit(main({command!r}))"
     done = subprocess.run([*thin, code], capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.returncode, done.stderr) == (3, "loaderd: lmdb is not installed: pip install 'loaderd[daemon]'\n")
+    assert (done.returncode, done.stderr) == (
+        3,
+        "loaderd: lmdb is not installed: pip install 'loaderd[daemon]'\n",
+    )
 
 
 NO_PROC = 'mount -t tmpfs tmpfs /proc && exec "$@"'
@@ -136,12 +178,32 @@ NO_PROC = 'mount -t tmpfs tmpfs /proc && exec "$@"'
 
 @pytest.mark.needs("userns")
 @pytest.mark.parametrize("command", ["serve", "check", "bench"])
-def test_without_proc_a_command_that_starts_workers_is_one_clear_line(place: Place, command: str) -> None:
+def test_without_proc_a_command_that_starts_workers_is_one_clear_line(
+    place: Place, command: str
+) -> None:
     user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
-    words = ["unshare", *user, "--mount", "sh", "-c", NO_PROC, "sh", sys.executable, "-m", "loaderd", command, place.config()]
-    done = subprocess.run(words, cwd=place.folder, capture_output=True, text=True, timeout=DEADLINE_S)
+    words = [
+        "unshare",
+        *user,
+        "--mount",
+        "sh",
+        "-c",
+        NO_PROC,
+        "sh",
+        sys.executable,
+        "-m",
+        "loaderd",
+        command,
+        place.config(),
+    ]
+    done = subprocess.run(
+        words, cwd=place.folder, capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.returncode == 3
-    assert done.stderr == "loaderd: /proc is not mounted, or does not show this process: mount it (mount -t proc proc /proc)\n"
+    assert done.stderr == (
+        "loaderd: /proc is not mounted, or does not show this process: mount it (mount -t proc "
+        "proc /proc)\n"
+    )
 
 
 def test_a_hundred_streams_are_not_listed_in_an_error_line(place: Place) -> None:

@@ -1,4 +1,6 @@
-"""Where the native parts are missing, whoever installed loaderd is told, once a command, and what that costs."""
+"""Where the native parts are missing, whoever installed loaderd is told, once a command, and what
+that costs.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,19 @@ def test_without_native_parts_version_check_serve_and_status_say_so(place: Place
     env = {"PYTHONPATH": place.bare()}
     assert place.cli("--version", env=env).stdout.splitlines()[1] == MISSING
     config = place.config()
-    warned = [line for line in place.cli("check", config, env=env).stderr.splitlines() if "native parts" in line]
+    warned = [
+        line
+        for line in place.cli("check", config, env=env).stderr.splitlines()
+        if "native parts" in line
+    ]
     assert len(warned) == 1
-    for said in ("without _crop", "without _jpeg", "without _rows", "2.2 times as long", "Install a loaderd wheel, or a C compiler"):
+    for said in (
+        "without _crop",
+        "without _jpeg",
+        "without _rows",
+        "2.2 times as long",
+        "Install a loaderd wheel, or a C compiler",
+    ):
         assert said in warned[0], said
     place.serve(config, env=env)
     assert place.log(config).count("native parts are missing") == 1

@@ -25,21 +25,40 @@ def test_an_image_folder_is_packed_and_what_was_left_out_is_named(place: Place) 
     assert done.stdout.startswith(f"{place.folder}/photos.lmdb: 20 samples, 2 classes, ")
     assert "loaderd: left out: a/broken.png: " in done.stderr
     assert "1 bad sample was left out" in done.stderr
-    assert "loaderd: 1 file was ignored, not named like images: 1 .txt (a/notes.txt)\n" in done.stderr
+    assert (
+        "loaderd: 1 file was ignored, not named like images: 1 .txt (a/notes.txt)\n" in done.stderr
+    )
 
 
-def test_class_folders_without_images_are_warned_of_with_the_labels_that_nobody_gets(place: Place) -> None:
+def test_class_folders_without_images_are_warned_of_with_the_labels_that_nobody_gets(
+    place: Place,
+) -> None:
     photos = place.folder / place.images(classes="abc")
     (photos / "b-lost").mkdir()
     done = place.cli("pack", "imagefolder", str(photos), "photos.lmdb")
-    assert "loaderd: warning: 1 class has no images: 'b-lost' (label 2); its label is given to no sample. torchvision's" in done.stderr
-    with lmdb.open(str(place.folder / "photos.lmdb"), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
-        labels = {int(record_format.unpack_sample(value)["label"]) for key, value in txn.cursor() if len(key) == 8}
+    assert (
+        "loaderd: warning: 1 class has no images: 'b-lost' (label 2); its label is given to no "
+        "sample. torchvision's"
+    ) in done.stderr
+    with (
+        lmdb.open(
+            str(place.folder / "photos.lmdb"), subdir=False, readonly=True, lock=False
+        ) as env,
+        env.begin() as txn,
+    ):
+        labels = {
+            int(record_format.unpack_sample(value)["label"])
+            for key, value in txn.cursor()
+            if len(key) == 8
+        }
     assert labels == {0, 1, 3}
     (photos / "d").mkdir()
     (photos / "d" / "notes.txt").touch()
     done = place.cli("pack", "imagefolder", str(photos), "more.lmdb")
-    assert "2 classes have no images: 'b-lost' (label 2), 'd' (label 4); their labels are given to no sample" in done.stderr
+    assert (
+        "2 classes have no images: 'b-lost' (label 2), 'd' (label 4); their labels are given to "
+        "no sample"
+    ) in done.stderr
 
 
 def test_jpegs_are_rewritten_for_random_access_unless_told_not_to(place: Place) -> None:
@@ -49,9 +68,15 @@ def test_jpegs_are_rewritten_for_random_access_unless_told_not_to(place: Place) 
             image.save(path.with_suffix(".jpg"), quality=90)
     done = place.cli("pack", "imagefolder", str(photos), "photos.lmdb")
     assert (
-        "loaderd: 3 images rewritten for random access" in done.stderr or "JPEGs keep their bytes: nothing here can rewrite" in done.stderr
+        "loaderd: 3 images rewritten for random access" in done.stderr
+        or "JPEGs keep their bytes: nothing here can rewrite" in done.stderr
     )
-    assert "rewritten" not in place.cli("pack", "imagefolder", str(photos), "plain.lmdb", "--no-random-access").stderr
+    assert (
+        "rewritten"
+        not in place.cli(
+            "pack", "imagefolder", str(photos), "plain.lmdb", "--no-random-access"
+        ).stderr
+    )
 
 
 def test_a_dataset_is_packed_by_name_with_its_arguments(place: Place) -> None:
@@ -70,10 +95,16 @@ def test_a_dataset_is_packed_by_name_with_its_arguments(place: Place) -> None:
         (["dataset", "nowhere:A", "a.lmdb"], 3, "nowhere"),
         (["imagefolder", ".", "a.lmdb", "--args", "{}"], 3, "holds no images"),
         (["imagefolder", ".", "a.lmdb", "--args", '{"n": 1}'], 2, "--args is for pack dataset"),
-        (["dataset", "mine:Numbers", "a.lmdb", "--random-access"], 2, "--random-access is for pack imagefolder"),
+        (
+            ["dataset", "mine:Numbers", "a.lmdb", "--random-access"],
+            2,
+            "--random-access is for pack imagefolder",
+        ),
     ],
 )
-def test_what_cannot_be_packed_says_why_and_leaves_nothing(place: Place, args: list[str], code: int, said: str) -> None:
+def test_what_cannot_be_packed_says_why_and_leaves_nothing(
+    place: Place, args: list[str], code: int, said: str
+) -> None:
     before = set(os.listdir(place.folder))
     done = place.cli("pack", *args, code=code)
     assert said in done.stderr
@@ -84,7 +115,9 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(place: Place) -> None:
     photos = place.images(each=50)
     ours, its = pty.openpty()
     command = [sys.executable, "-m", "loaderd", "pack", "imagefolder", photos, "photos.lmdb"]
-    with subprocess.Popen(command, cwd=place.folder, stdout=subprocess.DEVNULL, stderr=its) as process:
+    with subprocess.Popen(
+        command, cwd=place.folder, stdout=subprocess.DEVNULL, stderr=its
+    ) as process:
         os.close(its)
         shown = b""
         try:
@@ -171,7 +204,19 @@ def test_a_folder_whose_name_is_not_utf_8_is_packed_into_and_inspected(place: Pl
 def test_standard_error_that_is_closed_costs_nothing_but_its_lines(place: Place) -> None:
     photos = place.images()
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "loaderd", "pack", "imagefolder", photos, "x.lmdb"],
+        [
+            "sh",
+            "-c",
+            'exec "$@" 2>&-',
+            "sh",
+            sys.executable,
+            "-m",
+            "loaderd",
+            "pack",
+            "imagefolder",
+            photos,
+            "x.lmdb",
+        ],
         cwd=place.folder,
         stdout=subprocess.PIPE,
         text=True,

@@ -28,9 +28,17 @@ def keys(preview: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 3)])
-def test_the_batch_is_the_one_that_the_trainer_gets(place: Place, rank: int, world_size: int) -> None:
+def test_the_batch_is_the_one_that_the_trainer_gets(
+    place: Place, rank: int, world_size: int
+) -> None:
     place.config(stream=STREAM)
-    with Loader(str(place.folder / "config.toml"), stream="train", output="numpy", rank=rank, world_size=world_size) as loader:
+    with Loader(
+        str(place.folder / "config.toml"),
+        stream="train",
+        output="numpy",
+        rank=rank,
+        world_size=world_size,
+    ) as loader:
         loader.set_epoch(2)
         got = [(batch.step, batch.sample_keys) for batch in loader]
     where = ("--epoch", "2", "--rank", str(rank), "--world-size", str(world_size))
@@ -45,7 +53,9 @@ def test_a_position_is_the_step_that_begins_there(place: Place) -> None:
 
 def test_another_seed_and_batch_size_are_those_that_the_trainer_asked_for(place: Place) -> None:
     place.config(stream=STREAM)
-    with Loader(str(place.folder / "config.toml"), stream="train", output="numpy", seed=9, batch_size=5) as loader:
+    with Loader(
+        str(place.folder / "config.toml"), stream="train", output="numpy", seed=9, batch_size=5
+    ) as loader:
         batch = next(iter(loader))
         assert keys(shown(place, "--seed", "9", "--batch-size", "5")) == batch.sample_keys
 
@@ -79,7 +89,8 @@ def test_a_place_that_is_not_there_is_told(place: Place, args: list[str], said: 
 def test_the_sheet_shows_each_sample_of_the_batch(place: Place) -> None:
     place.cli("pack", "imagefolder", place.images(), "photos.lmdb")
     (place.folder / "c.toml").write_text(
-        "[streams.train]\nlmdb = 'photos.lmdb'\nbatch_size = 6\n[[streams.train.transforms]]\nop = 'resize'\nsize = [16, 16]\n"
+        "[streams.train]\nlmdb = 'photos.lmdb'\nbatch_size = 6\n[[streams.train.transforms]]\nop "
+        "= 'resize'\nsize = [16, 16]\n"
     )
     place.cli("preview", "c.toml", "-o", "batch.png")
     with Image.open(place.folder / "batch.png") as image:
@@ -92,7 +103,10 @@ def test_the_sheet_shows_each_sample_of_the_batch(place: Place) -> None:
 
 
 def test_a_sheet_that_cannot_be_written_says_so(place: Place) -> None:
-    assert "no/where.png: cannot be written" in place.cli("preview", place.config(), "-o", "no/where.png", code=3).stderr
+    assert (
+        "no/where.png: cannot be written"
+        in place.cli("preview", place.config(), "-o", "no/where.png", code=3).stderr
+    )
 
 
 def planar(array: np.ndarray) -> Sample:
@@ -106,8 +120,12 @@ def planar(array: np.ndarray) -> Sample:
     [
         Sample({"image": np.zeros((4, 6, 3), np.uint8)}, images=("image",)),
         Sample({"image": np.zeros((4, 6, 1), np.uint8)}, images=("image",)),
-        Sample({"image": np.linspace(0, 1, 72, dtype=np.float32).reshape(4, 6, 3)}, images=("image",)),
-        Sample({"image": np.linspace(-2, 3, 72, dtype=np.float32).reshape(4, 6, 3)}, images=("image",)),
+        Sample(
+            {"image": np.linspace(0, 1, 72, dtype=np.float32).reshape(4, 6, 3)}, images=("image",)
+        ),
+        Sample(
+            {"image": np.linspace(-2, 3, 72, dtype=np.float32).reshape(4, 6, 3)}, images=("image",)
+        ),
         Sample({"image": np.full((4, 6, 3), np.nan, np.float32)}, images=("image",)),
         planar(np.zeros((3, 4, 6), np.float32)),
     ],
@@ -131,7 +149,10 @@ def test_the_file_is_a_png_whatever_it_is_called(place: Place) -> None:
 
 def test_a_mask_is_shown_beside_its_picture_with_a_colour_for_each_label() -> None:
     labels = np.array([[0, 1], [255, 300]], np.uint16)
-    sample = Sample({"image": np.full((2, 2, 3), 9, np.uint8), "mask": labels[:, :, np.newaxis]}, images=("image", "mask"))
+    sample = Sample(
+        {"image": np.full((2, 2, 3), 9, np.uint8), "mask": labels[:, :, np.newaxis]},
+        images=("image", "mask"),
+    )
     shown = picture_of(sample, DecodeModes(fields={"mask": "index"}))
     assert shown is not None
     assert shown.shape == (2, 4, 3)
@@ -139,6 +160,10 @@ def test_a_mask_is_shown_beside_its_picture_with_a_colour_for_each_label() -> No
     assert len({tuple(colour) for colour in shown[:, 2:].reshape(-1, 3).tolist()}) == 4
     assert shown[0, 2].tolist() == [0, 0, 0]
     paired = Sample({"image": sample["image"], "mask": labels.astype(np.int64)}, images=("image",))
-    np.testing.assert_array_equal(picture_of(paired, DecodeModes(paired=frozenset({"image", "mask"}))), shown)
-    alone = picture_of(Sample({"mask": labels[:, :, np.newaxis]}, images=("mask",)), DecodeModes("index"))
+    np.testing.assert_array_equal(
+        picture_of(paired, DecodeModes(paired=frozenset({"image", "mask"}))), shown
+    )
+    alone = picture_of(
+        Sample({"mask": labels[:, :, np.newaxis]}, images=("mask",)), DecodeModes("index")
+    )
     np.testing.assert_array_equal(alone, shown[:, 2:])

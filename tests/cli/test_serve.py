@@ -19,11 +19,17 @@ from loaderd_testing.cli_harness import DEADLINE_S, Place
 def test_the_ready_line_names_socket_streams_and_workers(place: Place) -> None:
     place.serve(place.config(args="n = 40", stream="split = '0%:50%'"))
     (line,) = [line for line in place.log("config.toml").splitlines() if "ready: " in line]
-    assert re.search(rf"ready: {place.folder}/run/loaderd/config-[0-9a-f]{{8}}\.sock; streams train \(20\); 2 workers$", line)
+    assert re.search(
+        rf"ready: {place.folder}/run/loaderd/config-[0-9a-f]{{8}}\.sock; streams train \(20\); 2 "
+        r"workers$",
+        line,
+    )
 
 
 def test_with_json_logs_every_line_is_an_object(place: Place) -> None:
-    daemon = place.serve(place.config(workers="num_workers = 1\ninit = 'mine:prints'"), "--log-format", "json")
+    daemon = place.serve(
+        place.config(workers="num_workers = 1\ninit = 'mine:prints'"), "--log-format", "json"
+    )
     daemon.send_signal(signal.SIGTERM)
     assert daemon.wait(DEADLINE_S) == 0
     lines = [json.loads(line) for line in place.log("config.toml").splitlines()]
@@ -50,27 +56,50 @@ def test_a_signal_drains_it(place: Place, number: signal.Signals) -> None:
         ("dataset = 'mine:Numbers'\ndataset_args = {n = 0}", "it is empty"),
     ],
 )
-def test_what_cannot_be_served_ends_it_with_3_and_the_reason(place: Place, stream: str, said: str) -> None:
+def test_what_cannot_be_served_ends_it_with_3_and_the_reason(
+    place: Place, stream: str, said: str
+) -> None:
     (place.folder / "c.toml").write_text(f"[workers]\nnum_workers = 1\n[streams.train]\n{stream}\n")
     assert place.serve("c.toml", ready=False).wait(DEADLINE_S) == 3
     assert said in place.log("c.toml")
 
 
-def test_whoever_waits_on_the_pipe_of_an_embedded_daemon_gets_the_lines_of_a_faulty_config(place: Place) -> None:
+def test_whoever_waits_on_the_pipe_of_an_embedded_daemon_gets_the_lines_of_a_faulty_config(
+    place: Place,
+) -> None:
     read, write = os.pipe()
-    daemon = place.serve(place.config(stream="sede = 1"), "--embedded", "--ready-fd", str(write), ready=False, pass_fds=(write,))
+    daemon = place.serve(
+        place.config(stream="sede = 1"),
+        "--embedded",
+        "--ready-fd",
+        str(write),
+        ready=False,
+        pass_fds=(write,),
+    )
     os.close(write)
     assert daemon.wait(DEADLINE_S) == 2
     with open(read) as pipe:
-        assert pipe.read() == f"ConfigError: {place.folder}/config.toml: streams.train.sede: 1: unknown key; did you mean 'seed'?"
+        assert pipe.read() == (
+            f"ConfigError: {place.folder}/config.toml: streams.train.sede: 1: unknown key; did "
+            "you mean 'seed'?"
+        )
 
 
-def test_a_module_that_cannot_be_imported_is_told_once_with_its_line_and_what_to_do(place: Place) -> None:
+def test_a_module_that_cannot_be_imported_is_told_once_with_its_line_and_what_to_do(
+    place: Place,
+) -> None:
     (place.folder / "yours.py").write_text("import os\nimport pilow\n")
-    (place.folder / "c.toml").write_text("[streams.train]\ndataset = 'yours:Data'\n[streams.test]\ndataset = 'yours:Data'\n")
+    (place.folder / "c.toml").write_text(
+        "[streams.train]\ndataset = 'yours:Data'\n[streams.test]\ndataset = 'yours:Data'\n"
+    )
     assert place.serve("c.toml", ready=False).wait(DEADLINE_S) == 3
-    first, *rest = [line for line in place.log("c.toml").splitlines() if "not ready after" not in line]
-    assert f"streams 'test', 'train': dataset = \"yours:Data\": {place.folder}/yours.py, line 2: there is no module 'pilow': " in first
+    first, *rest = [
+        line for line in place.log("c.toml").splitlines() if "not ready after" not in line
+    ]
+    assert (
+        f"streams 'test', 'train': dataset = \"yours:Data\": {place.folder}/yours.py, line 2: "
+        "there is no module 'pilow': "
+    ) in first
     assert f"install it for {sys.executable}, or put it in {place.folder}" in first
     assert rest == [
         "Traceback (most recent call last):",
@@ -81,19 +110,30 @@ def test_a_module_that_cannot_be_imported_is_told_once_with_its_line_and_what_to
 
 
 def test_an_init_that_raises_is_named_as_such(place: Place) -> None:
-    (place.folder / "yours.py").write_text("def init(worker_id):\n    raise OSError('no licence')\n")
-    place.serve(place.config(workers="num_workers = 1\ninit = 'yours:init'"), ready=False).wait(DEADLINE_S)
+    (place.folder / "yours.py").write_text(
+        "def init(worker_id):\n    raise OSError('no licence')\n"
+    )
+    place.serve(place.config(workers="num_workers = 1\ninit = 'yours:init'"), ready=False).wait(
+        DEADLINE_S
+    )
     first, *rest = place.log("config.toml").splitlines()
     assert 'init = "yours:init"' in first
     assert "OSError: no licence" in first
-    assert [line for line in rest if "no licence" in line] == ["    raise OSError('no licence')", "OSError: no licence"]
+    assert [line for line in rest if "no licence" in line] == [
+        "    raise OSError('no licence')",
+        "OSError: no licence",
+    ]
 
 
 def test_the_daemon_is_made_of_modules_that_need_no_numpy() -> None:
     """Which takes longer to import than all that it does need, and more memory."""
     modules = "loaderd.cli.serve, loaderd.config.load, loaderd.server.daemon, loaderd.engine.local"
-    code = f"import sys, {modules}\nprint(*{{'numpy', 'torch', 'cv2', 'lmdb'}} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
+    code = (
+        f"import sys, {modules}\nprint(*{{'numpy', 'torch', 'cv2', 'lmdb'}} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    )
     assert done.stdout.split() == []
 
 
@@ -109,7 +149,9 @@ def test_a_daemon_with_few_descriptors_says_so_and_how_many_it_needs(place: Plac
             stderr=subprocess.STDOUT,
             text=True,
             cwd=place.folder,
-            preexec_fn=functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (number, number)),
+            preexec_fn=functools.partial(
+                resource.setrlimit, resource.RLIMIT_NOFILE, (number, number)
+            ),
         )
 
     def said(process: subprocess.Popen[str]) -> str:
@@ -119,12 +161,22 @@ def test_a_daemon_with_few_descriptors_says_so_and_how_many_it_needs(place: Plac
             process.kill()
             process.communicate()
 
-    least = next(number for number in range(3, 40) if said(start(number, "-c", "import loaderd.__main__")) == "")
+    least = next(
+        number
+        for number in range(3, 40)
+        if said(start(number, "-c", "import loaderd.__main__")) == ""
+    )
     assert least < 12
     for first in range(least, 41, 4):
-        started = {number: start(number, "-m", "loaderd", "serve", config) for number in range(first, min(first + 4, 41))}
+        started = {
+            number: start(number, "-m", "loaderd", "serve", config)
+            for number in range(first, min(first + 4, 41))
+        }
         texts = {number: said(process) for number, process in started.items()}
         for number, process in started.items():
             assert process.returncode == 3, (number, texts[number])
-            line = rf"loaderd: .*RLIMIT_NOFILE is {number}, and a daemon needs at least 1\d\d; .*\(ulimit -Hn\)\n"
+            line = (
+                rf"loaderd: .*RLIMIT_NOFILE is {number}, and a daemon needs at least 1\d\d; "
+                r".*\(ulimit -Hn\)\n"
+            )
             assert re.fullmatch(line, texts[number])

@@ -1,4 +1,6 @@
-"""`loaderd status` and `loaderd drain`: exit codes against real daemons and against things that only look like one."""
+"""`loaderd status` and `loaderd drain`: exit codes against real daemons and against things that
+only look like one.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ def test_a_running_daemon_is_shown_and_drained(place: Place) -> None:
         assert "train  rank 0/1" in text
         assert "epoch 0 step 1" in text
         picture = place.status("config.toml")
-        assert (picture["state"], picture["pid"], len(picture["sessions"])) == ("ready", daemon.pid, 1)
+        assert (picture["state"], picture["pid"], len(picture["sessions"])) == (
+            "ready",
+            daemon.pid,
+            1,
+        )
         assert all(worker["pid"] for worker in picture["workers"])
     done = place.cli("drain", "config.toml")
     assert "is gone" in done.stderr
@@ -72,7 +78,9 @@ def test_without_an_argument_the_only_live_daemon_is_meant(place: Place) -> None
 
 def test_a_daemon_that_still_starts_is_alive_but_not_ready(place: Place) -> None:
     place.serve(place.config(args="gate = 'open'"), ready=False)
-    starting = until("the socket", lambda: next(iter(Path(place.folder, "run", "loaderd").glob("*.sock")), None))
+    starting = until(
+        "the socket", lambda: next(iter(Path(place.folder, "run", "loaderd").glob("*.sock")), None)
+    )
     assert "starting" in place.cli("status", str(starting), code=3).stdout
     assert "starting" in place.cli("status", str(starting), "--alive").stdout
     (place.folder / "open").touch()
@@ -81,9 +89,16 @@ def test_a_daemon_that_still_starts_is_alive_but_not_ready(place: Place) -> None
 
 
 def test_a_daemon_whose_streams_have_all_failed_is_4(place: Place) -> None:
-    place.serve(place.config(args="crash = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]", workers="num_workers = 1"))
+    place.serve(
+        place.config(
+            args="crash = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]",
+            workers="num_workers = 1",
+        )
+    )
     with (
-        Loader(str(place.folder / "config.toml"), stream="train", output="numpy", batch_size=40) as loader,
+        Loader(
+            str(place.folder / "config.toml"), stream="train", output="numpy", batch_size=40
+        ) as loader,
         pytest.raises(StreamFailedError),
     ):
         next(iter(loader))
@@ -134,24 +149,37 @@ def report(**given: Any) -> bytes:
         (answer(codec.frame(Starting("opening stream 'x'"))), 3, ""),
         (answer(report(state="ready", failed=True)), 4, ""),
         (answer(report(state="draining")), 0, ""),
-        (answer(codec.frame(Report("[]"))), 4, "not a loaderd of this version: status: expected an object, not list"),
+        (
+            answer(codec.frame(Report("[]"))),
+            4,
+            "not a loaderd of this version: status: expected an object, not list",
+        ),
     ],
 )
-def test_each_answer_has_its_exit_code(place: Place, talk: Callable[[socket.socket], Any], code: int, said: str) -> None:
+def test_each_answer_has_its_exit_code(
+    place: Place, talk: Callable[[socket.socket], Any], code: int, said: str
+) -> None:
     with pretender(place.folder / "p.sock", talk):
         assert said in place.cli("status", "p.sock", code=code).stderr
 
 
 @pytest.mark.parametrize(
     ("target", "code", "said"),
-    [("none.sock", 3, "no daemon is running at"), ("none.toml", 2, "No such file"), ("mine.py", 2, "not TOML"), (".", 2, "is a folder")],
+    [
+        ("none.sock", 3, "no daemon is running at"),
+        ("none.toml", 2, "No such file"),
+        ("mine.py", 2, "not TOML"),
+        (".", 2, "is a folder"),
+    ],
 )
 def test_a_target_that_is_none_is_told(place: Place, target: str, code: int, said: str) -> None:
     assert said in place.cli("status", target, code=code).stderr
 
 
 def test_the_socket_is_found_although_the_rest_of_the_config_is_faulty(place: Place) -> None:
-    (place.folder / "c.toml").write_text("[daemon]\nsocket = 'd.sock'\n[streams.train]\nlmdb = '${NOWHERE}/x'\nbatch = 3\n")
+    (place.folder / "c.toml").write_text(
+        "[daemon]\nsocket = 'd.sock'\n[streams.train]\nlmdb = '${NOWHERE}/x'\nbatch = 3\n"
+    )
     assert f"{place.folder}/d.sock" in place.cli("status", "c.toml", code=3).stderr
 
 

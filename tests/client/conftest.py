@@ -48,7 +48,13 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Loader]]:
     made: list[Loader] = []
 
     def make(**kwargs: Any) -> Loader:
-        options: dict[str, Any] = {"stream": "train", "output": "numpy", "reconnect_s": DEADLINE_S, "timeout_s": DEADLINE_S, **kwargs}
+        options: dict[str, Any] = {
+            "stream": "train",
+            "output": "numpy",
+            "reconnect_s": DEADLINE_S,
+            "timeout_s": DEADLINE_S,
+            **kwargs,
+        }
         made.append(Loader(str(tmp_path / "d.sock"), **options))
         return made[-1]
 

@@ -15,7 +15,9 @@ INDICES = np.array([7, 3], "<i8").tobytes()
 
 
 def made(keys: list[str] | None = None) -> tuple[DictBatch[Any], list[int]]:
-    """A batch with these keys, None for those of the indices; and a list that has an entry for each time they were decoded."""
+    """A batch with these keys, None for those of the indices; and a list that has an entry for each
+    time they were decoded.
+    """
     batch: DictBatch[Any] = DictBatch(y=[1, 2])
     decoded: list[int] = []
 
@@ -45,7 +47,11 @@ def test_indices_are_the_callers_own_to_write_into() -> None:
     assert batch._indices == INDICES
 
 
-@pytest.mark.parametrize("copied", [copy.copy, lambda batch: pickle.loads(pickle.dumps(batch))], ids=["copied", "pickled"])
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, lambda batch: pickle.loads(pickle.dumps(batch))],
+    ids=["copied", "pickled"],
+)
 def test_a_copy_knows_the_same(copied: object) -> None:
     batch, _ = made(["a", "b"])
     again = copied(batch)  # type: ignore[operator]
@@ -56,7 +62,14 @@ def test_a_copy_knows_the_same(copied: object) -> None:
 
 def test_what_a_framework_builds_anew_knows_nothing() -> None:
     for batch in (DictBatch(y=[1]), TupleBatch([1])):
-        assert (batch.epoch, batch.step, batch.rows, batch.errors, batch.indices, batch.sample_keys) == (None,) * 6
+        assert (
+            batch.epoch,
+            batch.step,
+            batch.rows,
+            batch.errors,
+            batch.indices,
+            batch.sample_keys,
+        ) == (None,) * 6
 
 
 def test_a_batch_of_either_kind_is_a_batch() -> None:
@@ -65,7 +78,13 @@ def test_a_batch_of_either_kind_is_a_batch() -> None:
 
 
 def test_a_batch_prints_as_one_line_a_field_and_no_numbers() -> None:
-    batch: DictBatch[Any] = DictBatch(image=np.zeros((2, 8, 6, 3), "u1"), label=np.array([4, 5]), name=["a", b"b"], rest=[], other=7)
+    batch: DictBatch[Any] = DictBatch(
+        image=np.zeros((2, 8, 6, 3), "u1"),
+        label=np.array([4, 5]),
+        name=["a", b"b"],
+        rest=[],
+        other=7,
+    )
     lines = [
         "  image  uint8                  (2, 8, 6, 3)",
         "  label  int64                  (2,)",
@@ -79,11 +98,17 @@ def test_a_batch_prints_as_one_line_a_field_and_no_numbers() -> None:
 
 
 def test_a_tuple_batch_prints_with_its_places() -> None:
-    assert repr(TupleBatch([np.zeros(3, "<f4"), ["a"]])).splitlines() == ["TupleBatch", "  0  float32      (3,)", "  1  list of str  (1,)"]
+    assert repr(TupleBatch([np.zeros(3, "<f4"), ["a"]])).splitlines() == [
+        "TupleBatch",
+        "  0  float32      (3,)",
+        "  1  list of str  (1,)",
+    ]
 
 
 def test_a_tensor_prints_with_its_dtype_and_with_its_device_where_that_is_not_the_cpu() -> None:
     import torch
 
-    batch: DictBatch[Any] = DictBatch(a=torch.zeros(2, 3, dtype=torch.bfloat16), b=torch.zeros(2, device="meta"))
+    batch: DictBatch[Any] = DictBatch(
+        a=torch.zeros(2, 3, dtype=torch.bfloat16), b=torch.zeros(2, device="meta")
+    )
     assert repr(batch).splitlines()[1:] == ["  a  bfloat16  (2, 3)", "  b  float32   (2,) on meta"]

@@ -76,7 +76,16 @@ def test_descriptors_that_did_not_all_arrive_are_told_of() -> None:
     ours.setblocking(False)
     control = ControlSocket(ours)
     with open(os.devnull) as file:
-        daemons.sendmsg([frame(m.Bye(""))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()] * (MAX_FDS + 2)))])
+        daemons.sendmsg(
+            [frame(m.Bye(""))],
+            [
+                (
+                    socket.SOL_SOCKET,
+                    socket.SCM_RIGHTS,
+                    array.array("i", [file.fileno()] * (MAX_FDS + 2)),
+                )
+            ],
+        )
     with pytest.raises(ProtocolError, match="ulimit -n"):
         control.receive()
     control.close()

@@ -25,11 +25,17 @@ def test_what_a_daemon_warns_of_is_told_once_however_often_it_is_connected_to(
     daemon.rules.warnings = ("a palette", "a mask")
     rows += seen(batches)
     assert rows == epoch_indices(0, daemon.rules)
-    told = [record.message for record in caplog.records if "a palette" in record.message or "a mask" in record.message]
+    told = [
+        record.message
+        for record in caplog.records
+        if "a palette" in record.message or "a mask" in record.message
+    ]
     assert [text.rpartition(": ")[2] for text in told] == ["a palette", "a mask"]
 
 
-def test_how_epochs_are_cut_is_the_first_sessions_whatever_the_next_daemon_would_do(fake: Fake, load: Load) -> None:
+def test_how_epochs_are_cut_is_the_first_sessions_whatever_the_next_daemon_would_do(
+    fake: Fake, load: Load
+) -> None:
     daemon, loader = fake(drop_last=True), load(prefetch=1)
     batches = iter(loader)
     rows = checked(next(batches))

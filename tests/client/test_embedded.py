@@ -1,4 +1,6 @@
-"""Starting a config's daemon: a stand-in for `loaderd serve` that does what it is told on the pipe and at the exit."""
+"""Starting a config's daemon: a stand-in for `loaderd serve` that does what it is told on the pipe
+and at the exit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from loaderd_client import ConfigError, Loader, LoaderdError, StallError, StreamFailedError, embedded
+from loaderd_client import (
+    ConfigError,
+    Loader,
+    LoaderdError,
+    StallError,
+    StreamFailedError,
+    embedded,
+)
 from loaderd_testing.daemon_harness import patiently
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import checked, seen, until
@@ -20,7 +29,8 @@ from loaderd_wire.paths import LOG_BEGINS
 
 TESTS = Path(__file__).parents[1] / "support"
 
-# Serves like the fake daemon, under a file lock as the real one does, until its last session is gone.
+# Serves like the fake daemon, under a file lock as the real one does, until its last session is
+# gone.
 SERVES = """
 import fcntl, sys
 sys.path[:0] = [{tests!r}]
@@ -44,7 +54,12 @@ with FakeDaemon(Path({folder!r})) as daemon:
 
 
 def names(folder: Path) -> dict[str, str]:
-    return {"tests": str(TESTS), "folder": str(folder), "lock": str(folder / "lock"), "starts": str(folder / "starts")}
+    return {
+        "tests": str(TESTS),
+        "folder": str(folder),
+        "lock": str(folder / "lock"),
+        "starts": str(folder / "starts"),
+    }
 
 
 @pytest.fixture
@@ -73,13 +88,16 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
                 pipe.write(text)
         """
         (package / "__main__.py").write_text(
-            textwrap.dedent(head) + (code.format(**names(tmp_path)) if code is SERVES else textwrap.dedent(code))
+            textwrap.dedent(head)
+            + (code.format(**names(tmp_path)) if code is SERVES else textwrap.dedent(code))
         )
 
     return put
 
 
-def test_a_daemon_is_started_once_and_goes_with_its_user(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+def test_a_daemon_is_started_once_and_goes_with_its_user(
+    config: Path, program: Callable[[str], None], tmp_path: Path
+) -> None:
     program(SERVES)
     with Loader(config, "train", output="numpy") as loader:
         assert not (tmp_path / "starts").exists()
@@ -93,11 +111,23 @@ def test_a_daemon_is_started_once_and_goes_with_its_user(config: Path, program: 
     until("the daemon's end", lambda: not (tmp_path / "d.sock").exists())
 
 
-def test_eight_at_once_start_one(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+def test_eight_at_once_start_one(
+    config: Path, program: Callable[[str], None], tmp_path: Path
+) -> None:
     program(SERVES)
-    code = f"import sys\nfrom loaderd_client import Loader\nloader = Loader({str(config)!r}, 'train', output='numpy')\nprint(len(list(loader)), flush=True)\nsys.stdin.readline()\nloader.close()"
+    code = (
+        f"import sys\nfrom loaderd_client import Loader\nloader = Loader({str(config)!r}, "
+        "'train', output='numpy')\nprint(len(list(loader)), "
+        "flush=True)\nsys.stdin.readline()\nloader.close()"
+    )
     ranks = [
-        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(8)
     ]
     try:
@@ -108,7 +138,9 @@ def test_eight_at_once_start_one(config: Path, program: Callable[[str], None], t
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
-def test_a_daemon_that_dies_is_started_again(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+def test_a_daemon_that_dies_is_started_again(
+    config: Path, program: Callable[[str], None], tmp_path: Path
+) -> None:
     program(SERVES)
     with Loader(config, "train", output="numpy", prefetch=1) as loader:
         batches = iter(loader)
@@ -130,10 +162,22 @@ ENDS = {
         ConfigError,
         "did you mean batch_size",
     ),
-    "naming the class": ("say('StreamFailedError: no_such_module'); sys.exit(3)", StreamFailedError, "no_such_module"),
-    "without its extra": ("""say("lmdb is not installed: pip install 'loaderd[daemon]'"); sys.exit(3)""", ConfigError, "pip install"),
+    "naming the class": (
+        "say('StreamFailedError: no_such_module'); sys.exit(3)",
+        StreamFailedError,
+        "no_such_module",
+    ),
+    "without its extra": (
+        """say("lmdb is not installed: pip install 'loaderd[daemon]'"); sys.exit(3)""",
+        ConfigError,
+        "pip install",
+    ),
     "without a word": ("sys.exit(3)", StreamFailedError, "ended before it was ready"),
-    "by a signal, each time": ("os.kill(os.getpid(), 9)", StreamFailedError, "ended by SIGKILL before it was ready, as were the 4 "),
+    "by a signal, each time": (
+        "os.kill(os.getpid(), 9)",
+        StreamFailedError,
+        "ended by SIGKILL before it was ready, as were the 4 ",
+    ),
     "by a signal, with a reason": (
         "say('StreamFailedError: no_such_module'); os.kill(os.getpid(), 9)",
         StreamFailedError,
@@ -143,7 +187,9 @@ ENDS = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_a_daemon_that_ends_before_it_serves_is_raised_with_its_log(config: Path, program: Callable[[str], None], how: str) -> None:
+def test_a_daemon_that_ends_before_it_serves_is_raised_with_its_log(
+    config: Path, program: Callable[[str], None], how: str
+) -> None:
     code, error, words = ENDS[how]
     program("print('line of the log', file=sys.stderr, flush=True)\n" + code)
     with pytest.raises(error, match=words) as caught:
@@ -168,19 +214,24 @@ with open({starts!r}, "a+") as starts:
         assert sorted(seen(loader)) == list(range(50))
     assert (tmp_path / "kills").read_text() == "killed\n" * 4
     assert [r.getMessage() for r in caplog.records if "SIGKILL" in r.getMessage()] == [
-        "loaderd: the embedded daemon was ended by SIGKILL before it was ready; starting another one"
+        "loaderd: the embedded daemon was ended by SIGKILL before it was ready; starting another "
+        "one"
     ]
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
-def test_a_daemon_that_ends_by_itself_is_not_started_again(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+def test_a_daemon_that_ends_by_itself_is_not_started_again(
+    config: Path, program: Callable[[str], None], tmp_path: Path
+) -> None:
     program(f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); sys.exit(9)")
     with pytest.raises(StreamFailedError, match="the embedded daemon ended before it was ready"):
         len(Loader(config, "train", output="numpy"))
     assert (tmp_path / "starts").read_text() == "x"
 
 
-def test_only_this_starts_lines_of_the_log_are_quoted(config: Path, program: Callable[[str], None], tmp_path: Path) -> None:
+def test_only_this_starts_lines_of_the_log_are_quoted(
+    config: Path, program: Callable[[str], None], tmp_path: Path
+) -> None:
     (tmp_path / "d.sock.log").write_text("yesterday\n")
     program("print('today', file=sys.stderr, flush=True); sys.exit(3)")
     with pytest.raises(StreamFailedError) as caught:
@@ -192,14 +243,24 @@ def test_only_this_starts_lines_of_the_log_are_quoted(config: Path, program: Cal
 def test_a_start_that_takes_too_long_is_told_and_raised(
     config: Path, program: Callable[[str], None], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    program(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nimport signal; signal.pause()")
+    program(
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nimport signal; "
+        "signal.pause()"
+    )
     with pytest.raises(StallError, match=r"d\.sock\.log"):
         len(Loader(config, "train", output="numpy", timeout_s=1.5, stall_warning_s=0.5))
     assert "embedded daemon starts" in caplog.text
-    os.kill(int(until("its pid", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())), 9)
+    os.kill(
+        int(
+            until("its pid", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        ),
+        9,
+    )
 
 
-def test_a_daemon_has_a_session_of_its_own_no_stdin_and_is_nobodys_child(config: Path, program: Callable[[str], None]) -> None:
+def test_a_daemon_has_a_session_of_its_own_no_stdin_and_is_nobodys_child(
+    config: Path, program: Callable[[str], None]
+) -> None:
     program(
         f"SID, PID = {os.getsid(0)}, {os.getpid()}\n"
         "say(f'{os.getsid(0) != SID} {sys.stdin.read()!r} {os.getppid() != PID}'); sys.exit(3)"
@@ -214,8 +275,15 @@ STAMP = "2026-01-01T00:00:00.000Z info   "
 @pytest.mark.parametrize(
     ("log", "quoted"),
     [
-        ("older\n" * 20 + f"old\nold\nold\n{STAMP} ready\nthe disk is full\n", "old\nold\nold\nthe disk is full"),
-        (f"{STAMP} {LOG_BEGINS}: pid 1\ncorrected long ago\n{STAMP} {LOG_BEGINS}: pid 2\nthe disk is full\n", "the disk is full"),
+        (
+            "older\n" * 20 + f"old\nold\nold\n{STAMP} ready\nthe disk is full\n",
+            "old\nold\nold\nthe disk is full",
+        ),
+        (
+            f"{STAMP} {LOG_BEGINS}: pid 1\ncorrected long ago\n{STAMP} {LOG_BEGINS}: pid 2\nthe "
+            "disk is full\n",
+            "the disk is full",
+        ),
     ],
     ids=["its last lines", "and none of an earlier daemon's"],
 )
@@ -251,7 +319,10 @@ def test_the_line_that_tells_of_a_daemons_end_says_how_its_log_ends(
             log.write("2026-01-01T00:00:00.000Z error   the disk is full\n")
         os.kill(daemon_of(tmp_path), signal.SIGKILL)
         list(batches)
-    assert "the daemon is gone (it closed the connection; its log ends with: the disk is full); going on" in caplog.text
+    assert (
+        "the daemon is gone (it closed the connection; its log ends with: the disk is full); "
+        "going on"
+    ) in caplog.text
 
 
 def test_without_the_extra_it_is_named(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +331,9 @@ def test_without_the_extra_it_is_named(config: Path, monkeypatch: pytest.MonkeyP
         len(Loader(config, "train", output="numpy"))
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, program: Callable[[str], None]) -> None:
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, program: Callable[[str], None]
+) -> None:
     path = tmp_path / "c.toml"
     path.write_text('[daemon]\nsocket = "none/d.sock"\n')
     with pytest.raises(ConfigError, match=r"none/d\.sock\.log"):

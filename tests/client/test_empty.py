@@ -16,7 +16,8 @@ from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, T, X, Y, epoch_indi
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
 FIRST = frozenset({7, 8, 9, 10})  # the first step of epoch 0
-GAPS = frozenset({11, 12, 13, 14, 15, 16, 17, 18, 40, 5, 6})  # steps 1 and 2, a row of step 8, and the last step
+# steps 1 and 2, a row of step 8, and the last step
+GAPS = frozenset({11, 12, 13, 14, 15, 16, 17, 18, 40, 5, 6})
 
 
 def rest(daemon: FakeDaemon, epoch: int = 0) -> list[int]:
@@ -43,7 +44,9 @@ def test_single_rows_are_passed_over_one_by_one(fake: Fake, load: Load) -> None:
 
 
 @pytest.mark.parametrize("taken", range(11))
-def test_a_run_that_is_resumed_at_any_batch_goes_on_as_the_one_that_was_not(fake: Fake, load: Load, taken: int) -> None:
+def test_a_run_that_is_resumed_at_any_batch_goes_on_as_the_one_that_was_not(
+    fake: Fake, load: Load, taken: int
+) -> None:
     daemon = fake(bad=GAPS, on_error="skip")
     first, second = load(), load()
     batches = iter(first)
@@ -57,10 +60,15 @@ def test_a_run_that_is_resumed_at_any_batch_goes_on_as_the_one_that_was_not(fake
         assert [batch.step for batch in (*got, *more)] == [0, *range(3, 12)]
     else:
         assert seen(more) == rest(daemon, 1)
-    assert second.state_dict()["errors"] == {"rows": 50 if taken <= 10 else 100, "bad": 11 if taken <= 10 else 22}
+    assert second.state_dict()["errors"] == {
+        "rows": 50 if taken <= 10 else 100,
+        "bad": 11 if taken <= 10 else 22,
+    }
 
 
-def test_errors_of_steps_that_are_passed_over_count_towards_max_errors(fake: Fake, load: Load) -> None:
+def test_errors_of_steps_that_are_passed_over_count_towards_max_errors(
+    fake: Fake, load: Load
+) -> None:
     fake(bad=GAPS, on_error="skip", max_errors=7)
     batches = iter(load())
     assert next(batches).step == 0
@@ -68,7 +76,9 @@ def test_errors_of_steps_that_are_passed_over_count_towards_max_errors(fake: Fak
         next(batches)
 
 
-def test_an_epoch_of_bad_samples_alone_is_empty_with_one_warning(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_epoch_of_bad_samples_alone_is_empty_with_one_warning(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     fake(bad=frozenset(range(50)), on_error="skip")
     loader = load()
     assert list(loader) == []
@@ -84,7 +94,9 @@ def test_an_epoch_of_bad_samples_alone_ends_by_max_errors(fake: Fake, load: Load
         list(load())
 
 
-def test_an_epoch_that_gave_a_batch_is_no_reason_to_warn(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_epoch_that_gave_a_batch_is_no_reason_to_warn(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     fake(bad=frozenset(range(50)) - {30}, on_error="skip")
     assert [batch.rows for batch in load()] == [1]
     assert not caplog.records
@@ -92,7 +104,9 @@ def test_an_epoch_that_gave_a_batch_is_no_reason_to_warn(fake: Fake, load: Load,
 
 @pytest.mark.parametrize("output", ["torch", "numpy"])
 @pytest.mark.parametrize("as_tuple", [False, True])
-def test_where_the_stream_says_so_it_is_delivered_with_zero_rows(fake: Fake, load: Load, output: str, as_tuple: bool) -> None:
+def test_where_the_stream_says_so_it_is_delivered_with_zero_rows(
+    fake: Fake, load: Load, output: str, as_tuple: bool
+) -> None:
     fake(bad=FIRST, on_error="skip", empty="deliver", keys="stored", specs=(X, Y, T, PICTURE))
     fields = ("x", "y", "t", "image", "__index__", "__key__")
     loader = load(output=output, as_tuple=as_tuple, fields=fields)
@@ -105,15 +119,27 @@ def test_where_the_stream_says_so_it_is_delivered_with_zero_rows(fake: Fake, loa
     assert tuple(x.shape) == (0, 64, 512)
     assert (tuple(y.shape), tuple(index.shape)) == ((0,), (0,))
     if output == "torch":
-        assert (tuple(image.shape), x.dtype, y.dtype, index.dtype) == ((0, 3, 64, 170), torch.uint8, torch.int64, torch.int64)
+        assert (tuple(image.shape), x.dtype, y.dtype, index.dtype) == (
+            (0, 3, 64, 170),
+            torch.uint8,
+            torch.int64,
+            torch.int64,
+        )
     else:
-        assert (image.shape, x.dtype, y.dtype, index.dtype) == ((0, 64, 170, 3), np.uint8, np.int64, np.int64)
+        assert (image.shape, x.dtype, y.dtype, index.dtype) == (
+            (0, 64, 170, 3),
+            np.uint8,
+            np.int64,
+            np.int64,
+        )
     assert [batch.rows for batch in batches] == [0, *[4] * 11, 2]
     assert loader.stats()["passed_batches"] == 0
 
 
 @pytest.mark.parametrize("output", ["torch", "numpy"])
-def test_a_collated_batch_without_rows_has_the_fields_of_the_streams_first_one(fake: Fake, load: Load, output: str) -> None:
+def test_a_collated_batch_without_rows_has_the_fields_of_the_streams_first_one(
+    fake: Fake, load: Load, output: str
+) -> None:
     from loaderd_wire.slots import FieldSpec
 
     specs = (FieldSpec("x", "<i4", (3, 2)), FieldSpec("names", "", (), "text"))

@@ -10,14 +10,18 @@ from loaderd_client.endpoint import Endpoint
 from loaderd_wire.paths import default_socket
 
 
-def test_a_config_without_a_socket_has_the_default_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_without_a_socket_has_the_default_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/9")
     config = tmp_path / "c.toml"
     config.write_text("[daemon]\ndrain_s = 1\n")
     assert Endpoint.of(str(config)).find() == default_socket(str(config), os.environ, os.getuid())
 
 
-def test_a_configs_socket_is_relative_to_its_folder_and_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configs_socket_is_relative_to_its_folder_and_expanded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NAME", "mine")
     config = tmp_path / "c.toml"
     config.write_text('[daemon]\nsocket = "run/${NAME}.sock"\n')
@@ -34,9 +38,15 @@ def test_a_regular_file_of_any_name_is_a_config(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("[daemon", "not TOML"), ('daemon.socket = "${UNSET_NAME}/x"', "UNSET_NAME"), (f'daemon.socket = "{"x" * 120}"', "too long")],
+    [
+        ("[daemon", "not TOML"),
+        ('daemon.socket = "${UNSET_NAME}/x"', "UNSET_NAME"),
+        (f'daemon.socket = "{"x" * 120}"', "too long"),
+    ],
 )
-def test_a_config_whose_socket_cannot_be_found_is_named(tmp_path: Path, text: str, words: str) -> None:
+def test_a_config_whose_socket_cannot_be_found_is_named(
+    tmp_path: Path, text: str, words: str
+) -> None:
     config = tmp_path / "c.toml"
     config.write_text(text)
     with pytest.raises(ConfigError, match=words):
@@ -50,7 +60,9 @@ def test_what_else_is_wrong_with_a_config_is_the_daemons_to_say(tmp_path: Path, 
     assert Endpoint.of(str(config)).find().endswith(".sock")
 
 
-def test_a_python_without_a_toml_parser_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_a_toml_parser_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name)
 

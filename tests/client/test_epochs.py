@@ -9,7 +9,12 @@ SHAPE = EpochShape(samples=50, batch_size=4, rank=0, world_size=1, drop_last=Fal
 
 
 def test_the_cursor_of_a_pass_is_what_after_says_at_every_step() -> None:
-    for shape in (SHAPE, EpochShape(50, 4, 1, 3, False), EpochShape(50, 4, 0, 3, True), EpochShape(7, 8, 0, 1, False)):
+    for shape in (
+        SHAPE,
+        EpochShape(50, 4, 1, 3, False),
+        EpochShape(50, 4, 0, 3, True),
+        EpochShape(7, 8, 0, 1, False),
+    ):
         for start in (Cursor(0, 0, 0), Cursor(3, 5, 9)):
             running = EpochCursor(start).begin(shape)
             expected = start
@@ -49,7 +54,9 @@ def test_an_epoch_set_during_a_pass_is_the_next_ones_alone() -> None:
     assert passes.epoch == 8
 
 
-@pytest.mark.parametrize(("epoch", "start"), [(3, Cursor(3, 20, 5)), (4, Cursor(4, 0, 0)), (0, Cursor(0, 0, 0))])
+@pytest.mark.parametrize(
+    ("epoch", "start"), [(3, Cursor(3, 20, 5)), (4, Cursor(4, 0, 0)), (0, Cursor(0, 0, 0))]
+)
 def test_a_loaded_position_is_kept_for_its_own_epoch_only(epoch: int, start: Cursor) -> None:
     passes = EpochCursor(Cursor(0, 0, 0))
     passes.iterate()

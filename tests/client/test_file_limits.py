@@ -31,14 +31,18 @@ SHORT = """
 
 
 @pytest.mark.parametrize("free", range(17))
-def test_a_connection_with_few_descriptors_left_comes_or_is_refused_with_numbers(fake: Fake, free: int) -> None:
+def test_a_connection_with_few_descriptors_left_comes_or_is_refused_with_numbers(
+    fake: Fake, free: int
+) -> None:
     daemon = fake()
     process = trainer(SHORT.format(free=free, source=daemon.path))
     out, err = finished(process)
     assert (process.returncode, err) == (0, "")
     if free < file_limits.A_SESSION:
         assert re.match(
-            rf"RefusedError loaderd needs \d+ free file descriptors and finds {free}: this process may have \d+ \(ulimit -n\)", out
+            rf"RefusedError loaderd needs \d+ free file descriptors and finds {free}: this "
+            r"process may have \d+ \(ulimit -n\)",
+            out,
         )
     else:
         assert re.match(rf"step 0|RefusedError .* finds {free}:", out)
@@ -47,7 +51,9 @@ def test_a_connection_with_few_descriptors_left_comes_or_is_refused_with_numbers
 
 
 @pytest.mark.parametrize("free", range(3))
-def test_a_config_that_cannot_be_read_for_want_of_descriptors_is_refused_with_numbers(tmp_path: Path, free: int) -> None:
+def test_a_config_that_cannot_be_read_for_want_of_descriptors_is_refused_with_numbers(
+    tmp_path: Path, free: int
+) -> None:
     config = tmp_path / "c.toml"
     config.write_text("[streams.train]\n")
     out, err = finished(trainer(SHORT.format(free=free, source=str(config))))
@@ -60,7 +66,9 @@ def limit() -> Iterator[Callable[[int], None]]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def leave(free: int) -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 9, hard))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 9, hard)
+        )
         while not file_limits.shortage(free + 1):
             opened.append(os.dup(0))
 
@@ -129,7 +137,9 @@ def test_a_reconnect_that_never_gets_descriptors_is_refused_after_reconnect_s(fa
     daemon.rules.makes = True
     process.send_signal(signal.SIGUSR2)
     out, err = finished(process)
-    assert re.match(r"RefusedError .*needs \d+ free file descriptors and finds \d+: .*ulimit -n", out), (out, err)
+    assert re.match(
+        r"RefusedError .*needs \d+ free file descriptors and finds \d+: .*ulimit -n", out
+    ), (out, err)
 
 
 def test_free_descriptors_are_counted_below_the_limit(limit: Callable[[int], None]) -> None:

@@ -39,9 +39,21 @@ def listener() -> Iterator[socket.socket]:
 
 
 def handshake(
-    path: str, meanwhile: Callable[[], object], *, reconnect_s: float = 10, closing: Closing | None = None, lost: str = ""
+    path: str,
+    meanwhile: Callable[[], object],
+    *,
+    reconnect_s: float = 10,
+    closing: Closing | None = None,
+    lost: str = "",
 ) -> Handshake:
-    return Handshake(Endpoint(path, ""), WaitLimits(30, reconnect_s, 20), lambda: HELLO, lost, meanwhile, closing or Closing())
+    return Handshake(
+        Endpoint(path, ""),
+        WaitLimits(30, reconnect_s, 20),
+        lambda: HELLO,
+        lost,
+        meanwhile,
+        closing or Closing(),
+    )
 
 
 @contextmanager
@@ -62,14 +74,18 @@ def refuse(listener: socket.socket) -> None:
         peer.sendall(frame(m.Rejected("RefusedError", "not you")))
 
 
-def test_what_needs_no_daemon_is_done_while_the_hello_is_answered(path: str, listener: socket.socket) -> None:
+def test_what_needs_no_daemon_is_done_while_the_hello_is_answered(
+    path: str, listener: socket.socket
+) -> None:
     listener.bind(path)
     listener.listen()
     with pytest.raises(RefusedError, match="not you"):
         handshake(path, lambda: refuse(listener)).run()
 
 
-def test_what_needs_no_daemon_is_done_while_there_is_none(path: str, listener: socket.socket) -> None:
+def test_what_needs_no_daemon_is_done_while_there_is_none(
+    path: str, listener: socket.socket
+) -> None:
     calls: list[str] = []
 
     def meanwhile() -> None:
@@ -114,7 +130,9 @@ def test_the_time_that_it_takes_is_no_waiting(path: str, monkeypatch: pytest.Mon
 def test_a_daemon_that_starts_is_waited_for_from_its_last_word_on(
     path: str, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its start may take longer than a daemon may be away, and after it there is all of that time for a successor."""
+    """Its start may take longer than a daemon may be away, and after it there is all of that time
+    for a successor.
+    """
     now_s, step_s = 0.0, 0.0
     answers: list[socket.socket] = []
     calls: list[int] = []
@@ -141,7 +159,9 @@ def test_a_daemon_that_starts_is_waited_for_from_its_last_word_on(
         calls.append(1)
         if len(calls) == 1:
             answers.append(listener.accept()[0])
-        elif len(calls) == 4:  # while it says that it starts, five times as long passes as a daemon may be away
+        elif (
+            len(calls) == 4
+        ):  # while it says that it starts, five times as long passes as a daemon may be away
             step_s = 0.0
         elif len(calls) == 5:
             answers.pop().close()
@@ -173,12 +193,34 @@ def test_what_comes_right_behind_a_welcome_is_not_lost(path: str, listener: sock
     listener.bind(path)
     listener.listen()
     segment = m.Segment(0, 6, 4096, 64, 0)
-    welcome = m.Welcome(1, b"t" * 16, "d", 9, 1, 0, False, (), "dict", False, "index", segment, {}, {}, (), "raise", 0.0, "skip")
+    welcome = m.Welcome(
+        1,
+        b"t" * 16,
+        "d",
+        9,
+        1,
+        0,
+        False,
+        (),
+        "dict",
+        False,
+        "index",
+        segment,
+        {},
+        {},
+        (),
+        "raise",
+        0.0,
+        "skip",
+    )
     larger = replace(segment, segment=1)
 
     def answer() -> None:
         with admitting(listener) as peer, open(os.devnull) as memory:
-            peer.sendmsg([frame(welcome) + frame(larger)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory.fileno()]))])
+            peer.sendmsg(
+                [frame(welcome) + frame(larger)],
+                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory.fileno()]))],
+            )
 
     shaking = handshake(path, lambda: None)
     thread = threading.Thread(target=answer)

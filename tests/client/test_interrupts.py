@@ -1,4 +1,6 @@
-"""Signals whose handlers raise, in the middle of whatever a Loader does: their exceptions come out as they are, and nothing is lost or begun anew."""
+"""Signals whose handlers raise, in the middle of whatever a Loader does: their exceptions come out
+as they are, and nothing is lost or begun anew.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ from loaderd_testing.fake_daemon import FakeDaemon, epoch_indices, until
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
 
-# Takes an epoch although a handler raises every {every} s, inside of next(), and tells the exceptions that came out of next(). What Python
-# loses between a return and an assignment is nobody's to save.
+# Takes an epoch although a handler raises every {every} s, inside of next(), and tells the
+# exceptions that came out of next(). What Python loses between a return and an assignment is
+# nobody's to save.
 PULLS = """
     import collections, signal
     raised, came = 0, collections.Counter()
@@ -55,10 +58,14 @@ def test_a_handler_that_raises_faster_than_batches_come_stops_no_epoch(fake: Fak
     got, came, raised = map(eval, out.splitlines() or [err])
     assert got == epoch_indices(0, daemon.rules)
     assert came["TimeoutError"] >= 4
-    assert len(daemon.hellos) < 1 + raised // 4  # nearly all interrupts come where a session can be kept
+    # nearly all interrupts come where a session can be kept
+    assert len(daemon.hellos) < 1 + raised // 4
 
 
-@pytest.mark.parametrize("error", ["TimeoutError", "ValueError", "BlockingIOError(11, 'mine')", "TypeError", "KeyboardInterrupt"])
+@pytest.mark.parametrize(
+    "error",
+    ["TimeoutError", "ValueError", "BlockingIOError(11, 'mine')", "TypeError", "KeyboardInterrupt"],
+)
 def test_what_a_handler_raises_comes_out_of_next_as_itself(fake: Fake, error: str) -> None:
     daemon = fake(samples=400, keys="stored", pace_s=0.0)
     process = trainer(PULLS.format(path=daemon.path, every=0.002, error=error))
@@ -93,7 +100,9 @@ def test_no_class_is_made_while_a_batch_is_waited_for(fake: Fake) -> None:
     assert out == "[]\n", err
 
 
-def test_a_handshake_that_is_interrupted_goes_on_and_asks_no_second_time(fake: Fake, load: Load) -> None:
+def test_a_handshake_that_is_interrupted_goes_on_and_asks_no_second_time(
+    fake: Fake, load: Load
+) -> None:
     daemon = fake(starts_for_ever=True)
     loader = load()
     old = signal.signal(signal.SIGALRM, _raise)
@@ -257,7 +266,9 @@ def test_a_handler_may_close_the_loader_that_waits(fake: Fake, load: Load) -> No
     assert loader._delivery._current.session is None
 
 
-def test_a_handler_that_asks_for_a_batch_in_the_middle_of_next_is_told_so(fake: Fake, load: Load) -> None:
+def test_a_handler_that_asks_for_a_batch_in_the_middle_of_next_is_told_so(
+    fake: Fake, load: Load
+) -> None:
     daemon = fake(makes=False)
     batches = iter(load())
     told: list[str] = []
@@ -278,7 +289,9 @@ def test_a_handler_that_asks_for_a_batch_in_the_middle_of_next_is_told_so(fake: 
     assert "by a signal handler" in told[0]
 
 
-def test_a_state_saved_in_a_handler_before_the_daemon_has_answered_is_the_begin(fake: Fake, load: Load) -> None:
+def test_a_state_saved_in_a_handler_before_the_daemon_has_answered_is_the_begin(
+    fake: Fake, load: Load
+) -> None:
     daemon = fake(starts_for_ever=True)
     loader = load()
     states = []

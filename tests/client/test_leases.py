@@ -20,7 +20,9 @@ Load = Callable[..., Loader]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_kept_stays_what_it_was_and_its_slot_comes_back_at_its_end(fake: Fake, load: Load, way: str) -> None:
+def test_what_is_kept_stays_what_it_was_and_its_slot_comes_back_at_its_end(
+    fake: Fake, load: Load, way: str
+) -> None:
     daemon, loader = fake(), load(output="torch")
     batches = iter(loader)
     batch = next(batches)
@@ -44,7 +46,11 @@ def leased(loader: Loader) -> set[tuple[int, int]]:
     assert session is not None
     session._settle()
     (told,) = session._protocol.progress().released
-    return {(s, out) for s, (back, out) in enumerate(zip(told.generations, told.taken, strict=True)) if out > back}
+    return {
+        (s, out)
+        for s, (back, out) in enumerate(zip(told.generations, told.taken, strict=True))
+        if out > back
+    }
 
 
 def test_an_autograd_graph_keeps_its_batch(fake: Fake, load: Load) -> None:
@@ -61,7 +67,9 @@ def test_an_autograd_graph_keeps_its_batch(fake: Fake, load: Load) -> None:
     assert float(weight.grad) == pytest.approx(expected, rel=1e-3)
 
 
-def test_the_same_few_slots_serve_a_whole_epoch(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_few_slots_serve_a_whole_epoch(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     daemon, loader = fake(samples=48), load(prefetch=3)
     pointers = {batch["x"].ctypes.data for _ in range(3) for batch in loader}
     assert len(pointers) <= 5
@@ -70,7 +78,9 @@ def test_the_same_few_slots_serve_a_whole_epoch(fake: Fake, load: Load, caplog: 
     assert not daemon.error
 
 
-def test_an_epoch_of_kept_batches_is_right_and_warned_of_once(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_epoch_of_kept_batches_is_right_and_warned_of_once(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     daemon, loader = fake(), load(prefetch=3)
     with caplog.at_level(logging.WARNING):
         kept = [list(loader), list(loader)]
@@ -86,7 +96,9 @@ def test_an_epoch_of_kept_batches_is_right_and_warned_of_once(fake: Fake, load: 
     assert loader.stats()["copied_batches"] == copied
 
 
-def test_labels_texts_indices_and_keys_pin_nothing(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_labels_texts_indices_and_keys_pin_nothing(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     fake(keys="stored")
     loader = load(output="torch", prefetch=2)
     kept: list[Any] = []
@@ -162,7 +174,9 @@ def test_a_prefetch_of_one_goes_through_an_epoch(fake: Fake, load: Load) -> None
 
 
 @pytest.mark.parametrize("prefetch", [1, 4])
-def test_a_larger_segment_in_mid_epoch_is_taken_over_and_the_old_one_unmapped(fake: Fake, load: Load, prefetch: int) -> None:
+def test_a_larger_segment_in_mid_epoch_is_taken_over_and_the_old_one_unmapped(
+    fake: Fake, load: Load, prefetch: int
+) -> None:
     daemon, loader = fake(grow_at=5), load(prefetch=prefetch)
     batches = iter(loader)
     held = next(batches)
@@ -200,4 +214,7 @@ def test_releases_reach_the_daemon_within_two_calls(fake: Fake, load: Load) -> N
     del batch
     next(batches)  # with others in hand it may keep to itself what it knows
     next(batches)
-    until("the release", lambda: any(r.generations.count(1) for p in daemon.rules.said for r in p.released))
+    until(
+        "the release",
+        lambda: any(r.generations.count(1) for p in daemon.rules.said for r in p.released),
+    )

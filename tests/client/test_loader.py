@@ -20,7 +20,16 @@ import pytest
 from loaderd_client import ConfigError, DaemonGoneError, Loader, LoaderdError
 from loaderd_client.options import LoaderOptions
 from loaderd_testing.deadlines import DEADLINE_S
-from loaderd_testing.fake_daemon import PICTURE, FakeDaemon, X, Y, checked, epoch_indices, seen, until
+from loaderd_testing.fake_daemon import (
+    PICTURE,
+    FakeDaemon,
+    X,
+    Y,
+    checked,
+    epoch_indices,
+    seen,
+    until,
+)
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
@@ -28,7 +37,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def trainer(code: str, *, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    head = f"import sys\nsys.path[:0] = [{str(ROOT / 'tests' / 'support')!r}]\nfrom loaderd_testing.fake_daemon import checked, seen\nfrom loaderd_client import Loader\n"
+    head = (
+        f"import sys\nsys.path[:0] = [{str(ROOT / 'tests' / 'support')!r}]\nfrom "
+        "loaderd_testing.fake_daemon import checked, seen\nfrom loaderd_client import Loader\n"
+    )
     return subprocess.Popen(
         [sys.executable, "-c", head + textwrap.dedent(code)],
         stdout=subprocess.PIPE,
@@ -72,7 +84,9 @@ def test_steps_and_epochs_are_told_by_the_batch(fake: Fake, load: Load) -> None:
     fake()
     loader = load()
     for epoch in range(2):
-        assert [(b.epoch, b.step, b.rows) for b in loader] == [(epoch, s, 4 if s < 12 else 2) for s in range(13)]
+        assert [(b.epoch, b.step, b.rows) for b in loader] == [
+            (epoch, s, 4 if s < 12 else 2) for s in range(13)
+        ]
 
 
 def test_a_break_is_followed_by_the_next_epoch(fake: Fake, load: Load) -> None:
@@ -123,7 +137,8 @@ def test_the_call_order_of_lightning_gives_the_right_batches(fake: Fake, load: L
     for epoch in range(2):
         batches = iter(loader)
         loader.sampler.set_epoch(epoch)
-        got = [next(batches) for _ in range(len(loader))]  # it stops by len() and never sees StopIteration
+        # it stops by len() and never sees StopIteration
+        got = [next(batches) for _ in range(len(loader))]
         state = json.loads(json.dumps(loader.state_dict()))
         iter(loader)  # after a checkpoint at the end of an epoch it asks twice
         assert seen(got) == epoch_indices(epoch, daemon.rules)
@@ -228,7 +243,9 @@ def test_a_state_loaded_late_moves_the_present_iterator_too(fake: Fake, load: Lo
     assert seen(batches) == epoch_indices(0, daemon.rules)[4:]
 
 
-def test_another_order_is_refused_by_name_before_or_after_connecting(fake: Fake, load: Load) -> None:
+def test_another_order_is_refused_by_name_before_or_after_connecting(
+    fake: Fake, load: Load
+) -> None:
     daemon, loader = fake(), load()
     state = loader.state_dict()
     state["order"]["shuffle"] = "no"
@@ -242,7 +259,9 @@ def test_another_order_is_refused_by_name_before_or_after_connecting(fake: Fake,
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_position_that_no_epoch_has_is_refused_before_and_after_connecting(fake: Fake, load: Load, known: bool) -> None:
+def test_a_position_that_no_epoch_has_is_refused_before_and_after_connecting(
+    fake: Fake, load: Load, known: bool
+) -> None:
     daemon = fake()
     state = {**load().state_dict(), "position": 10**9}
     late = load()
@@ -259,7 +278,9 @@ def use(loader: Loader, state: dict[str, Any], known: bool) -> None:
     next(iter(loader))
 
 
-def test_other_content_is_one_warning(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_content_is_one_warning(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     daemon, loader = fake(), load()
     state = loader.state_dict()
     state["content"]["transforms"] = "flip"
@@ -284,8 +305,12 @@ def test_a_loader_pickles_as_its_arguments_and_cursor(fake: Fake, load: Load) ->
 # What it is
 
 
-@pytest.mark.parametrize(("starting", "waits"), [((), False), (("opening train",), True)], ids=["there", "starting"])
-def test_the_wait_for_a_daemon_that_starts_is_told_apart(fake: Fake, load: Load, starting: tuple[str, ...], waits: bool) -> None:
+@pytest.mark.parametrize(
+    ("starting", "waits"), [((), False), (("opening train",), True)], ids=["there", "starting"]
+)
+def test_the_wait_for_a_daemon_that_starts_is_told_apart(
+    fake: Fake, load: Load, starting: tuple[str, ...], waits: bool
+) -> None:
     fake(starting=starting)
     loader = load()
     assert loader.stats()["started_s"] == 0.0
@@ -324,10 +349,15 @@ def test_what_a_loader_says_of_itself(fake: Fake, load: Load) -> None:
         ("prefetch_factor", "prefetch="),
         ("seed", "seed="),
         ("classes", "the database"),
-        *((f.name, f.name if f.name != "source" else "socket or its config") for f in dataclasses.fields(LoaderOptions)),
+        *(
+            (f.name, f.name if f.name != "source" else "socket or its config")
+            for f in dataclasses.fields(LoaderOptions)
+        ),
     ],
 )
-def test_what_is_assigned_to_a_loader_is_refused_with_where_it_is_set(load: Load, name: str, word: str) -> None:
+def test_what_is_assigned_to_a_loader_is_refused_with_where_it_is_set(
+    load: Load, name: str, word: str
+) -> None:
     loader = load()
     with pytest.raises(ConfigError, match=rf"loader\.{name} = 3: .*{word}"):
         setattr(loader, name, 3)
@@ -349,7 +379,12 @@ def test_what_frameworks_read_of_a_dataloader_is_there(load: Load) -> None:
     from torch.utils.data import DataLoader
 
     loader = load()
-    assert (loader.batch_sampler, loader.num_workers, loader.collate_fn, loader.pin_memory) == (None, 0, None, False)
+    assert (loader.batch_sampler, loader.num_workers, loader.collate_fn, loader.pin_memory) == (
+        None,
+        0,
+        None,
+        False,
+    )
     ours = {*vars(type(loader)), *dir(loader)}
     arguments = {*inspect.signature(DataLoader).parameters} - {"shuffle", "in_order"}
     assert arguments <= ours
@@ -397,13 +432,24 @@ def test_a_batch_is_a_dict_that_can_be_rebuilt_copied_and_pickled(fake: Fake, lo
     assert batch.sample_keys == [f"key-{i}" for i in batch.indices]
     assert (batch.epoch, batch.step, batch.rows, batch.errors) == (0, 0, 4, ())
     rebuilt = type(batch)(dict(batch.items()))
-    assert (rebuilt.epoch, rebuilt.indices, rebuilt.sample_keys, rebuilt.rows, rebuilt.step, rebuilt.errors) == (None,) * 6
+    assert (
+        rebuilt.epoch,
+        rebuilt.indices,
+        rebuilt.sample_keys,
+        rebuilt.rows,
+        rebuilt.step,
+        rebuilt.errors,
+    ) == (None,) * 6
     fresh = next(iter(load()))
     for other in (pickle.loads(pickle.dumps(fresh)), copy.deepcopy(fresh), copy.copy(fresh)):
         assert checked(other) == checked(batch)
         assert other.sample_keys == batch.sample_keys
         assert other.step == 0
-    assert set(dir(dict)) & set(vars(type(batch)) | vars(batch)) <= {"__doc__", "__module__", "__repr__"}
+    assert set(dir(dict)) & set(vars(type(batch)) | vars(batch)) <= {
+        "__doc__",
+        "__module__",
+        "__repr__",
+    }
 
 
 def test_a_batch_as_tuple_has_the_fields_in_their_order(fake: Fake, load: Load) -> None:
@@ -472,9 +518,16 @@ def test_normalize_is_what_torchvision_does() -> None:
 
     images = torch.randint(0, 256, (2, 3, 5, 6), dtype=torch.uint8)
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-    expected = (images.float() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
+    expected = (images.float() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(
+        std
+    ).view(1, 3, 1, 1)
     assert torch.allclose(normalize(images, mean, std), expected, atol=1e-5)
-    for wrong in ((images.float(), mean, std), (images[0], mean, std), (images, mean[:1], std), (images, mean, [1, 0, 1])):
+    for wrong in (
+        (images.float(), mean, std),
+        (images[0], mean, std),
+        (images, mean[:1], std),
+        (images, mean, [1, 0, 1]),
+    ):
         with pytest.raises(ConfigError, match=r"normalize: (images must be uint8|mean=)"):
             normalize(*wrong)
 
@@ -483,11 +536,15 @@ def test_normalize_is_what_torchvision_does() -> None:
 
 
 def test_nobody_there_is_told_after_reconnect_s_naming_the_path(load: Load) -> None:
-    with pytest.raises(DaemonGoneError, match=r"no daemon is at .*d\.sock; start one: loaderd serve CONFIG"):
+    with pytest.raises(
+        DaemonGoneError, match=r"no daemon is at .*d\.sock; start one: loaderd serve CONFIG"
+    ):
         len(load(reconnect_s=0.2))
 
 
-def test_a_daemon_that_always_leaves_before_it_answers_is_told_so(tmp_path: Path, load: Load) -> None:
+def test_a_daemon_that_always_leaves_before_it_answers_is_told_so(
+    tmp_path: Path, load: Load
+) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "d.sock"))
         listener.listen()
@@ -502,7 +559,10 @@ def test_a_daemon_that_always_leaves_before_it_answers_is_told_so(tmp_path: Path
         thread = threading.Thread(target=hang_up)
         thread.start()
         try:
-            with pytest.raises(DaemonGoneError, match=r"the daemon at .*/d\.sock closes each connection without an answer"):
+            with pytest.raises(
+                DaemonGoneError,
+                match=r"the daemon at .*/d\.sock closes each connection without an answer",
+            ):
                 len(load(reconnect_s=0.2, timeout_s=5))
         finally:
             listener.shutdown(socket.SHUT_RDWR)
@@ -519,7 +579,9 @@ def test_a_daemon_that_comes_late_is_found(fake: Fake, load: Load) -> None:
     assert result == [13]
 
 
-def test_a_daemon_that_starts_is_waited_for_with_a_line(fake: Fake, load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_daemon_that_starts_is_waited_for_with_a_line(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     fake(starting=("opening train",), starts_for_ever=True)
     with pytest.raises(LoaderdError, match="opening train"):
         len(load(timeout_s=0.5, stall_warning_s=0.1))
@@ -660,7 +722,9 @@ def test_ctrl_c_at_any_moment_loses_no_batch(fake: Fake) -> None:
     assert out == "True\n", err
 
 
-@pytest.mark.parametrize("end", ["", "sys.exit(0)", "raise RuntimeError('user')", "import os; os._exit(0)"])
+@pytest.mark.parametrize(
+    "end", ["", "sys.exit(0)", "raise RuntimeError('user')", "import os; os._exit(0)"]
+)
 def test_an_interpreter_that_exits_with_leases_does_so_quietly(fake: Fake, end: str) -> None:
     daemon = fake()
     _, err = finished(

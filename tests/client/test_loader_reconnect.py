@@ -1,4 +1,6 @@
-"""Daemons that die, lie, lose messages or come back as another: the stream is the undisturbed one, or the error names the cause."""
+"""Daemons that die, lie, lose messages or come back as another: the stream is the undisturbed one,
+or the error names the cause.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def pull(batches: Iterator[Any], rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize("messages", range(33))
-def test_a_daemon_killed_between_any_two_messages_costs_a_reconnect(fake: Fake, load: Load, messages: int) -> None:
+def test_a_daemon_killed_between_any_two_messages_costs_a_reconnect(
+    fake: Fake, load: Load, messages: int
+) -> None:
     daemon, loader = fake(samples=30, messages_left=messages), load(prefetch=2)
     held = [*loader, *loader]
     assert seen(held) == epoch_indices(0, daemon.rules) + epoch_indices(1, daemon.rules)
@@ -63,7 +67,8 @@ def test_a_successor_hears_fingerprints_settings_and_held_bytes(fake: Fake, load
     first, second = daemon.hellos
     assert (first.order, first.content, first.held_bytes, first.batch_size) == ({}, {}, 0, None)
     assert (second.order, second.content) == (daemon.rules.order, daemon.rules.content)
-    assert (second.batch_size, second.seed, second.drop_last) == (4, None, False)  # of the seed the daemon itself must say the same
+    # of the seed the daemon itself must say the same
+    assert (second.batch_size, second.seed, second.drop_last) == (4, None, False)
     assert second.held_bytes > 3 * 4 * 64 * 512
     del held
     daemon.kill()
@@ -114,7 +119,9 @@ def test_a_daemon_that_drained_is_named_so(fake: Fake, load: Load) -> None:
         ("samples", 60, "samples was 50, is 60"),
     ],
 )
-def test_a_successor_with_another_stream_is_refused_by_name(fake: Fake, load: Load, rule: str, value: object, words: str) -> None:
+def test_a_successor_with_another_stream_is_refused_by_name(
+    fake: Fake, load: Load, rule: str, value: object, words: str
+) -> None:
     daemon, loader = fake(), load(prefetch=1)
     batches = iter(loader)
     next(batches)
@@ -130,13 +137,19 @@ GARBAGE = {
     "an unknown code": b"\x91\x7f",
     "a client's message": WIRE.encode(m.Progress(1, 1, 1, 0, 0, 0, 0, 0, False, False, False, ())),
     "a control message": WIRE.encode(m.Bye("no")),
-    "a batch in a slot that is not there": WIRE.encode(m.Descriptor(1, 1, 3, 0, 12, 4, 0, 99, 1, 4, False, (), ())),
-    "a batch of an unasked plan": WIRE.encode(m.Descriptor(1, 9, 3, 0, 12, 4, 0, 1, 1, 4, False, (), ())),
+    "a batch in a slot that is not there": WIRE.encode(
+        m.Descriptor(1, 1, 3, 0, 12, 4, 0, 99, 1, 4, False, (), ())
+    ),
+    "a batch of an unasked plan": WIRE.encode(
+        m.Descriptor(1, 9, 3, 0, 12, 4, 0, 1, 1, 4, False, (), ())
+    ),
 }
 
 
 @pytest.mark.parametrize("what", GARBAGE)
-def test_garbage_from_a_daemon_is_a_protocol_error_and_the_next_call_starts_anew(fake: Fake, load: Load, what: str) -> None:
+def test_garbage_from_a_daemon_is_a_protocol_error_and_the_next_call_starts_anew(
+    fake: Fake, load: Load, what: str
+) -> None:
     daemon, loader = fake(), load(prefetch=1)
     batches = iter(loader)
     rows = checked(next(batches))
@@ -150,9 +163,17 @@ def test_garbage_from_a_daemon_is_a_protocol_error_and_the_next_call_starts_anew
 
 
 @pytest.mark.parametrize(
-    "data", [b"\xff\xff\xff\xff", frame(m.Starting("?")), frame(m.Segment(1, 3, 4096, 64, 0)), b"\x01\x00\x00\x00\xc1"]
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        frame(m.Starting("?")),
+        frame(m.Segment(1, 3, 4096, 64, 0)),
+        b"\x01\x00\x00\x00\xc1",
+    ],
 )
-def test_garbage_on_the_control_socket_is_a_protocol_error(fake: Fake, load: Load, data: bytes) -> None:
+def test_garbage_on_the_control_socket_is_a_protocol_error(
+    fake: Fake, load: Load, data: bytes
+) -> None:
     daemon, loader = fake(makes=False), load()
     batches = iter(loader)
     daemon.send_control(data)
@@ -163,7 +184,13 @@ def test_garbage_on_the_control_socket_is_a_protocol_error(fake: Fake, load: Loa
 
 
 @pytest.mark.parametrize(
-    "answer", [b"\xff" * 64, frame(m.Report("{}")), frame(m.Segment(0, 3, 4096, 64, 0)), b"HTTP/1.1 400 Bad Request\r\n\r\n"]
+    "answer",
+    [
+        b"\xff" * 64,
+        frame(m.Report("{}")),
+        frame(m.Segment(0, 3, 4096, 64, 0)),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ],
 )
 def test_what_is_no_daemon_is_a_protocol_error(tmp_path: Path, load: Load, answer: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
@@ -184,7 +211,9 @@ def test_what_is_no_daemon_is_a_protocol_error(tmp_path: Path, load: Load, answe
         thread.join()
 
 
-def test_a_welcome_whose_memory_is_missing_or_too_small_is_refused_before_it_is_mapped(tmp_path: Path) -> None:
+def test_a_welcome_whose_memory_is_missing_or_too_small_is_refused_before_it_is_mapped(
+    tmp_path: Path,
+) -> None:
     import fcntl
     import os
 
@@ -199,7 +228,8 @@ def test_a_welcome_whose_memory_is_missing_or_too_small_is_refused_before_it_is_
         for _ in range(2):
             with pytest.raises(ProtocolError, match="not sealed"):
                 SegmentView(segment, fd, [spec], 4)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)  # which is no seal against shrinking
+            # which is no seal against shrinking
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         with pytest.raises(ProtocolError, match="12287 bytes, 12288"):
             SegmentView(segment, fd, [spec], 4)
@@ -226,10 +256,16 @@ def test_a_failure_is_raised_as_what_it_names(fake: Fake, load: Load) -> None:
 def test_a_long_wait_is_told_with_the_daemons_story_and_then_raised_with_its_detail(
     fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
 ) -> None:
-    daemon = fake(makes=False, story="worker 3 is in decode of 'cat.jpg' for 9 s", detail="File decode.py, line 7")
+    daemon = fake(
+        makes=False,
+        story="worker 3 is in decode of 'cat.jpg' for 9 s",
+        detail="File decode.py, line 7",
+    )
     loader = load(timeout_s=2.2, stall_warning_s=1.2)
     batches = iter(loader)
-    with pytest.raises(StallError, match=r"step 0 of epoch 0 of stream 'train'.*cat\.jpg[\s\S]*decode\.py"):
+    with pytest.raises(
+        StallError, match=r"step 0 of epoch 0 of stream 'train'.*cat\.jpg[\s\S]*decode\.py"
+    ):
         next(batches)
     assert len(caplog.records) == 1
     assert "cat.jpg" in caplog.text
@@ -268,7 +304,11 @@ def test_a_bad_sample_takes_its_batch_and_the_next_one_follows(fake: Fake, load:
             break
     assert [e.index for e in errors] == [9, 30]
     assert [b.index for b in errors[0].errors] == [9, 10]
-    assert (errors[0].key, errors[0].stage, errors[0].remote_traceback) == ("9", "decode", "Traceback of 9")
+    assert (errors[0].key, errors[0].stage, errors[0].remote_traceback) == (
+        "9",
+        "decode",
+        "Traceback of 9",
+    )
     assert "it is bad" in str(errors[0])
     assert "Traceback of 9" in str(errors[0])
     assert set(range(50)) - set(got) == {7, 8, 9, 10, 27, 28, 29, 30}
@@ -298,12 +338,16 @@ def test_a_skipped_sample_shortens_its_batch_and_steps_stay(fake: Fake, load: Lo
 
 
 def test_too_many_bad_samples_end_the_run_at_the_step_that_has_them(fake: Fake, load: Load) -> None:
-    daemon, loader = fake(bad=frozenset({7, 20, 40}), on_error="skip", max_errors=2), load(prefetch=20)
+    daemon, loader = (
+        fake(bad=frozenset({7, 20, 40}), on_error="skip", max_errors=2),
+        load(prefetch=20),
+    )
     batches = iter(loader)
     got: list[int] = []
     with pytest.raises(StreamFailedError, match=r"3 bad samples.*max_errors = 2.*'7', '20', '40'"):
         pull(batches, got)
-    assert got == [i for i in epoch_indices(0, daemon.rules)[:32] if i not in (7, 20, 40)]  # counted when taken, not when made
+    # counted when taken, not when made
+    assert got == [i for i in epoch_indices(0, daemon.rules)[:32] if i not in (7, 20, 40)]
     with pytest.raises(StreamFailedError):
         next(batches)
 
@@ -321,7 +365,9 @@ def test_bad_samples_are_counted_over_a_restart(fake: Fake, load: Load) -> None:
         list(second)
 
 
-def test_a_state_loaded_after_too_many_bad_samples_ended_the_run_goes_on_from_there(fake: Fake, load: Load) -> None:
+def test_a_state_loaded_after_too_many_bad_samples_ended_the_run_goes_on_from_there(
+    fake: Fake, load: Load
+) -> None:
     daemon, loader = fake(bad=frozenset({7, 20, 40}), on_error="skip", max_errors=2), load()
     begin = loader.state_dict()
     with pytest.raises(StreamFailedError):
@@ -330,7 +376,9 @@ def test_a_state_loaded_after_too_many_bad_samples_ended_the_run_goes_on_from_th
         next(iter(loader))
     loader.load_state_dict(begin)
     batches = iter(loader)
-    assert seen(next(batches) for _ in range(5)) == [i for i in epoch_indices(0, daemon.rules)[:20] if i not in (7, 20)]
+    assert seen(next(batches) for _ in range(5)) == [
+        i for i in epoch_indices(0, daemon.rules)[:20] if i not in (7, 20)
+    ]
     assert loader.state_dict()["errors"] == {"rows": 20, "bad": 2}
 
 
@@ -340,7 +388,9 @@ def test_every_error_of_the_daemon_is_a_loaderd_error(fake: Fake, load: Load) ->
         len(load())
 
 
-def test_the_stacks_of_workers_are_asked_for_before_a_wait_is_given_up_and_no_earlier(fake: Fake, load: Load) -> None:
+def test_the_stacks_of_workers_are_asked_for_before_a_wait_is_given_up_and_no_earlier(
+    fake: Fake, load: Load
+) -> None:
     daemon = fake(makes=False)
     with pytest.raises(StallError):
         next(iter(load(timeout_s=3, stall_warning_s=100)))

@@ -72,7 +72,9 @@ def test_an_impossible_rank_names_both() -> None:
 
 
 def test_numpys_whole_numbers_are_whole_numbers() -> None:
-    loader = Loader("/tmp/d.sock", "train", batch_size=np.int64(8), rank=np.int32(0), world_size=np.int32(1))
+    loader = Loader(
+        "/tmp/d.sock", "train", batch_size=np.int64(8), rank=np.int32(0), world_size=np.int32(1)
+    )
     assert loader.batch_size == 8
     assert type(loader.batch_size) is int
 
@@ -89,7 +91,9 @@ def test_a_config_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
         Loader(tmp_path, "train")
 
 
-def test_a_relative_path_is_resolved_at_construction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_resolved_at_construction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     loader = Loader("d.sock", "train")
     monkeypatch.chdir("/")
@@ -98,12 +102,16 @@ def test_a_relative_path_is_resolved_at_construction(tmp_path: Path, monkeypatch
 
 def test_torch_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="torch is not installed here; install it, or use output='numpy'"):
+    with pytest.raises(
+        ConfigError, match="torch is not installed here; install it, or use output='numpy'"
+    ):
         Loader("/tmp/d.sock", "train")
     Loader("/tmp/d.sock", "train", output="numpy")
 
 
-@pytest.mark.parametrize("streams", ["[streams.train]\nlmdb = 'x'\n", "[streams]\ntrain = {lmdb = 'x'}"])
+@pytest.mark.parametrize(
+    "streams", ["[streams.train]\nlmdb = 'x'\n", "[streams]\ntrain = {lmdb = 'x'}"]
+)
 def test_the_only_stream_of_a_config_needs_no_name(tmp_path: Path, streams: str) -> None:
     config = tmp_path / "c.toml"
     config.write_text(streams)
@@ -113,13 +121,22 @@ def test_the_only_stream_of_a_config_needs_no_name(tmp_path: Path, streams: str)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[streams.train]\n[streams.val]", r"^stream=None: which one\? there are 'train', 'val', as in stream='train'$"),
-        ("[streams]", r"^stream=None: which one\? name one of the \[streams\] of the daemon's config, as in stream='train'$"),
+        (
+            "[streams.train]\n[streams.val]",
+            r"^stream=None: which one\? there are 'train', 'val', as in stream='train'$",
+        ),
+        (
+            "[streams]",
+            r"^stream=None: which one\? name one of the \[streams\] of the daemon's config, as in "
+            r"stream='train'$",
+        ),
         ("streams = 3", "which one"),
         ("[streams", "not TOML"),
     ],
 )
-def test_a_stream_that_does_not_go_without_saying_is_asked_for(tmp_path: Path, text: str, words: str) -> None:
+def test_a_stream_that_does_not_go_without_saying_is_asked_for(
+    tmp_path: Path, text: str, words: str
+) -> None:
     config = tmp_path / "c.toml"
     config.write_text(text)
     with pytest.raises(ConfigError, match=words):

@@ -23,13 +23,29 @@ def client(cursor: Cursor = START, prefetch: int = 3) -> ClientProtocol:
     return ClientProtocol(3, SHAPE, prefetch, segment(slots=prefetch + 2), cursor)
 
 
-def batch(k: int, slot: int, *, plan: int = 1, generation: int = 1, start: Cursor = START, number: int = 1) -> Descriptor:
+def batch(
+    k: int, slot: int, *, plan: int = 1, generation: int = 1, start: Cursor = START, number: int = 1
+) -> Descriptor:
     """What a daemon announces as batch k of the plan from `start`."""
     plan_steps = steps(SHAPE, start)
     for _ in range(k):
         next(plan_steps)
     _, cut = next(plan_steps)
-    return Descriptor(3, plan, k, cut.epoch, cut.start, cut.rows, number, slot, generation, cut.rows, False, (), ())
+    return Descriptor(
+        3,
+        plan,
+        k,
+        cut.epoch,
+        cut.start,
+        cut.rows,
+        number,
+        slot,
+        generation,
+        cut.rows,
+        False,
+        (),
+        (),
+    )
 
 
 def released(progress: Progress, number: int = 1) -> Released | None:
@@ -357,14 +373,17 @@ def test_a_late_descriptor_is_not_kept_for_a_number_that_the_daemon_would_not_ke
     assert released(c.progress()) == Released(1, (0, 0, 1, 0, 0), (0, 0, 1, 1, 0))
 
 
-def test_a_batch_kept_over_a_seek_gives_up_the_last_slot_that_the_next_one_could_be_made_in() -> None:
+def test_a_batch_kept_over_a_seek_gives_up_the_last_slot_that_the_next_one_could_be_made_in() -> (
+    None
+):
     c = client()
     for k in range(4):
         c.receive(batch(k, slot=k))
         assert c.take() is not None
     c.receive(batch(4, slot=4))
     assert c.free_slots() == 1
-    c.seek(Cursor(0, 12, 3))  # batch 4 is the second of this plan, and the trainer holds all other slots
+    # batch 4 is the second of this plan, and the trainer holds all other slots
+    c.seek(Cursor(0, 12, 3))
     told = released(c.progress(waiting=True))
     assert told is not None
     assert told.generations == (0, 0, 0, 0, 1)

@@ -1,4 +1,6 @@
-"""What users import: the same names from `loaderd` and `loaderd_client`, and nothing is loaded before it is asked for."""
+"""What users import: the same names from `loaderd` and `loaderd_client`, and nothing is loaded
+before it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ PACKAGES = ("loaderd", "loaderd_client", "loaderd_wire")
 
 def said(code: str) -> str:
     """What this code prints in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -31,9 +35,15 @@ def test_loaderd_has_every_public_name_of_its_client(name: str) -> None:
 
 
 def test_importing_loaderd_imports_no_client_before_a_name_of_it_is_asked_for() -> None:
-    loaded = "print([m for m in ('loaderd_client', 'loaderd_wire', 'numpy', 'torch', 'zmq') if m in sys.modules])"
+    loaded = (
+        "print([m for m in ('loaderd_client', 'loaderd_wire', 'numpy', 'torch', 'zmq') if m "
+        "in sys.modules])"
+    )
     assert said(f"import sys, loaderd; dir(loaderd), loaderd.__version__; {loaded}") == "[]"
-    assert said(f"import sys; from loaderd import Loader; {loaded}") == "['loaderd_client', 'loaderd_wire', 'numpy', 'zmq']"
+    assert (
+        said(f"import sys; from loaderd import Loader; {loaded}")
+        == "['loaderd_client', 'loaderd_wire', 'numpy', 'zmq']"
+    )
 
 
 def test_a_name_that_loaderd_lacks_is_an_attribute_error() -> None:

@@ -64,7 +64,12 @@ dist.destroy_process_group()
 
 
 def test_a_process_group_that_says_otherwise_later_is_refused() -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", GROUP], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", GROUP],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert done.stdout == "refused\n", done.stderr
 
 

@@ -32,7 +32,8 @@ def test_further_ones_have_together_what_is_left_since_the_wait_began() -> None:
     told = reconnects.told(caught.value)
     assert type(told) is DaemonGoneError
     assert str(told).startswith(
-        "2 daemons have gone while step 2 of epoch 0 was waited for, the last one: it closed the connection; waited"
+        "2 daemons have gone while step 2 of epoch 0 was waited for, the last one: it closed the "
+        "connection; waited"
     )
 
 

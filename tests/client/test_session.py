@@ -1,4 +1,6 @@
-"""A session between its welcome and its end: segments, waits, and a batch that was taken and not handed out."""
+"""A session between its welcome and its end: segments, waits, and a batch that was taken and not
+handed out.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_a_batch_that_was_taken_and_not_handed_out_is_not_given_after_a_seek(
     assert len(daemon.hellos) == 1
 
 
-def test_batches_are_asked_for_again_where_one_is_waited_for_and_never_else(fake: Fake, load: Load) -> None:
+def test_batches_are_asked_for_again_where_one_is_waited_for_and_never_else(
+    fake: Fake, load: Load
+) -> None:
     daemon, loader = fake(), load()
     seen(loader)
     assert daemon.rules.said
@@ -113,7 +117,10 @@ def test_a_batch_is_given_again_until_it_is_released(fake: Fake, load: Load) -> 
     next(iter(loader))
     session = loader._delivery._current.session
     assert session is not None
-    first, again = session.next_batch(1, WaitLimits(DEADLINE_S, DEADLINE_S, DEADLINE_S)), session.next_batch(1)
+    first, again = (
+        session.next_batch(1, WaitLimits(DEADLINE_S, DEADLINE_S, DEADLINE_S)),
+        session.next_batch(1),
+    )
     assert first is not None
     assert again is not None
     assert checked(first.batch) == checked(again.batch) == epoch_indices(0, daemon.rules)[4:8]
@@ -127,7 +134,9 @@ def test_leases_that_have_ended_are_not_remembered(fake: Fake, load: Load) -> No
     assert len(shared_memory._lent) <= 3
 
 
-def test_leases_that_end_after_their_session_are_forgotten_with_the_next_one(fake: Fake, load: Load) -> None:
+def test_leases_that_end_after_their_session_are_forgotten_with_the_next_one(
+    fake: Fake, load: Load
+) -> None:
     fake()
     loader = load()
     held = [next(iter(loader)), next(iter(loader))]

@@ -44,7 +44,9 @@ def test_an_entry_that_cannot_be_is_named(name: str, value: Any) -> None:
 @pytest.mark.parametrize("state", [None, 3, [], "x", {}])
 def test_what_is_no_state_is_refused(state: Any) -> None:
     with pytest.raises(
-        ConfigError, match=r"^(a state is what state_dict\(\) returned, not|state: version=None, this loaderd reads version)"
+        ConfigError,
+        match=r"^(a state is what state_dict\(\) returned, not|state: version=None, this loaderd "
+        r"reads version)",
     ):
         LoaderState.from_dict(state)
 
@@ -56,11 +58,19 @@ def test_another_order_is_refused_naming_old_and_new() -> None:
         STATE.fits({"seed": "0"}, {"transforms": "a"}, 100)
 
 
-@pytest.mark.parametrize("name", ["version", "epoch", "position", "step", "errors", "order", "content", "numpy"])
-@pytest.mark.parametrize("value", ["x" * 100_000, {"seed": "y" * 100_000, "z" * 100_000: "1"}, 10**4000], ids=["text", "dict", "number"])
+@pytest.mark.parametrize(
+    "name", ["version", "epoch", "position", "step", "errors", "order", "content", "numpy"]
+)
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 100_000, {"seed": "y" * 100_000, "z" * 100_000: "1"}, 10**4000],
+    ids=["text", "dict", "number"],
+)
 def test_what_a_state_holds_is_not_repeated_at_length(name: str, value: Any) -> None:
     try:
-        told = LoaderState.from_dict({**STATE.to_dict(), name: value}).fits({"seed": "0", "split": "all"}, {"transforms": "a"}, 100)
+        told = LoaderState.from_dict({**STATE.to_dict(), name: value}).fits(
+            {"seed": "0", "split": "all"}, {"transforms": "a"}, 100
+        )
     except ConfigError as error:
         told = [str(error)]
     assert told
@@ -85,7 +95,10 @@ def test_a_position_beyond_the_epoch_is_refused() -> None:
 
 
 def test_code_that_has_changed_is_one_warning_that_names_the_files() -> None:
-    order, content = {"seed": "0", "split": "all"}, {"transforms": "a", "code:mine.py": "1", "code:sub/aug.py": "2", "code:same.py": "3"}
+    order, content = (
+        {"seed": "0", "split": "all"},
+        {"transforms": "a", "code:mine.py": "1", "code:sub/aug.py": "2", "code:same.py": "3"},
+    )
     state = LoaderState.from_dict(LoaderState(Cursor(0, 0, 0), order, content).to_dict())
     (text,) = state.fits(order, content | {"code:mine.py": "4", "code:sub/aug.py": "5"}, 100)
     assert "code has changed since this state was saved: mine.py, sub/aug.py;" in text
@@ -93,11 +106,23 @@ def test_code_that_has_changed_is_one_warning_that_names_the_files() -> None:
 
 def test_code_that_only_one_of_the_two_has_imported_yet_is_no_change() -> None:
     order, content = {"seed": "0", "split": "all"}, {"transforms": "a", "code:late.py": "1"}
-    assert LoaderState(Cursor(0, 0, 0), order, content).fits(order, {"transforms": "a", "code:other.py": "2"}, 100) == []
+    assert (
+        LoaderState(Cursor(0, 0, 0), order, content).fits(
+            order, {"transforms": "a", "code:other.py": "2"}, 100
+        )
+        == []
+    )
 
 
-def test_a_fact_of_the_order_that_an_older_version_did_not_know_is_not_missed_in_its_states() -> None:
+def test_a_fact_of_the_order_that_an_older_version_did_not_know_is_not_missed_in_its_states() -> (
+    None
+):
     order, content = {"seed": "0", "split": "all"}, {"transforms": "a"}
-    assert LoaderState(Cursor(0, 0, 0), order, content).fits(order | {"values": "abc"}, content, 100) == []
+    assert (
+        LoaderState(Cursor(0, 0, 0), order, content).fits(order | {"values": "abc"}, content, 100)
+        == []
+    )
     with pytest.raises(ConfigError, match="values was abc, is abd"):
-        LoaderState(Cursor(0, 0, 0), order | {"values": "abc"}, content).fits(order | {"values": "abd"}, content, 100)
+        LoaderState(Cursor(0, 0, 0), order | {"values": "abc"}, content).fits(
+            order | {"values": "abd"}, content, 100
+        )

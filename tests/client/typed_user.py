@@ -1,6 +1,8 @@
-"""A user's script, never run: `test_types.py` compares what mypy and pyright say of it with the comments.
+"""A user's script, never run: `test_types.py` compares what mypy and pyright say of it with the
+comments.
 
-`# is T` behind a `reveal_type` is what it must reveal, `# error` ends a line that must be refused; each other line must pass.
+`# is T` behind a `reveal_type` is what it must reveal, `# error` ends a line that must be refused;
+each other line must pass.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +18,9 @@ from loaderd_client import Batch, ConfigError, Loader, SampleError, normalize
 if TYPE_CHECKING:
     from typing_extensions import reveal_type
 
-loader = Loader("config.toml", stream="train", batch_size=32, fields=["image", "label"], prefetch=8, device=None)
+loader = Loader(
+    "config.toml", stream="train", batch_size=32, fields=["image", "label"], prefetch=8, device=None
+)
 reveal_type(loader)  # is Loader[DictBatch[Tensor]]
 reveal_type(SameLoader("config.toml"))  # is Loader[DictBatch[Tensor]]
 
@@ -40,7 +44,8 @@ with Loader("d.sock", "train", output="numpy") as arrays:
         made["image"].to("cuda")  # error
 for image, _label in Loader("d.sock", "train", as_tuple=True):
     reveal_type(image)  # is Tensor
-reveal_type(next(iter(Loader("d.sock", "train", as_tuple=True, output="numpy"))))  # is TupleBatch[ndarray]
+# is TupleBatch[ndarray]
+reveal_type(next(iter(Loader("d.sock", "train", as_tuple=True, output="numpy"))))
 
 
 def step(batch: Batch) -> torch.Tensor:

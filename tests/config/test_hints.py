@@ -1,4 +1,6 @@
-"""Words that stand in another table, or are DataLoader's, torchvision's or Loader's: each is told what to write instead."""
+"""Words that stand in another table, or are DataLoader's, torchvision's or Loader's: each is told
+what to write instead.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +23,64 @@ from loaderd.config.transforms import OPS
         ("prefetch_factor = 2", "streams.train.prefetch_factor", "prefetch= of Loader"),
         ("timeout = 30", "streams.train.timeout", "[workers] sample_timeout_s"),
         ("timeout_s = 30", "streams.train.timeout_s", "an argument of Loader"),
-        ('collate_fn = "a:b"', "streams.train.collate_fn", 'collate = "pkg.module:function", which is called as function(samples, rng)'),
-        ('sampler = "a:b"', "streams.train.sampler", "unknown key; the order is [streams.NAME] shuffle and seed"),
+        (
+            'collate_fn = "a:b"',
+            "streams.train.collate_fn",
+            'collate = "pkg.module:function", which is called as function(samples, rng)',
+        ),
+        (
+            'sampler = "a:b"',
+            "streams.train.sampler",
+            "unknown key; the order is [streams.NAME] shuffle and seed",
+        ),
         ('batch_sampler = "a:b"', "streams.train.batch_sampler", "batch_size, shuffle and split"),
         ("persistent_workers = true", "streams.train.persistent_workers", "leave it out"),
-        ('worker_init_fn = "a:b"', "streams.train.worker_init_fn", '[workers] init = "pkg.module:function"'),
+        (
+            'worker_init_fn = "a:b"',
+            "streams.train.worker_init_fn",
+            '[workers] init = "pkg.module:function"',
+        ),
         ('transform = "a:b"', "streams.train.transform", "[[streams.NAME.transforms]]"),
-        ('transforms = [{op = "ToTensor"}]', "streams.train.transforms[0].op", "that is to_float, then to_chw here"),
-        ('transforms = [{op = "v2.RandomHorizontalFlip"}]', "streams.train.transforms[0].op", "that is hflip here"),
+        (
+            'transforms = [{op = "ToTensor"}]',
+            "streams.train.transforms[0].op",
+            "that is to_float, then to_chw here",
+        ),
+        (
+            'transforms = [{op = "v2.RandomHorizontalFlip"}]',
+            "streams.train.transforms[0].op",
+            "that is hflip here",
+        ),
         (
             'transforms = [{op = "vflip"}]',
             "streams.train.transforms[0].op",
             'not in this version; write it as call = "pkg.module:function"',
         ),
-        ('transforms = [{op = "v2.ColorJitter"}]', "streams.train.transforms[0].op", "not in this version; write it as call"),
-        ('transforms = [{call = "a:b", p = 1}]', "streams.train.transforms[0].p", "args = {p = ...}"),
+        (
+            'transforms = [{op = "v2.ColorJitter"}]',
+            "streams.train.transforms[0].op",
+            "not in this version; write it as call",
+        ),
+        (
+            'transforms = [{call = "a:b", p = 1}]',
+            "streams.train.transforms[0].p",
+            "args = {p = ...}",
+        ),
         ("[workers]\ndrop_last = true", "workers.drop_last", "it belongs in [streams.NAME]"),
         ("[workers]\ntimeout = 3", "workers.timeout", "[workers] sample_timeout_s"),
         ("[daemon]\nbatch_size = 8", "daemon.batch_size", "it belongs in [streams.NAME]"),
         ("[daemon]\nnum_workers = 8", "daemon.num_workers", "it belongs in [workers]"),
         ("[daemon]\nprefetch = 8", "daemon.prefetch", "prefetch=4"),
-        ("[streams]\nbatch_size = 8", "streams.batch_size", "below a header such as [streams.train]"),
+        (
+            "[streams]\nbatch_size = 8",
+            "streams.batch_size",
+            "below a header such as [streams.train]",
+        ),
     ],
 )
-def test_a_word_that_stands_elsewhere_or_is_dataloaders_is_told_what_to_write(line: str, where: str, setting: str) -> None:
+def test_a_word_that_stands_elsewhere_or_is_dataloaders_is_told_what_to_write(
+    line: str, where: str, setting: str
+) -> None:
     (found,) = stream(line)
     assert found.startswith(f"{where}: ")
     assert setting in found
@@ -82,11 +118,16 @@ def test_an_op_that_is_misspelled_still_hints_at_the_right_one() -> None:
         ('[streams.train]\ndataset = "__main__:Mine"', "streams.train.dataset"),
         ('[streams.train]\nlmdb = "a"\nlayout = "__main__:Mine"', "streams.train.layout"),
         ('[streams.train]\nlmdb = "a"\ncollate = "__main__:f"', "streams.train.collate"),
-        ('[streams.train]\nlmdb = "a"\ntransforms = [{call = "__main__:f"}]', "streams.train.transforms[0].call"),
+        (
+            '[streams.train]\nlmdb = "a"\ntransforms = [{call = "__main__:f"}]',
+            "streams.train.transforms[0].call",
+        ),
         ('[streams.train]\nlmdb = "a"\n[workers]\ninit = "__main__:f"', "workers.init"),
     ],
 )
-def test_something_of_the_training_script_is_refused_with_the_way_out(text: str, where: str) -> None:
+def test_something_of_the_training_script_is_refused_with_the_way_out(
+    text: str, where: str
+) -> None:
     (found,) = faults(text)
     assert found.startswith(f'{where}: "__main__:')
     assert "workers do not run your script" in found
@@ -94,4 +135,6 @@ def test_something_of_the_training_script_is_refused_with_the_way_out(text: str,
 
 
 def test_a_module_whose_name_begins_like_the_script_is_a_module() -> None:
-    assert read('[streams.train]\ndataset = "__main__s:Mine"').streams[0].dataset == "__main__s:Mine"
+    assert (
+        read('[streams.train]\ndataset = "__main__s:Mine"').streams[0].dataset == "__main__s:Mine"
+    )

@@ -28,7 +28,11 @@ def faults(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         read(text)
     lines = str(caught.value).split("\n")
-    return [lines[0].removeprefix("/etc/loaderd/run.toml: ")] if len(lines) == 1 else [line.strip() for line in lines[1:]]
+    return (
+        [lines[0].removeprefix("/etc/loaderd/run.toml: ")]
+        if len(lines) == 1
+        else [line.strip() for line in lines[1:]]
+    )
 
 
 def stream(line: str) -> list[str]:
@@ -40,8 +44,18 @@ def test_the_least_config_has_every_default() -> None:
     (train,) = config.streams
     assert train.lmdb == "/etc/loaderd/train.lmdb"
     assert (train.batch_size, train.shuffle, train.seed, train.drop_last) == (1, 0, 0, False)
-    assert (train.on_error, train.max_errors, train.nonfinite, train.collate) == ("raise", 0.0, "allow", "stack")
-    assert (train.layout, train.split, train.split_by, train.transforms) == ("auto", "0%:100%", "random", ())
+    assert (train.on_error, train.max_errors, train.nonfinite, train.collate) == (
+        "raise",
+        0.0,
+        "allow",
+        "stack",
+    )
+    assert (train.layout, train.split, train.split_by, train.transforms) == (
+        "auto",
+        "0%:100%",
+        "random",
+        (),
+    )
     assert config.workers.num_workers == "auto"
     assert config.workers.sample_timeout_s == 30.0
     assert config.workers.start_method == "forkserver"
@@ -55,9 +69,16 @@ def test_the_least_config_has_every_default() -> None:
 
 @pytest.mark.parametrize(
     ("given", "uids", "unmapped"),
-    [("[]", (), False), ("[1000]", (1000,), False), ('["unmapped"]', (), True), ('["unmapped", 7, 8]', (7, 8), True)],
+    [
+        ("[]", (), False),
+        ("[1000]", (1000,), False),
+        ('["unmapped"]', (), True),
+        ('["unmapped", 7, 8]', (7, 8), True),
+    ],
 )
-def test_who_else_may_attach_is_just_who_is_named(given: str, uids: tuple[int, ...], unmapped: bool) -> None:
+def test_who_else_may_attach_is_just_who_is_named(
+    given: str, uids: tuple[int, ...], unmapped: bool
+) -> None:
     gate = PeerGate.here(read(f"[daemon]\nallow_uids = {given}\n{STREAM}").daemon.allow_uids)
     assert (gate.allow_uids, gate.allow_unmapped) == (uids, unmapped)
 
@@ -141,7 +162,8 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         "daemon.memroy: \"4GiB\": unknown key; did you mean 'memory'?",
         "daemon.drain_s: -1 is not a number of seconds from 0",
         "streams.train.batch_size: 0 is not a whole number from 1 to 1048576",
-        'streams.train.transforms[1].size: "big" is not a whole number or [height, width], from 1 to 65535',
+        'streams.train.transforms[1].size: "big" is not a whole number or [height, width], from 1 '
+        "to 65535",
         'streams.train.lmdb: "${NOPE}/x": environment variable NOPE is not set',
     ]
 
@@ -150,84 +172,183 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
     ("line", "expected"),
     [
         ("shufle = true", "streams.train.shufle: true: unknown key; did you mean 'shuffle'?"),
-        ('batch_size = "8"', 'streams.train.batch_size: "8" is not a whole number from 1 to 1048576'),
-        ("batch_size = 8.0", "streams.train.batch_size: 8.0 is not a whole number from 1 to 1048576"),
-        ("batch_size = true", "streams.train.batch_size: true is not a whole number from 1 to 1048576"),
+        (
+            'batch_size = "8"',
+            'streams.train.batch_size: "8" is not a whole number from 1 to 1048576',
+        ),
+        (
+            "batch_size = 8.0",
+            "streams.train.batch_size: 8.0 is not a whole number from 1 to 1048576",
+        ),
+        (
+            "batch_size = true",
+            "streams.train.batch_size: true is not a whole number from 1 to 1048576",
+        ),
         ("drop_last = 1", "streams.train.drop_last: 1 is not true or false"),
-        ('on_error = "skp"', "streams.train.on_error: \"skp\" is not one of 'raise', 'skip', 'replace'; did you mean 'skip'?"),
-        ('empty = "deliver"', 'streams.train.empty: "deliver": goes with on_error = "skip", which is not set'),
-        ("shuffle = {block = 0}", "streams.train.shuffle: {'block': 0} is not true, false or {block = N}"),
-        ("max_errors = 0", "streams.train.max_errors: 0 is not a count of 1 or more, nor a fraction between 0 and 1"),
-        ("max_errors = 1.5", "streams.train.max_errors: 1.5 is not a count of 1 or more, nor a fraction between 0 and 1"),
-        ('split = "5:5"', 'streams.train.split: "5:5": is empty: it ends where it begins, or before'),
+        (
+            'on_error = "skp"',
+            "streams.train.on_error: \"skp\" is not one of 'raise', 'skip', 'replace'; did you "
+            "mean 'skip'?",
+        ),
+        (
+            'empty = "deliver"',
+            'streams.train.empty: "deliver": goes with on_error = "skip", which is not set',
+        ),
+        (
+            "shuffle = {block = 0}",
+            "streams.train.shuffle: {'block': 0} is not true, false or {block = N}",
+        ),
+        (
+            "max_errors = 0",
+            "streams.train.max_errors: 0 is not a count of 1 or more, nor a fraction between 0 "
+            "and 1",
+        ),
+        (
+            "max_errors = 1.5",
+            "streams.train.max_errors: 1.5 is not a count of 1 or more, nor a fraction between 0 "
+            "and 1",
+        ),
+        (
+            'split = "5:5"',
+            'streams.train.split: "5:5": is empty: it ends where it begins, or before',
+        ),
         ('split = "0%:101%"', 'streams.train.split: "0%:101%": ends beyond 100%'),
-        ('split = "half"', 'streams.train.split: "half" is not a part such as "0%:95%" or "0:50000"'),
-        ('layout = "a b"', 'streams.train.layout: "a b" is not "auto", the name of a layout, or a class: "pkg.module:Class"'),
-        ('collate = "pad"', 'streams.train.collate: "pad" is not "stack" or the name of a function: "pkg.module:name"'),
-        ("dataset_args = {a = 1}", "streams.train.dataset_args: {'a': 1}: goes with dataset, which is not set"),
-        ("layout_args = {a = 1}", "streams.train.layout_args: {'a': 1}: goes with layout = \"pkg.module:Class\""),
+        (
+            'split = "half"',
+            'streams.train.split: "half" is not a part such as "0%:95%" or "0:50000"',
+        ),
+        (
+            'layout = "a b"',
+            'streams.train.layout: "a b" is not "auto", the name of a layout, or a class: '
+            '"pkg.module:Class"',
+        ),
+        (
+            'collate = "pad"',
+            'streams.train.collate: "pad" is not "stack" or the name of a function: '
+            '"pkg.module:name"',
+        ),
+        (
+            "dataset_args = {a = 1}",
+            "streams.train.dataset_args: {'a': 1}: goes with dataset, which is not set",
+        ),
+        (
+            "layout_args = {a = 1}",
+            "streams.train.layout_args: {'a': 1}: goes with layout = \"pkg.module:Class\"",
+        ),
         ('dataset = "a:B"', "streams.train: has both lmdb and dataset: leave one out"),
         ("transforms = 3", "streams.train.transforms: 3 is not an array"),
         (
             "transforms = [3]",
-            "streams.train.transforms[0]: 3 is not a table: write {op = ...}, or [[streams.X.transforms]] and op = ... below it",
+            "streams.train.transforms[0]: 3 is not a table: write {op = ...}, or "
+            "[[streams.X.transforms]] and op = ... below it",
         ),
-        ("transforms = [{}]", "streams.train.transforms[0]: needs either op (a built-in) or call (a function of yours)"),
-        ('transforms = [{op = "hflp"}]', "streams.train.transforms[0].op: \"hflp\" is not a built-in; did you mean 'hflip'?"),
-        ('transforms = [{op = "hflip", p = 2}]', "streams.train.transforms[0].p: 2 is not a number from 0 to 1"),
         (
-            'transforms = [{op = "random_crop", size = 4, field = "image"}, {op = "random_crop", size = 4, field = "mask"}]',
-            "streams.train.transforms[1].field: random_crop draws separately for each field, so 'image' and 'mask' would no longer match: use one "
-            'random_crop with fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
+            "transforms = [{}]",
+            "streams.train.transforms[0]: needs either op (a built-in) or call (a function of "
+            "yours)",
+        ),
+        (
+            'transforms = [{op = "hflp"}]',
+            "streams.train.transforms[0].op: \"hflp\" is not a built-in; did you mean 'hflip'?",
+        ),
+        (
+            'transforms = [{op = "hflip", p = 2}]',
+            "streams.train.transforms[0].p: 2 is not a number from 0 to 1",
+        ),
+        (
+            'transforms = [{op = "random_crop", size = 4, field = "image"}, {op = "random_crop", '
+            'size = 4, field = "mask"}]',
+            "streams.train.transforms[1].field: random_crop draws separately for each field, so "
+            "'image' and 'mask' would no longer match: use one "
+            'random_crop with fields = ["image", "mask"]; if they need not match, give each op '
+            'its own fields = ["..."]',
         ),
         (
             'transforms = [{op = "hflip"}, {op = "to_float"}, {op = "hflip", field = "mask"}]',
-            "streams.train.transforms[2].field: hflip draws separately for each field, so 'image' and 'mask' would no longer match: use one hflip with "
-            'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
+            "streams.train.transforms[2].field: hflip draws separately for each field, so 'image' "
+            "and 'mask' would no longer match: use one hflip with "
+            'fields = ["image", "mask"]; if they need not match, give each op its own fields = '
+            '["..."]',
         ),
         (
-            'transforms = [{op = "hflip", fields = ["image", "mask"]}, {op = "hflip", field = "image"}]',
-            "streams.train.transforms[1].field: hflip draws separately for each field, so 'image' and 'mask' would no longer match: use one hflip with "
-            'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
+            'transforms = [{op = "hflip", fields = ["image", "mask"]}, {op = "hflip", field = '
+            '"image"}]',
+            "streams.train.transforms[1].field: hflip draws separately for each field, so 'image' "
+            "and 'mask' would no longer match: use one hflip with "
+            'fields = ["image", "mask"]; if they need not match, give each op its own fields = '
+            '["..."]',
         ),
         (
             'transforms = [{op = "hflip", field = "image"}, {op = "hflip", fields = ["mask"]}]',
-            "streams.train.transforms[1].fields: hflip draws separately for each field, so 'image' and 'mask' would no longer match: use one hflip with "
-            'fields = ["image", "mask"]; if they need not match, give each op its own fields = ["..."]',
+            "streams.train.transforms[1].fields: hflip draws separately for each field, so "
+            "'image' and 'mask' would no longer match: use one hflip with "
+            'fields = ["image", "mask"]; if they need not match, give each op its own fields = '
+            '["..."]',
         ),
         (
             'transforms = [{op = "hflip", field = "a", fields = ["a", "b"]}]',
             "streams.train.transforms[0].fields: ['a', 'b'] is not left out where field is set",
         ),
-        ('transforms = [{op = "hflip", q = 2}]', "streams.train.transforms[0].q: 2: hflip has no such parameter; it has p, field, fields"),
+        (
+            'transforms = [{op = "hflip", q = 2}]',
+            "streams.train.transforms[0].q: 2: hflip has no such parameter; it has p, field, "
+            "fields",
+        ),
         (
             'transforms = [{op = "resize"}]',
-            "streams.train.transforms[0].size: is missing: resize takes a whole number or [height, width], from 1 to 65535",
+            "streams.train.transforms[0].size: is missing: resize takes a whole number or "
+            "[height, width], from 1 to 65535",
         ),
-        ('transforms = [{call = "f"}]', 'streams.train.transforms[0].call: "f" is not the name of a function: "pkg.module:name"'),
+        (
+            'transforms = [{call = "f"}]',
+            'streams.train.transforms[0].call: "f" is not the name of a function: '
+            '"pkg.module:name"',
+        ),
         (
             'transforms = [{call = "m:f", args = {d = [{when = 2020-01-01}]}}]',
-            "streams.train.transforms[0].args.d[0].when: 2020-01-01 is a date or time, which arguments cannot be: write it as text",
+            "streams.train.transforms[0].args.d[0].when: 2020-01-01 is a date or time, which "
+            "arguments cannot be: write it as text",
         ),
         ("[[workers]]", "workers: [{}] is not a table"),
-        ('[workers]\nnum_workers = "all"', 'workers.num_workers: "all" is not "auto" or a whole number from 1 to 1024'),
-        ("[workers]\nsample_timeout_s = 0", "workers.sample_timeout_s: 0 is not a number of seconds above 0"),
-        ("[workers]\nsample_timeout_s = nan", "workers.sample_timeout_s: nan is not a number of seconds above 0"),
+        (
+            '[workers]\nnum_workers = "all"',
+            'workers.num_workers: "all" is not "auto" or a whole number from 1 to 1024',
+        ),
+        (
+            "[workers]\nsample_timeout_s = 0",
+            "workers.sample_timeout_s: 0 is not a number of seconds above 0",
+        ),
+        (
+            "[workers]\nsample_timeout_s = nan",
+            "workers.sample_timeout_s: nan is not a number of seconds above 0",
+        ),
         (
             '[workers]\nengine = "ray"',
-            'workers.engine: "ray": unknown key; there are num_workers, sample_timeout_s, worker_memory, start_method, init',
+            'workers.engine: "ray": unknown key; there are num_workers, sample_timeout_s, '
+            "worker_memory, start_method, init",
         ),
         (
             '[daemon]\nmemory = "4 gigs"',
-            'daemon.memory: "4 gigs" is not a size: a whole number of bytes above 0, or text such as "64MiB" or "64MB"',
+            'daemon.memory: "4 gigs" is not a size: a whole number of bytes above 0, or text such '
+            'as "64MiB" or "64MB"',
         ),
         ('[daemon]\nmetrics = "9470"', 'daemon.metrics: "9470" is not "host:port"'),
         ('[daemon]\nmetrics = "a:70000"', 'daemon.metrics: "a:70000": a port is from 1 to 65535'),
         ("[daemon]\nallow_uids = [-1]", 'daemon.allow_uids[0]: -1 is not a uid, or "unmapped"'),
         ('[daemon]\nsocket = ""', 'daemon.socket: "" is not a path'),
-        ('[daemon]\nsocket = "~bob/x"', 'daemon.socket: "~bob/x": only ~ and ~/ stand for a home folder, not ~user'),
-        ('[daemon]\nquarantine = "${A B}"', 'daemon.quarantine: "${A B}": ${A B} is not the name of an environment variable'),
-        ('[streams."a b"]\nlmdb = "x"', "streams.\"a b\": is not a stream's name: letters, digits, '_', '-' and '.', at most 64"),
+        (
+            '[daemon]\nsocket = "~bob/x"',
+            'daemon.socket: "~bob/x": only ~ and ~/ stand for a home folder, not ~user',
+        ),
+        (
+            '[daemon]\nquarantine = "${A B}"',
+            'daemon.quarantine: "${A B}": ${A B} is not the name of an environment variable',
+        ),
+        (
+            '[streams."a b"]\nlmdb = "x"',
+            "streams.\"a b\": is not a stream's name: letters, digits, '_', '-' and '.', at most "
+            "64",
+        ),
         ("[streams.val]", 'streams.val: needs lmdb = "path" or dataset = "pkg.module:Class"'),
         ("[strems.val]", "strems: {'val': {}}: unknown key; did you mean 'streams'?"),
     ],
@@ -238,7 +359,9 @@ def test_one_fault_is_one_line_that_names_path_and_value(line: str, expected: st
 
 def test_a_config_without_streams_says_what_to_add() -> None:
     assert faults("") == ["streams: is missing: what is served: [streams.NAME] tables"]
-    assert faults("[streams]") == ['streams: is empty: add [streams.train] with lmdb = "path" or dataset = "pkg.module:Class"']
+    assert faults("[streams]") == [
+        'streams: is empty: add [streams.train] with lmdb = "path" or dataset = "pkg.module:Class"'
+    ]
 
 
 def test_a_socket_path_that_no_unix_socket_can_have_is_refused() -> None:
@@ -313,7 +436,10 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"# fine\n# caf\xe9\n")
     assert refusal(tmp_path / "latin.toml") == f"{tmp_path}/latin.toml:2: not UTF-8: byte 0xe9"
     os.mkfifo(tmp_path / "pipe.toml")
-    assert refusal(tmp_path / "pipe.toml") == f"{tmp_path}/pipe.toml: not a regular file; name a config file (TOML)"
+    assert (
+        refusal(tmp_path / "pipe.toml")
+        == f"{tmp_path}/pipe.toml: not a regular file; name a config file (TOML)"
+    )
     (tmp_path / "big.toml").write_bytes(b"#" * (1 << 20) + b"\n")
     assert "is that a config file?" in refusal(tmp_path / "big.toml")
     assert refusal(Path("a\0b")).startswith("'a\\x00b' is not a file's name")
@@ -323,7 +449,9 @@ def test_a_file_and_a_link_to_it_are_the_same_config(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a.toml").write_text(STREAM)
     (tmp_path / "link.toml").symlink_to("real/a.toml")
-    assert load(str(tmp_path / "link.toml"), ENV, 7) == load(str(tmp_path / "real" / "a.toml"), ENV, 7)
+    assert load(str(tmp_path / "link.toml"), ENV, 7) == load(
+        str(tmp_path / "real" / "a.toml"), ENV, 7
+    )
 
 
 def error_of(text: str) -> str:
@@ -391,7 +519,13 @@ WORDS = st.sampled_from(
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.one_of(st.text(string.printable), st.lists(WORDS, max_size=40).map(" ".join), st.lists(WORDS, max_size=40).map("".join)))
+@given(
+    st.one_of(
+        st.text(string.printable),
+        st.lists(WORDS, max_size=40).map(" ".join),
+        st.lists(WORDS, max_size=40).map("".join),
+    )
+)
 @example("a = " + "[" * 5000)
 @example("a = " + "9" * 5000)
 @example("[streams.a]\nlmdb = '\x7f'")
@@ -402,12 +536,32 @@ def test_whatever_is_written_there_is_a_config_or_a_config_error(text: str) -> N
 
 
 JSONISH = st.recursive(
-    st.one_of(st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.sampled_from(["x", "a:b", "0%:5%", "64MiB", "raise"])),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    st.one_of(
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from(["x", "a:b", "0%:5%", "64MiB", "raise"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 KNOWN = st.sampled_from(
-    ["lmdb", "dataset", "dataset_args", "layout", "split", "batch_size", "shuffle", "max_errors", "transforms", "collate", "weights"]
+    [
+        "lmdb",
+        "dataset",
+        "dataset_args",
+        "layout",
+        "split",
+        "batch_size",
+        "shuffle",
+        "max_errors",
+        "transforms",
+        "collate",
+        "weights",
+    ]
 )
 
 
@@ -419,21 +573,34 @@ def toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return '"' + "".join(c if c.isalnum() and c.isascii() else f"\\U{ord(c):08x}" for c in value) + '"'
+        return (
+            '"'
+            + "".join(c if c.isalnum() and c.isascii() else f"\\U{ord(c):08x}" for c in value)
+            + '"'
+        )
     return repr(value)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(KNOWN, JSONISH, max_size=4))
-def test_whatever_a_stream_is_made_of_is_a_config_or_a_config_error(stream: dict[str, object]) -> None:
+def test_whatever_a_stream_is_made_of_is_a_config_or_a_config_error(
+    stream: dict[str, object],
+) -> None:
     text = "[streams.s]\n" + "".join(f"{name} = {toml(value)}\n" for name, value in stream.items())
     assert error_of(text).split(":")[0] in ("", "/etc/loaderd/run.toml")
 
 
 def test_random_ops_of_fields_that_need_not_match_are_allowed_where_each_names_its_own() -> None:
     line = (
-        'transforms = [{op = "hflip", fields = ["a"]}, {op = "hflip", fields = ["b"]}, {op = "random_crop", size = 3, fields = ["a", "b"]}]'
+        'transforms = [{op = "hflip", fields = ["a"]}, {op = "hflip", fields = ["b"]}, {op = '
+        '"random_crop", size = 3, fields = ["a", "b"]}]'
     )
     (train,) = read(STREAM + line).streams
     assert train.transforms[2].args["fields"] == ["a", "b"]
-    read(STREAM + 'transforms = [{op = "hflip", field = "a"}, {op = "hflip", field = "a"}, {op = "resize", size = 3, field = "b"}]')
+    read(
+        STREAM
+        + (
+            'transforms = [{op = "hflip", field = "a"}, {op = "hflip", field = "a"}, {op = '
+            '"resize", size = 3, field = "b"}]'
+        )
+    )

@@ -23,11 +23,19 @@ def test_the_page_is_the_one_that_the_schema_makes() -> None:
     assert (ROOT / "loaderd" / "config" / "README.md").read_text() == reference.document()
 
 
-@pytest.mark.parametrize(("table", "header"), [(schema.DAEMON, "daemon"), (schema.WORKERS, "workers"), (schema.STREAM, "streams.train")])
-def test_each_example_is_read_as_it_stands(table: schema.Table, header: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("table", "header"),
+    [(schema.DAEMON, "daemon"), (schema.WORKERS, "workers"), (schema.STREAM, "streams.train")],
+)
+def test_each_example_is_read_as_it_stands(
+    table: schema.Table, header: str, tmp_path: Path
+) -> None:
     for name in table.keys:
         needs = NEEDS.get(name, 'lmdb = "a.lmdb"')
         stream = "" if header == "streams.train" else '[streams.train]\nlmdb = "a.lmdb"\n'
         path = tmp_path / "config.toml"
-        path.write_text(f"[{header}]\n{needs if not stream else ''}\n{name} = {reference.EXAMPLES[name]}\n{stream}")
+        path.write_text(
+            f"[{header}]\n{needs if not stream else ''}\n{name} = "
+            f"{reference.EXAMPLES[name]}\n{stream}"
+        )
         load.load(str(path), {"XDG_RUNTIME_DIR": str(tmp_path)}, 1000)

@@ -1,4 +1,6 @@
-"""The JSON schema says what the parser does: both come from one table, and here they are held against each other."""
+"""The JSON schema says what the parser does: both come from one table, and here they are held
+against each other.
+"""
 
 from __future__ import annotations
 
@@ -61,11 +63,15 @@ GOOD = [
     'layout = "loaderd"',
     'layout = "a.b:C"\nlayout_args = {x = [1, {y = "z"}]}',
     'decode = false\nmode = "gray"',
-    'transforms = [{op = "decode"}, {op = "resize", size = [3, 4]}, {op = "normalize", mean = [0.5], std = 1}, {call = "a:b", args = {}}]',
-    'transforms = [{op = "random_resized_crop", size = 8, scale = [0.5, 1], field = "image"}, {op = "hflip", p = 1}, {op = "to_chw"}]',
+    'transforms = [{op = "decode"}, {op = "resize", size = [3, 4]}, {op = "normalize", mean = '
+    '[0.5], std = 1}, {call = "a:b", args = {}}]',
+    'transforms = [{op = "random_resized_crop", size = 8, scale = [0.5, 1], field = "image"}, {op '
+    '= "hflip", p = 1}, {op = "to_chw"}]',
     '[streams.val]\ndataset = "a:B"\ndataset_args = {root = "${DATA}"}',
-    '[daemon]\nsocket = "~/x"\nmemory = "1.5GiB"\nmetrics = "[::1]:9"\nallow_uids = [5, "unmapped"]\ndrain_s = 0\nexit_when_idle_s = 0.5\nquarantine = "q"',
-    '[workers]\nnum_workers = 4\nsample_timeout_s = 1\nworker_memory = 1000\nstart_method = "spawn"\ninit = "a:b"',
+    '[daemon]\nsocket = "~/x"\nmemory = "1.5GiB"\nmetrics = "[::1]:9"\nallow_uids = [5, '
+    '"unmapped"]\ndrain_s = 0\nexit_when_idle_s = 0.5\nquarantine = "q"',
+    "[workers]\nnum_workers = 4\nsample_timeout_s = 1\nworker_memory = 1000\nstart_method = "
+    '"spawn"\ninit = "a:b"',
     '[workers]\nnum_workers = "auto"',
 ]
 
@@ -169,12 +175,16 @@ VALUES = st.sampled_from(
 
 def lines(table: Table) -> st.SearchStrategy[str]:
     names = st.sampled_from([*table.keys, "unknown"])
-    return st.dictionaries(names, VALUES, max_size=3).map(lambda given: "".join(f"{name} = {value}\n" for name, value in given.items()))
+    return st.dictionaries(names, VALUES, max_size=3).map(
+        lambda given: "".join(f"{name} = {value}\n" for name, value in given.items())
+    )
 
 
 @settings(max_examples=400, deadline=None)
 @given(lines(schema.DAEMON), lines(schema.WORKERS), lines(schema.STREAM))
-def test_parser_and_schema_agree_on_whatever_is_written_with_the_known_words(daemon: str, workers: str, stream: str) -> None:
+def test_parser_and_schema_agree_on_whatever_is_written_with_the_known_words(
+    daemon: str, workers: str, stream: str
+) -> None:
     text = f"[daemon]\n{daemon}[workers]\n{workers}[streams.s]\n{stream}"
     assert parses(text) == fits(text), text
 
@@ -189,9 +199,15 @@ def test_every_key_has_its_default_and_a_text_for_the_editor(name: str) -> None:
     for word, key, shape in tables(table, table.schema()):
         assert shape["description"], word
         if key.default is not None:
-            assert shape["default"] == (list(key.default) if isinstance(key.default, tuple) else key.default), word
+            assert shape["default"] == (
+                list(key.default) if isinstance(key.default, tuple) else key.default
+            ), word
 
 
 def test_every_built_in_is_offered_to_the_editor() -> None:
-    items = DOCUMENT["properties"]["streams"]["additionalProperties"]["properties"]["transforms"]["items"]["oneOf"]
-    assert {item["properties"]["op"]["const"] for item in items if "op" in item["properties"]} == set(OPS)
+    items = DOCUMENT["properties"]["streams"]["additionalProperties"]["properties"]["transforms"][
+        "items"
+    ]["oneOf"]
+    assert {
+        item["properties"]["op"]["const"] for item in items if "op" in item["properties"]
+    } == set(OPS)

@@ -61,7 +61,9 @@ def test_good_arguments_pass_the_check_and_the_schema(op: str, args: dict[str, A
 
 
 @pytest.mark.parametrize(("op", "args", "name", "what"), BAD)
-def test_a_wrong_argument_is_named_with_what_was_expected(op: str, args: dict[str, Any], name: str, what: str) -> None:
+def test_a_wrong_argument_is_named_with_what_was_expected(
+    op: str, args: dict[str, Any], name: str, what: str
+) -> None:
     found = {problem.name: problem for problem in problems(op, args)}
     assert found[name].what == what
     assert found[name].expected
@@ -69,19 +71,29 @@ def test_a_wrong_argument_is_named_with_what_was_expected(op: str, args: dict[st
         resolved(op, args)
 
 
-@pytest.mark.parametrize(("op", "args", "name", "what"), [bad for bad in BAD if bad[1].get("p") == bad[1].get("p")])  # JSON has no NaN
-def test_the_schema_refuses_what_the_check_refuses(op: str, args: dict[str, Any], name: str, what: str) -> None:
+# JSON has no NaN
+@pytest.mark.parametrize(
+    ("op", "args", "name", "what"), [bad for bad in BAD if bad[1].get("p") == bad[1].get("p")]
+)
+def test_the_schema_refuses_what_the_check_refuses(
+    op: str, args: dict[str, Any], name: str, what: str
+) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"op": op, **args}, schema(op))
 
 
 def test_all_problems_are_found_at_once() -> None:
-    assert {p.name for p in problems("random_resized_crop", {"siez": 1, "scale": [2, 1]})} == {"siez", "size", "scale"}
+    assert {p.name for p in problems("random_resized_crop", {"siez": 1, "scale": [2, 1]})} == {
+        "siez",
+        "size",
+        "scale",
+    }
 
 
 def test_a_range_that_falls_is_wrong() -> None:
     assert (
-        problems("random_resized_crop", {"size": 1, "ratio": [2, 1]})[0].expected == "[from, to] with from <= to, both from 0.001 to 1000"
+        problems("random_resized_crop", {"size": 1, "ratio": [2, 1]})[0].expected
+        == "[from, to] with from <= to, both from 0.001 to 1000"
     )
 
 
@@ -102,5 +114,8 @@ def test_an_unknown_op_names_those_that_there_are() -> None:
 
 
 def test_the_table_needs_no_image_library() -> None:
-    code = "import sys, loaderd.config.transforms; sys.exit(any(name in sys.modules for name in ('cv2', 'PIL', 'simplejpeg', 'numpy', 'lmdb')))"
+    code = (
+        "import sys, loaderd.config.transforms; sys.exit(any(name in sys.modules for name in "
+        "('cv2', 'PIL', 'simplejpeg', 'numpy', 'lmdb')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=DEADLINE_S).returncode == 0

@@ -16,7 +16,11 @@ ACTIONS: tuple[type, ...] = typing.get_args(Action)
 
 
 def test_every_action_of_the_module_is_an_action() -> None:
-    defined = {thing for thing in vars(actions).values() if isinstance(thing, type) and thing.__module__ == actions.__name__}
+    defined = {
+        thing
+        for thing in vars(actions).values()
+        if isinstance(thing, type) and thing.__module__ == actions.__name__
+    }
     assert defined == set(ACTIONS)
 
 
@@ -31,4 +35,7 @@ def test_an_action_is_frozen_and_says_what_each_of_its_fields_is(action: type) -
 def test_the_first_batch_of_a_run_is_asked_for_word_by_word() -> None:
     harness = SchedulerHarness(workers=1)
     harness.attach(prefetch=1)
-    assert harness.log == [StartWorker(1, 0.0), SendJob(1, Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8))]
+    assert harness.log == [
+        StartWorker(1, 0.0),
+        SendJob(1, Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8)),
+    ]

@@ -18,7 +18,9 @@ from loaderd_wire.slots import Chunk
 
 def test_a_bad_row_under_raise_fails_its_batch_in_its_turn() -> None:
     harness = SchedulerHarness()
-    harness.make = lambda job: done(job, (bad_row(job.first),) if job.start == 8 and job.first == 0 else ())
+    harness.make = lambda job: done(
+        job, (bad_row(job.first),) if job.start == 8 and job.first == 0 else ()
+    )
     harness.attach()
     first, second, third = harness.take(), harness.take(), harness.take()
     assert (first.failed, third.failed) == (False, False)
@@ -31,7 +33,11 @@ def test_a_bad_row_under_raise_fails_its_batch_in_its_turn() -> None:
 
 def test_a_lost_row_under_skip_is_closed_up_by_one_more_job() -> None:
     harness = SchedulerHarness(on_error="skip", workers=2)
-    harness.make = lambda job: done(job, (bad_row(2),) if job.kind == JobKind.FILL and job.first <= 2 < job.last else (), size=20)
+    harness.make = lambda job: done(
+        job,
+        (bad_row(2),) if job.kind == JobKind.FILL and job.first <= 2 < job.last else (),
+        size=20,
+    )
     harness.attach(prefetch=1)
     harness.work()
     assert [(j.kind, j.lost) for j in harness.jobs()] == [(JobKind.COMPACT, (2,))]
@@ -54,7 +60,9 @@ def test_lost_rows_at_the_end_of_a_batch_need_no_closing_up() -> None:
 
 
 @pytest.mark.parametrize("collated", [False, True])
-def test_a_batch_that_lost_all_its_rows_under_skip_is_announced_without_rows(collated: bool) -> None:
+def test_a_batch_that_lost_all_its_rows_under_skip_is_announced_without_rows(
+    collated: bool,
+) -> None:
     harness = SchedulerHarness(on_error="skip", collated=collated)
 
     def make(job: Job) -> Done:
@@ -93,7 +101,9 @@ def test_a_row_without_a_substitute_fails_its_batch_under_replace() -> None:
 def test_the_tracebacks_of_many_bad_samples_stay_below_a_messages_size() -> None:
     shape, long = EpochShape(1 << 14, 1 << 13, 0, 1, True), "x" * 100_000
     harness = SchedulerHarness(samples=1 << 14, workers=1)
-    harness.make = lambda job: done(job, tuple(bad_row(row, traceback=long) for row in range(job.first, job.last)))
+    harness.make = lambda job: done(
+        job, tuple(bad_row(row, traceback=long) for row in range(job.first, job.last))
+    )
     harness.attach(shape=shape, prefetch=1)
     batch = harness.take()
     assert batch.failed
@@ -133,7 +143,9 @@ def test_a_batch_is_cut_into_as_many_jobs_as_asked_for_and_the_last_one_is_the_s
     assert (build.missing(), build.whole) == ([(0, 3), (3, 6), (6, 8)], False)
 
 
-def test_a_batch_is_whole_once_the_last_job_is_in_and_its_chunks_come_in_the_order_of_rows() -> None:
+def test_a_batch_is_whole_once_the_last_job_is_in_and_its_chunks_come_in_the_order_of_rows() -> (
+    None
+):
     build = draft_of()
     jobs = [build.hand_out(number, 2) for number in (1, 2)]
     build.absorb(2, done(jobs[1], size=10))
@@ -141,7 +153,9 @@ def test_a_batch_is_whole_once_the_last_job_is_in_and_its_chunks_come_in_the_ord
     build.absorb(1, done(jobs[0], size=20))
     assert build.whole
     descriptor = build.descriptor(session=9, plan=4, k=6)
-    assert descriptor == Descriptor(9, 4, 6, 3, 64, 8, 1, 2, 5, 8, False, (Chunk(0, 4, 4096, 20), Chunk(4, 8, 4100, 10)), ())
+    assert descriptor == Descriptor(
+        9, 4, 6, 3, 64, 8, 1, 2, 5, 8, False, (Chunk(0, 4, 4096, 20), Chunk(4, 8, 4100, 10)), ()
+    )
 
 
 def test_pieces_that_are_run_again_come_first_and_in_their_order() -> None:
@@ -161,7 +175,10 @@ def test_chunks_behind_lost_rows_count_the_rows_that_are_left() -> None:
     assert (compact.kind, compact.lost) == (JobKind.COMPACT, (0, 2))
     build.absorb(3, done(compact))
     descriptor = build.descriptor(1, 1, 0)
-    assert (descriptor.filled, descriptor.chunks) == (6, (Chunk(0, 2, 4096, 20), Chunk(2, 6, 4100, 10)))
+    assert (descriptor.filled, descriptor.chunks) == (
+        6,
+        (Chunk(0, 2, 4096, 20), Chunk(2, 6, 4100, 10)),
+    )
     assert [sample.index for sample in descriptor.bad] == [1000, 1002]
 
 
@@ -192,7 +209,9 @@ def test_a_batch_without_a_slot_has_no_work_and_cannot_be_announced() -> None:
 
 
 def test_of_very_many_bad_samples_the_first_ones_are_kept_and_few_with_their_traceback() -> None:
-    kept = cap(replace(bad_row(row).sample, traceback="T" * 9000, message="m" * 300) for row in range(2000))
+    kept = cap(
+        replace(bad_row(row).sample, traceback="T" * 9000, message="m" * 300) for row in range(2000)
+    )
     assert [len(sample.traceback) for sample in kept[:17]] == [8192] * 16 + [0]
     assert [len(sample.message) for sample in kept[15:17]] == [300, 200]
     assert [sample.index for sample in kept] == list(range(1000, 1000 + len(kept)))

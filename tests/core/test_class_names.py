@@ -20,7 +20,9 @@ def test_streams_with_the_same_classes_and_streams_without_agree() -> None:
         (("a", "b"), ("b", "a"), "(2 and 2): label 0 is 'a' in 'train', 'b' in 'val'"),
     ],
 )
-def test_the_first_class_that_differs_is_named(train: tuple[str, ...], val: tuple[str, ...], words: str) -> None:
+def test_the_first_class_that_differs_is_named(
+    train: tuple[str, ...], val: tuple[str, ...], words: str
+) -> None:
     text = disagreement({"flat": (), "train": train, "same": train, "val": val})
     assert words in text
     assert "--classes-from" in text

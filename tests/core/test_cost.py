@@ -1,4 +1,6 @@
-"""What a batch costs, in calls of Python functions: it does not depend on what has nothing to do with it."""
+"""What a batch costs, in calls of Python functions: it does not depend on what has nothing to do
+with it.
+"""
 
 from __future__ import annotations
 

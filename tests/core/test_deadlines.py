@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from loaderd.core.actions import DumpStack, KillWorker, RetireWorker, SendJob, StartWorker, StreamBroken
+from loaderd.core.actions import (
+    DumpStack,
+    KillWorker,
+    RetireWorker,
+    SendJob,
+    StartWorker,
+    StreamBroken,
+)
 from loaderd.core.events import WorkerDied, WorkerObservation, WorkerReady
 from loaderd.core.jobs import IMPORTING, JobKind, Stage
 from loaderd_testing.scheduler_harness import SchedulerHarness, hang, one_session
 
 
-def killed(harness: SchedulerHarness, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> None:
-    harness.die(worker, row, stage, own=False, cause="SIGKILL", key=key, stack="File transform.py, line 3")
+def killed(
+    harness: SchedulerHarness, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k"
+) -> None:
+    harness.die(
+        worker, row, stage, own=False, cause="SIGKILL", key=key, stack="File transform.py, line 3"
+    )
 
 
 def test_a_sample_that_hangs_is_dumped_and_killed_after_its_time_and_named_as_a_timeout() -> None:
@@ -47,7 +58,9 @@ def test_a_hang_that_names_no_row_is_tried_row_by_row() -> None:
     hang(harness, 1, 0, Stage.FETCH_MANY)
     killed(harness, 1, 0, Stage.FETCH_MANY)
     harness.finish()
-    assert [(a.job.first, a.job.last) for a in harness.log if isinstance(a, SendJob)][1:9] == [(r, r + 1) for r in range(8)]
+    assert [(a.job.first, a.job.last) for a in harness.log if isinstance(a, SendJob)][1:9] == [
+        (r, r + 1) for r in range(8)
+    ]
     assert not harness.take().failed
 
 
@@ -77,10 +90,15 @@ def test_a_row_that_hangs_a_collated_batch_is_left_out() -> None:
     assert harness.take().filled == 7
 
 
-def test_a_dataset_that_is_being_built_may_take_as_long_in_a_job_as_it_may_where_it_is_first_opened() -> None:
+def test_a_dataset_that_is_being_built_may_take_as_long_in_a_job_as_it_may_where_it_is_first_opened() -> (
+    None
+):
     harness = one_session()
     assert 100.0 < hang(harness, 1, 0, Stage.OPEN) < 102.0
-    assert "row 0 in open: it took longer than 10 * sample_timeout_s = 100 s" in harness.of(KillWorker)[-1].why
+    assert (
+        "row 0 in open: it took longer than 10 * sample_timeout_s = 100 s"
+        in harness.of(KillWorker)[-1].why
+    )
 
 
 def test_a_worker_that_moves_is_left_alone_however_slow() -> None:
@@ -102,11 +120,14 @@ def test_a_stopped_worker_runs_out_of_no_time() -> None:
 def test_what_was_over_its_time_when_last_seen_is_looked_at_once_more_before_it_is_dumped() -> None:
     harness = one_session(sample_timeout_s=1.0)
     harness.look(harness.seen(1, 2))
-    assert harness.look(harness.seen(1, 2), after_s=5.0) == []  # that was one look, and perhaps an old one
+    # that was one look, and perhaps an old one
+    assert harness.look(harness.seen(1, 2), after_s=5.0) == []
     assert harness.look(harness.seen(1, 2)) == [DumpStack(1)]
 
 
-def importing(harness: SchedulerHarness, worker: int, row: int, stage: Stage = Stage.DECODE) -> WorkerObservation:
+def importing(
+    harness: SchedulerHarness, worker: int, row: int, stage: Stage = Stage.DECODE
+) -> WorkerObservation:
     seen = harness.seen(worker, row, stage, key="k")
     return WorkerObservation(worker, seen.word | IMPORTING, "k", False, 0)
 
@@ -132,7 +153,12 @@ def test_an_import_that_never_ends_is_killed_and_named_as_that() -> None:
     harness.step(WorkerDied(1, False, "SIGKILL", seen, "File lazy.py, line 3", ""))
     harness.step(WorkerReady(2))
     (bad,) = harness.take().bad
-    assert (bad.index, bad.stage, bad.error, bad.message) == (20, "decode", "Timeout", "importing modules took longer than 120 s")
+    assert (bad.index, bad.stage, bad.error, bad.message) == (
+        20,
+        "decode",
+        "Timeout",
+        "importing modules took longer than 120 s",
+    )
 
 
 def test_a_longer_sample_timeout_holds_for_imports_as_well() -> None:
@@ -191,7 +217,9 @@ def test_an_idle_worker_is_never_late() -> None:
 
 
 @pytest.mark.parametrize(("timeout_s", "every_s"), [(30.0, 0.25), (0.8, 0.1), (0.01, 0.02)])
-def test_looks_are_as_frequent_as_the_time_allowed_asks_for(timeout_s: float, every_s: float) -> None:
+def test_looks_are_as_frequent_as_the_time_allowed_asks_for(
+    timeout_s: float, every_s: float
+) -> None:
     harness = one_session(sample_timeout_s=timeout_s)
     assert harness.core.next_look_s(harness.now_s) == pytest.approx(harness.now_s + every_s)
     harness.look(harness.seen(1, 0), after_s=3.0)
@@ -250,6 +278,9 @@ def test_time_in_which_the_loop_did_not_run_counts_for_nothing_and_stops_nobody(
     harness = one_session()
     seen = harness.seen(1, 2, Stage.DECODE)
     for _ in range(100):
-        assert harness.look(WorkerObservation(1, seen.word, "", False, 0, starved=True), after_s=1.0) == []
+        assert (
+            harness.look(WorkerObservation(1, seen.word, "", False, 0, starved=True), after_s=1.0)
+            == []
+        )
     harness.tell(ping=True)
     assert "is stopped" not in str(harness.inbox[1])

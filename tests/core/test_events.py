@@ -15,7 +15,11 @@ EVENTS: tuple[type, ...] = typing.get_args(Event)
 
 
 def test_every_event_of_the_module_is_one_that_the_scheduler_takes() -> None:
-    defined = {thing for thing in vars(events).values() if isinstance(thing, type) and thing.__module__ == events.__name__}
+    defined = {
+        thing
+        for thing in vars(events).values()
+        if isinstance(thing, type) and thing.__module__ == events.__name__
+    }
     seen = typing.get_type_hints(events.WorkerPoll)["seen"]
     assert defined - {typing.get_args(seen)[0]} == set(EVENTS)
     assert SchedulerHarness().core._handlers.keys() == set(EVENTS)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from loaderd.core import stack_dumps
 from loaderd.core.actions import DumpStack
-from loaderd.core.events import Drain, StackDumped, WorkerBooting, WorkerObservation, WorkerPoll, WorkerReady
+from loaderd.core.events import (
+    Drain,
+    StackDumped,
+    WorkerBooting,
+    WorkerObservation,
+    WorkerPoll,
+    WorkerReady,
+)
 from loaderd.core.explain import explain
 from loaderd.core.jobs import IMPORTING, Stage
 from loaderd_testing.scheduler_harness import SchedulerHarness, done
@@ -19,11 +26,20 @@ def test_it_names_batch_rows_worker_stage_sample_and_seconds() -> None:
     harness = SchedulerHarness(workers=2)
     harness.attach()
     harness.work(1)
-    harness.look(WorkerObservation(2, harness.seen(2, 5, Stage.DECODE).word, "n01440764/7.jpg", False, 0), after_s=1.0)
-    harness.look(WorkerObservation(2, harness.seen(2, 5, Stage.DECODE).word, "n01440764/7.jpg", False, 0), after_s=3.0)
+    harness.look(
+        WorkerObservation(2, harness.seen(2, 5, Stage.DECODE).word, "n01440764/7.jpg", False, 0),
+        after_s=1.0,
+    )
+    harness.look(
+        WorkerObservation(2, harness.seen(2, 5, Stage.DECODE).word, "n01440764/7.jpg", False, 0),
+        after_s=3.0,
+    )
     harness.now_s += 0.5
     text = line(harness)
-    assert text == "batch 0 (epoch 0, step 0) waits for rows 4-7: worker 2 has been decoding row 5, sample n01440764/7.jpg, for 3.5 s"
+    assert text == (
+        "batch 0 (epoch 0, step 0) waits for rows 4-7: worker 2 has been decoding row 5, "
+        "sample n01440764/7.jpg, for 3.5 s"
+    )
 
 
 def test_it_names_a_stopped_worker() -> None:
@@ -33,7 +49,8 @@ def test_it_names_a_stopped_worker() -> None:
     harness.now_s += 4.0
     assert line(harness) == (
         "batch 0 (epoch 0, step 0) waits for rows 0-7: "
-        "worker 1 is stopped by a signal (T), 4.0 s so far, reading row 0, sample ?; continue it with SIGCONT"
+        "worker 1 is stopped by a signal (T), 4.0 s so far, reading row 0, sample ?; continue it "
+        "with SIGCONT"
     )
     _, detail = explain(harness.core.state, harness.core.state.sessions[1], harness.now_s)
     assert "its stack cannot be read while it is stopped" in detail
@@ -50,7 +67,9 @@ def test_it_names_an_import_and_how_long_that_has_taken() -> None:
     harness.look(WorkerObservation(1, seen.word | IMPORTING, "7.jpg", False, 0), after_s=2.0)
     harness.look(WorkerObservation(1, seen.word | IMPORTING, "7.jpg", False, 0), after_s=1.0)
     harness.now_s += 0.5
-    assert line(harness).endswith("worker 1 has been importing modules while transforming row 3, sample 7.jpg, for 3.5 s")
+    assert line(harness).endswith(
+        "worker 1 has been importing modules while transforming row 3, sample 7.jpg, for 3.5 s"
+    )
     harness.step(Drain())
     (worker,) = harness.core.snapshot().workers
     assert (worker.stage, worker.seconds) == ("import", 3.5)
@@ -63,10 +82,15 @@ def test_it_tells_of_workers_that_are_starting_and_of_what_the_last_one_died() -
     harness.attach()
     assert line(harness).endswith("waits for rows 0-7: workers are starting")
     harness.die(1, stage=Stage.IDLE, cause="exit code 3", boot="ImportError", ready=False)
-    assert line(harness).endswith("workers are starting; 1 died before they were ready, the last: exit code 3")
+    assert line(harness).endswith(
+        "workers are starting; 1 died before they were ready, the last: exit code 3"
+    )
     harness.step(WorkerBooting(2, "importing users (call of stream 'train')"))
     harness.now_s += 7.0
-    assert "workers are starting: worker 2 has been importing users (call of stream 'train') for 7.0 s; 1 died" in line(harness)
+    assert (
+        "workers are starting: worker 2 has been importing users (call of stream 'train') for 7.0 "
+        "s; 1 died"
+    ) in line(harness)
     (worker,) = harness.core.snapshot().workers
     assert (worker.state, worker.doing) == ("starting", "importing users (call of stream 'train')")
     harness.step(WorkerReady(2))
@@ -78,7 +102,10 @@ def test_it_tells_of_other_sessions_batches() -> None:
     harness = SchedulerHarness(workers=1)
     harness.attach(1)
     harness.attach(2)
-    assert line(harness, 2) == "batch 0 (epoch 0, step 0) waits for rows 0-7: workers are busy with other sessions' batches (2 of 2 jobs)"
+    assert line(harness, 2) == (
+        "batch 0 (epoch 0, step 0) waits for rows 0-7: workers are busy with other sessions' "
+        "batches (2 of 2 jobs)"
+    )
 
 
 def test_it_tells_of_the_workers_of_one_stage_that_concerns_the_whole_job() -> None:
@@ -133,7 +160,10 @@ def test_the_deaths_before_are_told_with_what_goes_on_now() -> None:
     harness.die(1, 3, cause="SIGBUS", key="x")
     assert "before" not in line(harness)
     harness.die(2, 3, cause="SIGKILL", key="y", own=False)
-    assert line(harness).endswith("worker 3 has just started a job; 2 workers died on it before, the last: SIGKILL at sample 'y'")
+    assert line(harness).endswith(
+        "worker 3 has just started a job; 2 workers died on it before, the last: SIGKILL at "
+        "sample 'y'"
+    )
 
 
 def test_a_batch_without_memory_waits_for_a_larger_segment() -> None:

@@ -23,9 +23,17 @@ def ranges(harness: SchedulerHarness) -> list[tuple[int, int]]:
 
 
 def run_down(
-    harness: SchedulerHarness, guilty: int, *, own: bool = True, limit: int = 60, cause: str = "SIGSEGV", key: str = "the key"
+    harness: SchedulerHarness,
+    guilty: int,
+    *,
+    own: bool = True,
+    limit: int = 60,
+    cause: str = "SIGSEGV",
+    key: str = "the key",
 ) -> int:
-    """Work on; whoever gets to row `guilty` of the batch at 0, made from its own sample, dies of it. Returns the deaths."""
+    """Work on; whoever gets to row `guilty` of the batch at 0, made from its own sample, dies of
+    it. Returns the deaths.
+    """
     deaths = 0
     for _ in range(limit):
         worker = next((w for w in harness.sent if harness.sent[w]), None)
@@ -54,7 +62,10 @@ def test_the_row_that_a_worker_died_at_comes_alone_and_the_others_around_it() ->
     harness.log.clear()
     harness.work()
     harness.work()
-    assert sorted((a.job.first, a.job.last) for a in harness.log if isinstance(a, SendJob)) == [(1, 2), (2, 3)]
+    assert sorted((a.job.first, a.job.last) for a in harness.log if isinstance(a, SendJob)) == [
+        (1, 2),
+        (2, 3),
+    ]
     assert (0, 1) not in ranges(harness)
     harness.finish()
     assert not harness.take().failed
@@ -64,7 +75,12 @@ def test_a_death_that_names_no_row_brings_single_rows() -> None:
     harness = one_session(workers=2)
     harness.die(1, stage=Stage.FETCH_MANY)
     harness.finish()
-    assert [(a.job.first, a.job.last) for a in harness.log if isinstance(a, SendJob)][-4:] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert [(a.job.first, a.job.last) for a in harness.log if isinstance(a, SendJob)][-4:] == [
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (3, 4),
+    ]
 
 
 def test_a_poison_sample_is_convicted_by_its_second_death_alone_and_named() -> None:
@@ -73,7 +89,13 @@ def test_a_poison_sample_is_convicted_by_its_second_death_alone_and_named() -> N
     batch = harness.take()
     assert batch.failed
     (bad,) = batch.bad
-    assert (bad.index, bad.key, bad.position, bad.stage, bad.error) == (50, "the key", 5, "read", "WorkerDied")
+    assert (bad.index, bad.key, bad.position, bad.stage, bad.error) == (
+        50,
+        "the key",
+        5,
+        "read",
+        "WorkerDied",
+    )
     assert "SIGSEGV" in bad.message
     assert bad.traceback == "the stack"
     assert [type(a) for a in harness.log if isinstance(a, Quarantine)] == [Quarantine]
@@ -91,7 +113,9 @@ def test_a_poison_sample_under_skip_is_left_out_and_the_gap_closed() -> None:
     run_down(harness, 5)
     batch = harness.take()
     assert (batch.filled, batch.failed) == (7, False)
-    compact = [a.job for a in harness.log if isinstance(a, SendJob) and a.job.kind == JobKind.COMPACT]
+    compact = [
+        a.job for a in harness.log if isinstance(a, SendJob) and a.job.kind == JobKind.COMPACT
+    ]
     assert [job.lost for job in compact] == [(5,)]
 
 
@@ -129,12 +153,18 @@ def test_substitutes_that_are_poison_too_run_out() -> None:
     assert condemned == tuple(Excluded(5, candidate) for candidate in range(16))
     assert batch.failed
     assert [b.index for b in batch.bad] == [50]
-    assert [a.sample.index for a in harness.of(Quarantine) if isinstance(a, Quarantine)] == list(range(50, 67))
+    assert [a.sample.index for a in harness.of(Quarantine) if isinstance(a, Quarantine)] == list(
+        range(50, 67)
+    )
 
 
 def named(harness: SchedulerHarness) -> list[tuple[int, str, str]]:
     """What the quarantine log is told: (index, key, error) of each sample."""
-    return [(a.sample.index, a.sample.key, a.sample.error) for a in harness.log if isinstance(a, Quarantine)]
+    return [
+        (a.sample.index, a.sample.key, a.sample.error)
+        for a in harness.log
+        if isinstance(a, Quarantine)
+    ]
 
 
 def raises_and_is_replaced(job: Job) -> Done:
@@ -158,10 +188,14 @@ def test_deaths_of_a_rows_own_sample_do_not_count_against_its_substitute(own: bo
     assert harness.sent[worker][0].excluded == (Excluded(5, 0),)
     harness.die(worker, 5, candidate=1, own=own)
     until_alone(harness, worker + 1, 5)
-    assert harness.sent[worker + 1][0].excluded == (Excluded(5, 0),), "one death is no conviction, and the others were another sample's"
+    assert harness.sent[worker + 1][0].excluded == (Excluded(5, 0),), (
+        "one death is no conviction, and the others were another sample's"
+    )
 
 
-def test_a_substitute_that_kills_its_worker_is_named_and_the_rows_own_sample_keeps_its_own_fault() -> None:
+def test_a_substitute_that_kills_its_worker_is_named_and_the_rows_own_sample_keeps_its_own_fault() -> (
+    None
+):
     harness = one_session(on_error="replace")
     harness.make = raises_and_is_replaced
     harness.die(1, 5, candidate=1)
@@ -169,7 +203,10 @@ def test_a_substitute_that_kills_its_worker_is_named_and_the_rows_own_sample_kee
         until_alone(harness, worker, 5)
         harness.die(worker, 5, candidate=1, key="the substitute's key", stack="the stack")
     harness.finish()
-    assert named(harness) == [(51, "the substitute's key", "WorkerDied"), (1005, "key5", "ValueError")]
+    assert named(harness) == [
+        (51, "the substitute's key", "WorkerDied"),
+        (1005, "key5", "ValueError"),
+    ]
     (bad,) = harness.take().bad
     assert (bad.index, bad.error, bad.substitute) == (1005, "ValueError", 52)
 
@@ -193,7 +230,8 @@ def test_a_batch_that_is_made_anew_forgets_what_was_bad_in_an_earlier_attempt() 
     harness = SchedulerHarness(workers=1, on_error="skip")
     harness.attach(prefetch=1)
     (first,) = harness.jobs()
-    harness.step(WorkerDone(1, done(harness.sent[1].popleft(), (bad_row(2),))))  # it fails only sometimes
+    # it fails only sometimes
+    harness.step(WorkerDone(1, done(harness.sent[1].popleft(), (bad_row(2),))))
     assert harness.jobs(JobKind.COMPACT)
     session = harness.core.state.sessions[1]
     session.restart(session.items[0].build)
@@ -229,7 +267,9 @@ def test_a_batch_that_is_made_anew_forgets_the_substitute_of_an_earlier_attempt(
     assert [(bad.index, bad.substitute) for bad in batch.bad] == [(50, None)]
 
 
-def test_a_death_in_a_collate_does_not_count_against_the_batch_that_is_left_without_a_condemned_row() -> None:
+def test_a_death_in_a_collate_does_not_count_against_the_batch_that_is_left_without_a_condemned_row() -> (
+    None
+):
     harness = one_session(collated=True, on_error="skip")
     harness.die(1, row=0, stage=Stage.COLLATE)
     harness.die(2, row=3)  # of the batch, then alone and alone
@@ -256,7 +296,10 @@ def test_seven_kills_from_outside_do_not_count_against_a_row_and_the_eighth_does
         harness = one_session()
         for _ in range(kills + 1):  # the first one is not alone
             worker = next(w for w in harness.sent if harness.sent[w])
-            while harness.sent[worker] and not harness.sent[worker][0].first <= 5 < harness.sent[worker][0].last:
+            while (
+                harness.sent[worker]
+                and not harness.sent[worker][0].first <= 5 < harness.sent[worker][0].last
+            ):
                 harness.work(worker)
                 worker = next(w for w in harness.sent if harness.sent[w])
             harness.die(worker, 5, own=False, cause="SIGKILL")
@@ -270,9 +313,9 @@ def test_the_second_job_of_a_dead_worker_is_innocent() -> None:
     assert len(harness.sent[1]) == 2
     second = harness.sent[1][1]
     harness.die(1, row=3)
-    assert (second.start, second.first, second.last) in [(j.start, j.first, j.last) for j in harness.jobs()] or any(
-        p.first == 0 for p in harness.core.state.sessions[1].items[1].build.todo
-    )
+    assert (second.start, second.first, second.last) in [
+        (j.start, j.first, j.last) for j in harness.jobs()
+    ] or any(p.first == 0 for p in harness.core.state.sessions[1].items[1].build.todo)
     harness.finish()
     assert not harness.take().failed
     assert not harness.take().failed
@@ -299,14 +342,25 @@ def test_a_stamp_with_a_row_outside_of_its_job_names_nobody() -> None:
 def test_a_row_that_kills_a_collated_batch_is_tried_alone_and_convicted() -> None:
     harness = one_session(collated=True, on_error="skip")
     run_down(harness, 3)
-    kinds = [(a.job.kind, a.job.first, a.job.last, a.job.lost) for a in harness.log if isinstance(a, SendJob)]
-    assert kinds[:4] == [(JobKind.BATCH, 0, 8, ()), (JobKind.TRIAL, 3, 4, ()), (JobKind.TRIAL, 3, 4, ()), (JobKind.BATCH, 0, 8, (3,))]
+    kinds = [
+        (a.job.kind, a.job.first, a.job.last, a.job.lost)
+        for a in harness.log
+        if isinstance(a, SendJob)
+    ]
+    assert kinds[:4] == [
+        (JobKind.BATCH, 0, 8, ()),
+        (JobKind.TRIAL, 3, 4, ()),
+        (JobKind.TRIAL, 3, 4, ()),
+        (JobKind.BATCH, 0, 8, (3,)),
+    ]
     batch = harness.take()
     assert (batch.filled, batch.failed) == (7, False)
     assert [b.index for b in batch.bad] == [30]
 
 
-def test_a_collated_batch_that_is_made_anew_before_its_rows_were_tried_alone_has_them_tried_first() -> None:
+def test_a_collated_batch_that_is_made_anew_before_its_rows_were_tried_alone_has_them_tried_first() -> (
+    None
+):
     harness = one_session(collated=True)
     harness.die(1, row=3)
     assert [(job.kind, job.first) for job in harness.jobs()] == [(JobKind.TRIAL, 3)]
@@ -339,7 +393,9 @@ def test_a_collate_that_kills_its_worker_twice_fails_its_batch_and_no_other() ->
 def test_a_collate_that_raises_fails_its_batch_under_every_policy() -> None:
     for policy in ("raise", "skip", "replace"):
         harness = one_session(collated=True, on_error=policy)
-        harness.make = lambda job: done(job, (bad_row(0, stage="collate"),) if job.start == 0 else ())
+        harness.make = lambda job: done(
+            job, (bad_row(0, stage="collate"),) if job.start == 0 else ()
+        )
         assert harness.take().failed
         assert not harness.take().failed
 
@@ -361,34 +417,59 @@ def test_a_collated_batch_that_kills_without_a_culprit_ends_as_failed() -> None:
 
 
 def attributed(
-    death: JobDeath, *, kind: JobKind = JobKind.FILL, first: int = 2, last: int = 3, on_error: str = "raise", times: int = 2
+    death: JobDeath,
+    *,
+    kind: JobKind = JobKind.FILL,
+    first: int = 2,
+    last: int = 3,
+    on_error: str = "raise",
+    times: int = 2,
 ) -> BatchBuild:
-    """Of a batch of rows 0 to 7 from position 60 of 64, after as many such deaths in a job of these rows."""
+    """Of a batch of rows 0 to 7 from position 60 of 64, after as many such deaths in a job of these
+    rows.
+    """
     attribution = FaultAttribution(
-        {"train": StreamState(StreamRules("train", on_error, kind is JobKind.BATCH, 64))}, lambda *at: 100 * at[3] + at[4]
+        {"train": StreamState(StreamRules("train", on_error, kind is JobKind.BATCH, 64))},
+        lambda *at: 100 * at[3] + at[4],
     )
     build = BatchBuild("train", on_error, kind is JobKind.BATCH, 7, Slice(3, 60, 8))
     build.begin(SlotRef(1, 0, 1))
     job = Job(9, kind, "train", 1, 0, 7, 3, 60, 8, first, last)
     for n in range(times):
         build.todo.clear()
-        lines = attribution.record_death(build, job, RowRange(kind, first, last), death, "cat.jpg", "the stack")
+        lines = attribution.record_death(
+            build, job, RowRange(kind, first, last), death, "cat.jpg", "the stack"
+        )
         assert len(lines) == (n == times - 1)
     return build
 
 
 def test_the_sample_behind_the_end_of_the_epoch_is_named_by_its_place_at_the_begin() -> None:
-    build = attributed(JobDeath(5, Stage.DECODE, own=True, hung=False, cause="SIGSEGV"), first=5, last=6)
+    build = attributed(
+        JobDeath(5, Stage.DECODE, own=True, hung=False, cause="SIGSEGV"), first=5, last=6
+    )
     assert build.ledger.bad_rows == {
-        5: BadSample(100, "cat.jpg", 1, "decode", "WorkerDied", "each worker that made it died: SIGSEGV", "the stack")
+        5: BadSample(
+            100,
+            "cat.jpg",
+            1,
+            "decode",
+            "WorkerDied",
+            "each worker that made it died: SIGSEGV",
+            "the stack",
+        )
     }
     assert build.failed
 
 
 def test_a_sample_that_hangs_is_named_at_once_with_the_limit_that_it_has_passed() -> None:
-    death = JobDeath(2, Stage.READ, own=False, hung=True, cause="it took longer than sample_timeout_s = 1 s")
+    death = JobDeath(
+        2, Stage.READ, own=False, hung=True, cause="it took longer than sample_timeout_s = 1 s"
+    )
     build = attributed(death, times=1)
-    assert build.ledger.bad_rows[2] == BadSample(6200, "cat.jpg", 62, "read", "Timeout", death.cause, "the stack")
+    assert build.ledger.bad_rows[2] == BadSample(
+        6200, "cat.jpg", 62, "read", "Timeout", death.cause, "the stack"
+    )
 
 
 def test_a_key_of_a_row_outside_of_the_job_names_no_sample_of_it() -> None:
@@ -399,13 +480,20 @@ def test_a_key_of_a_row_outside_of_the_job_names_no_sample_of_it() -> None:
 
 
 def test_a_batch_whose_collate_ends_its_worker_twice_has_no_more_work() -> None:
-    build = attributed(JobDeath(0, Stage.COLLATE, own=True, hung=False, cause="exit code 3"), kind=JobKind.BATCH, first=0, last=8)
+    build = attributed(
+        JobDeath(0, Stage.COLLATE, own=True, hung=False, cause="exit code 3"),
+        kind=JobKind.BATCH,
+        first=0,
+        last=8,
+    )
     assert build.ledger.collate is not None
     assert (build.ledger.collate.stage, build.ledger.collate.position) == ("collate", 60)
     assert (list(build.todo), build.failed) == ([], True)
 
 
 def test_a_row_whose_samples_are_all_bad_is_not_run_again() -> None:
-    build = attributed(JobDeath(2, Stage.DECODE, own=True, hung=False, cause="SIGSEGV"), on_error="skip")
+    build = attributed(
+        JobDeath(2, Stage.DECODE, own=True, hung=False, cause="SIGSEGV"), on_error="skip"
+    )
     assert build.lost == (2,)
     assert [piece.kind for piece in build.todo] == [JobKind.COMPACT]

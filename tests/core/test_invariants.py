@@ -100,7 +100,9 @@ def starts_a_worker_too_many(state: SchedulerState) -> None:
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )
-def test_a_state_that_contradicts_itself_is_named(harm: Callable[[SchedulerState], None], complaint: str) -> None:
+def test_a_state_that_contradicts_itself_is_named(
+    harm: Callable[[SchedulerState], None], complaint: str
+) -> None:
     harness = busy()
     harm(harness.core.state)
     with pytest.raises(AssertionError, match=complaint):

@@ -7,7 +7,19 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from loaderd.core.jobs import IMPORTING, SINGLE, Excluded, Job, JobKind, Stage, candidate_of, importing, same, stamp, unstamp
+from loaderd.core.jobs import (
+    IMPORTING,
+    SINGLE,
+    Excluded,
+    Job,
+    JobKind,
+    Stage,
+    candidate_of,
+    importing,
+    same,
+    stamp,
+    unstamp,
+)
 from loaderd_testing.scheduler_harness import done
 
 JOB = Job(9, JobKind.FILL, "train", 1, 2, 7, 0, 64, 8, 4, 8, excluded=(Excluded(5, 0),))
@@ -23,7 +35,9 @@ JOB = Job(9, JobKind.FILL, "train", 1, 2, 7, 0, 64, 8, 4, 8, excluded=(Excluded(
         ((1 << 34) - 1, 5, Stage.DECODE, 1, 0xFFFF_FFFF_C100_0053),
     ],
 )
-def test_a_word_of_the_status_board_is_laid_out_as_ever(job: int, row: int, stage: Stage, candidate: int, word: int) -> None:
+def test_a_word_of_the_status_board_is_laid_out_as_ever(
+    job: int, row: int, stage: Stage, candidate: int, word: int
+) -> None:
     assert stamp(job, row, stage, candidate) == word
     assert unstamp(word) == (job, row, stage)
     assert candidate_of(word) == candidate
@@ -48,7 +62,12 @@ def test_an_import_is_marked_beside_all_else_and_is_no_progress() -> None:
 
 
 def test_another_job_row_stage_or_candidate_is_progress() -> None:
-    words = [stamp(job, row, stage, n) for job, row, stage, n in itertools.product((5, 6), (3, 4), (Stage.READ, Stage.DECODE), (0, 1))]
+    words = [
+        stamp(job, row, stage, n)
+        for job, row, stage, n in itertools.product(
+            (5, 6), (3, 4), (Stage.READ, Stage.DECODE), (0, 1)
+        )
+    ]
     assert [same(one, other) for one, other in itertools.combinations(words, 2)] == [False] * 120
 
 

@@ -58,10 +58,11 @@ def upper_tail(chi_square: float, freedom: float) -> float:
 
 
 def chi_square_of(counts: np.ndarray, trials: int) -> tuple[float, float]:
-    """Of how often each position held each index, over `trials` permutations: (statistic, degrees of freedom).
+    """Of how often each position held each index, over `trials` permutations: (statistic, degrees
+    of freedom).
 
-    Rows and columns of a permutation both sum to one, so the deviations live in (n - 1)**2 dimensions, each of variance
-    trials / (n - 1).
+    Rows and columns of a permutation both sum to one, so the deviations live in (n - 1)**2
+    dimensions, each of variance trials / (n - 1).
     """
     n = len(counts)
     return float(((counts - trials / n) ** 2).sum() * (n - 1) / trials), (n - 1.0) ** 2
@@ -75,7 +76,9 @@ def test_an_epoch_is_every_sample_once_at_any_size(n: int) -> None:
 
 @pytest.mark.parametrize("n", [n for n in SIZES if n >= 2])
 def test_the_computed_permutation_is_a_bijection_where_the_table_would_do(n: int) -> None:
-    assert sorted(FeistelPermutation(hash64(Purpose.EPOCH, 9, n), n)(np.arange(n, dtype=np.uint64)).tolist()) == list(range(n))
+    assert sorted(
+        FeistelPermutation(hash64(Purpose.EPOCH, 9, n), n)(np.arange(n, dtype=np.uint64)).tolist()
+    ) == list(range(n))
 
 
 @pytest.mark.parametrize("n", [10, 1000])
@@ -92,7 +95,12 @@ def test_the_computed_permutation_is_uniform_where_it_is_smallest() -> None:
     n = 10
     counts = np.zeros((n, n))
     for trial in range(10_000):
-        counts[np.arange(n), FeistelPermutation(hash64(Purpose.EPOCH, trial), n)(np.arange(n, dtype=np.uint64)).astype(int)] += 1
+        counts[
+            np.arange(n),
+            FeistelPermutation(hash64(Purpose.EPOCH, trial), n)(
+                np.arange(n, dtype=np.uint64)
+            ).astype(int),
+        ] += 1
     assert 1e-4 < upper_tail(*chi_square_of(counts, 10_000)) < 1 - 1e-4
 
 
@@ -106,13 +114,19 @@ def test_neighbouring_positions_hold_independent_indices() -> None:
         np.add.at(steps, (indices[1:] - indices[:-1]) % n, 1)
     expected = trials * (n - 1) / (n - 1)
     assert steps[0] == 0
-    assert 1e-4 < upper_tail(float(((steps[1:] - expected) ** 2 / expected).sum()), n - 2) < 1 - 1e-4
+    assert (
+        1e-4 < upper_tail(float(((steps[1:] - expected) ** 2 / expected).sum()), n - 2) < 1 - 1e-4
+    )
 
 
 @pytest.mark.parametrize("n", [3, 4])
 def test_every_permutation_of_a_few_samples_comes_equally_often(n: int) -> None:
     order = Order(n, shuffle=1)
-    seen = Counter(tuple(order.indices(seed, epoch, np.arange(n)).tolist()) for seed in range(100) for epoch in range(60))
+    seen = Counter(
+        tuple(order.indices(seed, epoch, np.arange(n)).tolist())
+        for seed in range(100)
+        for epoch in range(60)
+    )
     expected = 6000 / math.factorial(n)
     assert len(seen) == math.factorial(n)
     assert max(abs(count - expected) for count in seen.values()) < 5 * math.sqrt(expected)
@@ -121,17 +135,29 @@ def test_every_permutation_of_a_few_samples_comes_equally_often(n: int) -> None:
 def test_seed_one_epoch_zero_is_not_seed_zero_epoch_one() -> None:
     for n in (50, 5000):
         order = Order(n, shuffle=1)
-        assert len({tuple(epoch_of(order, *pair)) for pair in ((1, 0), (0, 1), (0, 0), (1, 1), (2, 0), (0, 2))}) == 6
+        assert (
+            len(
+                {
+                    tuple(epoch_of(order, *pair))
+                    for pair in ((1, 0), (0, 1), (0, 0), (1, 1), (2, 0), (0, 2))
+                }
+            )
+            == 6
+        )
 
 
 def test_order_has_not_changed_since_it_was_frozen() -> None:
     assert epoch_of(Order(10, shuffle=1), 0, 0) == GOLDEN_TEN
     assert Order(1000, shuffle=1).indices(7, 3, np.arange(6)).tolist() == GOLDEN_THOUSAND
-    assert Order(1_281_167, "0%:95%", shuffle=1).indices(7, 3, np.arange(6)).tolist() == GOLDEN_SPLIT
+    assert (
+        Order(1_281_167, "0%:95%", shuffle=1).indices(7, 3, np.arange(6)).tolist() == GOLDEN_SPLIT
+    )
     assert Order(1_000_000_007, shuffle=1).indices(0, 1, np.arange(4)).tolist() == GOLDEN_GREAT
     assert epoch_of(Order(11, shuffle=3), 1, 2) == GOLDEN_BLOCKS
     assert Order(10_000, shuffle=300).indices(4, 4, np.arange(4)).tolist() == GOLDEN_LONG_BLOCKS
-    assert [Order(1000, "10%:90%", shuffle=1).substitute(3, 1, 5, t) for t in (1, 2, 16)] == GOLDEN_SUBSTITUTES
+    assert [
+        Order(1000, "10%:90%", shuffle=1).substitute(3, 1, 5, t) for t in (1, 2, 16)
+    ] == GOLDEN_SUBSTITUTES
 
 
 def test_the_unshuffled_epoch_is_the_stored_order_in_every_epoch() -> None:
@@ -139,17 +165,31 @@ def test_the_unshuffled_epoch_is_the_stored_order_in_every_epoch() -> None:
 
 
 def test_positions_beyond_the_end_wrap_around_and_any_subset_gives_the_same_indices() -> None:
-    for order in (Order(1000, shuffle=1), Order(1000, shuffle=64), Order(1000, "20%:60%", shuffle=1), Order(1000)):
+    for order in (
+        Order(1000, shuffle=1),
+        Order(1000, shuffle=64),
+        Order(1000, "20%:60%", shuffle=1),
+        Order(1000),
+    ):
         whole = epoch_of(order)
         n = order.samples
-        assert order.indices(5, 2, np.array([n, n + 3, 5 * n - 1])).tolist() == [whole[0], whole[3], whole[-1]]
+        assert order.indices(5, 2, np.array([n, n + 3, 5 * n - 1])).tolist() == [
+            whole[0],
+            whole[3],
+            whole[-1],
+        ]
         scattered = np.random.default_rng(0).integers(0, n, 77)
         assert order.indices(5, 2, scattered).tolist() == [whole[p] for p in scattered]
         assert order.indices(5, 2, np.arange(0)).tolist() == []
 
 
 def test_asking_leaves_the_positions_as_they_were() -> None:
-    for order in (Order(1000, shuffle=1), Order(1000, shuffle=64), Order(1000, "20%:60%"), Order(1000)):
+    for order in (
+        Order(1000, shuffle=1),
+        Order(1000, shuffle=64),
+        Order(1000, "20%:60%"),
+        Order(1000),
+    ):
         positions = np.arange(40, 60)
         order.indices(1, 1, positions)
         assert positions.tolist() == list(range(40, 60))
@@ -162,11 +202,21 @@ def test_a_billion_samples_take_no_memory_and_repeat_nothing() -> None:
     tracemalloc.start()
     rng = np.random.default_rng(1)
     scattered = np.unique(
-        np.concatenate([rng.integers(0, order.samples, 50_000), np.arange(50_000), order.samples - 1 - np.arange(50_000)])
+        np.concatenate(
+            [
+                rng.integers(0, order.samples, 50_000),
+                np.arange(50_000),
+                order.samples - 1 - np.arange(50_000),
+            ]
+        )
     )
-    runs = np.concatenate([np.arange(50_000), 500_000_000 + np.arange(50_000), blocks.samples - 1 - np.arange(50_000)])
+    runs = np.concatenate(
+        [np.arange(50_000), 500_000_000 + np.arange(50_000), blocks.samples - 1 - np.arange(50_000)]
+    )
     for asked, positions in ((order, scattered), (blocks, runs)):
-        indices = np.concatenate([asked.indices(1, 2, piece) for piece in np.array_split(positions, 200)])
+        indices = np.concatenate(
+            [asked.indices(1, 2, piece) for piece in np.array_split(positions, 200)]
+        )
         assert len(np.unique(indices)) == len(positions)
         assert 0 <= indices.min() < indices.max() < 1_000_000_000
     grown, _ = tracemalloc.get_traced_memory()
@@ -188,7 +238,19 @@ def test_walking_on_is_rare_so_that_the_cost_is_that_of_one_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "block"), [(10, 2), (11, 3), (12, 4), (100, 7), (1000, 64), (5000, 300), (5, 9), (9, 9), (10, 9), (3000, 257)]
+    ("n", "block"),
+    [
+        (10, 2),
+        (11, 3),
+        (12, 4),
+        (100, 7),
+        (1000, 64),
+        (5000, 300),
+        (5, 9),
+        (9, 9),
+        (10, 9),
+        (3000, 257),
+    ],
 )
 def test_blocks_stay_together_and_the_short_last_block_moves_as_one(n: int, block: int) -> None:
     order = Order(n, shuffle=block)
@@ -196,7 +258,9 @@ def test_blocks_stay_together_and_the_short_last_block_moves_as_one(n: int, bloc
     for epoch in range(40):
         indices = epoch_of(order, epoch=epoch)
         assert sorted(indices) == list(range(n))
-        runs = [(name, len(list(run))) for name, run in itertools.groupby(i // block for i in indices)]
+        runs = [
+            (name, len(list(run))) for name, run in itertools.groupby(i // block for i in indices)
+        ]
         assert len(runs) == -(-n // block), "a block was torn apart"
         places.add([name for name, _ in runs].index(n // block) if n % block else None)
     if n % block and n > 2 * block:
@@ -214,7 +278,9 @@ def test_blocks_and_what_is_in_them_are_permuted_evenly() -> None:
         together[indices[0, 0] % 3, indices[1, 0] % 3] += 1
     assert (abs(first - trials / 4) < 5 * math.sqrt(trials / 4)).all()
     assert (abs(inside - trials / 3) < 5 * math.sqrt(trials / 3)).all()
-    assert (abs(together - trials / 9) < 5 * math.sqrt(trials / 9)).all(), "two blocks are permuted in step"
+    assert (abs(together - trials / 9) < 5 * math.sqrt(trials / 9)).all(), (
+        "two blocks are permuted in step"
+    )
 
 
 def test_the_two_parts_of_a_split_share_nothing_and_leave_nothing_out() -> None:
@@ -251,7 +317,9 @@ def test_a_random_split_is_spread_over_the_data_and_a_stored_one_is_not() -> Non
         ("0%:0.0000001%", 10**9, (0, 1)),
     ],
 )
-def test_an_end_of_a_split_is_the_floor_of_the_exact_decimal(text: str, total: int, bounds: tuple[int, int]) -> None:
+def test_an_end_of_a_split_is_the_floor_of_the_exact_decimal(
+    text: str, total: int, bounds: tuple[int, int]
+) -> None:
     assert split_bounds(text, total) == bounds
 
 

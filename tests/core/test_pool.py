@@ -106,7 +106,9 @@ def test_those_that_die_before_they_are_ready_are_counted_until_one_is() -> None
     assert p.workers[start.worker].doing == ""
 
 
-def test_a_worker_that_was_asked_to_leave_is_replaced_at_once_however_often_its_seat_died_before() -> None:
+def test_a_worker_that_was_asked_to_leave_is_replaced_at_once_however_often_its_seat_died_before() -> (
+    None
+):
     p = pool(1)
     worker = 1
     for _ in range(4):

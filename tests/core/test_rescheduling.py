@@ -89,7 +89,9 @@ def test_a_job_that_a_stopped_worker_is_at_stays_with_it() -> None:
     assert not harness.of(KillWorker)
 
 
-def test_a_stopped_worker_that_nobody_waits_for_any_longer_is_ended_and_is_no_fault_of_the_stream() -> None:
+def test_a_stopped_worker_that_nobody_waits_for_any_longer_is_ended_and_is_no_fault_of_the_stream() -> (
+    None
+):
     harness = SchedulerHarness(workers=2)
     harness.attach(1, prefetch=1)
     harness.work(2)
@@ -98,8 +100,13 @@ def test_a_stopped_worker_that_nobody_waits_for_any_longer_is_ended_and_is_no_fa
     assert not harness.of(KillWorker)  # its batch is waited for
     harness.detach(1)
     harness.attach(2, prefetch=1)
-    (kill,) = [a for a in harness.look(harness.seen(1, 0, paused=True)) if isinstance(a, KillWorker)]
-    assert (kill.worker, kill.why) == (1, "it is stopped by a signal (T), and no session waits for it")
+    (kill,) = [
+        a for a in harness.look(harness.seen(1, 0, paused=True)) if isinstance(a, KillWorker)
+    ]
+    assert (kill.worker, kill.why) == (
+        1,
+        "it is stopped by a signal (T), and no session waits for it",
+    )
     harness.die(1, 0, own=False, cause="killed: it is stopped")
     assert harness.core.state.streams["train"].deaths < 1
     assert harness.take(2).k == 0

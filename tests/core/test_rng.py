@@ -1,4 +1,6 @@
-"""A sample's own randomness: frozen values, uniform, independent from sample to sample and op to op."""
+"""A sample's own randomness: frozen values, uniform, independent from sample to sample and op to
+op.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_draws_are_uniform_and_have_53_bits() -> None:
 def test_neighbouring_draws_are_not_correlated(along: str) -> None:
     def draw(i: int) -> float:
         place = {"seed": 3, "epoch": 1, "index": 17, "op": 2, "k": 0} | {along: i}
-        return CounterRng(place["seed"], place["epoch"], place["index"]).uniform(place["op"], place["k"])
+        return CounterRng(place["seed"], place["epoch"], place["index"]).uniform(
+            place["op"], place["k"]
+        )
 
     drawn = np.array([draw(i) for i in range(10_001)])
     for lag in (1, 2, 3, 16):
@@ -45,7 +49,12 @@ def test_neighbouring_draws_are_not_correlated(along: str) -> None:
 
 
 def test_two_ops_of_one_sample_are_not_correlated() -> None:
-    pairs = np.array([[CounterRng(0, 0, i).uniform(op, k) for op, k in ((0, 0), (0, 1), (1, 0), (1, 1))] for i in range(10_000)])
+    pairs = np.array(
+        [
+            [CounterRng(0, 0, i).uniform(op, k) for op, k in ((0, 0), (0, 1), (1, 0), (1, 1))]
+            for i in range(10_000)
+        ]
+    )
     off = np.corrcoef(pairs.T) - np.eye(4)
     assert np.abs(off).max() < 0.04
 
@@ -64,15 +73,25 @@ def test_a_whole_number_below_nothing_is_refused(n: int) -> None:
 
 
 def test_neighbouring_samples_epochs_and_seeds_have_keys_of_their_own() -> None:
-    keys = {CounterRng(seed, epoch, index).key() for seed in range(8) for epoch in range(8) for index in range(64)}
+    keys = {
+        CounterRng(seed, epoch, index).key()
+        for seed in range(8)
+        for epoch in range(8)
+        for index in range(64)
+    }
     assert len(keys) == 8 * 8 * 64
-    assert len({key >> 64 for key in keys}) == len({key & (2**64 - 1) for key in keys}) == 8 * 8 * 64
+    assert (
+        len({key >> 64 for key in keys}) == len({key & (2**64 - 1) for key in keys}) == 8 * 8 * 64
+    )
     assert all(0 <= key < 1 << 128 for key in keys)
     assert CounterRng(1, 0, 0).key() != CounterRng(0, 1, 0).key() != CounterRng(0, 0, 1).key()
 
 
 def test_the_key_seeds_a_generator_whose_draws_differ_from_sample_to_sample() -> None:
-    drawn = [np.random.Generator(np.random.PCG64(CounterRng(0, 0, index).key())).random() for index in range(1000)]
+    drawn = [
+        np.random.Generator(np.random.PCG64(CounterRng(0, 0, index).key())).random()
+        for index in range(1000)
+    ]
     assert len(set(drawn)) == 1000
     assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.12
 
@@ -80,14 +99,24 @@ def test_the_key_seeds_a_generator_whose_draws_differ_from_sample_to_sample() ->
 def test_keys_of_many_samples_are_those_of_each() -> None:
     indices = np.array([0, 1, 17, 2**62 + 5], np.int64)
     halves = keys(3, 2, indices)
-    assert [int(high) << 64 | int(low) for high, low in halves] == [CounterRng(3, 2, int(index)).key() for index in indices]
+    assert [int(high) << 64 | int(low) for high, low in halves] == [
+        CounterRng(3, 2, int(index)).key() for index in indices
+    ]
     assert keys(3, 2, indices[:0]).shape == (0, 2)
 
 
 def test_seeds_of_many_generators_are_those_that_numpy_makes_for_each() -> None:
-    halves = np.concatenate((keys(1, 2, np.arange(300, dtype=np.int64)), np.array([[0, 0], [0, 7], [0, 1 << 40], [5, 0]], np.uint64)))
+    halves = np.concatenate(
+        (
+            keys(1, 2, np.arange(300, dtype=np.int64)),
+            np.array([[0, 0], [0, 7], [0, 1 << 40], [5, 0]], np.uint64),
+        )
+    )
     for (high, low), seeds in zip(halves.tolist(), pcg_seeds(halves), strict=True):
-        assert seeds.tolist() == np.random.SeedSequence(high << 64 | low).generate_state(4, np.uint64).tolist()
+        assert (
+            seeds.tolist()
+            == np.random.SeedSequence(high << 64 | low).generate_state(4, np.uint64).tolist()
+        )
 
 
 def test_states_of_twisters_have_not_changed_since_they_were_frozen() -> None:
@@ -98,8 +127,12 @@ def test_states_of_twisters_have_not_changed_since_they_were_frozen() -> None:
 
 
 @pytest.mark.parametrize("generator", [0, 1])
-def test_first_draws_from_such_states_are_uniform_and_independent_from_sample_to_sample(generator: int) -> None:
-    states = twister_states(keys(0, 0, np.arange(4000, dtype=np.int64))).view(np.uint32)[:, generator]
+def test_first_draws_from_such_states_are_uniform_and_independent_from_sample_to_sample(
+    generator: int,
+) -> None:
+    states = twister_states(keys(0, 0, np.arange(4000, dtype=np.int64))).view(np.uint32)[
+        :, generator
+    ]
     made = np.random.RandomState()
     drawn = np.empty((len(states), 4))
     for row, state in enumerate(states):

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from loaderd.core.actions import FreeSegment, GrowSegment, LogLine, StreamBroken
-from loaderd.core.events import Attach, Detach, Drain, GrowFailed, ProgressReceived, SegmentGrown, StreamOpened, WorkerDone
+from loaderd.core.events import (
+    Attach,
+    Detach,
+    Drain,
+    GrowFailed,
+    ProgressReceived,
+    SegmentGrown,
+    StreamOpened,
+    WorkerDone,
+)
 from loaderd.core.streams import StreamRules
 from loaderd_testing.scheduler_harness import SHAPE, SchedulerHarness, done, segment
 from loaderd_wire.messages import Descriptor, Failure, Pulse
@@ -102,7 +111,8 @@ def test_a_stream_whose_data_changed_is_opened_anew_when_no_session_of_it_is_lef
     harness.step(Detach(1))
     harness.step(StreamOpened(rules))
     harness.attach(2)
-    harness.step(WorkerDone(other, done(second, changed="train.mdb: other values")))  # of the session that has left: of the past
+    # of the session that has left: of the past
+    harness.step(WorkerDone(other, done(second, changed="train.mdb: other values")))
     assert len(harness.of(StreamBroken)) == 1
     assert [harness.take(2).k for _ in range(5)] == list(range(5))
 
@@ -147,11 +157,16 @@ def test_a_forged_progress_is_noted_and_harms_nobody(change: dict[str, object], 
         ({"plan": 2, "position": 65}, "position 65 of an epoch of 64 samples"),
         ({"plan": 2, "position": 1 << 62}, f"position {1 << 62} of an epoch of 64 samples"),
         ({"position": 65}, "position 65 of an epoch of 64 samples"),
-        ({"plan": 2, "epoch": LAST_EPOCH + 1}, f"epoch {LAST_EPOCH + 1}, the last one is {LAST_EPOCH}"),
+        (
+            {"plan": 2, "epoch": LAST_EPOCH + 1},
+            f"epoch {LAST_EPOCH + 1}, the last one is {LAST_EPOCH}",
+        ),
         ({"plan": 9, "taken": 5}, "5 batches taken of plan 9, of which none was announced"),
     ],
 )
-def test_a_progress_that_no_client_sends_ends_its_session_with_an_error_and_no_other(change: dict[str, int], text: str) -> None:
+def test_a_progress_that_no_client_sends_ends_its_session_with_an_error_and_no_other(
+    change: dict[str, int], text: str
+) -> None:
     harness = SchedulerHarness()
     harness.attach(1)
     harness.attach(2)
@@ -237,8 +252,17 @@ def test_a_drain_ends_all_making_and_leaves_announced_batches_alone() -> None:
     assert "the daemon is draining" in str(harness.inbox[1])
 
 
-@pytest.mark.parametrize("event", [Detach(5), Attach(2, "nope", SHAPE, 0, 4, segment()), Attach(1, "train", SHAPE, 0, 4, segment())])
-def test_an_impossible_event_is_an_error_that_says_what_stands_against_it(event: Attach | Detach) -> None:
+@pytest.mark.parametrize(
+    "event",
+    [
+        Detach(5),
+        Attach(2, "nope", SHAPE, 0, 4, segment()),
+        Attach(1, "train", SHAPE, 0, 4, segment()),
+    ],
+)
+def test_an_impossible_event_is_an_error_that_says_what_stands_against_it(
+    event: Attach | Detach,
+) -> None:
     harness = SchedulerHarness()
     harness.attach()
     with pytest.raises(ValueError, match=r"can't (de|at)tach"):

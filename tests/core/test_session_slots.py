@@ -23,7 +23,9 @@ def announced(slots: SessionSlots, start: int = 0) -> tuple[BatchBuild, SlotRef]
     return build, place
 
 
-def told(slots: SessionSlots, released: tuple[int, ...], taken: tuple[int, ...] = (0, 0, 0)) -> tuple[str, int]:
+def told(
+    slots: SessionSlots, released: tuple[int, ...], taken: tuple[int, ...] = (0, 0, 0)
+) -> tuple[str, int]:
     most = tuple(map(max, released, taken))
     fault, changed = slots.give_back(Released(1, released, most))
     return fault, len(changed)
@@ -32,11 +34,19 @@ def told(slots: SessionSlots, released: tuple[int, ...], taken: tuple[int, ...] 
 def test_a_slot_goes_from_its_claim_to_its_release_and_then_serves_another_batch() -> None:
     slots = SessionSlots(segment(1, 3))
     build, place = announced(slots)
-    assert (place, slots.state_of(place), slots.is_known(build)) == (SlotRef(1, 0, 1), SlotState.ANNOUNCED, True)
+    assert (place, slots.state_of(place), slots.is_known(build)) == (
+        SlotRef(1, 0, 1),
+        SlotState.ANNOUNCED,
+        True,
+    )
     assert told(slots, (0, 0, 0), (1, 0, 0)) == ("", 1)
     assert slots.state_of(place) is SlotState.LEASED
     assert told(slots, (1, 0, 0)) == ("", 1)
-    assert (slots.state_of(place), slots.is_known(build), slots.announced) == (SlotState.FREE, False, {})
+    assert (slots.state_of(place), slots.is_known(build), slots.announced) == (
+        SlotState.FREE,
+        False,
+        {},
+    )
     assert slots.claim() == SlotRef(1, 0, 2)
     assert slots.state_of(place) is None
 
@@ -51,13 +61,21 @@ def test_the_same_statement_again_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("released", "complaint"),
     [
-        (Released(1, (2, 0, 0), (2, 0, 0)), "generation 2 of segment 1 slot 0, of which 1 were given out"),
-        (Released(1, (0, 1, 0), (0, 1, 0)), "generation 1 of segment 1 slot 1, of which 0 were given out"),
+        (
+            Released(1, (2, 0, 0), (2, 0, 0)),
+            "generation 2 of segment 1 slot 0, of which 1 were given out",
+        ),
+        (
+            Released(1, (0, 1, 0), (0, 1, 0)),
+            "generation 1 of segment 1 slot 1, of which 0 were given out",
+        ),
         (Released(1, (1, 0), (1, 0)), "2 slots of segment 1, which has 3"),
         (Released(2, (0, 0, 0), (0, 0, 0)), "segment 2, which is not one of its segments"),
     ],
 )
-def test_a_statement_that_cannot_be_true_is_named_and_changes_nothing(released: Released, complaint: str) -> None:
+def test_a_statement_that_cannot_be_true_is_named_and_changes_nothing(
+    released: Released, complaint: str
+) -> None:
     slots = SessionSlots(segment(1, 3))
     build, place = announced(slots)
     assert slots.give_back(released) == (complaint, [])
@@ -74,7 +92,9 @@ def test_a_slot_that_is_being_filled_again_is_not_freed_by_what_is_said_of_its_l
     assert slots.state_of(again) is SlotState.FILLING
 
 
-def test_slots_are_claimed_in_the_newest_segment_and_an_older_one_is_spent_once_it_is_idle() -> None:
+def test_slots_are_claimed_in_the_newest_segment_and_an_older_one_is_spent_once_it_is_idle() -> (
+    None
+):
     slots = SessionSlots(segment(1, 3))
     _, place = announced(slots)
     slots.growing = True
@@ -84,7 +104,9 @@ def test_slots_are_claimed_in_the_newest_segment_and_an_older_one_is_spent_once_
     told(slots, (1, 0, 0))
     assert slots.spent(gone=False) == [1]
     assert slots.state_of(place) is None
-    assert told(slots, (1, 0, 0)) == ("", 0), "a client may go on speaking of a segment that is freed"
+    assert told(slots, (1, 0, 0)) == ("", 0), (
+        "a client may go on speaking of a segment that is freed"
+    )
 
 
 def test_all_that_a_client_knew_is_free_once_it_is_gone() -> None:

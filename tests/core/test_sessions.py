@@ -153,7 +153,11 @@ def test_a_slot_that_a_seek_left_behind_is_named_again_once_a_second() -> None:
     for after_s in (2.0, 0.4, 0.4, 0.4):
         harness.now_s += after_s
         harness.tell()
-    old = [message.k for message in harness.inbox[1] if isinstance(message, Descriptor) and message.plan == 1]
+    old = [
+        message.k
+        for message in harness.inbox[1]
+        if isinstance(message, Descriptor) and message.plan == 1
+    ]
     assert old == [0, 1, 0, 1]
 
 
@@ -168,7 +172,13 @@ def test_whatever_is_lost_late_or_dead_the_trainer_gets_the_batches_of_its_plan(
     seeder = random.Random(seed)
     world = seeder.choice([1, 2])
     batch_size = seeder.choice([1, 2, 8])
-    shape = EpochShape(seeder.choice([16, 17, 64]), batch_size, seeder.randrange(world), world, seeder.random() < 0.5)
+    shape = EpochShape(
+        seeder.choice([16, 17, 64]),
+        batch_size,
+        seeder.randrange(world),
+        world,
+        seeder.random() < 0.5,
+    )
     harness = SchedulerHarness(workers=seeder.choice([1, 2, 4]), samples=shape.samples)
     client = harness.attach(shape=shape, prefetch=seeder.choice([1, 2, 4]))
     plan = steps(shape, Cursor(0, 0, 0))
@@ -177,7 +187,9 @@ def test_whatever_is_lost_late_or_dead_the_trainer_gets_the_batches_of_its_plan(
     for _ in range(80):
         dice = seeder.random()
         if dice < 0.1:
-            cursor = Cursor(seeder.choice([0, 0, 1]), seeder.randrange(shape.samples + 1), seeder.randrange(3))
+            cursor = Cursor(
+                seeder.choice([0, 0, 1]), seeder.randrange(shape.samples + 1), seeder.randrange(3)
+            )
             client.seek(cursor)
             plan = steps(shape, cursor)
             if seeder.random() < 0.7:
@@ -268,7 +280,11 @@ def test_an_announced_batch_that_is_given_back_unread_is_made_again() -> None:
     slots = tuple(int(slot == lost.slot) for slot in range(6))
     harness.step(
         ProgressReceived(
-            1, type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"released": (type(p.released[0])(1, slots, slots),)})
+            1,
+            type(p)(
+                **{name: getattr(p, name) for name in p.__slots__}
+                | {"released": (type(p.released[0])(1, slots, slots),)}
+            ),
         )
     )
     client._seq += 1

@@ -30,8 +30,13 @@ def at(state: SlotState) -> SlotTable:
     return ring
 
 
-@pytest.mark.parametrize(("state", "verb"), [pair for pair in itertools.product(SlotState, SlotEvent) if pair not in MOVES])
-def test_a_move_that_the_table_lacks_is_refused_naming_slot_state_and_verb(state: SlotState, verb: SlotEvent) -> None:
+@pytest.mark.parametrize(
+    ("state", "verb"),
+    [pair for pair in itertools.product(SlotState, SlotEvent) if pair not in MOVES],
+)
+def test_a_move_that_the_table_lacks_is_refused_naming_slot_state_and_verb(
+    state: SlotState, verb: SlotEvent
+) -> None:
     with pytest.raises(ValueError, match=rf"slot 0 is {state.value} .*cannot {verb.value}"):
         at(state).move(0, verb)
 

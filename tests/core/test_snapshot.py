@@ -47,6 +47,15 @@ def test_a_snapshot_tells_of_each_session_and_worker_what_it_is_at() -> None:
         story="",
     )
     assert made.workers[0] == WorkerSnapshot(
-        worker=1, state="up", jobs=(2,), stream="train", row=3, stage="decode", key="cat.jpg", seconds=0.0, doing="", stack=""
+        worker=1,
+        state="up",
+        jobs=(2,),
+        stream="train",
+        row=3,
+        stage="decode",
+        key="cat.jpg",
+        seconds=0.0,
+        doing="",
+        stack="",
     )
     assert made.streams["train"].sessions == (1,)

@@ -1,4 +1,6 @@
-"""Of whom stacks are taken for a trainer that is about to give up, how often, and what is kept of them."""
+"""Of whom stacks are taken for a trainer that is about to give up, how often, and what is kept of
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ def asked(actions: list[Action]) -> list[int]:
 
 def detail(harness: SchedulerHarness, session: int = 1) -> str:
     told = harness.tell(session, ping=True, waiting=True, stacks=True)
-    return next(a.message.detail for a in told if isinstance(a, SendMessage) and isinstance(a.message, Pulse))
+    return next(
+        a.message.detail
+        for a in told
+        if isinstance(a, SendMessage) and isinstance(a.message, Pulse)
+    )
 
 
 def test_nobody_is_asked_before_a_trainer_is_about_to_give_up() -> None:
@@ -35,7 +41,10 @@ def test_those_at_the_batch_are_asked_once_and_told_of_as_long_as_they_are_at_it
     harness.step(StackDumped(1, "File a.py, line 3\nFile b.py, line 4\n"))
     harness.step(StackDumped(2, "File c.py, line 5"))
     harness.now_s += 2.0
-    assert "worker 1 has just started a job\n  its stacks 2.0 s ago:\n  File a.py, line 3\n  File b.py, line 4\nworker 2" in detail(harness)
+    assert (
+        "worker 1 has just started a job\n  its stacks 2.0 s ago:\n  File a.py, line 3\n  File "
+        "b.py, line 4\nworker 2"
+    ) in detail(harness)
     assert len(harness.of(DumpStack)) == 2
     assert [w.stack != "" for w in harness.core.snapshot().workers] == [True, True]
     harness.work(2)
@@ -83,7 +92,10 @@ def test_a_worker_that_boots_is_asked_until_it_has_ears() -> None:
     harness.step(StackDumped(1, ""))
     assert asked(harness.tell(ping=True, stacks=True)) == [1]
     harness.step(StackDumped(1, "File users.py, line 2"))
-    assert "worker 1 has been importing users for 0.0 s\n  its stacks 0.0 s ago:\n  File users.py, line 2" in detail(harness)
+    assert (
+        "worker 1 has been importing users for 0.0 s\n  its stacks 0.0 s ago:\n  File users.py, "
+        "line 2"
+    ) in detail(harness)
     harness.step(WorkerReady(1))
     assert "users.py" not in detail(harness)
 
@@ -104,7 +116,9 @@ def test_where_they_are_many_those_are_asked_that_have_not_moved_for_longest() -
     harness.look(*(harness.seen(w, None, Stage.READ if w == quiet else Stage.DECODE) for w in at))
     first = asked(harness.tell(ping=True, stacks=True))
     assert len(first) <= stack_dumps.MOST
-    assert harness.core.state.sessions[1].items[0].build.running.keys() >= {harness.core.state.pool.workers[w].job for w in first}
+    assert harness.core.state.sessions[1].items[0].build.running.keys() >= {
+        harness.core.state.pool.workers[w].job for w in first
+    }
 
 
 def test_the_dump_before_a_kill_serves_as_well() -> None:

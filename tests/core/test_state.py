@@ -10,7 +10,13 @@ from loaderd_testing.scheduler_harness import SchedulerHarness, one_session
 
 def test_a_new_state_is_empty() -> None:
     state = SchedulerState(WorkerPool(1), {})
-    assert (state.sessions, state.leaving, state.jobs, len(state.queue), state.actions) == ({}, {}, {}, 0, [])
+    assert (state.sessions, state.leaving, state.jobs, len(state.queue), state.actions) == (
+        {},
+        {},
+        {},
+        0,
+        [],
+    )
     assert (state.draining, state.turns, state.now_s) == (False, 0, 0.0)
 
 
@@ -23,7 +29,8 @@ def test_two_states_share_no_table() -> None:
 def test_the_state_says_which_event_was_the_last_and_what_it_led_to() -> None:
     harness = SchedulerHarness()
     actions = harness.step(Drain(), after_s=2.5)
-    assert (harness.core.state.now_s, harness.core.state.turns) == (102.5, 3)  # two workers were ready before
+    # two workers were ready before
+    assert (harness.core.state.now_s, harness.core.state.turns) == (102.5, 3)
     assert harness.core.state.actions == actions == []
     assert harness.core.state.draining
 

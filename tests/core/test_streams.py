@@ -25,12 +25,16 @@ def stream(row_s: float | None, *, collated: bool = False) -> StreamState:
         (1.0, False, 4),  # 64 s of work: nobody shall wait for a whole one of them
     ],
 )
-def test_a_batch_is_cut_by_its_work_and_by_who_waits_for_it(row_s: float | None, urgent: bool, parts: int) -> None:
+def test_a_batch_is_cut_by_its_work_and_by_who_waits_for_it(
+    row_s: float | None, urgent: bool, parts: int
+) -> None:
     assert stream(row_s).parts(64, 4, 4, urgent) == parts
 
 
 @pytest.mark.parametrize(("window", "parts"), [(1, 4), (2, 4), (3, 3), (4, 2), (8, 1)])
-def test_the_more_batches_are_in_the_making_the_fewer_pieces_one_is_cut_into(window: int, parts: int) -> None:
+def test_the_more_batches_are_in_the_making_the_fewer_pieces_one_is_cut_into(
+    window: int, parts: int
+) -> None:
     assert stream(3e-3).parts(64, 4, window, False) == parts
 
 
@@ -47,7 +51,9 @@ def test_the_seconds_of_a_job_are_counted_by_stage_and_set_the_pace() -> None:
 
 
 def answer(made: StreamState, kind: JobKind) -> None:
-    made.answered(Job(1, kind, "train", 1, 0, 0, 0, 0, 8, 0, 8), Done(1, (), (), 0, 0, 0.1, 0.1, 0.1, 0.1))
+    made.answered(
+        Job(1, kind, "train", 1, 0, 0, 0, 0, 8, 0, 8), Done(1, (), (), 0, 0, 0.1, 0.1, 0.1, 0.1)
+    )
 
 
 def test_only_rows_that_are_made_anew_tell_of_the_pace() -> None:

@@ -1,4 +1,6 @@
-"""What follows when a worker answers, dies, leaks or does not die: replacement, and the end of a stream."""
+"""What follows when a worker answers, dies, leaks or does not die: replacement, and the end of a
+stream.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
     ring = harness.core.state.sessions[1].slots.tables[1]
     for _ in range(30):
         harness.look(seen)
-    assert any(isinstance(a, LogLine) and "worker 1 cannot be killed" in a.text for a in harness.log)
+    assert any(
+        isinstance(a, LogLine) and "worker 1 cannot be killed" in a.text for a in harness.log
+    )
     assert StartWorker(2, 0.0) in harness.log
     assert ring.state[job.slot].value == "ending"
     stuck = harness.sent.pop(1)
@@ -55,7 +59,14 @@ def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:
 
 def test_looks_at_the_dead_and_the_unborn_change_nothing() -> None:
     harness = SchedulerHarness(workers=1, ready=False)
-    assert harness.step(WorkerPoll((WorkerObservation(1, 5, "", False, 0), WorkerObservation(77, 5, "", False, 0)))) == []
+    assert (
+        harness.step(
+            WorkerPoll(
+                (WorkerObservation(1, 5, "", False, 0), WorkerObservation(77, 5, "", False, 0))
+            )
+        )
+        == []
+    )
 
 
 def test_a_killed_worker_that_answers_and_lives_on_is_replaced_all_the_same() -> None:
@@ -64,7 +75,10 @@ def test_a_killed_worker_that_answers_and_lives_on_is_replaced_all_the_same() ->
     harness.work(1)
     assert harness.jobs() == []
     for _ in range(40):
-        assert harness.core.next_look_s(harness.now_s) is not None or StartWorker(2, 0.0) in harness.log
+        assert (
+            harness.core.next_look_s(harness.now_s) is not None
+            or StartWorker(2, 0.0) in harness.log
+        )
         harness.look(WorkerObservation(1, 0, "", False, 0))
     assert StartWorker(2, 0.0) in harness.log
 
@@ -99,7 +113,8 @@ def test_workers_that_all_keep_dying_end_their_stream_and_no_other() -> None:
     (broken,) = harness.of(StreamBroken)
     assert isinstance(broken, StreamBroken)
     assert (broken.stream, broken.error) == ("val", "StreamFailedError")
-    assert "15 workers died" in broken.text  # five of them convicted a row, together with the one before
+    # five of them convicted a row, together with the one before
+    assert "15 workers died" in broken.text
     assert "SIGSEGV at sample 'k17'" in broken.text
     assert Failure in {type(m) for m in harness.inbox[2]}
     assert Failure not in {type(m) for m in harness.inbox[1]}
@@ -130,7 +145,10 @@ def test_a_death_is_charged_to_the_stream_of_the_job_that_it_happened_in() -> No
     seen = WorkerObservation(1, stamp(second.job, second.first, Stage.READ), "", False, 0)
     del harness.sent[1]
     harness.step(WorkerDied(1, True, "SIGSEGV", seen, "", ""))
-    assert (harness.core.state.streams["train"].died, harness.core.state.streams["val"].died) == (1, 0)
+    assert (harness.core.state.streams["train"].died, harness.core.state.streams["val"].died) == (
+        1,
+        0,
+    )
 
 
 def test_workers_killed_from_outside_do_not_end_a_stream_for_a_long_time() -> None:
@@ -138,7 +156,12 @@ def test_workers_killed_from_outside_do_not_end_a_stream_for_a_long_time() -> No
     harness.attach(prefetch=1)
     kills = 0
     while not harness.of(StreamBroken) and kills < 200:
-        harness.die(next(w for w in harness.sent if harness.sent[w]), stage=Stage.IDLE, own=False, cause="SIGKILL")
+        harness.die(
+            next(w for w in harness.sent if harness.sent[w]),
+            stage=Stage.IDLE,
+            own=False,
+            cause="SIGKILL",
+        )
         kills += 1
     assert kills == 80  # eight for each death of their own doing
     assert "80 workers died" in str(harness.of(StreamBroken))
@@ -164,7 +187,9 @@ def test_a_worker_that_cannot_boot_is_told_before_any_was_ready_and_not_later() 
     for worker in range(3, 20):
         if harness.of(StreamBroken):
             break
-        harness.die(worker, stage=Stage.IDLE, cause="exit code 3", boot="ImportError: no torch", ready=False)
+        harness.die(
+            worker, stage=Stage.IDLE, cause="exit code 3", boot="ImportError: no torch", ready=False
+        )
     assert not harness.of(CannotBoot)
     (broken,) = harness.of(StreamBroken)
     assert "ImportError: no torch" in str(broken)
@@ -184,7 +209,11 @@ def test_the_delivered_batches_are_those_of_the_undisturbed_run() -> None:
         for n in range(30):
             busy = [w for w in harness.sent if harness.sent[w]]
             if disturbed and busy:
-                harness.die(busy[n % len(busy)], own=False, stage=[Stage.READ, Stage.IDLE, Stage.WRITE, Stage.OPEN][n % 4])
+                harness.die(
+                    busy[n % len(busy)],
+                    own=False,
+                    stage=[Stage.READ, Stage.IDLE, Stage.WRITE, Stage.OPEN][n % 4],
+                )
             batch: Descriptor = harness.take()
             got.append((batch.k, batch.epoch, batch.start, batch.rows, batch.filled))
         return got
@@ -194,12 +223,19 @@ def test_the_delivered_batches_are_those_of_the_undisturbed_run() -> None:
 
 def test_data_that_changes_ends_the_stream_and_nothing_of_the_job_is_delivered() -> None:
     harness = SchedulerHarness(streams=("train", "val"))
-    harness.make = lambda job: done(job, changed="train.mdb: 10 entries, now 11" if job.stream == "train" and job.start == 8 else "")
+    harness.make = lambda job: done(
+        job,
+        changed="train.mdb: 10 entries, now 11" if job.stream == "train" and job.start == 8 else "",
+    )
     harness.attach(1)
     harness.attach(2, stream="val")
     harness.finish()
     (broken,) = harness.of(StreamBroken)
-    assert (broken.stream, broken.error, broken.text) == ("train", "StreamChangedError", f"train.mdb: 10 entries, now 11; {WAY_ON}")
+    assert (broken.stream, broken.error, broken.text) == (
+        "train",
+        "StreamChangedError",
+        f"train.mdb: 10 entries, now 11; {WAY_ON}",
+    )
     told = list(harness.inbox[1])
     assert all(not isinstance(m, Descriptor) or m.start != 8 for m in told)
     assert isinstance(told[-1], Failure)

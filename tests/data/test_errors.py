@@ -39,7 +39,9 @@ def test_long_messages_and_tracebacks_are_cut() -> None:
 def test_an_error_of_our_own_has_no_users_traceback() -> None:
     with pytest.raises(ImageError) as caught:
         decode(b"hello")
-    trimmed = caught.value.with_traceback(caught.value.__traceback__.tb_next if caught.value.__traceback__ else None)
+    trimmed = caught.value.with_traceback(
+        caught.value.__traceback__.tb_next if caught.value.__traceback__ else None
+    )
     assert user_traceback(trimmed) == ""
 
 
@@ -55,9 +57,18 @@ def module(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("import no_such_dependency", r"line 2: there is no module 'no_such_dependency': install it for .*python"),
-        ("import nunpy.linalg", r"line 2: there is no module 'nunpy': did you mean .*numpy.*\? Else install it"),
-        ("from json import dumbs", r"line 2: importing broken_user_module failed: ImportError: cannot import name 'dumbs'"),
+        (
+            "import no_such_dependency",
+            r"line 2: there is no module 'no_such_dependency': install it for .*python",
+        ),
+        (
+            "import nunpy.linalg",
+            r"line 2: there is no module 'nunpy': did you mean .*numpy.*\? Else install it",
+        ),
+        (
+            "from json import dumbs",
+            r"line 2: importing broken_user_module failed: ImportError: cannot import name 'dumbs'",
+        ),
         ("1 / 0", "line 2: importing broken_user_module failed: ZeroDivisionError"),
         ("def f(:", r"broken_user_module\.py, line 2: SyntaxError: "),
         ("raise SystemExit(3)", "line 2: importing broken_user_module failed: SystemExit"),
@@ -76,19 +87,31 @@ def test_a_module_that_fails_while_it_is_imported_is_told_with_its_traceback(
     assert "importlib" not in caught.value.traceback
 
 
-def test_a_module_that_is_not_there_is_told_with_the_nearest_that_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_is_not_there_is_told_with_the_nearest_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "some_users_package"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "transforms.py").write_text("def strong(sample, rng): return sample\nclass Weak: pass\n")
+    (package / "transforms.py").write_text(
+        "def strong(sample, rng): return sample\nclass Weak: pass\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, words in (
         (
             "some_user_package:X",
-            rf"there is no module 'some_user_package' \(looked first in {tmp_path}, then along PYTHONPATH\); did you mean some_users_package\?",
+            rf"there is no module 'some_user_package' \(looked first in {tmp_path}, then along "
+            r"PYTHONPATH\); did you mean some_users_package\?",
         ),
-        ("some_users_package.transform:X", r"no module 'some_users_package\.transform' .*did you mean some_users_package\.transforms\?"),
-        ("some_users_package.transforms.augment:X", r"some_users_package\.transforms is a file and not a package"),
+        (
+            "some_users_package.transform:X",
+            r"no module 'some_users_package\.transform' .*did you mean "
+            r"some_users_package\.transforms\?",
+        ),
+        (
+            "some_users_package.transforms.augment:X",
+            r"some_users_package\.transforms is a file and not a package",
+        ),
         ("some_users_package.transforms:stronk", r"has no 'stronk'; did you mean 'strong'\?"),
         ("some_users_package.transforms:quite_other", "has no 'quite_other'; it has Weak, strong$"),
     ):
@@ -98,10 +121,15 @@ def test_a_module_that_is_not_there_is_told_with_the_nearest_that_is(tmp_path: P
 
 
 def test_a_name_inside_a_class_is_found() -> None:
-    assert user_code.find("collections:OrderedDict.fromkeys", "call")("ab") == {"a": None, "b": None}
+    assert user_code.find("collections:OrderedDict.fromkeys", "call")("ab") == {
+        "a": None,
+        "b": None,
+    }
 
 
 def test_arguments_of_users_code_may_have_any_name() -> None:
     names = ("name", "what", "how", "function", "args", "options", "sample", "self_")
-    built = user_code.build("types:SimpleNamespace", "dataset", **{name: n for n, name in enumerate(names)})
+    built = user_code.build(
+        "types:SimpleNamespace", "dataset", **{name: n for n, name in enumerate(names)}
+    )
     assert vars(built) == {name: n for n, name in enumerate(names)}

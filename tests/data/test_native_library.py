@@ -1,4 +1,6 @@
-"""Whether the native parts are there is known without numpy, and whoever lacks one is told what that costs."""
+"""Whether the native parts are there is known without numpy, and whoever lacks one is told what
+that costs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 def test_every_part_that_is_built_is_looked_for() -> None:
     built = tomllib.loads(PROJECT.read_text())["tool"]["setuptools"]["ext-modules"]
-    assert sorted(f"loaderd.data.{part.name}" for part in native_library.PARTS) == sorted(module["name"] for module in built)
+    assert sorted(f"loaderd.data.{part.name}" for part in native_library.PARTS) == sorted(
+        module["name"] for module in built
+    )
 
 
 def test_parts_that_were_not_built_are_missing_and_the_warning_says_what_that_costs(
@@ -38,7 +42,9 @@ def test_parts_that_were_not_built_are_missing_and_the_warning_says_what_that_co
 
 
 @pytest.mark.needs("extensions")
-def test_a_part_that_does_not_load_is_named_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_does_not_load_is_named_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert native_library.warnings() == []
     assert native_library.described(native_library.present()) == "native parts: _crop, _jpeg, _rows"
     for name in ("_crop.so", "_jpeg.so"):
@@ -54,10 +60,18 @@ def test_a_part_that_does_not_load_is_named_alone(tmp_path: Path, monkeypatch: p
 def test_a_part_of_other_sources_is_missing() -> None:
     other = native_library.NativePart("_rows", "loaderd_rows_version", 999, "")
     assert native_library.load(other) is None
-    assert native_library.load(native_library.NativePart("_rows", "loaderd_no_such_function", 1, "")) is None
+    assert (
+        native_library.load(native_library.NativePart("_rows", "loaderd_no_such_function", 1, ""))
+        is None
+    )
 
 
 def test_neither_numpy_nor_the_daemons_packages_are_needed_to_know() -> None:
-    code = "import sys; from loaderd.data import native_library as extension; extension.present(); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    code = (
+        "import sys; from loaderd.data import native_library as extension; "
+        "extension.present(); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
     assert not {"numpy", "lmdb", "cv2", "simplejpeg"} & set(done.stdout.split())

@@ -26,7 +26,16 @@ LONG: list[Any] = [
     {"ü": 1},
     ([1, 2], 3),
 ]
-BAD: list[Any] = [{"x": 1 << 63}, {"x": np.array(["a"])}, {"__key__": 1}, {"x": None}, {}, (), {1: 1, "1": 2}, {"x": np.zeros(2, "M8[s]")}]
+BAD: list[Any] = [
+    {"x": 1 << 63},
+    {"x": np.array(["a"])},
+    {"__key__": 1},
+    {"x": None},
+    {},
+    (),
+    {1: 1, "1": 2},
+    {"x": np.zeros(2, "M8[s]")},
+]
 
 
 def named(value: Any) -> str:

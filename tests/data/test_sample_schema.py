@@ -1,4 +1,6 @@
-"""What user code hands over as the slot takes it: copied at once, it is the very sample that the long way makes."""
+"""What user code hands over as the slot takes it: copied at once, it is the very sample that the
+long way makes.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,32 @@ from loaderd.data.sources.source import Source
 from loaderd_testing import sample_builders
 from loaderd_testing.sample_builders import dataset_plan, silent
 
-ROW = {"x": np.arange(3, dtype=np.float32), "n": 7, "f": 0.5, "on": True, "c": 1j, "text": "seven", "small": np.uint8(7)}
+ROW = {
+    "x": np.arange(3, dtype=np.float32),
+    "n": 7,
+    "f": 0.5,
+    "on": True,
+    "c": 1j,
+    "text": "seven",
+    "small": np.uint8(7),
+}
 
 ODD = {
     "as usual": ROW,
-    "scalars of numpy": {**ROW, "n": np.int64(8), "f": np.float64(0.25), "on": np.bool_(False), "c": np.complex128(2)},
-    "arrays without axes": {**ROW, "n": np.array(8), "f": np.array(0.25), "on": np.array(False), "small": np.array(1, np.uint8)},
+    "scalars of numpy": {
+        **ROW,
+        "n": np.int64(8),
+        "f": np.float64(0.25),
+        "on": np.bool_(False),
+        "c": np.complex128(2),
+    },
+    "arrays without axes": {
+        **ROW,
+        "n": np.array(8),
+        "f": np.array(0.25),
+        "on": np.array(False),
+        "small": np.array(1, np.uint8),
+    },
     "another order": dict(reversed(ROW.items())),
     "strided": {**ROW, "x": np.arange(6, dtype=np.float32)[::2]},
     "big-endian": {**ROW, "x": np.arange(3, dtype=">f4")},
@@ -89,7 +111,9 @@ def test_the_short_way_makes_the_sample_or_the_fault_of_the_long_way(other: str)
     assert taken.outcome(short=True) == taken.outcome(short=False)
 
 
-@pytest.mark.parametrize("other", [(1, np.ones(2)), (1.5, np.ones(2)), [1, np.ones(2)], (1,), {"0": 1, "1": np.ones(2)}])
+@pytest.mark.parametrize(
+    "other", [(1, np.ones(2)), (1.5, np.ones(2)), [1, np.ones(2)], (1,), {"0": 1, "1": np.ones(2)}]
+)
 def test_tuples_are_taken_by_their_places(other: Any) -> None:
     taken = Taken((0, np.zeros(2)), other)
     assert taken.outcome(short=True) == taken.outcome(short=False)

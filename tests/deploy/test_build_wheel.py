@@ -1,4 +1,6 @@
-"""The wheel that `make wheel` builds: what it holds, on which Python and Linux it runs, and that the same sources give the same bytes."""
+"""The wheel that `make wheel` builds: what it holds, on which Python and Linux it runs, and that
+the same sources give the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def sources(folder: Path) -> Path:
     """A copy of what a wheel is built from, without what an earlier build has left."""
     for name in BUILT:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so"))
+            shutil.copytree(
+                ROOT / name,
+                folder / name,
+                ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so"),
+            )
         else:
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
@@ -30,11 +36,19 @@ def sources(folder: Path) -> Path:
 
 
 def build(tree: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """A compiler at work for some ten seconds: the time limit is twice the usual one, and ends the compiler too."""
+    """A compiler at work for some ten seconds: the time limit is twice the usual one, and ends the
+    compiler too.
+    """
     env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000", **more}
     command = [sys.executable, "deploy/build_wheel.py"]
     with subprocess.Popen(
-        command, cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tree,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         try:
             out, err = process.communicate(timeout=2 * DEADLINE_S)
@@ -64,18 +78,29 @@ def test_a_wheel_holds_every_module_the_native_parts_and_nothing_else(built: Pat
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "loaderd").rglob("*.py")}
     modules |= {str(path.relative_to(ROOT / "client")) for path in (ROOT / "client").rglob("*.py")}
     typed = {f"{package}/py.typed" for package in ("loaderd", "loaderd_client", "loaderd_wire")}
-    assert packed == modules | typed | {f"loaderd/data/{name}.so" for name in ("_crop", "_jpeg", "_rows")}
+    assert packed == modules | typed | {
+        f"loaderd/data/{name}.so" for name in ("_crop", "_jpeg", "_rows")
+    }
 
 
 def test_an_installed_wheel_finds_its_native_parts(built: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel_of(built)) as archive:
         archive.extractall(tmp_path)
     script = (
-        "import loaderd; from loaderd.data.lmdb import page_reader as pages; from loaderd.data.jpeg import fused_decode as swift, rewrite as transcode; print(loaderd.__file__)\n"
+        "import loaderd; from loaderd.data.lmdb import page_reader as pages; from "
+        "loaderd.data.jpeg import fused_decode as swift, rewrite as transcode; "
+        "print(loaderd.__file__)\n"
         "assert pages.library() and swift.library() and transcode.can_rewrite()"
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "loaderd" / "__init__.py")
 

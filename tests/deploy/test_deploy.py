@@ -1,4 +1,6 @@
-"""What is deployed: the manifests fit Kubernetes' schemas, the image passes the linter, and the numbers agree with each other."""
+"""What is deployed: the manifests fit Kubernetes' schemas, the image passes the linter, and the
+numbers agree with each other.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ OVERHEAD = 200_000_000  # the daemon itself, and the pages that its workers shar
 
 
 def manifests() -> dict[str, Any]:
-    return {document["kind"]: document for document in yaml.safe_load_all((DEPLOY / "job.yaml").read_text())}
+    return {
+        document["kind"]: document
+        for document in yaml.safe_load_all((DEPLOY / "job.yaml").read_text())
+    }
 
 
 def pod() -> dict[str, Any]:
@@ -35,7 +40,9 @@ def sidecar() -> dict[str, Any]:
 
 
 def config() -> Config:
-    return parse(manifests()["ConfigMap"]["data"]["config.toml"], "/etc/loaderd/config.toml", {}, 10001)
+    return parse(
+        manifests()["ConfigMap"]["data"]["config.toml"], "/etc/loaderd/config.toml", {}, 10001
+    )
 
 
 def quantity(text: str) -> int:
@@ -60,7 +67,9 @@ def test_a_misspelt_field_does_not_fit_the_schema() -> None:
 
 def test_the_dockerfile_passes_hadolint() -> None:
     hadolint = Path(sysconfig.get_path("scripts")) / "hadolint"
-    done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
@@ -71,7 +80,10 @@ def test_the_image_is_slim_pinned_without_torch_and_without_root() -> None:
     assert build == base.replace("-slim", "") + " AS build"
     assert not [line for line in lines if "torch" in line and not line.startswith("#")]
     (user,) = [line for line in lines if line.startswith("USER")]
-    assert user == f"USER {pod()['securityContext']['runAsUser']}:{pod()['securityContext']['runAsGroup']}"
+    assert (
+        user
+        == f"USER {pod()['securityContext']['runAsUser']}:{pod()['securityContext']['runAsGroup']}"
+    )
 
 
 def test_what_the_dockerfile_copies_is_in_the_checkout_and_in_the_context() -> None:
@@ -81,7 +93,11 @@ def test_what_the_dockerfile_copies_is_in_the_checkout_and_in_the_context() -> N
         if line.startswith("COPY") and "--from" not in line
         for word in line.split()[1:-1]
     ]
-    let_in = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    let_in = {
+        line[1:]
+        for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     assert set(copied) == let_in
     assert [word for word in copied if not (DEPLOY.parent / word).exists()] == []
 
@@ -101,8 +117,12 @@ def test_probes_ask_for_the_socket_of_the_config() -> None:
     assert sidecar()["startupProbe"]["exec"]["command"] == ["loaderd", "status", socket]
     assert sidecar()["readinessProbe"]["exec"]["command"] == ["loaderd", "status", socket]
     assert sidecar()["livenessProbe"]["exec"]["command"] == ["loaderd", "status", "--alive", socket]
-    # `status` itself gives up on a silent daemon after 5 s; the kubelet must not be faster, or it never sees the exit code
-    assert all(sidecar()[probe]["timeoutSeconds"] > 5 for probe in ("startupProbe", "readinessProbe", "livenessProbe"))
+    # `status` itself gives up on a silent daemon after 5 s; the kubelet must not be faster, or it
+    # never sees the exit code
+    assert all(
+        sidecar()[probe]["timeoutSeconds"] > 5
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe")
+    )
 
 
 def test_the_containers_share_the_sockets_folder_and_nothing_else() -> None:
@@ -110,7 +130,9 @@ def test_the_containers_share_the_sockets_folder_and_nothing_else() -> None:
         return {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
 
     (trainer,) = pod()["containers"]
-    assert mounts(trainer).items() & mounts(sidecar()).items() == {("sockets", str(Path(config().daemon.socket).parent))}
+    assert mounts(trainer).items() & mounts(sidecar()).items() == {
+        ("sockets", str(Path(config().daemon.socket).parent))
+    }
     assert not {"hostIPC", "hostPID", "shareProcessNamespace"} & pod().keys()
     assert config().daemon.socket in trainer["command"]
 
@@ -124,7 +146,9 @@ def test_the_memory_limit_holds_all_that_loaderd_may_take() -> None:
 
 
 def test_the_numbers_in_the_readme_are_those_of_the_manifest() -> None:
-    rows = re.findall(r"^\|[^|]*\|([^|]*)\| (\d+)(?: MiB)? \|$", (DEPLOY / "README.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\|[^|]*\|([^|]*)\| (\d+)(?: MiB)? \|$", (DEPLOY / "README.md").read_text(), re.M
+    )
     said = {setting.strip(): int(number) for setting, number in rows}
     daemon, workers = config().daemon, config().workers
     assert said == {
@@ -137,5 +161,11 @@ def test_the_numbers_in_the_readme_are_those_of_the_manifest() -> None:
     }
     text = (DEPLOY / "README.md").read_text()
     assert f"--memory {said['`resources.limits.memory`']}m " in text
-    assert f"`terminationGracePeriodSeconds` ({pod()['terminationGracePeriodSeconds']}) is above `drain_s` ({daemon.drain_s:.0f})" in text
-    assert f"{sidecar()['startupProbe']['failureThreshold']} times {sidecar()['startupProbe']['periodSeconds']} s" in text
+    assert (
+        f"`terminationGracePeriodSeconds` ({pod()['terminationGracePeriodSeconds']}) is above "
+        f"`drain_s` ({daemon.drain_s:.0f})"
+    ) in text
+    assert (
+        f"{sidecar()['startupProbe']['failureThreshold']} times "
+        f"{sidecar()['startupProbe']['periodSeconds']} s"
+    ) in text

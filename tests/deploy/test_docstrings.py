@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted([*(ROOT / "loaderd" / "core").glob("*.py"), *(ROOT / "client" / "loaderd_wire").glob("*.py")])
+FILES = sorted(
+    [*(ROOT / "loaderd" / "core").glob("*.py"), *(ROOT / "client" / "loaderd_wire").glob("*.py")]
+)
 
 
 def listed(doc: str, section: str) -> set[str] | None:
@@ -21,12 +23,22 @@ def listed(doc: str, section: str) -> set[str] | None:
 
 def parameters(function: ast.FunctionDef) -> set[str]:
     a = function.args
-    return {arg.arg for arg in [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg] if arg is not None} - {"self", "cls"}
+    return {
+        arg.arg
+        for arg in [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+        if arg is not None
+    } - {"self", "cls"}
 
 
 def attributes(cls: ast.ClassDef) -> set[str]:
-    """Public names that the body or a method assigns; of an exception only those of its own methods."""
-    fields = {node.target.id for node in cls.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    """Public names that the body or a method assigns; of an exception only those of its own
+    methods.
+    """
+    fields = {
+        node.target.id
+        for node in cls.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
     assigned = {
         node.attr
         for node in ast.walk(cls)
@@ -38,7 +50,9 @@ def attributes(cls: ast.ClassDef) -> set[str]:
     return {name for name in fields | assigned if not name.startswith("_")}
 
 
-def public(tree: ast.Module | ast.ClassDef, name: str = "") -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef]]:
+def public(
+    tree: ast.Module | ast.ClassDef, name: str = ""
+) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef]]:
     for node in tree.body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
             yield f"{name}{node.name}", node

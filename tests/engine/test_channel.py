@@ -31,7 +31,12 @@ def test_messages_arrive_as_they_were_sent_in_order(ends: Ends) -> None:
     done = Done(3, (), (), 64, 10, 0.1, 0.2, 0.3, 0.4, changed="")
     for message in (job, done, WorkerBooted()):
         ends[0].send(message)
-    assert [ends[1].receive() for _ in range(4)] == [(job, []), (done, []), (WorkerBooted(), []), None]
+    assert [ends[1].receive() for _ in range(4)] == [
+        (job, []),
+        (done, []),
+        (WorkerBooted(), []),
+        None,
+    ]
 
 
 def test_a_message_larger_than_a_packet_arrives_whole(ends: Ends) -> None:
@@ -100,7 +105,9 @@ def test_a_closed_other_side_is_told_on_both_ways(ends: Ends) -> None:
         ends[1].send(WorkerBooted())
 
 
-@pytest.mark.parametrize("packet", [b"\0", b"\0garbage", b"\0\xc1", b"\0\x91\x7f", b"\0\x92\x20\x01"])
+@pytest.mark.parametrize(
+    "packet", [b"\0", b"\0garbage", b"\0\xc1", b"\0\x91\x7f", b"\0\x92\x20\x01"]
+)
 def test_nonsense_is_a_protocol_error_and_nothing_else(ends: Ends, packet: bytes) -> None:
     ends[0].sock.send(packet)
     with pytest.raises(ProtocolError):

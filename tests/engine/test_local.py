@@ -19,7 +19,14 @@ from loaderd.engine.channel import Channel
 from loaderd.engine.fork_server import BACKOFF_S, HOPELESS, ForkServer
 from loaderd.engine.launch import Launched
 from loaderd.engine.local import answers
-from loaderd.engine.messages import ForkServerReady, OpenError, Setup, UnmapSegment, WorkerBooted, WorkerFault
+from loaderd.engine.messages import (
+    ForkServerReady,
+    OpenError,
+    Setup,
+    UnmapSegment,
+    WorkerBooted,
+    WorkerFault,
+)
 from loaderd.engine.output_capture import WINDOW_LINES, OutputCapture
 from loaderd.engine.probing import Prober
 from loaderd.engine.scoreboard import Scoreboard
@@ -119,7 +126,12 @@ def test_each_window_has_room_for_lines_again(loop: Loop) -> None:
     output = OutputCapture(loop, read, lambda level, text: lines.append(text), lambda: "w")
     for number in (1, 2):
         os.write(write, b"line\n" * (WINDOW_LINES + 7))
-        until(loop, lambda number=number: len([line for line in lines if line == "w: 7 more lines dropped"]) == number)
+        until(
+            loop,
+            lambda number=number: (
+                len([line for line in lines if line == "w: 7 more lines dropped"]) == number
+            ),
+        )
         assert lines.count("w: line") == number * WINDOW_LINES
     os.write(write, b"last words")
     output.close()
@@ -137,11 +149,20 @@ def test_an_answer_tells_of_rows_of_its_own_job_alone() -> None:
     def done(number: int = 7, bad: tuple[int, ...] = (), replaced: tuple[int, ...] = ()) -> Done:
         sample = BadSample(0, "", 0, "read", "E", "", "")
         rows = tuple(BadRow(row, True, sample) for row in bad)
-        return Done(number, rows, tuple(Replaced(row, 1) for row in replaced), 0, 0, 0.0, 0.0, 0.0, 0.0)
+        return Done(
+            number, rows, tuple(Replaced(row, 1) for row in replaced), 0, 0, 0.0, 0.0, 0.0, 0.0
+        )
 
     assert answers(done(), job)
     assert answers(done(bad=(2,), replaced=(4,)), job)
-    for wrong in (done(8), done(8, bad=(2,)), done(bad=(2, 5)), done(bad=(1,)), done(replaced=(5,)), done(replaced=(1, 3))):
+    for wrong in (
+        done(8),
+        done(8, bad=(2,)),
+        done(bad=(2, 5)),
+        done(bad=(1,)),
+        done(replaced=(5,)),
+        done(replaced=(1, 3)),
+    ):
         assert not answers(wrong, job)
 
 
@@ -188,15 +209,25 @@ def watched(loop: Loop, child: Any) -> tuple[Prober, list[Any]]:
     return made, found
 
 
-def test_a_probe_that_hangs_in_a_sample_is_killed_and_named(loop: Loop, process: subprocess.Popen[bytes]) -> None:
+def test_a_probe_that_hangs_in_a_sample_is_killed_and_named(
+    loop: Loop, process: subprocess.Popen[bytes]
+) -> None:
     child: Any = Probed(process.pid)
     watched(loop, child)
     until(loop, lambda: child.why)
-    assert child.why == "sample 'key' hangs in stage read: it took longer than sample_timeout_s = 0.4 s"
+    assert (
+        child.why
+        == "sample 'key' hangs in stage read: it took longer than sample_timeout_s = 0.4 s"
+    )
 
 
-@pytest.mark.parametrize("word", [stamp(0, 3, Stage.READ) | IMPORTING, stamp(0, 0, Stage.OPEN), stamp(0, 0, Stage.COLLATE)])
-def test_a_probe_may_take_longer_for_what_is_no_sample(loop: Loop, process: subprocess.Popen[bytes], word: int) -> None:
+@pytest.mark.parametrize(
+    "word",
+    [stamp(0, 3, Stage.READ) | IMPORTING, stamp(0, 0, Stage.OPEN), stamp(0, 0, Stage.COLLATE)],
+)
+def test_a_probe_may_take_longer_for_what_is_no_sample(
+    loop: Loop, process: subprocess.Popen[bytes], word: int
+) -> None:
     child: Any = Probed(process.pid)
     child.word = word
     made, _ = watched(loop, child)
@@ -206,12 +237,16 @@ def test_a_probe_may_take_longer_for_what_is_no_sample(loop: Loop, process: subp
     assert ("importing modules" in made.doing(loop.now_s())[0]) is bool(word & IMPORTING)
 
 
-def test_a_stopped_probe_is_named_as_stopped_and_its_time_counts_for_nothing(loop: Loop, process: subprocess.Popen[bytes]) -> None:
+def test_a_stopped_probe_is_named_as_stopped_and_its_time_counts_for_nothing(
+    loop: Loop, process: subprocess.Popen[bytes]
+) -> None:
     child: Any = Probed(process.pid)
     process.send_signal(signal.SIGSTOP)
     made, _ = watched(loop, child)
     until(loop, lambda: "stopped" in made.doing(loop.now_s())[0])
-    assert made.doing(loop.now_s()) == ["the worker that opens stream 'train' is stopped by a signal (T); continue it with SIGCONT"]
+    assert made.doing(loop.now_s()) == [
+        "the worker that opens stream 'train' is stopped by a signal (T); continue it with SIGCONT"
+    ]
     begun_s = loop.now_s()
     until(loop, lambda: loop.now_s() > begun_s + 1.5)
     assert not child.why
@@ -233,8 +268,16 @@ def test_a_probe_that_is_killed_from_outside_is_tried_again_but_not_for_ever(loo
     assert "died in stage idle: SIGKILL" in fault.text
 
 
-@pytest.mark.parametrize("death", [WorkerExit(True, "SIGSEGV", 0, "", "", ""), WorkerExit(False, "exit code 70", 0, "", "", "no module")])
-def test_a_probe_that_dies_of_what_it_opens_is_not_tried_again(loop: Loop, death: WorkerExit) -> None:
+@pytest.mark.parametrize(
+    "death",
+    [
+        WorkerExit(True, "SIGSEGV", 0, "", "", ""),
+        WorkerExit(False, "exit code 70", 0, "", "", "no module"),
+    ],
+)
+def test_a_probe_that_dies_of_what_it_opens_is_not_tried_again(
+    loop: Loop, death: WorkerExit
+) -> None:
     found: list[Any] = []
     again: list[str] = []
     prober(loop, found, again).worker_died(SimpleNamespace(), death)  # type: ignore[arg-type]
@@ -254,7 +297,9 @@ def test_the_next_probe_has_the_time_of_its_own_alone(loop: Loop) -> None:
         made.worker_died(child, WorkerExit(False, "SIGKILL", 0, "", "", ""))
         assert made.doing(loop.now_s()) == []
         made.worker_ready(child)
-        assert made.doing(loop.now_s()) == ["the worker that opens stream 'train' has been opening it for 0 s"]
+        assert made.doing(loop.now_s()) == [
+            "the worker that opens stream 'train' has been opening it for 0 s"
+        ]
     assert child.why == ""
     made.worker_died(child, WorkerExit(False, "SIGKILL", 0, "", "", ""))
 
@@ -263,7 +308,9 @@ def test_the_next_probe_has_the_time_of_its_own_alone(loop: Loop) -> None:
 
 
 class Paper:
-    """A template and a boss that remember; the template's workers are what the test makes of their sockets."""
+    """A template and a boss that remember; the template's workers are what the test makes of their
+    sockets.
+    """
 
     def __init__(self) -> None:
         self.pid, self.ready, self.stopped = 1, True, ""
@@ -295,7 +342,15 @@ def forked(loop: Loop) -> Iterator[tuple[WorkerProcess, Paper, Channel]]:
     setup = Setup((), "", "", 1, 0, "none")
     template: Any = paper
     child = WorkerProcess(
-        loop, board, template, setup, 1, "worker 1", listener=paper, gone=lambda child: None, log=lambda level, text: None
+        loop,
+        board,
+        template,
+        setup,
+        1,
+        "worker 1",
+        listener=paper,
+        gone=lambda child: None,
+        log=lambda level, text: None,
     )
     child.fork(1000.0)
     channel = Channel(socket.socket(fileno=paper.socks[0]), blocking=True)
@@ -342,7 +397,10 @@ def test_first_words_that_overtake_the_pidfd_wait_for_it(
 
 
 def test_a_start_has_all_its_time_from_the_moment_that_the_process_is_there(
-    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    loop: Loop,
+    forked: tuple[WorkerProcess, Paper, Channel],
+    process: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     child, _, _ = forked
     killed: list[str] = []
@@ -359,7 +417,10 @@ def test_a_start_has_all_its_time_from_the_moment_that_the_process_is_there(
 
 @pytest.mark.parametrize("words", [(WorkerBooted(), WorkerBooted()), (UnmapSegment(1),)])
 def test_a_worker_that_speaks_out_of_turn_is_killed(
-    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes], words: tuple[Any, ...]
+    loop: Loop,
+    forked: tuple[WorkerProcess, Paper, Channel],
+    process: subprocess.Popen[bytes],
+    words: tuple[Any, ...],
 ) -> None:
     child, _, channel = forked
     give(child, process)
@@ -382,7 +443,10 @@ def test_an_order_to_a_worker_that_has_closed_its_socket_ends_that_worker_alone(
 
 
 def test_a_worker_that_has_said_why_it_ends_is_not_killed_for_the_socket_that_it_closes(
-    loop: Loop, forked: tuple[WorkerProcess, Paper, Channel], process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    loop: Loop,
+    forked: tuple[WorkerProcess, Paper, Channel],
+    process: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     child, _, channel = forked
     killed: list[str] = []
@@ -416,12 +480,15 @@ def test_a_dead_worker_of_whose_end_the_template_says_nothing_is_told_all_the_sa
 
 
 class Persistent:
-    """Whoever needs a template, and asks for the next one as soon as one is gone: after which pauses, and what was told of it.
+    """Whoever needs a template, and asks for the next one as soon as one is gone: after which
+    pauses, and what was told of it.
 
     says: what each template says. command: the process that it is; its end is the template's.
     """
 
-    def __init__(self, loop: Loop, *, command: str = "true", level: str = "none", boot_s: float = 1e6) -> None:
+    def __init__(
+        self, loop: Loop, *, command: str = "true", level: str = "none", boot_s: float = 1e6
+    ) -> None:
         self.loop = loop
         self.command = command
         self.says: tuple[object, ...] = ()
@@ -430,7 +497,15 @@ class Persistent:
         self.hopeless: list[str] = []
         self.lines: list[tuple[str, str]] = []
         setup = Setup((), "", "", 1, 0, level)
-        self.template = ForkServer(loop, (), setup, "forkserver", self, lambda *line: self.lines.append(line), boot_s=boot_s)  # type: ignore[arg-type]
+        self.template = ForkServer(
+            loop,
+            (),
+            setup,
+            "forkserver",
+            self,
+            lambda *line: self.lines.append(line),
+            boot_s=boot_s,
+        )  # type: ignore[arg-type]
 
     def launch(self, *args: object, **options: object) -> Launched:
         self.starts += 1
@@ -465,7 +540,9 @@ class Persistent:
         self.template.close(DEADLINE_S)
 
 
-def test_templates_that_come_to_nothing_are_started_after_longer_and_longer_pauses(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_templates_that_come_to_nothing_are_started_after_longer_and_longer_pauses(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listener = Persistent(loop)
     monkeypatch.setattr("loaderd.engine.fork_server.launch", listener.launch)
     listener.template.ensure()
@@ -474,7 +551,9 @@ def test_templates_that_come_to_nothing_are_started_after_longer_and_longer_paus
     assert len(listener.hopeless) == len(listener.pauses_s) - (HOPELESS - 1)
 
 
-def test_a_template_that_dies_after_it_was_ready_is_followed_by_the_next_one_at_once(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_that_dies_after_it_was_ready_is_followed_by_the_next_one_at_once(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listener = Persistent(loop)
     listener.says = (ForkServerReady("none", 1),)
     monkeypatch.setattr("loaderd.engine.fork_server.launch", listener.launch)
@@ -486,10 +565,17 @@ def test_a_template_that_dies_after_it_was_ready_is_followed_by_the_next_one_at_
 
 @pytest.mark.parametrize(
     ("says", "levels", "reason"),
-    [((WorkerFault("no module"),), ["debug", "warning", "warning"], "no module"), ((), ["warning"] * 3, "no reason given")],
+    [
+        ((WorkerFault("no module"),), ["debug", "warning", "warning"], "no module"),
+        ((), ["warning"] * 3, "no reason given"),
+    ],
 )
 def test_user_code_that_no_template_can_import_is_left_to_the_workers_to_tell(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch, says: tuple[object, ...], levels: list[str], reason: str
+    loop: Loop,
+    monkeypatch: pytest.MonkeyPatch,
+    says: tuple[object, ...],
+    levels: list[str],
+    reason: str,
 ) -> None:
     listener = Persistent(loop)
     listener.says = says
@@ -501,7 +587,9 @@ def test_user_code_that_no_template_can_import_is_left_to_the_workers_to_tell(
     assert ["'user'" in text for _, text in listener.lines] == [True, False, False]
 
 
-def test_a_template_that_is_killed_for_its_slowness_is_warned_of(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_that_is_killed_for_its_slowness_is_warned_of(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listener = Persistent(loop, command="sleep 1000", boot_s=50.0)
     monkeypatch.setattr("loaderd.engine.fork_server.launch", listener.launch)
     listener.template.ensure()

@@ -21,10 +21,16 @@ def open_with(build: Build, how: str) -> Workshop:
 
 
 def lines_of(shop: Workshop, is_one: Callable[[str], bool]) -> tuple[int, int]:
-    """(lines of the worker's that were logged, lines of which only the count was), when all of its output has been read."""
+    """(lines of the worker's that were logged, lines of which only the count was), when all of its
+    output has been read.
+    """
     shop.pool.retire(1)
     shop.death(1)
-    dropped = [int(line.rpartition(": ")[2].split()[0]) for line in shop.lines if "more lines dropped" in line]
+    dropped = [
+        int(line.rpartition(": ")[2].split()[0])
+        for line in shop.lines
+        if "more lines dropped" in line
+    ]
     return sum(map(is_one, shop.lines)), sum(dropped)
 
 
@@ -35,7 +41,11 @@ def test_what_user_code_prints_is_logged_with_worker_and_key(build: Build) -> No
     shop.pool.retire(1)
     shop.death(1)
     said = [line for line in shop.lines if line.startswith("worker 1")]
-    assert [line.partition(": ")[2] for line in said] == ["a line of the user", "to stderr", "half a line"]
+    assert [line.partition(": ")[2] for line in said] == [
+        "a line of the user",
+        "to stderr",
+        "half a line",
+    ]
 
 
 def test_the_key_of_a_worker_that_hangs_stands_before_what_it_printed(build: Build) -> None:
@@ -65,7 +75,11 @@ def test_a_line_without_end_is_cut_and_keeps_no_memory(build: Build) -> None:
     assert shop.run(1, shop.job("train", 8, start=18)).bad == ()
     shop.pool.retire(1)
     shop.death(1)
-    (said,) = [line.partition(": ")[2] for line in shop.lines if line.startswith("worker 1") and "0123456789" in line]
+    (said,) = [
+        line.partition(": ")[2]
+        for line in shop.lines
+        if line.startswith("worker 1") and "0123456789" in line
+    ]
     assert said == "0123456789" * 200 + " ..."
 
 
@@ -94,13 +108,16 @@ def test_memory_of_a_worker_is_its_own_and_not_that_of_its_slots(build: Build) -
 
     def looked() -> bool:
         for seen in shop.look().seen:
-            most[seen.worker] = max(most.get(seen.worker, 0), seen.anon_bytes if seen.key in ("21", "31") else 0)
+            most[seen.worker] = max(
+                most.get(seen.worker, 0), seen.anon_bytes if seen.key in ("21", "31") else 0
+            )
         return len(most) == 2 and all(most.values())
 
     shop.until(looked, "a look at both")
     assert most[1] - most[2] > 90 << 20
     assert most[2] < 300 << 20
-    assert all(seen.anon_bytes == 0 for seen in shop.look().seen)  # not looked at again within a second
+    # not looked at again within a second
+    assert all(seen.anon_bytes == 0 for seen in shop.look().seen)
 
 
 def test_a_dropped_segment_is_done_when_the_last_worker_has_unmapped_it(build: Build) -> None:

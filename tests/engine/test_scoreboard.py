@@ -93,7 +93,9 @@ def test_a_forked_child_that_stamps_ends_and_leaves_the_line_alone(board: Scoreb
     assert board.read(2) == (stamp(1, 0, Stage.READ), "mine")
 
 
-def test_a_mark_on_a_stamp_changes_nothing_else_and_goes_with_the_next_stamp(board: Scoreboard) -> None:
+def test_a_mark_on_a_stamp_changes_nothing_else_and_goes_with_the_next_stamp(
+    board: Scoreboard,
+) -> None:
     line = StatusLine(board.fd, 4)
     line.importing(True)
     assert board.read(4) == (0, "")  # who does nothing is not marked

@@ -1,4 +1,6 @@
-"""Every way in which a worker or the template can end, or would like to, and what is left behind: nothing."""
+"""Every way in which a worker or the template can end, or would like to, and what is left behind:
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def commands(word: str) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and alive(int(entry.name)):
             try:
-                if (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")[-2:] == [word, ""]:
+                if (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")[-2:] == [
+                    word,
+                    "",
+                ]:
                     found.append(int(entry.name))
             except OSError:
                 continue
@@ -54,7 +59,10 @@ def commands(word: str) -> list[int]:
 
 
 def busy(shop: Workshop, what: str, **options: object) -> tuple[Job, int]:
-    """Worker 1 has a job whose third row (sample 20) does `what`; worker 2 is idle. Returns the job and worker 1's pid."""
+    """Worker 1 has a job whose third row (sample 20) does `what`; worker 2 is idle.
+
+    Returns the job and worker 1's pid.
+    """
     facts = shop.facts("train")
     shop.start(1, 2)
     shop.pond(facts, 8)
@@ -76,7 +84,9 @@ def stamped(shop: Workshop, worker: int, index: int) -> bool:
         ("leaves", "exit code 3", ""),
     ],
 )
-def test_a_sample_that_kills_its_worker_is_on_the_scoreboard(build: Build, what: str, cause: str, stack: str) -> None:
+def test_a_sample_that_kills_its_worker_is_on_the_scoreboard(
+    build: Build, what: str, cause: str, stack: str
+) -> None:
     shop = build(numbers(bad={"20": what}))
     job, _ = busy(shop, what)
     death = shop.death(1)
@@ -88,11 +98,17 @@ def test_a_sample_that_kills_its_worker_is_on_the_scoreboard(build: Build, what:
 
 
 @pytest.mark.parametrize("stage", [Stage.READ, Stage.TRANSFORM])
-def test_a_substitute_that_kills_its_worker_is_told_apart_from_the_rows_own_sample(build: Build, stage: Stage) -> None:
+def test_a_substitute_that_kills_its_worker_is_told_apart_from_the_rows_own_sample(
+    build: Build, stage: Stage
+) -> None:
     substitute = Order(100).substitute(7, 3, 20, 1)
     assert substitute > 30, "one of the first samples would be met when the stream is opened"
     bad = {"20": "raises"} | ({str(substitute): "segfaults"} if stage is Stage.READ else {})
-    transforms = (TransformConfig(None, "wares:dies_at", {"y": substitute}),) if stage is Stage.TRANSFORM else ()
+    transforms = (
+        (TransformConfig(None, "wares:dies_at", {"y": substitute}),)
+        if stage is Stage.TRANSFORM
+        else ()
+    )
     shop = build(numbers(bad=bad, on_error="replace", transforms=transforms))
     facts = shop.facts("train")
     shop.start(1)
@@ -122,7 +138,12 @@ def stacks(shop: Workshop, worker: int) -> str:
     """What a living worker writes when it is asked."""
     before = len(shop.events)
     shop.pool.dump(worker)
-    return shop.until(lambda: [e for e in shop.events[before:] if isinstance(e, StackDumped) and e.worker == worker], "its stacks")[0].stack
+    return shop.until(
+        lambda: [
+            e for e in shop.events[before:] if isinstance(e, StackDumped) and e.worker == worker
+        ],
+        "its stacks",
+    )[0].stack
 
 
 def test_a_living_worker_is_asked_for_its_stacks_and_lives_on(build: Build, tmp_path: Path) -> None:
@@ -136,7 +157,8 @@ def test_a_living_worker_is_asked_for_its_stacks_and_lives_on(build: Build, tmp_
     death = shop.death(1)
     assert death.cause == "SIGSEGV"
     assert death.stack.count("Fatal Python error") == 1
-    assert death.stack.startswith("Fatal Python error: Segmentation fault")  # and not what it had been asked for before
+    # and not what it had been asked for before
+    assert death.stack.startswith("Fatal Python error: Segmentation fault")
     shop.pool.dump(1)  # it is gone, and nobody answers
     assert len([e for e in shop.events if isinstance(e, StackDumped)]) == 2
 
@@ -148,7 +170,9 @@ def test_a_worker_that_holds_the_gil_is_asked_as_well(build: Build) -> None:
     assert "in holds_the_gil" in stacks(shop, 1)
 
 
-def test_a_worker_without_a_handler_for_it_is_not_ended_by_being_asked(build: Build, tmp_path: Path) -> None:
+def test_a_worker_without_a_handler_for_it_is_not_ended_by_being_asked(
+    build: Build, tmp_path: Path
+) -> None:
     shop = build(numbers(bad={"20": "takes_the_handler_away"}))
     job, pid = busy(shop, "takes_the_handler_away")
     shop.until(lambda: stamped(shop, 1, 20), "the row")
@@ -192,7 +216,11 @@ def test_a_stopped_worker_is_seen_as_paused(build: Build) -> None:
 
 
 def template_stops(shop: Workshop) -> int:
-    """Its pid. Worker 1 has been killed, and what came of it is known, although nobody can tell how it ended; worker 2 is wanted."""
+    """Its pid.
+
+    Worker 1 has been killed, and what came of it is known, although nobody can tell how it ended;
+    worker 2 is wanted.
+    """
     shop.start(1)
     template = shop.pool.status().fork_server.pid
     os.kill(template, signal.SIGSTOP)
@@ -200,13 +228,18 @@ def template_stops(shop: Workshop) -> int:
     os.kill(shop.pid(1), signal.SIGKILL)
     assert not shop.death(1).own
     shop.pool.start(2, 0.0)
-    told = f"waiting: the fork server (pid {template}) is stopped by a signal (T); continue it with SIGCONT,"
+    told = (
+        f"waiting: the fork server (pid {template}) is stopped by a signal (T); continue it "
+        "with SIGCONT,"
+    )
     shop.until(lambda: WorkerBooting(2, told) in shop.events, "word of it")
     assert shop.pool.doing() == [told.removeprefix("waiting: ").removesuffix(",")]
     return template
 
 
-def test_a_stopped_template_is_named_to_who_waits_for_a_worker_and_makes_it_when_it_goes_on(build: Build) -> None:
+def test_a_stopped_template_is_named_to_who_waits_for_a_worker_and_makes_it_when_it_goes_on(
+    build: Build,
+) -> None:
     shop = build(numbers())
     os.kill(template_stops(shop), signal.SIGCONT)
     shop.until(lambda: shop.ready(2), "the worker")
@@ -214,7 +247,9 @@ def test_a_stopped_template_is_named_to_who_waits_for_a_worker_and_makes_it_when
     assert shop.pool.doing() == []
 
 
-def test_time_in_which_the_template_is_stopped_is_no_time_that_a_worker_takes_to_start(build: Build) -> None:
+def test_time_in_which_the_template_is_stopped_is_no_time_that_a_worker_takes_to_start(
+    build: Build,
+) -> None:
     shop = build(numbers(), boot_s=8.0)
     shop.facts("train")
     template = template_stops(shop)
@@ -229,25 +264,33 @@ def test_what_user_code_started_is_killed_with_its_worker(build: Build, tmp_path
     shop = build(numbers(bad={"20": "leaves_processes"}))
     job, pid = busy(shop, "leaves_processes")
     shop.answer(1, job)
-    started = shop.until(lambda: len(now := commands(str(tmp_path / "wares.py"))) == 3 and now, "what it starts")
+    started = shop.until(
+        lambda: len(now := commands(str(tmp_path / "wares.py"))) == 3 and now, "what it starts"
+    )
     os.kill(pid, signal.SIGKILL)
     shop.death(1)
     shop.until(lambda: not any(map(alive, started)), "the end of what it started")
     assert shop.run(2, shop.job("train", 2)).bad == ()
 
 
-def test_what_a_worker_started_is_killed_with_it_while_the_template_is_stopped(build: Build, tmp_path: Path) -> None:
+def test_what_a_worker_started_is_killed_with_it_while_the_template_is_stopped(
+    build: Build, tmp_path: Path
+) -> None:
     shop = build(numbers(bad={"20": "leaves_processes"}))
     job, pid = busy(shop, "leaves_processes")
     shop.answer(1, job)
-    started = shop.until(lambda: len(now := commands(str(tmp_path / "wares.py"))) == 3 and now, "what it starts")
+    started = shop.until(
+        lambda: len(now := commands(str(tmp_path / "wares.py"))) == 3 and now, "what it starts"
+    )
     template = shop.pool.status().fork_server.pid
     os.kill(template, signal.SIGSTOP)
     shop.until(lambda: shop.pool.status().fork_server.stopped, "the stop")
     os.kill(pid, signal.SIGKILL)
     shop.until(lambda: sum(map(alive, started)) == 1, "the end of what was in its group")
     os.kill(template, signal.SIGCONT)
-    shop.until(lambda: not any(map(alive, started)), "the end of the one that had a group of its own")
+    shop.until(
+        lambda: not any(map(alive, started)), "the end of the one that had a group of its own"
+    )
 
 
 def test_sessions_below_sessions_are_killed_with_their_worker(build: Build, tmp_path: Path) -> None:
@@ -265,7 +308,9 @@ def test_a_child_that_user_code_forks_can_be_terminated(build: Build) -> None:
     assert shop.answer(1, job).bad == ()
 
 
-def test_an_orphan_of_a_living_worker_outlives_the_death_of_another(build: Build, tmp_path: Path) -> None:
+def test_an_orphan_of_a_living_worker_outlives_the_death_of_another(
+    build: Build, tmp_path: Path
+) -> None:
     shop = build(numbers(bad={"20": "leaves_an_orphan"}))
     job, pid = busy(shop, "leaves_an_orphan")
     shop.answer(1, job)
@@ -287,7 +332,9 @@ def test_a_worker_that_is_told_to_leave_and_does_not_is_killed(build: Build) -> 
     assert (death.own, death.cause) == (False, "killed: it did not exit")
 
 
-def test_a_new_worker_inherits_nothing_from_the_stamp_of_the_last_one_in_its_place(build: Build) -> None:
+def test_a_new_worker_inherits_nothing_from_the_stamp_of_the_last_one_in_its_place(
+    build: Build,
+) -> None:
     shop = build(numbers(bad={"20": "segfaults"}))
     busy(shop, "segfaults")
     assert shop.death(1).seen.key == "20"
@@ -299,7 +346,9 @@ def test_a_new_worker_inherits_nothing_from_the_stamp_of_the_last_one_in_its_pla
     assert (death.seen.word, death.seen.key) == (0, "")
 
 
-def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_that_does_not_come(build: Build) -> None:
+def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_that_does_not_come(
+    build: Build,
+) -> None:
     shop = build(numbers())
     shop.start(1, 2)
     child = shop.pool._children[1]
@@ -311,7 +360,9 @@ def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_
     assert "worker 1 cannot be killed; a new fork server is started anyway" in shop.lines
 
 
-def test_a_new_template_does_not_wait_for_longer_than_the_old_ones_workers_take_to_die(build: Build) -> None:
+def test_a_new_template_does_not_wait_for_longer_than_the_old_ones_workers_take_to_die(
+    build: Build,
+) -> None:
     shop = build(numbers())
     shop.start(1, 2)
     os.kill(shop.pool.status().fork_server.pid, signal.SIGKILL)
@@ -369,7 +420,9 @@ def test_a_child_of_user_code_has_no_slot_and_no_line_of_ours(build: Build, tmp_
     assert "socket:" not in fds
 
 
-def test_signals_do_not_end_a_worker_but_a_program_that_it_starts(build: Build, tmp_path: Path) -> None:
+def test_signals_do_not_end_a_worker_but_a_program_that_it_starts(
+    build: Build, tmp_path: Path
+) -> None:
     shop = build(numbers(bad={"19": "tries_signals", "20": "dies_softly"}))
     job, pid = busy(shop, "dies_softly")
     assert shop.answer(1, job).bad == ()
@@ -401,7 +454,9 @@ def test_killing_a_worker_that_is_still_to_come_is_answered_too(build: Build) ->
     shop.pool.start(3, 0.2)
     shop.pool.kill(3, "no need")
     begun_s = shop.loop.now_s()
-    shop.until(lambda: shop.loop.now_s() > begun_s + 0.5, "the time at which it would have been started")
+    shop.until(
+        lambda: shop.loop.now_s() > begun_s + 0.5, "the time at which it would have been started"
+    )
     assert shop.pool.status().workers == {}
 
 
@@ -428,16 +483,30 @@ def test_the_template_has_one_thread_and_none_but_its_own_descriptors(build: Bui
     template = shop.pool.status().fork_server.pid
     assert shop.threads_of_template() == 1
     # What it hands on is its own for a moment only.
-    shop.until(lambda: not [target for target in targets(template) if "memfd" in target or "pidfd" in target], "its handing on")
+    shop.until(
+        lambda: (
+            not [target for target in targets(template) if "memfd" in target or "pidfd" in target]
+        ),
+        "its handing on",
+    )
     for pid in (template, shop.pid(1), shop.pid(2)):
         assert len([target for target in targets(pid) if "socket" in target]) == 1
 
 
 @pytest.mark.parametrize("what", ["sleeps", "leaves_processes"])
-def test_close_leaves_nothing_behind_in_the_middle_of_a_job(build: Build, tmp_path: Path, what: str) -> None:
+def test_close_leaves_nothing_behind_in_the_middle_of_a_job(
+    build: Build, tmp_path: Path, what: str
+) -> None:
     shop = build(numbers(bad={"20": what}))
     _, pid = busy(shop, what)
-    shop.until(lambda: stamped(shop, 1, 20) if what == "sleeps" else len(commands(str(tmp_path / "wares.py"))) == 3, "the row")
+    shop.until(
+        lambda: (
+            stamped(shop, 1, 20)
+            if what == "sleeps"
+            else len(commands(str(tmp_path / "wares.py"))) == 3
+        ),
+        "the row",
+    )
     pids = [pid, shop.pid(2), shop.pool.status().fork_server.pid]
     shop.pool.close()
     assert not any(map(alive, pids))

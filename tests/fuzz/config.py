@@ -1,4 +1,6 @@
-"""Text to a config: a ConfigError of bounded length that names a path, or a Config that can be read again from its own plans."""
+"""Text to a config: a ConfigError of bounded length that names a path, or a Config that can be read
+again from its own plans.
+"""
 
 from __future__ import annotations
 
@@ -63,4 +65,11 @@ def target(data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    fuzz(target, [WHOLE.encode(), b'[streams.a]\nlmdb = "x"\n', b'[streams.a]\ndataset = "m:C"\ndataset_args = {a = [1, {b = 2}]}\n'])
+    fuzz(
+        target,
+        [
+            WHOLE.encode(),
+            b'[streams.a]\nlmdb = "x"\n',
+            b'[streams.a]\ndataset = "m:C"\ndataset_args = {a = [1, {b = 2}]}\n',
+        ],
+    )

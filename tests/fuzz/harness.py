@@ -1,9 +1,13 @@
-"""What the harnesses share. Each is run by hand, as long as one likes; needs `pip install atheris`, which is no part of the tests:
+"""What the harnesses share.
+
+Each is run by hand, as long as one likes; needs `pip install atheris`, which is no part of the
+tests:
 
     python tests/fuzz/codec.py -max_total_time=600
 
-libFuzzer's options. It starts from a few valid inputs and stops at the first crash, hang or exception that the contract does not name;
-what it finds becomes a test. crop.c, jpeg.c and rows.c are for the code in C: `make fuzz` (run.py) builds and runs those.
+libFuzzer's options. It starts from a few valid inputs and stops at the first crash, hang or
+exception that the contract does not name; what it finds becomes a test. crop.c, jpeg.c and rows.c
+are for the code in C: `make fuzz` (run.py) builds and runs those.
 """
 
 from __future__ import annotations

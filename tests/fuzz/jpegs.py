@@ -28,7 +28,9 @@ def jpegs() -> Iterator[bytes]:
     rng = np.random.default_rng(0)
     for height, width in SHAPES:
         rough = Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8))
-        smooth = Image.fromarray(rng.integers(0, 256, (3, 4, 3), np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
+        smooth = Image.fromarray(rng.integers(0, 256, (3, 4, 3), np.uint8)).resize(
+            (width, height), Image.Resampling.BICUBIC
+        )
         for image, quality in ((rough, 30), (smooth, 95)):
             for kind in KINDS:
                 for shown in (image, image.convert("L")):
@@ -44,4 +46,6 @@ if __name__ == "__main__":
         (folder / f"{number}.jpg").write_bytes(data)
         tiles = rewrite.rewrite(data, growth=9.0, progressive_growth=9.0)
         (folder / f"{number}-tiles.jpg").write_bytes(tiles)
-        (folder / f"{number}-behind.jpg").write_bytes((tiles if number % 2 else data) + b"\xd9\0\xff\xd9\xff" * (number % 4) + b"behind")
+        (folder / f"{number}-behind.jpg").write_bytes(
+            (tiles if number % 2 else data) + b"\xd9\0\xff\xd9\xff" * (number % 4) + b"behind"
+        )

@@ -18,11 +18,19 @@ LARGEST = 1 << 20
 
 def samples() -> list[bytes]:
     one = Sample({"x": np.arange(12, dtype=np.int16).reshape(3, 4), "t": "text", "b": b"bytes"})
-    two = Sample({"image": np.zeros((4, 5, 3), np.uint8), "label": np.array(3), "jpeg": b"\xff\xd8\xff..."})
+    two = Sample(
+        {"image": np.zeros((4, 5, 3), np.uint8), "label": np.array(3), "jpeg": b"\xff\xd8\xff..."}
+    )
     two.images.add("image")
     two.encoded.add("jpeg")
-    meta = record_format.DatabaseMeta(7, "id", "dict", "imagefolder", True, ("cat", "dog"), (("x", 0, "<i2", (3, 4)),))
-    return [record_format.pack_sample(one, b"name"), record_format.pack_sample(two), record_format.pack_meta(meta)]
+    meta = record_format.DatabaseMeta(
+        7, "id", "dict", "imagefolder", True, ("cat", "dog"), (("x", 0, "<i2", (3, 4)),)
+    )
+    return [
+        record_format.pack_sample(one, b"name"),
+        record_format.pack_sample(two),
+        record_format.pack_meta(meta),
+    ]
 
 
 def target(data: bytes) -> None:
@@ -35,7 +43,9 @@ def target(data: bytes) -> None:
 
 
 def filled(head: bytes) -> None:
-    """A value with this head and as many zeros behind it as the head wants: else few inputs would get past their length."""
+    """A value with this head and as many zeros behind it as the head wants: else few inputs would
+    get past their length.
+    """
     value = record_format.SIZES.pack(len(head), 0) + head
     try:
         parts, start = record_format.read_head(value)
@@ -59,7 +69,11 @@ def whole(data: bytes) -> None:
 
 def heads() -> list[bytes]:
     return [
-        value[record_format.SIZES.size : record_format.SIZES.size + record_format.SIZES.unpack_from(value)[0]] for value in samples()[:2]
+        value[
+            record_format.SIZES.size : record_format.SIZES.size
+            + record_format.SIZES.unpack_from(value)[0]
+        ]
+        for value in samples()[:2]
     ]
 
 

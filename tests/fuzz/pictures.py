@@ -1,4 +1,6 @@
-"""Stored bytes as the ops read them: headers of JPEG and PNG, tiles, planned crops, the rewriter of `pack`. Errors are ValueErrors."""
+"""Stored bytes as the ops read them: headers of JPEG and PNG, tiles, planned crops, the rewriter of
+`pack`. Errors are ValueErrors.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,10 @@ import cv2
 import numpy as np
 
 with atheris.instrument_imports(
-    include=[f"loaderd.data.{name}" for name in ("images", "jpeg", "restart", "origin", "view", "ops", "transcode")]
+    include=[
+        f"loaderd.data.{name}"
+        for name in ("images", "jpeg", "restart", "origin", "view", "ops", "transcode")
+    ]
 ):
     from loaderd.core.rng import CounterRng
     from loaderd.data.images import decode
@@ -18,7 +23,8 @@ with atheris.instrument_imports(
 
 from harness import fuzz
 
-PIXELS = 1 << 21  # headers that promise more are refused here, so that a run is not spent on filling memory
+# headers that promise more are refused here, so that a run is not spent on filling memory
+PIXELS = 1 << 21
 OPS = [
     [("random_resized_crop", {"size": 16}), ("hflip", {})],
     [("resize", {"size": 9}), ("center_crop", {"size": 8})],
@@ -40,7 +46,14 @@ def pictures() -> list[bytes]:
         (image.astype(np.uint16) * 257, ".png", []),
     ):
         found.append(cv2.imencode(kind, picture, options)[1].tobytes())
-    return [*found, *[rewrite.rewrite(data, growth=9, progressive_growth=9) for data in found[:3] if rewrite.can_rewrite()]]
+    return [
+        *found,
+        *[
+            rewrite.rewrite(data, growth=9, progressive_growth=9)
+            for data in found[:3]
+            if rewrite.can_rewrite()
+        ],
+    ]
 
 
 def target(data: bytes) -> None:

@@ -1,7 +1,9 @@
-"""`make fuzz MINUTES=30`: the code in C under the address and undefined-behaviour sanitizers, fed with damaged files. Needs a C compiler.
+"""`make fuzz MINUTES=30`: the code in C under the address and undefined-behaviour sanitizers, fed
+with damaged files. Needs a C compiler.
 
-Begins with the files in corpus/, one folder a harness. An input that a harness dies of is kept in the folder for temporary files, with the
-line that replays it; it becomes a test, and a file of the corpus.
+Begins with the files in corpus/, one folder a harness. An input that a harness dies of is kept in
+the folder for temporary files, with the line that replays it; it becomes a test, and a file of the
+corpus.
 """
 
 from __future__ import annotations
@@ -26,10 +28,20 @@ HEAD = 8  # bytes of the length, in driver.c
 
 
 def build(harness: str, folder: Path) -> Path:
-    """The program for this harness. Raises CalledProcessError with the compiler's words on stderr."""
-    compiler, options = os.environ.get("CC", "cc"), [*SANITIZED, *FLAGS[harness], "-std=gnu11", f"-I{NATIVE}", "-c"]
+    """The program for this harness.
+
+    Raises CalledProcessError with the compiler's words on stderr.
+    """
+    compiler, options = (
+        os.environ.get("CC", "cc"),
+        [*SANITIZED, *FLAGS[harness], "-std=gnu11", f"-I{NATIVE}", "-c"],
+    )
     objects = []
-    for source in [HERE / f"{harness}.c", HERE / "driver.c", *sorted(NATIVE.glob(SOURCES[harness]))]:
+    for source in [
+        HERE / f"{harness}.c",
+        HERE / "driver.c",
+        *sorted(NATIVE.glob(SOURCES[harness])),
+    ]:
         objects.append(folder / f"{harness}-{source.stem}-{source.parent.name}.o")
         traced = [] if source.name == "driver.c" else ["-fsanitize-coverage=trace-pc"]
         subprocess.run([compiler, *options, *traced, source, "-o", objects[-1]], check=True)
@@ -58,7 +70,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="an input that was found; with --harness")
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE", help="an input that was found; with --harness"
+    )
     parser.add_argument("--harness", choices=SOURCES, action="append")
     given = parser.parse_args()
     if not shutil.which(os.environ.get("CC", "cc")):
@@ -71,10 +85,16 @@ def main() -> int:
             program = build(harness, Path(folder))
             seconds = 0 if given.replay else given.minutes * 60 / len(harnesses)
             print(f"{harness}: {seconds:.0f} s, SEED={seed}", flush=True)
-            found = fuzz(program, harness, seconds, seed, [given.replay] if given.replay else corpus(harness))
+            found = fuzz(
+                program, harness, seconds, seed, [given.replay] if given.replay else corpus(harness)
+            )
             if found:
                 failed += 1
-                print(f"{harness}: died of {found}; again: python tests/fuzz/run.py --harness {harness} --replay {found}", flush=True)
+                print(
+                    f"{harness}: died of {found}; again: python tests/fuzz/run.py --harness "
+                    f"{harness} --replay {found}",
+                    flush=True,
+                )
     return 1 if failed else 0
 
 

@@ -2,8 +2,9 @@
 
     python tests/messages/collect.py [WORD ...]
 
-prints them with file and line; with words only the texts that have one of them. A text is any string of the product with at least two
-words in it, apart from docstrings and the texts of assertions. What a text inserts is shown in braces.
+prints them with file and line; with words only the texts that have one of them. A text is any
+string of the product with at least two words in it, apart from docstrings and the texts of
+assertions. What a text inserts is shown in braces.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("loaderd", "client")
-PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? +(\S+ +)*[A-Za-z{]")  # two words, or a word and something inserted
+# two words, or a word and something inserted
+PROSE = re.compile(r"[A-Za-z]{2,}[,;:]? +(\S+ +)*[A-Za-z{]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,11 @@ class Message:
 def collect() -> list[Message]:
     """Every text of the product, by file and line."""
     paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-    return [message for path in paths for message in _messages(str(path.relative_to(ROOT)), ast.parse(path.read_text()))]
+    return [
+        message
+        for path in paths
+        for message in _messages(str(path.relative_to(ROOT)), ast.parse(path.read_text()))
+    ]
 
 
 def _messages(file: str, tree: ast.Module) -> Iterator[Message]:

@@ -1,7 +1,8 @@
-"""Which tests are near a module: those that import it, then those that import what imports it, and so on.
+"""Which tests are near a module: those that import it, then those that import what imports it, and
+so on.
 
-A name of a module in a text counts as an import: that is how workers and daemons are started (`-m loaderd`), and how a worker finds its
-entry point.
+A name of a module in a text counts as an import: that is how workers and daemons are started (`-m
+loaderd`), and how a worker finds its entry point.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ class Nearest:
         self._root = root
 
     def rings(self, file: str) -> list[list[str]]:
-        """Groups of test files, nearest first: named like the module, in a folder named like its own, then by imports between them."""
+        """Groups of test files, nearest first: named like the module, in a folder named like its
+        own, then by imports between them.
+        """
         module = _name(self._root, self._root / file)
         steps: dict[str, int] = {}
         here = {module}
         for distance in range(len(self._product)):
             steps |= dict.fromkeys(here, distance)
-            here = {name for name, used in self._product.items() if used & here and name not in steps}
+            here = {
+                name for name, used in self._product.items() if used & here and name not in steps
+            }
         rings: dict[int, list[str]] = {}
         for test, used in self._tests.items():
             near = [steps[name] for name in used if name in steps]
@@ -40,31 +45,49 @@ class Nearest:
     @cached_property
     def _product(self) -> dict[str, set[str]]:
         """Module -> modules that it names."""
-        files = {_name(self._root, path): path for folder in ("loaderd", "client") for path in (self._root / folder).rglob("*.py")}
+        files = {
+            _name(self._root, path): path
+            for folder in ("loaderd", "client")
+            for path in (self._root / folder).rglob("*.py")
+        }
         return {name: _named(path.read_text(), set(files)) - {name} for name, path in files.items()}
 
     @cached_property
     def _tests(self) -> dict[str, set[str]]:
         """Test file -> product modules that it, or a helper of the tests that it imports, names."""
         folder = self._root / "tests"
-        paths = {str(path.relative_to(folder).with_suffix("")): path for path in folder.rglob("*.py")}
+        paths = {
+            str(path.relative_to(folder).with_suffix("")): path for path in folder.rglob("*.py")
+        }
         # What lies in `support` is imported by its name alone.
         files = {
             name.removeprefix("support/").replace("/", "."): path
             for name, path in paths.items()
             if not name.startswith(tuple(f"{left}/" for left in LEFT_OUT))
         }
-        helpers = {name: _named(path.read_text(), set(self._product)) for name, path in files.items()}
+        helpers = {
+            name: _named(path.read_text(), set(self._product)) for name, path in files.items()
+        }
         uses = {name: _helpers(path.read_text(), set(files)) for name, path in files.items()}
         for name in uses:  # a conftest serves all tests of its folder
-            uses[name] |= {one for one in (f"{name.rpartition('.')[0]}.conftest",) if one in files and name != one}
+            uses[name] |= {
+                one
+                for one in (f"{name.rpartition('.')[0]}.conftest",)
+                if one in files and name != one
+            }
         found: dict[str, set[str]] = {}
         for name, path in files.items():
             if path.name.startswith("test_"):
                 reached, rest = {name}, [name]
                 while rest:
-                    rest += [one for one in uses[rest.pop()] if one not in reached and not reached.add(one)]  # type: ignore[func-returns-value]
-                found[str(path.relative_to(self._root))] = set().union(*(helpers[one] for one in reached))
+                    rest += [
+                        one
+                        for one in uses[rest.pop()]
+                        if one not in reached and not reached.add(one)
+                    ]  # type: ignore[func-returns-value]
+                found[str(path.relative_to(self._root))] = set().union(
+                    *(helpers[one] for one in reached)
+                )
         return found
 
 

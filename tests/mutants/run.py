@@ -1,7 +1,8 @@
-"""`make mutants N=100 SEED=n`: draws N small mistakes over the product and says which of them no test notices. README.md of tests says more.
+"""`make mutants N=100 SEED=n`: draws N small mistakes over the product and says which of them no
+test notices. README.md of tests says more.
 
-Everything happens in copies of the tree. A test that fails is tried on an unchanged copy too: if it fails there as well, it proves nothing
-and is left out.
+Everything happens in copies of the tree. A test that fails is tried on an unchanged copy too: if it
+fails there as well, it proves nothing and is left out.
 """
 
 from __future__ import annotations
@@ -34,14 +35,22 @@ class Tester:
     folder: Path
     jobs: int
     limit_s: float  # for all the tests of one mutant
-    sound: dict[str, bool] = field(default_factory=dict)  # test -> whether it passes on the unchanged copy
+    # test -> whether it passes on the unchanged copy
+    sound: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.changed, self.clean = self.folder / "changed", self.folder / "clean"
         listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
         )
-        files = [name for name in os.fsdecode(listed.stdout).split("\0") if name and (ROOT / name).is_file()]
+        files = [
+            name
+            for name in os.fsdecode(listed.stdout).split("\0")
+            if name and (ROOT / name).is_file()
+        ]
         built = [str(path.relative_to(ROOT)) for path in (ROOT / "loaderd" / "data").glob("*.so")]
         for copy in (self.changed, self.clean):
             for name in files + built:
@@ -49,7 +58,9 @@ class Tester:
                 shutil.copy2(ROOT / name, copy / name)
 
     def kills(self, mutant: Mutant, rings: list[list[str]]) -> tuple[str, int]:
-        """(what noticed it, or "" where nothing did in the time for it; how many files of tests were through before)."""
+        """(what noticed it, or "" where nothing did in the time for it; how many files of tests
+        were through before).
+        """
         place = self.changed / mutant.file
         place.write_text(mutant.code)
         end_s = time.monotonic() + self.limit_s
@@ -76,15 +87,36 @@ class Tester:
             self.sound[test] = self._run(self.clean, [test], self.limit_s, [])[0] == 0
         return self.sound[test]
 
-    def _run(self, copy: Path, files: list[str], limit_s: float, out: list[str]) -> tuple[int | None, str]:
+    def _run(
+        self, copy: Path, files: list[str], limit_s: float, out: list[str]
+    ) -> tuple[int | None, str]:
         """(exit code, first failed test). None: the time was over."""
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout", HANGS_S, "-n", str(self.jobs if len(files) > 1 else 0)]
+        options = [
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--timeout",
+            HANGS_S,
+            "-n",
+            str(self.jobs if len(files) > 1 else 0),
+        ]
         command = [sys.executable, "-m", "pytest", *options, *files]
         command += [f"--deselect={test}" for test in out]
-        env = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'client'}", "PYTHONDONTWRITEBYTECODE": "1"}
+        env = {
+            **os.environ,
+            "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'client'}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         with tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(
-                command, cwd=copy, env=env, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
+                command,
+                cwd=copy,
+                env=env,
+                stdout=said,
+                stderr=said,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
             try:
                 code = process.wait(limit_s)
@@ -105,7 +137,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=400.0, help="for the tests of one mutant")
-    parser.add_argument("--among", nargs="+", default=[], metavar="WORD", help="only files whose path has one of these words")
+    parser.add_argument(
+        "--among",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="only files whose path has one of these words",
+    )
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     among = f" AMONG={' '.join(given.among)!r}" if given.among else ""
@@ -119,17 +157,28 @@ def main() -> int:
             begin_s = time.monotonic()
             rings = nearest.rings(mutant.file)
             by, through = tester.kills(mutant, rings)
-            end = f"by {by}" if by else f"{through} of {sum(map(len, rings))} files of tests were through in the time for it"
+            end = (
+                f"by {by}"
+                if by
+                else (
+                    f"{through} of {sum(map(len, rings))} files of tests were through in the "
+                    "time for it"
+                )
+            )
             late = not by and bool(rings) and through < len(rings[0])
             print(
-                f"{number:4} {'died' if by else 'no verdict' if late else 'LIVES'} {time.monotonic() - begin_s:4.0f} s  {mutant}\n    {end}",
+                f"{number:4} {'died' if by else 'no verdict' if late else 'LIVES'} "
+                f"{time.monotonic() - begin_s:4.0f} s  {mutant}\n    {end}",
                 flush=True,
             )
             untold += late
             if not by and not late:
                 survivors.append(mutant)
     decided = len(mutants) - untold
-    print(f"\n{decided - len(survivors)} of {decided} died, SEED={seed}" + (f"; no time for {untold} more (--seconds)" if untold else ""))
+    print(
+        f"\n{decided - len(survivors)} of {decided} died, SEED={seed}"
+        + (f"; no time for {untold} more (--seconds)" if untold else "")
+    )
     print("those that live:")
     print("\n".join(map(str, survivors)) or "none")
     unsound = [test for test, passes in tester.sound.items() if not passes]

@@ -1,4 +1,7 @@
-"""Where the product can be changed by one small mistake. The changes are cosmic-ray's; two of our own leave a call or a raise out."""
+"""Where the product can be changed by one small mistake.
+
+The changes are cosmic-ray's; two of our own leave a call or a raise out.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,20 @@ BINARY = (
     "LShift_RShift",
     "RShift_LShift",
 )
-COMPARED = ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_GtE", "LtE_Lt", "LtE_Gt", "Gt_GtE", "Gt_LtE", "GtE_Gt", "GtE_Lt", "Is_IsNot", "IsNot_Is")
+COMPARED = (
+    "Eq_NotEq",
+    "NotEq_Eq",
+    "Lt_LtE",
+    "Lt_GtE",
+    "LtE_Lt",
+    "LtE_Gt",
+    "Gt_GtE",
+    "Gt_LtE",
+    "GtE_Gt",
+    "GtE_Lt",
+    "Is_IsNot",
+    "IsNot_Is",
+)
 OTHERS = (
     "ReplaceUnaryOperator_Delete_Not",
     "AddNot",
@@ -47,15 +63,23 @@ OTHERS = (
 
 
 class LeaveOut(Operator):
-    """A statement that is only a call, or a raise, becomes `pass`: what is forgotten, what is ignored."""
+    """A statement that is only a call, or a raise, becomes `pass`: what is forgotten, what is
+    ignored.
+    """
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         if node.type == "simple_stmt":
             said = node.children[0]
             call = (
-                said.type in ("atom_expr", "power") and said.children[-1].type == "trailer" and said.children[-1].children[0].value == "("
+                said.type in ("atom_expr", "power")
+                and said.children[-1].type == "trailer"
+                and said.children[-1].children[0].value == "("
             )
-            if call or said.type == "raise_stmt" or (said.type == "keyword" and said.value == "raise"):
+            if (
+                call
+                or said.type == "raise_stmt"
+                or (said.type == "keyword" and said.value == "raise")
+            ):
                 yield said.start_pos, said.end_pos
 
     def mutate(self, node: Any, index: int) -> Any:
@@ -69,7 +93,11 @@ class LeaveOut(Operator):
 
 
 def operators() -> dict[str, Operator]:
-    names = [f"ReplaceBinaryOperator_{name}" for name in BINARY] + [f"ReplaceComparisonOperator_{name}" for name in COMPARED] + [*OTHERS]
+    names = (
+        [f"ReplaceBinaryOperator_{name}" for name in BINARY]
+        + [f"ReplaceComparisonOperator_{name}" for name in COMPARED]
+        + [*OTHERS]
+    )
     return {name: get_operator(f"core/{name}")() for name in names} | {"LeaveOut": LeaveOut()}
 
 
@@ -87,10 +115,19 @@ class Mutant:
 
 
 def draw(root: Path, count: int, seed: int, among: Sequence[str] = ()) -> list[Mutant]:
-    """So many mutants, each place in the product as likely as another. among: only in files whose path has one of these words."""
+    """So many mutants, each place in the product as likely as another.
+
+    among: only in files whose path has one of these words.
+    """
     seeder = random.Random(seed)
-    paths = [path for path in modules(root) if not among or any(word in str(path.relative_to(root)) for word in among)]
-    places = [(path, *place) for path in paths for place in sorted(_places(path.read_text()).items())]
+    paths = [
+        path
+        for path in modules(root)
+        if not among or any(word in str(path.relative_to(root)) for word in among)
+    ]
+    places = [
+        (path, *place) for path in paths for place in sorted(_places(path.read_text()).items())
+    ]
     drawn: list[Mutant] = []
     for path, (line, _), changes in seeder.sample(places, len(places)):
         if len(drawn) == count:
@@ -99,8 +136,12 @@ def draw(root: Path, count: int, seed: int, among: Sequence[str] = ()) -> list[M
         old = path.read_text()
         new = mutate_code(old, operators()[name], occurrence)
         if new and new != old and _differ(old, new):
-            before, after = next((a, b) for a, b in zip(old.splitlines(), new.splitlines(), strict=False) if a != b)
-            drawn.append(Mutant(str(path.relative_to(root)), line, name, before.strip(), after.strip(), new))
+            before, after = next(
+                (a, b) for a, b in zip(old.splitlines(), new.splitlines(), strict=False) if a != b
+            )
+            drawn.append(
+                Mutant(str(path.relative_to(root)), line, name, before.strip(), after.strip(), new)
+            )
     return drawn
 
 
@@ -109,7 +150,10 @@ def modules(root: Path) -> list[Path]:
 
 
 def _differ(old: str, new: str) -> bool:
-    """As programs: parentheses alone do not count. What is no program any more tells nothing about the tests."""
+    """As programs: parentheses alone do not count.
+
+    What is no program any more tells nothing about the tests.
+    """
     try:
         return ast.dump(ast.parse(old)) != ast.dump(ast.parse(new))
     except SyntaxError:
@@ -117,7 +161,9 @@ def _differ(old: str, new: str) -> bool:
 
 
 def _places(code: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
-    """Position -> what can be done there: operator, and which of its occurrences in this file it is."""
+    """Position -> what can be done there: operator, and which of its occurrences in this file it
+    is.
+    """
     found: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
     tree, silent = list(ast_nodes(get_ast(code))), _silent(code)
     for name, operator in operators().items():
@@ -131,14 +177,24 @@ def _places(code: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
 
 
 def _silent(code: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Parts that no test can hear of: annotations, which are never evaluated, and tuning values, which are no right or wrong."""
+    """Parts that no test can hear of: annotations, which are never evaluated, and tuning values,
+    which are no right or wrong.
+    """
     parts: list[tuple[tuple[int, int], tuple[int, int]]] = []
     module = ast.parse(code)
     for node in ast.walk(module):
         notes = [getattr(node, "annotation", None), getattr(node, "returns", None)]
-        if node in module.body and isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.BinOp):
+        if (
+            node in module.body
+            and isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant | ast.BinOp)
+        ):
             notes.append(node.value)
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float) and (isinstance(node.value, float) or node.value > COUNTED):
+        if (
+            isinstance(node, ast.Constant)
+            and type(node.value) in (int, float)
+            and (isinstance(node.value, float) or node.value > COUNTED)
+        ):
             notes.append(node)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             notes.append(node)

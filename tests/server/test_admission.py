@@ -9,7 +9,15 @@ import pytest
 
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.engine.messages import StreamInfo
-from loaderd.server.admission import MOST_CODE, OpenedStream, admit, check_known, content_facts, order_facts, sized
+from loaderd.server.admission import (
+    MOST_CODE,
+    OpenedStream,
+    admit,
+    check_known,
+    content_facts,
+    order_facts,
+    sized,
+)
 from loaderd.system.modules import Module
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
 from loaderd_wire.messages import PROTOCOL, Hello
@@ -50,7 +58,9 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
 HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
 
 
-def facts(stream: OpenedStream, seed: int = 0, names: tuple[str, ...] | None = None) -> dict[str, str]:
+def facts(
+    stream: OpenedStream, seed: int = 0, names: tuple[str, ...] | None = None
+) -> dict[str, str]:
     return order_facts(stream, seed) | content_facts(stream, names)
 
 
@@ -66,7 +76,9 @@ def test_every_setting_of_a_stream_is_in_the_table() -> None:
 def test_a_setting_that_makes_other_batches_is_a_fact(name: str) -> None:
     value, expected = SETTINGS[name]
     changed = replace(PLAN, **{name: value})
-    assert differing(facts(OpenedStream(PLAN, FACTS)), facts(OpenedStream(changed, FACTS))) == expected
+    assert (
+        differing(facts(OpenedStream(PLAN, FACTS)), facts(OpenedStream(changed, FACTS))) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,8 +94,16 @@ def test_a_setting_that_makes_other_batches_is_a_fact(name: str) -> None:
         ("total", 101, set()),
     ],
 )
-def test_what_was_found_when_the_stream_was_opened_is_a_fact(name: str, value: Any, expected: set[str]) -> None:
-    assert differing(facts(OpenedStream(PLAN, FACTS)), facts(OpenedStream(PLAN, replace(FACTS, **{name: value})))) == expected
+def test_what_was_found_when_the_stream_was_opened_is_a_fact(
+    name: str, value: Any, expected: set[str]
+) -> None:
+    assert (
+        differing(
+            facts(OpenedStream(PLAN, FACTS)),
+            facts(OpenedStream(PLAN, replace(FACTS, **{name: value}))),
+        )
+        == expected
+    )
 
 
 def test_a_sessions_seed_and_fields_are_facts() -> None:
@@ -94,7 +114,10 @@ def test_a_sessions_seed_and_fields_are_facts() -> None:
 
 def test_a_client_of_another_protocol_is_refused_with_both_numbers_and_what_to_do() -> None:
     check_known(HELLO, ["train"], "")
-    with pytest.raises(RefusedError, match=f"the client uses protocol {PROTOCOL + 1}, this daemon {PROTOCOL}: install the same version"):
+    with pytest.raises(
+        RefusedError,
+        match=f"the client uses protocol {PROTOCOL + 1}, this daemon {PROTOCOL}: install the same version",
+    ):
         check_known(replace(HELLO, protocol=PROTOCOL + 1), ["train"], "")
 
 
@@ -105,25 +128,48 @@ def test_the_seed_is_the_sessions_own_where_it_has_one() -> None:
 
 
 def test_skip_on_several_ranks_is_refused_with_both_ways_out() -> None:
-    with pytest.raises(ConfigError, match=r'on_error = "skip".*world_size = 2.*on_error = "replace".*empty = "deliver"'):
-        admit(replace(HELLO, rank=1, world_size=2), OpenedStream(replace(PLAN, on_error="skip"), FACTS), 1)
+    with pytest.raises(
+        ConfigError,
+        match=r'on_error = "skip".*world_size = 2.*on_error = "replace".*empty = "deliver"',
+    ):
+        admit(
+            replace(HELLO, rank=1, world_size=2),
+            OpenedStream(replace(PLAN, on_error="skip"), FACTS),
+            1,
+        )
 
 
 @pytest.mark.parametrize(
     ("plan", "world_size"),
-    [({"on_error": "skip"}, 1), ({"on_error": "skip", "empty": "deliver"}, 2), ({"on_error": "replace"}, 2), ({"on_error": "raise"}, 2)],
+    [
+        ({"on_error": "skip"}, 1),
+        ({"on_error": "skip", "empty": "deliver"}, 2),
+        ({"on_error": "replace"}, 2),
+        ({"on_error": "raise"}, 2),
+    ],
 )
 def test_what_keeps_the_ranks_in_step_is_admitted(plan: dict[str, Any], world_size: int) -> None:
-    admitted = admit(replace(HELLO, world_size=world_size), OpenedStream(replace(PLAN, **plan), FACTS), 1)
+    admitted = admit(
+        replace(HELLO, world_size=world_size), OpenedStream(replace(PLAN, **plan), FACTS), 1
+    )
     assert admitted.shape.world_size == world_size
 
 
 def coded(*digests: str) -> OpenedStream:
-    return OpenedStream(PLAN, replace(FACTS, code=tuple(Module(f"m{n:03}.py", 1, n, digest) for n, digest in enumerate(digests))))
+    return OpenedStream(
+        PLAN,
+        replace(
+            FACTS,
+            code=tuple(Module(f"m{n:03}.py", 1, n, digest) for n, digest in enumerate(digests)),
+        ),
+    )
 
 
 def test_neither_size_nor_time_of_code_is_a_fact() -> None:
-    one, other = (OpenedStream(PLAN, replace(FACTS, code=(Module("mine.py", size, time, "abc"),))) for size, time in ((1, 2), (3, 4)))
+    one, other = (
+        OpenedStream(PLAN, replace(FACTS, code=(Module("mine.py", size, time, "abc"),)))
+        for size, time in ((1, 2), (3, 4))
+    )
     assert facts(one) == facts(other)
 
 
@@ -142,9 +188,18 @@ def test_who_comes_back_to_other_code_is_admitted_and_to_other_values_refused() 
     began = hello(coded("a"))
     assert admit(began, coded("b"), 1).content["code:m000.py"] == "b"
     with pytest.raises(StreamChangedError, match="values was"):
-        admit(hello(OpenedStream(PLAN, replace(FACTS, values="a"))), OpenedStream(PLAN, replace(FACTS, values="b")), 1)
+        admit(
+            hello(OpenedStream(PLAN, replace(FACTS, values="a"))),
+            OpenedStream(PLAN, replace(FACTS, values="b")),
+            1,
+        )
 
 
 def test_a_segment_for_part_of_a_batch_has_room_for_its_last_bytes() -> None:
-    plan, found = replace(PLAN, batch_size=8, collate="mine:collate"), replace(FACTS, collated=True, body_bytes=1001)
-    assert [sized(OpenedStream(plan, found), (), rows, 3, 1).body_bytes for rows in (1, 3, 8, 16)] == [126, 376, 1001, 2002]
+    plan, found = (
+        replace(PLAN, batch_size=8, collate="mine:collate"),
+        replace(FACTS, collated=True, body_bytes=1001),
+    )
+    assert [
+        sized(OpenedStream(plan, found), (), rows, 3, 1).body_bytes for rows in (1, 3, 8, 16)
+    ] == [126, 376, 1001, 2002]

@@ -52,13 +52,22 @@ class Served:
     def __init__(self, folder: Path, *streams: str, **settings: Any) -> None:
         self.folder = folder
         self.socket = str(folder / "d.sock")
-        given = {"socket": self.socket, "quarantine": self.socket + ".bad.jsonl", "num_workers": 2, "streams": streams or ("train",)}
+        given = {
+            "socket": self.socket,
+            "quarantine": self.socket + ".bad.jsonl",
+            "num_workers": 2,
+            "streams": streams or ("train",),
+        }
         self.log = folder / "log"
         fds = [settings["ready_fd"]] if "ready_fd" in settings else []
         with self.log.open("ab") as log:
             self.begin = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(daemon_process.__file__)), json.dumps({**given, **settings})],
+                [
+                    sys.executable,
+                    str(Path(daemon_process.__file__)),
+                    json.dumps({**given, **settings}),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -71,7 +80,9 @@ class Served:
 
     def wait(self, part: str) -> Served:
         """Until the log has it."""
-        until(f"{part!r} in the log", lambda: part in self.text() or self.process.poll() is not None)
+        until(
+            f"{part!r} in the log", lambda: part in self.text() or self.process.poll() is not None
+        )
         assert part in self.text(), self.text()
         return self
 
@@ -124,8 +135,12 @@ class Line:
         self.sock.sendall(frame(message))
 
     def get(self, kind: type[Any] | None) -> Any:
-        """The next message, but for Starting ones before it, which must be of this kind; with None the end of the connection."""
-        while (message := unframe(self.buffer)) is None or (isinstance(message, Starting) and kind is not Starting):
+        """The next message, but for Starting ones before it, which must be of this kind; with None
+        the end of the connection.
+        """
+        while (message := unframe(self.buffer)) is None or (
+            isinstance(message, Starting) and kind is not Starting
+        ):
             if message is not None:
                 continue  # what comes next may be here already
             data, fds, _, _ = socket.recv_fds(self.sock, 1 << 16, 4)
@@ -194,7 +209,12 @@ def test_a_client_is_admitted_with_its_memory_and_gets_batches(start: Any) -> No
     daemon = start().wait("ready: ")
     line = daemon.attach()
     welcome, layout = line.welcome, slot_layout(SPECS, 8, tail_row_bytes=64)
-    assert (welcome.samples, welcome.batch_size, welcome.seed, welcome.specs) == (SAMPLES, 8, 7, SPECS)
+    assert (welcome.samples, welcome.batch_size, welcome.seed, welcome.specs) == (
+        SAMPLES,
+        8,
+        7,
+        SPECS,
+    )
     assert (welcome.segment.slots, welcome.segment.slot_bytes) == (6, layout.slot_bytes)
     assert os.fstat(line.fds[0]).st_size == 6 * layout.slot_bytes
     assert welcome.order["seed"] == "7"
@@ -208,7 +228,11 @@ def test_a_client_is_admitted_with_its_memory_and_gets_batches(start: Any) -> No
     assert picture["state"] == "ready"
     assert picture["memory"]["segments"] == 6 * layout.slot_bytes
     (session,) = picture["sessions"]
-    assert (session["session"], session["pid"], session["made"]) == (welcome.session, os.getpid(), 4)
+    assert (session["session"], session["pid"], session["made"]) == (
+        welcome.session,
+        os.getpid(),
+        4,
+    )
     line.close()
     end = time.monotonic() + DEADLINE_S
     while (picture := daemon.status())["sessions"] or picture["memory"]["segments"]:
@@ -242,26 +266,58 @@ REFUSED = {
     "batch_size": ({"batch_size": 0}, "ConfigError", ["batch_size"]),
     "a huge batch_size": ({"batch_size": 1 << 40}, "ConfigError", ["batch_size"]),
     "rank": ({"rank": 2, "world_size": 2}, "ConfigError", ["rank = 2", "world_size = 2"]),
-    "no step": ({"world_size": 20, "drop_last": True}, "ConfigError", ["n = 100", "world_size = 20", "batch_size = 8", "drop_last"]),
+    "no step": (
+        {"world_size": 20, "drop_last": True},
+        "ConfigError",
+        ["n = 100", "world_size = 20", "batch_size = 8", "drop_last"],
+    ),
     "prefetch": ({"prefetch": 0}, "ConfigError", ["prefetch"]),
-    "memory": ({"batch_size": 50, "prefetch": 1000}, "RefusedError", ["needed", "1048576", "never", "[daemon] memory"]),
-    "order": ({"order": {"samples": "100", "seed": "8"}}, "StreamChangedError", ["seed was 8, is 7"]),
-    "content": ({"content": {"on_error": "skip"}}, "StreamChangedError", ["on_error was skip, is raise"]),
-    "another decoder": ({"content": {"jpeg_extension": "1"}}, "StreamChangedError", ["jpeg_extension was 1, is not used"]),
-    "a fact of old": ({"content": {"mood": "good"}}, "StreamChangedError", ["mood was good, is not set"]),
+    "memory": (
+        {"batch_size": 50, "prefetch": 1000},
+        "RefusedError",
+        ["needed", "1048576", "never", "[daemon] memory"],
+    ),
+    "order": (
+        {"order": {"samples": "100", "seed": "8"}},
+        "StreamChangedError",
+        ["seed was 8, is 7"],
+    ),
+    "content": (
+        {"content": {"on_error": "skip"}},
+        "StreamChangedError",
+        ["on_error was skip, is raise"],
+    ),
+    "another decoder": (
+        {"content": {"jpeg_extension": "1"}},
+        "StreamChangedError",
+        ["jpeg_extension was 1, is not used"],
+    ),
+    "a fact of old": (
+        {"content": {"mood": "good"}},
+        "StreamChangedError",
+        ["mood was good, is not set"],
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    daemon = Served(tmp_path_factory.mktemp("standing"), "train", "val", memory=1 << 20, config_path="/conf.toml")
+    daemon = Served(
+        tmp_path_factory.mktemp("standing"),
+        "train",
+        "val",
+        memory=1 << 20,
+        config_path="/conf.toml",
+    )
     daemon.wait("ready: ")
     yield daemon
     daemon.close()
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_client_that_cannot_be_served_is_told_why_and_the_daemon_goes_on(standing: Served, what: str) -> None:
+def test_a_client_that_cannot_be_served_is_told_why_and_the_daemon_goes_on(
+    standing: Served, what: str
+) -> None:
     changes, error, parts = REFUSED[what]
     line = standing.connect()
     line.send(replace(HELLO, **changes))
@@ -276,27 +332,48 @@ def test_a_client_that_cannot_be_served_is_told_why_and_the_daemon_goes_on(stand
 
 def test_settings_of_a_client_go_before_the_streams(standing: Served) -> None:
     line = standing.attach(
-        batch_size=3, seed=9, drop_last=True, fields=("y", "__key__"), rank=1, world_size=2, prefetch=2, config="/conf.toml", stream="val"
+        batch_size=3,
+        seed=9,
+        drop_last=True,
+        fields=("y", "__key__"),
+        rank=1,
+        world_size=2,
+        prefetch=2,
+        config="/conf.toml",
+        stream="val",
     )
     welcome = line.welcome
-    assert (welcome.batch_size, welcome.seed, welcome.drop_last, welcome.segment.slots) == (3, 9, True, 4)
+    assert (welcome.batch_size, welcome.seed, welcome.drop_last, welcome.segment.slots) == (
+        3,
+        9,
+        True,
+        4,
+    )
     assert [spec.name for spec in welcome.specs] == ["y"]
     assert welcome.order["seed"] == "9"
     assert welcome.content["fields"] == "y,__key__"
     line.close()
 
 
-def test_a_daemon_whose_limit_of_descriptors_was_lowered_refuses_newcomers_and_lets_the_others_come_again(start: Any) -> None:
+def test_a_daemon_whose_limit_of_descriptors_was_lowered_refuses_newcomers_and_lets_the_others_come_again(
+    start: Any,
+) -> None:
     daemon = start().wait("ready:")
     attached = daemon.attach()
     pid = daemon.process.pid
     old = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 6, old[1]))
+    resource.prlimit(
+        pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 6, old[1])
+    )
     line = daemon.connect()
     line.send(HELLO)
     refused = line.get(Rejected)
     assert refused.error == "RefusedError"
-    assert re.search(r"the daemon needs \d+ free file descriptors and has fewer: RLIMIT_NOFILE is \d+; .*ulimit -n", refused.text)
+    assert re.search(
+        r"the daemon needs \d+ free file descriptors and has fewer: RLIMIT_NOFILE is \d+; "
+        r".*ulimit -n",
+        refused.text,
+    )
     back = daemon.connect()
     with contextlib.suppress(ConnectionError):  # it may be turned away before its hello is read
         back.send(replace(HELLO, order=attached.welcome.order, content=attached.welcome.content))
@@ -310,7 +387,10 @@ def test_a_daemon_whose_limit_of_descriptors_was_lowered_refuses_newcomers_and_l
     ("changes", "words"),
     [
         ({"seed": 9}, ("rank 1 of 2 has seed = 9", "rank 0 of 2 has seed = 7")),
-        ({"batch_size": 4, "drop_last": True}, ("batch_size = 4, drop_last = True", "batch_size = 8, drop_last = False")),
+        (
+            {"batch_size": 4, "drop_last": True},
+            ("batch_size = 4, drop_last = True", "batch_size = 8, drop_last = False"),
+        ),
         ({"world_size": 4}, ("rank 1 of 4 has world_size = 4", "rank 0 of 2 has world_size = 2")),
         ({}, ()),
         ({"seed": 9, "rank": 0}, ()),  # the first rank of another training
@@ -318,7 +398,9 @@ def test_a_daemon_whose_limit_of_descriptors_was_lowered_refuses_newcomers_and_l
         ({"seed": 9, "stream": "val"}, ()),
     ],
 )
-def test_a_rank_unlike_another_one_is_warned_with_both(standing: Served, changes: dict[str, Any], words: tuple[str, ...]) -> None:
+def test_a_rank_unlike_another_one_is_warned_with_both(
+    standing: Served, changes: dict[str, Any], words: tuple[str, ...]
+) -> None:
     first = standing.attach(rank=0, world_size=2, prefetch=1)
     second = standing.attach(**{"rank": 1, "world_size": 2, "prefetch": 1, **changes})
     warnings = second.welcome.warnings
@@ -332,7 +414,9 @@ def test_a_rank_unlike_another_one_is_warned_with_both(standing: Served, changes
         assert time.monotonic() < end
 
 
-def test_a_client_that_comes_back_is_not_refused_for_what_its_own_tensors_still_hold(standing: Served) -> None:
+def test_a_client_that_comes_back_is_not_refused_for_what_its_own_tensors_still_hold(
+    standing: Served,
+) -> None:
     fresh = standing.connect()
     fresh.send(replace(HELLO, held_bytes=1 << 20))
     assert "still held" in fresh.get(Rejected).text
@@ -455,24 +539,33 @@ def test_a_stream_that_cannot_be_opened_is_named_and_ends_with_3(start: Any) -> 
 @pytest.fixture
 def lazy(start: Any) -> Served:
     """Serves "train", and opens the others when they are asked for."""
-    return start("train", "broken", "heals", "late", "val", first_stream="train", memory=1 << 20).wait("ready: ")
+    return start(
+        "train", "broken", "heals", "late", "val", first_stream="train", memory=1 << 20
+    ).wait("ready: ")
 
 
 def test_a_stream_that_nobody_asks_for_is_not_opened_and_shown_so(lazy: Served) -> None:
     assert "streams train (100); broken, heals, late, val not opened yet" in lazy.text()
     streams = lazy.status()["streams"]
     assert list(streams) == ["train", "broken", "heals", "late", "val"]
-    assert {name: stream["opened"] for name, stream in streams.items() if stream["opened"]} == {"train": True}
+    assert {name: stream["opened"] for name, stream in streams.items() if stream["opened"]} == {
+        "train": True
+    }
     assert streams["val"] == {"data": "made:Up", "batch_size": 8, "opened": False, "failed": ""}
 
 
-def test_a_stream_that_cannot_be_opened_when_it_is_asked_for_leaves_the_others_alone(lazy: Served) -> None:
+def test_a_stream_that_cannot_be_opened_when_it_is_asked_for_leaves_the_others_alone(
+    lazy: Served,
+) -> None:
     first = lazy.attach()
     line = lazy.connect()
     line.send(replace(HELLO, stream="broken"))
     assert "opening stream 'broken'" in line.get(Starting).text
     refused = line.get(Rejected)
-    assert (refused.error, refused.text) == ("StreamFailedError", "stream 'broken': /no/such/db: not there")
+    assert (refused.error, refused.text) == (
+        "StreamFailedError",
+        "stream 'broken': /no/such/db: not there",
+    )
     assert line.get(None) is None
     lazy.wait("error")
     picture = lazy.status()
@@ -493,7 +586,10 @@ def test_a_stream_opened_later_has_sessions_memory_and_batches_of_its_own(lazy: 
     picture = lazy.status()
     assert picture["streams"]["val"]["opened"] is True
     assert picture["streams"]["val"]["sessions"] == [line.welcome.session]
-    assert picture["memory"]["segments"] == line.welcome.segment.slots * line.welcome.segment.slot_bytes
+    assert (
+        picture["memory"]["segments"]
+        == line.welcome.segment.slots * line.welcome.segment.slot_bytes
+    )
     assert "mind the gap" in lazy.text()
 
 
@@ -556,7 +652,8 @@ def test_a_second_daemon_is_told_of_the_first(start: Any, embedded: bool) -> Non
     assert second.process.wait(DEADLINE_S) == 3
     second.close()
     assert said.startswith("already running")
-    assert ("error" in second.text()) is not embedded  # where many may start one, that is no trouble
+    # where many may start one, that is no trouble
+    assert ("error" in second.text()) is not embedded
     assert str(first.process.pid) in said
     assert first.attach().welcome
 
@@ -643,7 +740,9 @@ def test_an_embedded_daemon_goes_with_its_last_user_and_takes_its_log_along(star
 
 
 @pytest.mark.parametrize("parked", [False, True])
-def test_an_embedded_daemon_that_is_not_ready_goes_when_nobody_waits_for_it_any_more(start: Any, parked: bool) -> None:
+def test_an_embedded_daemon_that_is_not_ready_goes_when_nobody_waits_for_it_any_more(
+    start: Any, parked: bool
+) -> None:
     read, write = os.pipe()
     daemon = start("late", embedded=True, ready_fd=write)
     os.close(write)

@@ -1,4 +1,6 @@
-"""The one driver of a scheduler: actions are done in order, events wait for each other, and the workers are looked at when it is due."""
+"""The one driver of a scheduler: actions are done in order, events wait for each other, and the
+workers are looked at when it is due.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from loaderd_testing.fake_time import FakeLoop
 
 
 class FakeScheduler:
-    """Answers each event with what the test has laid out for it. look_s: when the next look is due."""
+    """Answers each event with what the test has laid out for it.
+
+    look_s: when the next look is due.
+    """
 
     def __init__(self) -> None:
         self.told: list[Event] = []
@@ -39,7 +44,9 @@ class Driven:
         self.loop, self.scheduler = FakeLoop(), FakeScheduler()
         handlers = ActionHandlers(
             engine=self,  # type: ignore[arg-type] - the methods that actions need
-            send_message=lambda session, message: self.done.append(("send_message", session, message)),
+            send_message=lambda session, message: self.done.append(
+                ("send_message", session, message)
+            ),
             grow=lambda action: self.done.append(("grow", action)),
             drop=lambda action: self.done.append(("drop", action)),
             quarantine=lambda action: self.done.append(("quarantine", action)),
@@ -117,9 +124,14 @@ def test_an_event_from_within_an_action_waits_until_the_others_are_done(driven: 
 
 def test_events_are_told_with_the_answer_before_it_is_done(driven: Driven) -> None:
     driven.scheduler.answers[Drain] = [actions.LogLine("info", "text")]
-    driven.dispatcher.on_event = lambda event, made: driven.done.append(("event", event, list(made)))
+    driven.dispatcher.on_event = lambda event, made: driven.done.append(
+        ("event", event, list(made))
+    )
     driven.dispatcher.step(Drain())
-    assert driven.done == [("event", Drain(), [actions.LogLine("info", "text")]), ("log", "info", "text")]
+    assert driven.done == [
+        ("event", Drain(), [actions.LogLine("info", "text")]),
+        ("log", "info", "text"),
+    ]
 
 
 def test_the_workers_are_looked_at_when_it_is_due_and_not_before(driven: Driven) -> None:
@@ -132,7 +144,9 @@ def test_the_workers_are_looked_at_when_it_is_due_and_not_before(driven: Driven)
     assert driven.loop.waiting == 1
     driven.loop.run(100.9)
     assert driven.scheduler.told == []
-    driven.dispatcher.on_event = lambda event, made: setattr(driven.scheduler, "look_s", driven.loop.now_s() + 1.0)
+    driven.dispatcher.on_event = lambda event, made: setattr(
+        driven.scheduler, "look_s", driven.loop.now_s() + 1.0
+    )
     driven.loop.run(101.5)
     assert driven.scheduler.told == [WorkerPoll(())]
     driven.loop.run(102.0)

@@ -23,7 +23,9 @@ class Idle:
 
 def idle(*, embedded: bool = True, exit_when_idle_s: float = 0.0) -> Idle:
     loop, control, left = FakeLoop(), SimpleNamespace(peers=[]), []
-    return Idle(loop, control, left, IdleExit(loop, control, embedded, exit_when_idle_s, leave=left.append))  # type: ignore[arg-type]
+    return Idle(
+        loop, control, left, IdleExit(loop, control, embedded, exit_when_idle_s, leave=left.append)
+    )  # type: ignore[arg-type]
 
 
 def test_an_embedded_daemon_to_which_nobody_comes_leaves_after_thirty_seconds() -> None:

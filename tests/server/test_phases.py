@@ -40,7 +40,10 @@ class Stage:
         self.loop.stop = self.stop
         self.messages = SimpleNamespace(waiting=False)
         self.dispatcher = SimpleNamespace(
-            on_event=None, idle=False, step=lambda event: self.done.append(("step", event)), begin=lambda: self.done.append(("begin",))
+            on_event=None,
+            idle=False,
+            step=lambda event: self.done.append(("step", event)),
+            begin=lambda: self.done.append(("begin",)),
         )
         self.catalog = SimpleNamespace(
             names=["train", "val"], opened={}, opening=set(), faults={}, want=lambda name: self.catalog.opening.add(name),
@@ -48,7 +51,11 @@ class Stage:
             reject=lambda name, why: self.catalog.faults.update({name: why}),
         )  # fmt: skip
         self.registry = SimpleNamespace(
-            pendings={}, **{name: self.noting(name) for name in ("open", "close", "hello", "gone", "opened", "not_opened")}
+            pendings={},
+            **{
+                name: self.noting(name)
+                for name in ("open", "close", "hello", "gone", "opened", "not_opened")
+            },
         )
         self.parts: Any = SimpleNamespace(
             config=SimpleNamespace(daemon=DaemonConfig(socket="s", quarantine="q", drain_s=10.0), workers=WorkersConfig()),
@@ -111,7 +118,11 @@ def test_workers_are_started_when_the_last_stream_is_open() -> None:
     stage.answered("train")
     assert not stage.asked_for("begin")
     stage.answered("val")
-    assert stage.done[-3:] == [("step", StreamOpened(RULES)), ("step", StreamOpened(RULES)), ("begin",)]
+    assert stage.done[-3:] == [
+        ("step", StreamOpened(RULES)),
+        ("step", StreamOpened(RULES)),
+        ("begin",),
+    ]
     assert stage.phase.name == "starting"
 
 
@@ -132,7 +143,9 @@ def test_streams_that_cannot_be_opened_fail_the_start_all_at_once() -> None:
     stage.answered("train", "no such file")
     assert not stage.asked_for("fail")
     stage.answered("val", "no such class")
-    assert stage.asked_for("fail") == [("fail", "stream 'train': no such file\nstream 'val': no such class")]
+    assert stage.asked_for("fail") == [
+        ("fail", "stream 'train': no such file\nstream 'val': no such class")
+    ]
 
 
 def test_a_stream_that_cannot_be_opened_later_is_told_to_those_who_wait_for_it() -> None:
@@ -147,7 +160,9 @@ def test_a_stream_whose_class_names_differ_from_the_others_is_not_served() -> No
     stage = serving()
     stage.catalog.disagreement = lambda: "cat is 0 here and 1 there"
     stage.answered("val")
-    assert [(name, str(error)) for _, name, error in stage.asked_for("not_opened")] == [("val", "stream 'val': cat is 0 here and 1 there")]
+    assert [(name, str(error)) for _, name, error in stage.asked_for("not_opened")] == [
+        ("val", "stream 'val': cat is 0 here and 1 there")
+    ]
     assert not stage.asked_for("opened")
 
 
@@ -174,7 +189,9 @@ def test_a_drain_ends_when_nothing_is_being_made_and_everything_is_sent() -> Non
 
 
 @pytest.mark.parametrize(("sessions", "patience_s"), [(0, 0.5), (1, 10.0)])
-def test_a_drain_waits_no_longer_than_drain_s_and_without_sessions_hardly_at_all(sessions: int, patience_s: float) -> None:
+def test_a_drain_waits_no_longer_than_drain_s_and_without_sessions_hardly_at_all(
+    sessions: int, patience_s: float
+) -> None:
     stage = serving()
     stage.registry.pendings = dict.fromkeys(range(sessions))
     stage.phase.drain("asked to")

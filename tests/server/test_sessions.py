@@ -1,4 +1,6 @@
-"""Clients as they come and go, with real memory and a loop that a test turns: whatever they do, nothing of theirs is kept."""
+"""Clients as they come and go, with real memory and a loop that a test turns: whatever they do,
+nothing of theirs is kept.
+"""
 
 from __future__ import annotations
 
@@ -94,11 +96,16 @@ class FakePool:
 
 
 class Desk:
-    """A reception and all that it speaks with. all: of a test, whose memory is given back at its end."""
+    """A reception and all that it speaks with.
+
+    all: of a test, whose memory is given back at its end.
+    """
 
     all: ClassVar[list[Desk]] = []
 
-    def __init__(self, loop: Loop, *, memory: int = 1 << 30, most: int = 100, room: int = 1 << 40) -> None:
+    def __init__(
+        self, loop: Loop, *, memory: int = 1 << 30, most: int = 100, room: int = 1 << 40
+    ) -> None:
         self.all.append(self)
         self.loop = loop
         self.pieces = 1 << 30  # that the system has
@@ -168,7 +175,12 @@ def test_a_client_that_leaves_while_its_memory_is_reserved_leaves_nothing(loop: 
     peer = local_stream.come(batch_size=50)
     assert local_stream.segments.live_bytes > 4096
     local_stream.control.drop(peer)
-    assert (local_stream.segments.live_bytes, local_stream.registry.pendings, local_stream.messages.tokens, local_stream.emptied) == (
+    assert (
+        local_stream.segments.live_bytes,
+        local_stream.registry.pendings,
+        local_stream.messages.tokens,
+        local_stream.emptied,
+    ) == (
         0,
         {},
         {},
@@ -186,7 +198,9 @@ def test_a_client_that_leaves_while_its_segment_grows_leaves_nothing(loop: Loop)
     local_stream.registry.grow(GrowSegment(attach.session, 6, 4096, 0))
     assert local_stream.segments.live_bytes > SESSION_BYTES
     local_stream.control.drop(peer)
-    assert local_stream.segments.live_bytes == SESSION_BYTES  # which the scheduler drops once nobody writes it
+    assert (
+        local_stream.segments.live_bytes == SESSION_BYTES
+    )  # which the scheduler drops once nobody writes it
     assert local_stream.of(Detach) == [Detach(attach.session)]
     assert local_stream.messages.tokens == {}
     local_stream.registry.drop(FreeSegment(attach.session, attach.segment.segment))
@@ -196,7 +210,9 @@ def test_a_client_that_leaves_while_its_segment_grows_leaves_nothing(loop: Loop)
     assert local_stream.of(SegmentGrown) == []
 
 
-def test_a_client_found_gone_when_it_is_told_to_wait_for_its_memory_gets_none(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_found_gone_when_it_is_told_to_wait_for_its_memory_gets_none(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LONG_RESERVATION", 0)
     local_stream = Desk(loop).open()
     assert isinstance(local_stream.come().heard[0], Starting)
@@ -207,7 +223,12 @@ def test_a_client_found_gone_when_it_is_told_to_wait_for_its_memory_gets_none(lo
     local_stream.until(lambda: local_stream.of(Attach))
     for _ in range(20):
         loop.turn(0)
-    assert len(local_stream.of(Attach)) == len(local_stream.registry.pendings) == len(local_stream.messages.tokens) == 1
+    assert (
+        len(local_stream.of(Attach))
+        == len(local_stream.registry.pendings)
+        == len(local_stream.messages.tokens)
+        == 1
+    )
     assert local_stream.segments.live_bytes == SESSION_BYTES
 
 
@@ -261,7 +282,11 @@ def test_memory_that_the_system_refuses_ends_the_try_and_keeps_nothing(loop: Loo
     local_stream.until(lambda: peer.heard)
     assert (peer.last().error, peer.session) == ("RefusedError", None)
     assert "could not be reserved: No space left" in peer.last().text
-    assert (local_stream.segments.live_bytes, local_stream.registry.pendings, local_stream.events) == (0, {}, [])
+    assert (
+        local_stream.segments.live_bytes,
+        local_stream.registry.pendings,
+        local_stream.events,
+    ) == (0, {}, [])
     local_stream.control.drop(peer)
     assert local_stream.emptied == 0  # there was no session
 
@@ -290,7 +315,9 @@ def test_there_are_as_many_sessions_as_descriptors_suffice_for_and_no_more(loop:
     assert local_stream.emptied == 0
 
 
-def test_without_descriptors_who_is_new_is_refused_and_who_comes_again_may_try_again(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_descriptors_who_is_new_is_refused_and_who_comes_again_may_try_again(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     local_stream = Desk(loop).open()
     facts = local_stream.welcomed().last().order
     monkeypatch.setattr(module.file_limits, "shortage", lambda count: "too few descriptors")
@@ -313,7 +340,9 @@ def test_who_waits_for_the_start_is_admitted_in_the_end_and_who_has_left_is_not(
     assert len(leaves.heard) == 1
 
 
-def test_nothing_wakes_the_loop_once_nobody_waits_for_the_start(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_wakes_the_loop_once_nobody_waits_for_the_start(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(waiting_clients, "STARTING_S", 0.01)
     local_stream = Desk(loop)
     first, second = local_stream.come(), local_stream.come()
@@ -326,10 +355,18 @@ def test_nothing_wakes_the_loop_once_nobody_waits_for_the_start(loop: Loop, monk
 
 def test_a_stream_is_asked_for_and_its_clients_wait_while_others_are_served(loop: Loop) -> None:
     local_stream = Desk(loop).open()
-    waits, unknown, served = local_stream.come(stream="val"), local_stream.come(stream="vall"), local_stream.welcomed()
+    waits, unknown, served = (
+        local_stream.come(stream="val"),
+        local_stream.come(stream="vall"),
+        local_stream.welcomed(),
+    )
     assert local_stream.wanted == ["val"]
     other = local_stream.come(stream="test")
-    assert (type(waits.last()), type(unknown.last()), type(served.last())) == (Starting, Rejected, Welcome)
+    assert (type(waits.last()), type(unknown.last()), type(served.last())) == (
+        Starting,
+        Rejected,
+        Welcome,
+    )
     local_stream.registry.not_opened("val", StreamFailedError("it is broken"))
     assert waits.last() == Rejected("StreamFailedError", "it is broken")
     again = local_stream.come(stream="val")
@@ -342,8 +379,12 @@ def test_a_stream_is_asked_for_and_its_clients_wait_while_others_are_served(loop
 
 def test_one_stream_that_has_ended_refuses_its_own_clients_alone(loop: Loop) -> None:
     local_stream = Desk(loop)
-    local_stream.registry.open({"train": STREAM, "val": OpenedStream(replace(PLAN, name="val"), FACTS)})
-    local_stream.registry.stream_broken(StreamBroken("train", "StreamFailedError", "no good sample"))
+    local_stream.registry.open(
+        {"train": STREAM, "val": OpenedStream(replace(PLAN, name="val"), FACTS)}
+    )
+    local_stream.registry.stream_broken(
+        StreamBroken("train", "StreamFailedError", "no good sample")
+    )
     refused = local_stream.come()
     assert refused.last() == Rejected("StreamFailedError", "no good sample")
     assert not local_stream.registry.all_broken
@@ -351,12 +392,19 @@ def test_one_stream_that_has_ended_refuses_its_own_clients_alone(loop: Loop) -> 
     local_stream.registry.stream_broken(StreamBroken("val", "StreamFailedError", "no workers"))
     local_stream.registry.stream_broken(StreamBroken("test", "StreamFailedError", "no workers"))
     assert local_stream.registry.all_broken
-    assert any("stream 'train' has ended: StreamFailedError: no good sample" in line for line in local_stream.lines)
+    assert any(
+        "stream 'train' has ended: StreamFailedError: no good sample" in line
+        for line in local_stream.lines
+    )
 
 
 def test_at_the_end_who_has_a_session_is_told_and_everybody_else_sees_eof(loop: Loop) -> None:
     local_stream = Desk(loop).open()
-    served, reserving, waiting = local_stream.welcomed(), local_stream.come(batch_size=50), local_stream.come(stream="val")
+    served, reserving, waiting = (
+        local_stream.welcomed(),
+        local_stream.come(batch_size=50),
+        local_stream.come(stream="val"),
+    )
     local_stream.registry.close("drained")
     assert served.last() == Bye("drained")
     assert (served.ended, reserving.ended, waiting.ended) == (False, True, True)

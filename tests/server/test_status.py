@@ -11,11 +11,17 @@ def test_numbers_in_prometheus_format() -> None:
         "made": ("counter", "how many", {status.label("stream", 'a"b\\c\n'): 3, status.label("stream", "d"): 1234567}),
         "none": ("gauge", "nothing", {}),
     })  # fmt: skip
-    assert text.splitlines()[:3] == ["# HELP loaderd_up is it", "# TYPE loaderd_up gauge", "loaderd_up 1"]
+    assert text.splitlines()[:3] == [
+        "# HELP loaderd_up is it",
+        "# TYPE loaderd_up gauge",
+        "loaderd_up 1",
+    ]
     assert r'loaderd_made{stream="a\"b\\c\n"} 3' in text
     assert text.endswith("\n")
     for line in text.splitlines():
-        assert re.fullmatch(r'# (HELP|TYPE) .*|loaderd_[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"\})? [0-9.e+-]+', line), line
+        assert re.fullmatch(
+            r'# (HELP|TYPE) .*|loaderd_[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"\})? [0-9.e+-]+', line
+        ), line
 
 
 def test_large_numbers_keep_their_digits() -> None:

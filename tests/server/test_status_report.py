@@ -45,16 +45,34 @@ STATUS = DaemonStatus(
         "val": StreamStatus("/d", 8, False, "/d: not there"),
     },
     sessions=(
-        SessionStatus(5, "train", 0, 99, 1, 2, 8, 4, 100, True, SessionSnapshot(5, 1, 2, 30, 4, True, 3, 2, 4, {"free": 1}, (1,), "row 3")),
+        SessionStatus(
+            5,
+            "train",
+            0,
+            99,
+            1,
+            2,
+            8,
+            4,
+            100,
+            True,
+            SessionSnapshot(5, 1, 2, 30, 4, True, 3, 2, 4, {"free": 1}, (1,), "row 3"),
+        ),
         SessionStatus(6, "val", 0, 99, 0, 1, 8, 4, 100, False),
     ),
     workers=(
         WorkerStatus(
-            WorkerSnapshot(1, "up", (4,), "train", 3, "decode", "7.png", 3.2, "", ""), ProcessStatus("worker 1", 12, "ready", 0, 5)
+            WorkerSnapshot(1, "up", (4,), "train", 3, "decode", "7.png", 3.2, "", ""),
+            ProcessStatus("worker 1", 12, "ready", 0, 5),
         ),
-        WorkerStatus(WorkerSnapshot(2, "starting", (), None, None, None, "", 0.0, "importing torch", "")),
+        WorkerStatus(
+            WorkerSnapshot(2, "starting", (), None, None, None, "", 0.0, "importing torch", "")
+        ),
     ),
-    pool=PoolStatus(ForkServerStatus(11, True, False), (ProcessStatus("probe of stream val", 13, "ready", 1, 0),)),
+    pool=PoolStatus(
+        ForkServerStatus(11, True, False),
+        (ProcessStatus("probe of stream val", 13, "ready", 1, 0),),
+    ),
     memory=MemoryStatus(1 << 30, 1 << 28),
     quarantine=QuarantineStatus("/q", 1, ({"time": 0.5, "stream": "train", "key": "k"},)),
     errors=("one",),
@@ -85,8 +103,14 @@ def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
         "anon_bytes", "doing", "jobs", "key", "name", "pid", "place", "process", "row", "seconds", "stack", "stage", "state", "stream", "worker",
     ]  # fmt: skip
     assert plain["pool"]["template"] == {"pid": 11, "ready": True, "stopped": False}
-    assert plain["streams"]["train"]["fields"] == [{"name": "x", "dtype": "<f4", "shape": [3, 4], "kind": "array"}]
-    assert json.loads(DrainStatus(7, 10.0).to_json()) == {"state": "draining", "pid": 7, "drain_s": 10.0}
+    assert plain["streams"]["train"]["fields"] == [
+        {"name": "x", "dtype": "<f4", "shape": [3, 4], "kind": "array"}
+    ]
+    assert json.loads(DrainStatus(7, 10.0).to_json()) == {
+        "state": "draining",
+        "pid": 7,
+        "drain_s": 10.0,
+    }
 
 
 def test_what_is_not_known_yet_is_absent() -> None:
@@ -98,8 +122,15 @@ def test_what_is_not_known_yet_is_absent() -> None:
 
 
 def test_a_daemon_of_another_version_is_read_as_far_as_possible() -> None:
-    read = DaemonStatus.from_json('{"state": "ready", "later": 1, "sessions": [{"session": 3, "later": 2, "epoch": null}]}')
-    assert (read.state, read.sessions[0].session, read.sessions[0].stream, read.memory) == ("ready", 3, "", None)
+    read = DaemonStatus.from_json(
+        '{"state": "ready", "later": 1, "sessions": [{"session": 3, "later": 2, "epoch": null}]}'
+    )
+    assert (read.state, read.sessions[0].session, read.sessions[0].stream, read.memory) == (
+        "ready",
+        3,
+        "",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +139,10 @@ def test_a_daemon_of_another_version_is_read_as_far_as_possible() -> None:
         ("[]", "status: expected an object, not list"),
         ('{"state": 3}', "status.state: 3 is not of the expected type"),
         ('{"sessions": 3}', "status.sessions: 3 is not of the expected type"),
-        ('{"workers": [{"jobs": ["x"]}]}', "status.workers[0].jobs[0]: 'x' is not of the expected type"),
+        (
+            '{"workers": [{"jobs": ["x"]}]}',
+            "status.workers[0].jobs[0]: 'x' is not of the expected type",
+        ),
         ('{"pool": {"probes": []}}', "status.pool.template: is missing"),
         ("{", "Expecting"),
     ],
@@ -120,7 +154,11 @@ def test_what_is_no_status_is_an_error_that_names_the_key(text: str, said: str) 
 
 def test_a_status_that_is_too_large_is_cut_where_it_is_longest_and_says_so() -> None:
     (session,) = STATUS.sessions[1:]
-    large = replace(STATUS, sessions=tuple(replace(session, session=k, stream="y" * 400) for k in range(10_000)), errors=("e",))
+    large = replace(
+        STATUS,
+        sessions=tuple(replace(session, session=k, stream="y" * 400) for k in range(10_000)),
+        errors=("e",),
+    )
     text = large.to_json()
     assert len(text.encode()) <= MAX_CHARACTERS
     shown = DaemonStatus.from_json(text)
@@ -130,7 +168,9 @@ def test_a_status_that_is_too_large_is_cut_where_it_is_longest_and_says_so() -> 
 
 
 def test_a_status_without_a_list_to_cut_still_tells_the_state() -> None:
-    large = DaemonStatus("ready", failed=True, streams={"a": StreamStatus("x" * 2_000_000, 8, False, "")})
+    large = DaemonStatus(
+        "ready", failed=True, streams={"a": StreamStatus("x" * 2_000_000, 8, False, "")}
+    )
     assert json.loads(large.to_json()) == {"state": "ready", "failed": True, "cut": ["all"]}
 
 

@@ -1,4 +1,6 @@
-"""Streams are opened once when they are wanted, and what was found is known by name, in the order of the config."""
+"""Streams are opened once when they are wanted, and what was found is known by name, in the order
+of the config.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from loaderd_testing.fake_time import FakeLoop
 
 
 class Known:
-    """A catalog of two streams, and what it asked for. answers: of the engine, by stream, until the test gives them."""
+    """A catalog of two streams, and what it asked for.
+
+    answers: of the engine, by stream, until the test gives them.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -24,9 +29,18 @@ class Known:
         self.answered: list[str] = []
         self.log: list[tuple[str, str]] = []
         self.waits: list[list[str]] = []
-        configs = [StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in ("train", "val")]
+        configs = [
+            StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7)
+            for name in ("train", "val")
+        ]
         startup: Any = SimpleNamespace(opens=lambda streams: self.waits.append(sorted(streams)))
-        self.catalog = StreamCatalog(configs, self, startup, answered=self.answered.append, log=lambda *line: self.log.append(line))  # type: ignore[arg-type]
+        self.catalog = StreamCatalog(
+            configs,
+            self,
+            startup,
+            answered=self.answered.append,
+            log=lambda *line: self.log.append(line),
+        )  # type: ignore[arg-type]
 
     def open(self, stream: str, done: Any) -> None:
         self.opened.append(stream)
@@ -63,7 +77,11 @@ def test_what_was_found_is_known_before_anybody_is_told(known: Known) -> None:
     known.catalog.want("train")
     assert known.waits == [["val"], ["train", "val"]]
     known.answers["val"](found("val"))
-    assert (known.answered, known.catalog.opening, known.waits[-1]) == (["val"], {"train"}, ["train"])
+    assert (known.answered, known.catalog.opening, known.waits[-1]) == (
+        ["val"],
+        {"train"},
+        ["train"],
+    )
     known.answers["train"](found("train"))
     assert known.catalog.counts() == "train (100), val (100)"
     assert known.catalog.rules("val") == StreamRules("val", "raise", False, 100)

@@ -16,7 +16,10 @@ class Broken(AssertionError):
 
 
 class Clockwork:
-    """A heap of calls by time; equal times in the order of asking. `chance` is the only source of randomness of a world."""
+    """A heap of calls by time; equal times in the order of asking.
+
+    `chance` is the only source of randomness of a world.
+    """
 
     def __init__(self, seed: int, aloud: bool = False) -> None:
         self.seed = seed

@@ -1,4 +1,6 @@
-"""A fake daemon around the real scheduler and the real reception: does the actions, tells the events, stops, pauses and dies."""
+"""A fake daemon around the real scheduler and the real reception: does the actions, tells the
+events, stops, pauses and dies.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,11 @@ class Daemon:
     @property
     def clients(self) -> dict[int, Trainer]:
         """The trainers of the sessions that the scheduler knows of."""
-        return {number: pending.peer.trainer for number, pending in self.registry.pendings.items() if pending.attached}  # type: ignore[attr-defined]
+        return {
+            number: pending.peer.trainer
+            for number, pending in self.registry.pendings.items()
+            if pending.attached
+        }  # type: ignore[attr-defined]
 
     @property
     def clock(self) -> float:
@@ -187,7 +193,11 @@ class Daemon:
     def check_size(self) -> None:
         """What the scheduler keeps is bounded by its workers and slots, whatever has happened."""
         state = self.core.state
-        slots = sum(len(table.state) for s in (*state.sessions.values(), *state.leaving.values()) for table in s.slots.tables.values())
+        slots = sum(
+            len(table.state)
+            for s in (*state.sessions.values(), *state.leaving.values())
+            for table in s.slots.tables.values()
+        )
         bound = 800 + 120 * len(state.pool.workers) + 150 * slots + 150 * len(state.sessions)
         size = count_of(self.core, set())
         if size > bound:
@@ -196,32 +206,61 @@ class Daemon:
     def check_idle(self) -> None:
         """Everybody has left: nothing of theirs is kept."""
         state = self.core.state
-        if state.sessions or state.leaving or state.jobs or self.core.next_look_s(self.clock) is not None:
-            raise Broken(f"left behind: sessions {list(state.sessions)}, leaving {list(state.leaving)}, jobs {list(state.jobs)}")
+        if (
+            state.sessions
+            or state.leaving
+            or state.jobs
+            or self.core.next_look_s(self.clock) is not None
+        ):
+            raise Broken(
+                f"left behind: sessions {list(state.sessions)}, leaving {list(state.leaving)}, "
+                f"jobs {list(state.jobs)}"
+            )
         if self.registry.pendings or self.segments.live_bytes or self.engine.mapped:
             raise Broken(
-                f"left behind: sessions {list(self.registry.pendings)}, {self.segments.live_bytes} bytes, mapped {self.engine.mapped}"
+                f"left behind: sessions {list(self.registry.pendings)}, "
+                f"{self.segments.live_bytes} bytes, mapped {self.engine.mapped}"
             )
 
     def check_settled(self, session: int) -> None:
-        """Everything has been said: what the scheduler takes for announced or lent is what the client knows of, in the segments that it uses."""
+        """Everything has been said: what the scheduler takes for announced or lent is what the
+        client knows of, in the segments that it uses.
+        """
         slots, trainer = self.core.state.sessions[session].slots, self.clients[session]
         unknown = [key for key in slots.announced if not trainer.expects(*key)]
         if unknown:
             raise Broken(
-                f"slots {unknown} of session {session} are taken for announced or lent, and trainer {trainer.number} knows nothing of them"
+                f"slots {unknown} of session {session} are taken for announced or lent, and "
+                f"trainer {trainer.number} knows nothing of them"
             )
         live = set(trainer.session.live) if trainer.session else set()
-        # A client knows nothing of a batch that is being made in an older segment: where its workers keep dying, that takes long.
-        written = {number for number, table in slots.tables.items() if {FILLING, READY, ENDING} & {*table.state}}
-        if not live <= set(slots.tables) == set(self.segments.of_session(session)) <= live | written:
+        # A client knows nothing of a batch that is being made in an older segment: where its
+        # workers keep dying, that takes long.
+        written = {
+            number
+            for number, table in slots.tables.items()
+            if {FILLING, READY, ENDING} & {*table.state}
+        }
+        if (
+            not live
+            <= set(slots.tables)
+            == set(self.segments.of_session(session))
+            <= live | written
+        ):
             held = self.segments.of_session(session)
-            raise Broken(f"session {session} has segments {list(slots.tables)}, in memory {held}, and trainer {trainer.number} uses {live}")
+            raise Broken(
+                f"session {session} has segments {list(slots.tables)}, in memory {held}, and "
+                f"trainer {trainer.number} uses {live}"
+            )
 
 
 def count_of(thing: Any, seen: set[int]) -> int:
     """How many objects hang on a thing of loaderd's core."""
-    if id(thing) in seen or isinstance(thing, (int, float, str, bytes, bool, type(None), type)) or callable(thing):
+    if (
+        id(thing) in seen
+        or isinstance(thing, (int, float, str, bytes, bool, type(None), type))
+        or callable(thing)
+    ):
         return 0
     seen.add(id(thing))
     if isinstance(thing, dict):

@@ -21,7 +21,10 @@ QUEUE = 2  # jobs that a worker is ever given
 
 
 class Engine:
-    """Every action is checked: nothing is asked of it that would harm a batch. template_until: a dead template is replaced then."""
+    """Every action is checked: nothing is asked of it that would harm a batch.
+
+    template_until: a dead template is replaced then.
+    """
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -36,7 +39,11 @@ class Engine:
         world = self._world
         process = self.processes[worker] = Process(world, worker, self._daemon.tell)
         wait_s = max(delay_s, self.template_until - world.now)
-        if world.boot_failures and world.seeder.random() < 0.5 and self._daemon.core.state.pool.ever_ready:
+        if (
+            world.boot_failures
+            and world.seeder.random() < 0.5
+            and self._daemon.core.state.pool.ever_ready
+        ):
             world.boot_failures -= 1
             world.after(wait_s + 0.1, self._cannot_boot, process)
         else:
@@ -83,16 +90,32 @@ class Engine:
 
     def _dumped(self, process: Process) -> None:
         if process.worker in self.processes:
-            self._daemon.tell(StackDumped(process.worker, f"stack of {process.worker} at {process.word}" if process.ready else ""))
+            self._daemon.tell(
+                StackDumped(
+                    process.worker,
+                    f"stack of {process.worker} at {process.word}" if process.ready else "",
+                )
+            )
 
     def _cannot_boot(self, process: Process) -> None:
         if process.alive:
             process.alive = False
-            self._daemon.tell(WorkerDied(process.worker, True, "exit code 1", process.seen(False), "", "Traceback: no disk"))
+            self._daemon.tell(
+                WorkerDied(
+                    process.worker,
+                    True,
+                    "exit code 1",
+                    process.seen(False),
+                    "",
+                    "Traceback: no disk",
+                )
+            )
 
     # segments
 
-    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
+    def add_segment(
+        self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int
+    ) -> None:
         self.mapped.add(segment.segment)
 
     def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
@@ -101,7 +124,10 @@ class Engine:
         writers = world.memory.living_writers(segment)
         holders = [slot.holder for slot in memory.slots if slot.holder]
         if writers or (holders and memory.session in self._daemon.clients) or memory.dropped:
-            raise Broken(f"segment {segment} is dropped (before: {memory.dropped}) under writers {writers} and holders {holders}")
+            raise Broken(
+                f"segment {segment} is dropped (before: {memory.dropped}) under writers {writers} "
+                f"and holders {holders}"
+            )
         memory.dropped = True
 
         def unmapped() -> None:

@@ -1,4 +1,6 @@
-"""Slot memory as a model: who writes which row when, who holds it, and whether anybody looks at what is not whole."""
+"""Slot memory as a model: who writes which row when, who holds it, and whether anybody looks at
+what is not whole.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ class Writer:
 
 
 class Slot:
-    """indices: the int64 column at the slot's begin. data: the sample in each row's fields. tail: key lists by offset."""
+    """indices: the int64 column at the slot's begin.
+
+    data: the sample in each row's fields. tail: key lists by offset.
+    """
 
     def __init__(self, rows: int) -> None:
         self.indices: list[Row] = [0] * rows  # as a new memfd has it
@@ -64,16 +69,27 @@ class Memory:
         if memory.dropped:
             raise Broken(f"job {job.job} is to write {where}, which was dropped")
         if slot.holder is not None:
-            raise Broken(f"job {job.job} is to write {where}, which trainer {slot.holder[0]} holds (generation {slot.holder[1]})")
+            raise Broken(
+                f"job {job.job} is to write {where}, which trainer {slot.holder[0]} holds "
+                f"(generation {slot.holder[1]})"
+            )
         if job.kind == JobKind.TRIAL:
             return slot
         for other in slot.writers.values():
             if not other.process.alive:
                 continue
             apart = other.job.last <= job.first or job.last <= other.job.first
-            same = (other.job.seed, other.job.epoch, other.job.start, other.job.rows) == (job.seed, job.epoch, job.start, job.rows)
+            same = (other.job.seed, other.job.epoch, other.job.start, other.job.rows) == (
+                job.seed,
+                job.epoch,
+                job.start,
+                job.rows,
+            )
             if not (apart and same):
-                raise Broken(f"{where} has two writers: job {job.job}, and job {other.job.job} in living worker {other.process.worker}")
+                raise Broken(
+                    f"{where} has two writers: job {job.job}, and job {other.job.job} in living "
+                    f"worker {other.process.worker}"
+                )
         slot.writers[job.job] = Writer(process, job)
         return slot
 
@@ -82,18 +98,32 @@ class Memory:
         self.segments[job.segment].slots[job.slot].writers.pop(job.job, None)
 
     def living_writers(self, segment: int) -> list[Writer]:
-        return [w for slot in self.segments[segment].slots for w in slot.writers.values() if w.process.alive]
+        return [
+            w
+            for slot in self.segments[segment].slots
+            for w in slot.writers.values()
+            if w.process.alive
+        ]
 
     def read(self, batch: Descriptor) -> tuple[list[Row], list[Row], list[str]]:
-        """(index column, data, keys) of a batch's rows as a client would see them. Broken if somebody may be writing."""
+        """(index column, data, keys) of a batch's rows as a client would see them.
+
+        Broken if somebody may be writing.
+        """
         slot = self.segments[batch.segment].slots[batch.slot]
         for writer in slot.writers.values():
             if writer.process.alive and writer.job.kind != JobKind.TRIAL:
-                raise Broken(f"{batch} is read while worker {writer.process.worker} writes {writer.job}")
+                raise Broken(
+                    f"{batch} is read while worker {writer.process.worker} writes {writer.job}"
+                )
         keys: list[str] = []
         for chunk in batch.chunks:
             size, names = slot.tail.get(chunk.offset, (-1, []))
-            if size != chunk.size or len(names) != chunk.last - chunk.first or chunk.first != len(keys):
+            if (
+                size != chunk.size
+                or len(names) != chunk.last - chunk.first
+                or chunk.first != len(keys)
+            ):
                 raise Broken(f"{chunk} of {batch} is not what lies there: {size} bytes, {names}")
             keys += names
         return slot.indices[: batch.filled], slot.data[: batch.filled], keys

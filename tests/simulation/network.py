@@ -1,4 +1,6 @@
-"""What lies between clients and a daemon: messages that are late, lost, doubled, out of order, out of date; and an orderly control socket."""
+"""What lies between clients and a daemon: messages that are late, lost, doubled, out of order, out
+of date; and an orderly control socket.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Network:
         self._past: deque[tuple[Callable[[Any], None], Any]] = deque(maxlen=REMEMBERED)
 
     def send(self, to: Callable[[Any], None], message: Any) -> None:
-        """One ZeroMQ message: delivered once, twice, later or never; now and then an old one comes up again."""
+        """One ZeroMQ message: delivered once, twice, later or never; now and then an old one comes
+        up again.
+        """
         seeder, weather = self._world.seeder, self.weather
         self._past.append((to, message))
         if seeder.random() >= weather.lost:

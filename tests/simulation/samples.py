@@ -1,4 +1,6 @@
-"""A made-up stream: which of its samples are bad and how, and what an undisturbed daemon would deliver."""
+"""A made-up stream: which of its samples are bad and how, and what an undisturbed daemon would
+deliver.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ SINGLE_STAGES = (Stage.READ, Stage.DECODE, Stage.TRANSFORM)
 
 @dataclass(frozen=True)
 class Flaw:
-    """What is wrong with a sample. how: "raise", "poison" (kills its worker) or "hang"; stage: where; often: the chance of it, each time."""
+    """What is wrong with a sample.
+
+    how: "raise", "poison" (kills its worker) or "hang"; stage: where; often: the chance of it, each
+    time.
+    """
 
     how: str
     stage: Stage
@@ -31,19 +37,28 @@ class Flaw:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a batch must be. rows: for each row in the slot, in order, the indices that it may have. bad: of the bad samples; None: not looked at."""
+    """What a batch must be.
+
+    rows: for each row in the slot, in order, the indices that it may have. bad: of the bad samples;
+    None: not looked at.
+    """
 
     failed: bool
     rows: list[set[int]]
     bad: list[int] | None
 
     def fits(self, indices: Sequence[int | None]) -> bool:
-        return len(indices) == len(self.rows) and all(index in allowed for index, allowed in zip(indices, self.rows, strict=True))
+        return len(indices) == len(self.rows) and all(
+            index in allowed for index, allowed in zip(indices, self.rows, strict=True)
+        )
 
 
 @dataclass
 class Samples:
-    """One stream of the world. stored: its keys lie in the slot's tail. many: it reads all rows of a job at once."""
+    """One stream of the world.
+
+    stored: its keys lie in the slot's tail. many: it reads all rows of a job at once.
+    """
 
     name: str
     total: int
@@ -68,7 +83,14 @@ class Samples:
         self.stream = OpenedStream(self._plan(), self._facts())
 
     def _plan(self) -> StreamConfig:
-        return StreamConfig(self.name, dataset="made:Up", batch_size=1, shuffle=self.shuffle, on_error=self.on_error, empty=self.empty)
+        return StreamConfig(
+            self.name,
+            dataset="made:Up",
+            batch_size=1,
+            shuffle=self.shuffle,
+            on_error=self.on_error,
+            empty=self.empty,
+        )
 
     def _facts(self) -> StreamInfo:
         return StreamInfo(
@@ -93,7 +115,9 @@ class Samples:
     def epoch(self, seed: int, epoch: int) -> list[int]:
         known = self._orders.get((seed, epoch))
         if known is None:
-            known = self._orders[seed, epoch] = self.order.indices(seed, epoch, np.arange(self.total)).tolist()
+            known = self._orders[seed, epoch] = self.order.indices(
+                seed, epoch, np.arange(self.total)
+            ).tolist()
         return known
 
     def index_of(self, seed: int, epoch: int, position: int) -> int:
@@ -107,8 +131,11 @@ class Samples:
         return [self.index_of(seed, cut.epoch, p) for p in range(cut.start, cut.start + cut.rows)]
 
     def expected(self, seed: int, cut: Slice, told: set[int]) -> Outcome:
-        """Straight from the order and the policies, without slots, jobs or workers. told: the bad samples that the batch names: they tell which
-        of those that fail only sometimes have failed."""
+        """Straight from the order and the policies, without slots, jobs or workers.
+
+        told: the bad samples that the batch names: they tell which of those that fail only
+        sometimes have failed.
+        """
         made: list[set[int]] = []
         bad: list[int] = []
         exhausted = False
@@ -153,16 +180,22 @@ def some_samples(seeder: random.Random, name: str) -> Samples:
         for index in seeder.sample(range(total), min(total - 1, seeder.choice([0, 1, 1, 2, 3, 5]))):
             how = seeder.choice(["raise", "raise", "raise", "poison", "hang"])
             killers = sum(flaw.how != "raise" for flaw in flaws.values())
-            if killers >= (min(3, total // 16) if on_error == "replace" else min(3, 1 + total // 8)):
+            if killers >= (
+                min(3, total // 16) if on_error == "replace" else min(3, 1 + total // 8)
+            ):
                 how = "raise"  # a stream of nothing but killers is given up, and rightly so
             often = seeder.choice([1.0, 1.0, 1.0, 0.5])
             if collated and how != "raise":
-                often = 1.0  # a batch that is killed again and again, and whose rows alone kill nobody, is blamed as a whole
+                # a batch that is killed again and again, and whose rows alone kill nobody, is
+                # blamed as a whole
+                often = 1.0
             flaws[index] = Flaw(how, seeder.choice(SINGLE_STAGES), often)
     sound = [index for index in range(total) if index not in flaws]
     sour: dict[int, str] = {}
     if collated and seeder.random() < 0.15 and all(flaw.often == 1 for flaw in flaws.values()):
-        sour[seeder.choice(sound)] = seeder.choice(["raise", "poison", "hang"]) if total >= 20 else "raise"
+        sour[seeder.choice(sound)] = (
+            seeder.choice(["raise", "poison", "hang"]) if total >= 20 else "raise"
+        )
     plain = seeder.random() < 0.7
     bytes_of = {index: 8 if plain else seeder.choice([8, 8, 16, 40, 300]) for index in range(total)}
     return Samples(

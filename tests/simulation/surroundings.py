@@ -1,4 +1,6 @@
-"""What the real Reception and dispatcher have around them, faked: control socket, messages socket, shared memory, the loop."""
+"""What the real Reception and dispatcher have around them, faked: control socket, messages socket,
+shared memory, the loop.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,11 @@ class Loop:
 
     def later(self, delay_s: float, call: Callable[[], object]) -> Alarm:
         alarm = Alarm()
-        self._daemon.world.after(max(delay_s, 0.0) + TIMER_S, self._daemon.run, lambda: None if alarm.cancelled else call())
+        self._daemon.world.after(
+            max(delay_s, 0.0) + TIMER_S,
+            self._daemon.run,
+            lambda: None if alarm.cancelled else call(),
+        )
         return alarm
 
 
@@ -102,12 +108,16 @@ class Segments:
     def of_session(self, session: int) -> list[int]:
         return [number for number, (owner, _) in self._held.items() if owner == session]
 
-    def reserve(self, session: int, segment: Segment, done: Callable[[int, OSError | None], object]) -> None:
+    def reserve(
+        self, session: int, segment: Segment, done: Callable[[int, OSError | None], object]
+    ) -> None:
         world = self._daemon.world
         self._held[segment.segment] = (session, segment)
         self.live_bytes += segment.slots * segment.slot_bytes
         if self.live_bytes > world.ceiling:
-            raise Broken(f"{self.live_bytes} bytes of shared memory, over the ceiling of {world.ceiling}")
+            raise Broken(
+                f"{self.live_bytes} bytes of shared memory, over the ceiling of {world.ceiling}"
+            )
 
         def ready() -> None:
             if segment.segment not in self._held:

@@ -46,13 +46,17 @@ class Impatient(Scheduler):
         if isinstance(event, WorkerDied) and event.worker in self._terminated:
             return []
         if isinstance(event, WorkerPoll):
-            event = WorkerPoll(tuple(seen for seen in event.seen if seen.worker not in self._terminated))
+            event = WorkerPoll(
+                tuple(seen for seen in event.seen if seen.worker not in self._terminated)
+            )
         actions = super().step(event, now_s)
         for action in [action for action in actions if isinstance(action, KillWorker)]:
             assert isinstance(event, WorkerPoll)
             seen = next(seen for seen in event.seen if seen.worker == action.worker)
             self._terminated.add(action.worker)
-            actions += super().step(WorkerDied(action.worker, False, "SIGKILL", seen, "", ""), now_s)
+            actions += super().step(
+                WorkerDied(action.worker, False, "SIGKILL", seen, "", ""), now_s
+            )
         return actions
 
 
@@ -60,7 +64,9 @@ def test_rows_given_to_another_before_the_pidfd_says_dead_are_noticed() -> None:
     assert re.search("two writers|is read while worker", caught(Impatient))
 
 
-def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def give_back(self: SessionSlots, told: Released) -> tuple[str, list[Announced]]:
         ring = self.tables.get(told.segment)
         for slot, back in enumerate(told.generations if ring else ()):
@@ -72,10 +78,16 @@ def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(monkeypatch:
         return "", []
 
     monkeypatch.setattr(SessionSlots, "give_back", give_back)
-    assert re.search(r"holds \(generation|is read while|became|two batches have one slot|is in a slot that is SlotState.FREE", caught())
+    assert re.search(
+        r"holds \(generation|is read while|became|two batches have one slot|is in a slot that is "
+        r"SlotState.FREE",
+        caught(),
+    )
 
 
-def test_a_lost_announcement_that_is_never_repeated_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_announcement_that_is_never_repeated_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def announce_again(self: SessionState, have: int, now_s: float) -> list[Descriptor]:
         return []
 
@@ -90,7 +102,9 @@ def test_a_back_off_of_two_minutes_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_reminders_that_never_come_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reminders(self: SessionState, released: tuple[Released, ...], now_s: float) -> list[Descriptor]:
+    def reminders(
+        self: SessionState, released: tuple[Released, ...], now_s: float
+    ) -> list[Descriptor]:
         return []
 
     monkeypatch.setattr(SessionState, "reminders", reminders)
@@ -106,7 +120,9 @@ def test_a_segment_that_is_never_given_up_is_noticed(monkeypatch: pytest.MonkeyP
     assert re.search("and trainer .* uses", caught())
 
 
-def test_memory_that_is_not_counted_while_it_is_reserved_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_not_counted_while_it_is_reserved_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def shortage(*args: Any, **more: Any) -> str | None:
         return original(*args, **{**more, "live": 0})
 
@@ -115,7 +131,9 @@ def test_memory_that_is_not_counted_while_it_is_reserved_is_noticed(monkeypatch:
     assert "over the ceiling" in caught()
 
 
-def test_memory_of_a_client_that_leaves_while_it_is_reserved_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_a_client_that_leaves_while_it_is_reserved_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def gone(self: SessionRegistry, peer: Any) -> None:
         pending = self.pendings.get(peer.session)
         if pending and not pending.attached:
@@ -128,7 +146,9 @@ def test_memory_of_a_client_that_leaves_while_it_is_reserved_is_missed(monkeypat
     assert re.search("left behind|KeyError", caught())
 
 
-def test_a_batch_that_the_trainer_wrote_into_and_that_is_served_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_the_trainer_wrote_into_and_that_is_served_again_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def advance(self: SessionState, taken: int) -> None:
         while self.taken < taken:
             self.items.popleft()
@@ -143,12 +163,16 @@ def test_a_batch_that_the_trainer_wrote_into_and_that_is_served_again_is_noticed
     assert "got no batch" in caught()
 
 
-def test_rows_of_a_job_that_died_and_count_as_done_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_job_that_died_and_count_as_done_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(BatchBuild, "redo", lambda self, pieces: self._next_stage())
     assert caught()
 
 
-def test_a_batch_with_a_lost_row_that_is_not_closed_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_with_a_lost_row_that_is_not_closed_up_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def absorb(self: BatchBuild, job: int, done: Done) -> None:
         self.compacted = True
         original(self, job, done)

@@ -1,4 +1,6 @@
-"""A thousand worlds, and some that nobody has seen before: whatever happens in them, every trainer gets the undisturbed stream, and nothing is left behind."""
+"""A thousand worlds, and some that nobody has seen before: whatever happens in them, every trainer
+gets the undisturbed stream, and nothing is left behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Fake trainers around the real client session: they take, hold, scribble, hoard, stall, seek and die, and check every row they get."""
+"""Fake trainers around the real client session: they take, hold, scribble, hoard, stall, seek and
+die, and check every row they get.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,27 @@ from typing import TYPE_CHECKING, Any
 from loaderd.server.admission import SPARE_SLOTS, sized
 from loaderd_client.protocol import ClientProtocol
 from loaderd_client.wait import BatchWait, WaitLimits
-from loaderd_wire.messages import PROTOCOL, Bye, Descriptor, Failure, Hello, Progress, Pulse, Released, Segment, Starting, Welcome
-from loaderd_wire.slices import Cursor, EpochShape, next_cursor, normalize_cursor, slice_at, steps_left
+from loaderd_wire.messages import (
+    PROTOCOL,
+    Bye,
+    Descriptor,
+    Failure,
+    Hello,
+    Progress,
+    Pulse,
+    Released,
+    Segment,
+    Starting,
+    Welcome,
+)
+from loaderd_wire.slices import (
+    Cursor,
+    EpochShape,
+    next_cursor,
+    normalize_cursor,
+    slice_at,
+    steps_left,
+)
 from simulation.clockwork import Broken
 from simulation.memory import SCRIBBLE, Row, Slot
 from simulation.network import Control
@@ -27,7 +48,10 @@ JUMP_S = 1.0  # what a pause of everybody adds to a trainer's clock
 
 @dataclass
 class Lease:
-    """A batch in the trainer's hands, and what must still lie in its slot when it goes back. own: of the session that lives now."""
+    """A batch in the trainer's hands, and what must still lie in its slot when it goes back.
+
+    own: of the session that lives now.
+    """
 
     session: ClientProtocol
     batch: Descriptor
@@ -36,13 +60,24 @@ class Lease:
 
 
 class Trainer:
-    """One rank. It goes on at its cursor through every disaster; `taken` counts the batches that it got.
+    """One rank.
 
-    It speaks and listens when the shipped client does: inside next() and when a batch has been taken, and at no other time. What arrives
-    meanwhile lies in `_inbox` (messages) and `_control` (descriptors of memory, the end of the daemon).
+    It goes on at its cursor through every disaster; `taken` counts the batches that it got.
+
+    It speaks and listens when the shipped client does: inside next() and when a batch has been
+    taken, and at no other time. What arrives meanwhile lies in `_inbox` (messages) and `_control`
+    (descriptors of memory, the end of the daemon).
     """
 
-    def __init__(self, world: World, number: int, samples: Samples, shape: EpochShape, seed: int, cursor: Cursor) -> None:
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        samples: Samples,
+        shape: EpochShape,
+        seed: int,
+        cursor: Cursor,
+    ) -> None:
         seeder = world.seeder
         self.world = world
         self.number = number
@@ -69,7 +104,9 @@ class Trainer:
         self._inbox: deque[Descriptor | Pulse | Failure] = deque()
         self._control: deque[Segment | None] = deque()  # None: EOF
         self._order: dict[str, str] = {}  # the fingerprint that it began with
-        self.limits = WaitLimits(timeout_s=seeder.choice([2.0, 30.0, 300.0]), reconnect_s=60.0, stall_warning_s=5.0)
+        self.limits = WaitLimits(
+            timeout_s=seeder.choice([2.0, 30.0, 300.0]), reconnect_s=60.0, stall_warning_s=5.0
+        )
         self._wait: BatchWait | None = None  # while it is inside next()
         self._skew_s = 0.0  # what its clock is before the world's
         self._pause = 0  # number of the latest sleep inside next()
@@ -89,7 +126,10 @@ class Trainer:
 
     def _hello(self) -> Hello:
         shape = self.shape
-        segments = {lease.batch.segment: self.world.memory.segments[lease.batch.segment].segment for lease in self.leases}
+        segments = {
+            lease.batch.segment: self.world.memory.segments[lease.batch.segment].segment
+            for lease in self.leases
+        }
         held = sum(segment.slots * segment.slot_bytes for segment in segments.values())
         return Hello(
             PROTOCOL,
@@ -111,7 +151,9 @@ class Trainer:
     def bytes(self) -> int:
         """Of the segment that it asks for."""
         stream = self.samples.stream
-        segment = sized(stream, stream.facts.specs, self.shape.batch_size, self.prefetch + SPARE_SLOTS, 0)
+        segment = sized(
+            stream, stream.facts.specs, self.shape.batch_size, self.prefetch + SPARE_SLOTS, 0
+        )
         return segment.slots * segment.slot_bytes
 
     def controlled(self, peer: Peer, message: Starting | Welcome | Segment | Bye) -> None:
@@ -145,7 +187,9 @@ class Trainer:
         self._number, self._order = welcome.session, welcome.order
         self._inbox.clear()
         self._control.clear()
-        self.session = ClientProtocol(welcome.session, self.shape, self.prefetch, welcome.segment, self.cursor)
+        self.session = ClientProtocol(
+            welcome.session, self.shape, self.prefetch, welcome.segment, self.cursor
+        )
         if self._wait is None:
             self.turn()
         else:  # it lost the daemon inside next(), and goes on there
@@ -153,7 +197,10 @@ class Trainer:
             self._await()
 
     def hung_up(self, peer: Peer) -> None:
-        """EOF, which is noticed when it waits; what it holds stays valid. It says Hello to the successor."""
+        """EOF, which is noticed when it waits; what it holds stays valid.
+
+        It says Hello to the successor.
+        """
         if not self.alive or peer is not self._peer:
             return
         if self.session is None:
@@ -223,7 +270,9 @@ class Trainer:
         """next(): the batch if it is here, else it waits, with its leases in its hands."""
         assert self.session is not None
         if self.session.cursor != self.cursor:
-            raise Broken(f"trainer {self.number} is at {self.cursor}, its session at {self.session.cursor}")
+            raise Broken(
+                f"trainer {self.number} is at {self.cursor}, its session at {self.session.cursor}"
+            )
         batch = self.session.take()
         if batch is not None:
             self._took(batch, waited=False)
@@ -240,7 +289,10 @@ class Trainer:
         return self.world.now + self._skew_s
 
     def _look(self) -> None:
-        """The loop inside next(), until it sleeps: is the batch here now? What comes on the control socket is heard when it is not."""
+        """The loop inside next(), until it sleeps: is the batch here now?
+
+        What comes on the control socket is heard when it is not.
+        """
         wait = self._wait
         if wait is None or self.session is None or self.failed:
             return
@@ -311,7 +363,9 @@ class Trainer:
         elif kind == 2:
             at = Cursor(seeder.randint(0, 3), 0, 0)
         elif kind == 3:
-            at = Cursor(seeder.randint(0, 3), seeder.randint(0, self.shape.samples), seeder.randint(0, 9))
+            at = Cursor(
+                seeder.randint(0, 3), seeder.randint(0, self.shape.samples), seeder.randint(0, 9)
+            )
         elif kind == 4:
             for _ in range(seeder.randint(1, 3)):
                 at = normalize_cursor(self.shape, next_cursor(self.shape, at))
@@ -333,10 +387,20 @@ class Trainer:
         want = self.samples.expected(self.seed, cut, {bad.index for bad in batch.bad})
         indices, data, keys = self.world.memory.read(batch)
         keys_wanted = [str(index) for index in indices] if self.samples.stored else []
-        if batch.failed != want.failed or not want.fits(indices) or data != indices or keys != keys_wanted:
-            raise Broken(f"trainer {self.number} got indices {indices}, data {data}, keys {keys} in {batch}, it wants {want}")
+        if (
+            batch.failed != want.failed
+            or not want.fits(indices)
+            or data != indices
+            or keys != keys_wanted
+        ):
+            raise Broken(
+                f"trainer {self.number} got indices {indices}, data {data}, keys {keys} in "
+                f"{batch}, it wants {want}"
+            )
         if want.bad is not None and sorted(bad.index for bad in batch.bad) != sorted(want.bad):
-            raise Broken(f"trainer {self.number} hears of bad samples {batch.bad}, it wants {want.bad}")
+            raise Broken(
+                f"trainer {self.number} hears of bad samples {batch.bad}, it wants {want.bad}"
+            )
         self.cursor = next_cursor(self.shape, at)
         self.taken += 1
         self.fresh_at = self.world.now
@@ -347,7 +411,8 @@ class Trainer:
         slot = self.world.memory.segments[batch.segment].slots[batch.slot]
         if slot.holder is not None:
             raise Broken(f"trainer {self.number} got {batch} in a slot that it still holds")
-        # What has no rows is given back at once, and the last free slot is never lent: copied, and given back as well.
+        # What has no rows is given back at once, and the last free slot is never lent: copied, and
+        # given back as well.
         if not batch.filled or self.session.free_slots() == 0:
             self.session.release(batch.segment, batch.slot, batch.generation)
             return
@@ -358,7 +423,10 @@ class Trainer:
         self.leases.append(Lease(self.session, batch, slot, slot.data[: batch.filled]))
 
     def _give_back(self) -> None:
-        """In any order. An orderly loop keeps the batch before this one; a hoarder keeps what it can."""
+        """In any order.
+
+        An orderly loop keeps the batch before this one; a hoarder keeps what it can.
+        """
         seeder = self.world.seeder
         while self.leases:
             if len(self.leases) <= 1 and seeder.random() < 0.7:
@@ -370,14 +438,20 @@ class Trainer:
     def _release(self, lease: Lease) -> None:
         batch = lease.batch
         if lease.slot.data[: batch.filled] != lease.rows:
-            raise Broken(f"trainer {self.number} held {batch}: {lease.rows} became {lease.slot.data[: batch.filled]}")
+            raise Broken(
+                f"trainer {self.number} held {batch}: {lease.rows} became "
+                f"{lease.slot.data[: batch.filled]}"
+            )
         lease.slot.holder = None
         lease.session.release(batch.segment, batch.slot, batch.generation)
 
     # its end
 
     def die(self) -> None:
-        """kill -9: the daemon sees EOF, its memory is gone. Its successor goes on at its last checkpoint."""
+        """kill -9: the daemon sees EOF, its memory is gone.
+
+        Its successor goes on at its last checkpoint.
+        """
         if not self.alive:
             return
         self.world.write("trainer {} dies at {}", self.number, self.cursor)
@@ -389,7 +463,9 @@ class Trainer:
             self.world.after(self.world.seeder.uniform(0, 0.2), self._daemon.left, self._peer)
 
     def settle(self) -> None:
-        """It gives everything back and says so, several times over more than a second: whatever was lost is made good by that."""
+        """It gives everything back and says so, several times over more than a second: whatever was
+        lost is made good by that.
+        """
         while self.leases:
             self._release(self.leases.pop())
         if self.session is None or self.failed:
@@ -408,11 +484,17 @@ class Trainer:
     def expects(self, segment: int, slot: int) -> bool:
         """Its session has a descriptor of this slot that it will show."""
         items = self.session._items if self.session is not None else ()
-        return any(item.batch and (item.batch.segment, item.batch.slot) == (segment, slot) for item in items)
+        return any(
+            item.batch and (item.batch.segment, item.batch.slot) == (segment, slot)
+            for item in items
+        )
 
 
 class Madman(Trainer):
-    """A client of its own kind: its messages are well formed and mean nothing. Whatever becomes of it, nobody else suffers."""
+    """A client of its own kind: its messages are well formed and mean nothing.
+
+    Whatever becomes of it, nobody else suffers.
+    """
 
     def welcome(self, welcome: Welcome) -> None:
         assert self._daemon is not None
@@ -443,9 +525,12 @@ class Madman(Trainer):
         def number(likely: int) -> int:
             return seeder.choice([0, 1, 2, likely, likely + 1, seeder.randint(0, 20), 1 << 62])
 
-        most = 1 << 62 if seeder.random() < 0.02 else self.shape.samples  # what cannot be ends its session
+        # what cannot be ends its session
+        most = 1 << 62 if seeder.random() < 0.02 else self.shape.samples
 
-        slots = seeder.choice([segment.slots, segment.slots, segment.slots, number(segment.slots) % 40])
+        slots = seeder.choice(
+            [segment.slots, segment.slots, segment.slots, number(segment.slots) % 40]
+        )
         released = Released(
             seeder.choice([segment.segment, segment.segment, number(segment.segment)]),
             tuple(number(1) for _ in range(slots)),

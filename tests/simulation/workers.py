@@ -1,4 +1,6 @@
-"""Fake worker processes: they run jobs in fake time as the real ones do, and die, hang, stop or leak as they are told."""
+"""Fake worker processes: they run jobs in fake time as the real ones do, and die, hang, stop or
+leak as they are told.
+"""
 
 from __future__ import annotations
 
@@ -51,20 +53,31 @@ class Process:
             self._next()
 
     def die(self, cause: str, own: bool) -> None:
-        """The process is no more; what it wrote stays as it is. Its pidfd is readable from now on; the daemon will see it."""
+        """The process is no more; what it wrote stays as it is.
+
+        Its pidfd is readable from now on; the daemon will see it.
+        """
         if not self.alive:
             return
         if self.immortal:
             self.doomed = cause
             return
         self.alive = False
-        self.world.write("worker {} is dead: {}{}, at {}", self.worker, cause, " (its own doing)" if own else "", self.job)
+        self.world.write(
+            "worker {} is dead: {}{}, at {}",
+            self.worker,
+            cause,
+            " (its own doing)" if own else "",
+            self.job,
+        )
         for job in ([self.job] if self.job else []) + list(self.mail):
             self.world.memory.ended(job)
         self._steps = None
         seen = self.seen(False)
         self.world.after(
-            self.world.seeder.uniform(0, 0.3), self._emit, WorkerDied(self.worker, own, cause, seen, f"stack of {self.worker}", "")
+            self.world.seeder.uniform(0, 0.3),
+            self._emit,
+            WorkerDied(self.worker, own, cause, seen, f"stack of {self.worker}", ""),
         )
 
     def wake_up(self) -> None:
@@ -80,7 +93,9 @@ class Process:
             self._step(self._asleep)
 
     def seen(self, paused: bool) -> WorkerObservation:
-        return WorkerObservation(self.worker, self.word, self.key, paused or self.stopped, self.anon)
+        return WorkerObservation(
+            self.worker, self.word, self.key, paused or self.stopped, self.anon
+        )
 
     # work
 
@@ -130,7 +145,12 @@ class Process:
         if samples.changed:
             return _done(job, changed=samples.changed)
         rows = Rows(self, samples, job)
-        if samples.many and job.last - job.first > 1 and job.kind != JobKind.COMPACT and not job.excluded:
+        if (
+            samples.many
+            and job.last - job.first > 1
+            and job.kind != JobKind.COMPACT
+            and not job.excluded
+        ):
             yield from rows.fetch_many()
         slot = self.world.memory.segments[job.segment].slots[job.slot]
         if job.kind == JobKind.FILL:
@@ -194,9 +214,13 @@ class Process:
         return self._tail(job, samples, rows, slot, there)
 
     def _compact(self, job: Job, samples: Samples, slot: Slot) -> Steps:
-        """As the real one: a row that has moved out leaves a mark, which tells whoever does it again how far it had come."""
+        """As the real one: a row that has moved out leaves a mark, which tells whoever does it
+        again how far it had come.
+        """
         self._note(job, job.first, Stage.COMPACT, "")
-        original = [samples.index_of(job.seed, job.epoch, job.start + row) for row in range(job.rows)]
+        original = [
+            samples.index_of(job.seed, job.epoch, job.start + row) for row in range(job.rows)
+        ]
         kept = [row for row in range(job.rows) if row not in job.lost]
         for to, row in enumerate(kept):
             if to != row and slot.indices[row] == original[row]:
@@ -238,7 +262,10 @@ class Rows:
         self._candidate = 0
         self._fetched = False
         self._condemned = {(each.row, each.candidate) for each in job.excluded}
-        self.indices = [samples.index_of(job.seed, job.epoch, job.start + row) for row in range(job.first, job.last)]
+        self.indices = [
+            samples.index_of(job.seed, job.epoch, job.start + row)
+            for row in range(job.first, job.last)
+        ]
         self.bad: list[BadRow] = []
         self.replaced: list[Replaced] = []
         self.pace = samples.row_s * (job.last - job.first)  # seconds that it tells of
@@ -272,7 +299,9 @@ class Rows:
             for candidate in range(1, MAX_SUBSTITUTES + 1):
                 if (row, candidate) in self._condemned:
                     continue
-                other = self._samples.candidate(self._job.seed, self._job.epoch, self._job.start + row, candidate)
+                other = self._samples.candidate(
+                    self._job.seed, self._job.epoch, self._job.start + row, candidate
+                )
                 failed = yield from self._attempt(row, other, candidate)
                 if failed is not None:
                     continue
@@ -288,9 +317,13 @@ class Rows:
     def lose_all(self, stage: str) -> None:
         for row in range(self._job.first, self._job.last):
             index = self.indices[row - self._job.first]
-            self.bad.append(BadRow(row, True, BadSample(index, str(index), 0, stage, "ValueError", "sour")))
+            self.bad.append(
+                BadRow(row, True, BadSample(index, str(index), 0, stage, "ValueError", "sour"))
+            )
 
-    def _attempt(self, row: int, index: int, candidate: int) -> Generator[float, None, Stage | None]:
+    def _attempt(
+        self, row: int, index: int, candidate: int
+    ) -> Generator[float, None, Stage | None]:
         """None, or the stage in which the sample raised."""
         self._row, self._key, self._candidate = row, str(index), candidate
         flaw = self._samples.flaws.get(index)
@@ -312,13 +345,19 @@ class Rows:
         elif how == "hang":
             yield FOREVER
 
-    def _report(self, row: int, index: int, stage: Stage, lost: bool, substitute: int | None) -> None:
+    def _report(
+        self, row: int, index: int, stage: Stage, lost: bool, substitute: int | None
+    ) -> None:
         position = (self._job.start + row) % self._samples.total
-        sample = BadSample(index, str(index), position, stage.name.lower(), "ValueError", "bad", "", substitute)
+        sample = BadSample(
+            index, str(index), position, stage.name.lower(), "ValueError", "bad", "", substitute
+        )
         self.bad.append(BadRow(row, lost, sample))
 
 
-def _done(job: Job, rows: Rows | None = None, *, chunk: tuple[int, int] = (0, 0), **more: object) -> Done:
+def _done(
+    job: Job, rows: Rows | None = None, *, chunk: tuple[int, int] = (0, 0), **more: object
+) -> Done:
     delivered = rows if not more else None
     bad = tuple(delivered.bad) if delivered else ()
     replaced = tuple(delivered.replaced) if delivered else ()

@@ -1,4 +1,6 @@
-"""A seeded world: one daemon at a time, fake workers, trainers and network, and every disaster that the house promises to survive."""
+"""A seeded world: one daemon at a time, fake workers, trainers and network, and every disaster that
+the house promises to survive.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from simulation.workers import Process
 
 MakeScheduler = Callable[..., Scheduler]
 BATCHES_AFTER = 3  # that every trainer must get once the disasters are over
-PATIENCE = 2  # times the longest deadline in play, and so often for each trainer that has to wait for the same worker
+# times the longest deadline in play, and so often for each trainer that has to wait for the same
+# worker
+PATIENCE = 2
 DISK_S = 20.0  # the longest sleep in the disk
 ERRORS = {"raise": "ValueError", "poison": "WorkerDied", "hang": "Timeout"}
 REPLAY = "LOADERD_SEED={} python -m pytest tests/simulation -k replay -s"
@@ -50,12 +54,16 @@ class World(Clockwork):
         self.memory_is_short = seeder.random() < 0.12
         self.ceiling = 0  # of shared memory; set when it is known who will come
         self.reserve_fails = seeder.choice([0, 0, 0, 0.1])
-        self.deaf = seeder.choice([0, 0, 0, 0.5])  # of kills that have no effect for long: the disk does not answer
+        # of kills that have no effect for long: the disk does not answer
+        self.deaf = seeder.choice([0, 0, 0, 0.5])
         self.deaths = 0  # from outside, since a job was last done
         self.outside_kills: dict[tuple[Any, ...], int] = {}
         self.memory = Memory()
         self.network = Network(self, self._weather())
-        self.streams = {name: some_samples(seeder, name) for name in ("train", "val")[: seeder.choice([1, 1, 2])]}
+        self.streams = {
+            name: some_samples(seeder, name)
+            for name in ("train", "val")[: seeder.choice([1, 1, 2])]
+        }
         self.daemon: Daemon | None = None
         self.trainers: list[Trainer] = []
         self.mad: Madman | None = None
@@ -70,18 +78,29 @@ class World(Clockwork):
         seeder = self.seeder
         if seeder.random() < 0.3:
             return Weather()
-        return Weather(seeder.choice([0, 0.02, 0.2]), seeder.choice([0, 0.1]), seeder.choice([0, 0.1]), seeder.choice([0.001, 0.05, 0.5]))
+        return Weather(
+            seeder.choice([0, 0.02, 0.2]),
+            seeder.choice([0, 0.1]),
+            seeder.choice([0, 0.1]),
+            seeder.choice([0.001, 0.05, 0.5]),
+        )
 
     # the course of things
 
     def run(self) -> None:
-        """From the first Hello to the last. Raises Broken, with the diary and the line that replays it."""
+        """From the first Hello to the last.
+
+        Raises Broken, with the diary and the line that replays it.
+        """
         try:
             self._run()
         except Exception as error:
-            # Whatever goes wrong in here, an assertion of the core included, is of no use without the seed and the diary.
+            # Whatever goes wrong in here, an assertion of the core included, is of no use without
+            # the seed and the diary.
             replay = REPLAY.format(self.seed)
-            raise Broken(f"world {self.seed}: {type(error).__name__}: {error}\n{self.diary()}\n{replay}") from error
+            raise Broken(
+                f"world {self.seed}: {type(error).__name__}: {error}\n{self.diary()}\n{replay}"
+            ) from error
 
     def _run(self) -> None:
         self._describe()
@@ -98,13 +117,24 @@ class World(Clockwork):
 
     @property
     def patience_s(self) -> float:
-        """How long a trainer may have to wait for a batch once there are no more disasters. Where memory is short, a segment of a session
-        that has left may have to be waited for, in which a worker sleeps."""
+        """How long a trainer may have to wait for a batch once there are no more disasters.
+
+        Where memory is short, a segment of a session that has left may have to be waited for, in
+        which a worker sleeps.
+        """
         deadlines_s = self.sample_timeout_s + self.kill_s + BACK_OFF_MAX_S + PING_S
-        return PATIENCE * deadlines_s * (1 + len(self.trainers) / self.workers) + (DISK_S if self.memory_is_short else 0)
+        return PATIENCE * deadlines_s * (1 + len(self.trainers) / self.workers) + (
+            DISK_S if self.memory_is_short else 0
+        )
 
     def _describe(self) -> None:
-        self.write("world {}: {} workers, timeout {} s, weather {}", self.seed, self.workers, self.sample_timeout_s, self.network.weather)
+        self.write(
+            "world {}: {} workers, timeout {} s, weather {}",
+            self.seed,
+            self.workers,
+            self.sample_timeout_s,
+            self.network.weather,
+        )
         for samples in self.streams.values():
             self.write("stream {}", samples)
 
@@ -123,17 +153,24 @@ class World(Clockwork):
             for trainer in list(goals):
                 if self.now - trainer.fresh_at <= self.patience_s:
                     continue
-                if trainer.refused:  # segments of others have grown, and there is no room until one of them leaves
+                # segments of others have grown, and there is no room until one of them leaves
+                if trainer.refused:
                     del goals[trainer]
                 else:
                     state = self.daemon.core.snapshot() if self.daemon else None
-                    raise Broken(f"trainer {trainer.number} got no batch for {self.patience_s:.1f} s, at {trainer.cursor}; {state}")
+                    raise Broken(
+                        f"trainer {trainer.number} got no batch for {self.patience_s:.1f} s, at "
+                        f"{trainer.cursor}; {state}"
+                    )
 
     def _settle(self) -> None:
-        """Nobody wants anything more, and everything is given back and said: then both sides must know the same."""
+        """Nobody wants anything more, and everything is given back and said: then both sides must
+        know the same.
+        """
         daemon = self.daemon
         assert daemon is not None
-        for pause_s in (REMIND_S, REMIND_S, DISK_S, REMIND_S, REMIND_S):  # a segment may be asked for when the disk answers
+        # a segment may be asked for when the disk answers
+        for pause_s in (REMIND_S, REMIND_S, DISK_S, REMIND_S, REMIND_S):
             for trainer in self.trainers:
                 trainer.settle()
             self._go_on(pause_s)
@@ -201,7 +238,9 @@ class World(Clockwork):
             drop_last = seeder.random() < 0.5 and world_size * batch_size <= samples.total
             seed, cursor = seeder.randint(0, 5), Cursor(seeder.randint(0, 2), 0, 0)
             if seeder.random() < 0.3:
-                cursor = Cursor(cursor.epoch, seeder.randint(0, samples.total), seeder.randint(0, 5))
+                cursor = Cursor(
+                    cursor.epoch, seeder.randint(0, samples.total), seeder.randint(0, 5)
+                )
             for rank in range(world_size):
                 shape = EpochShape(samples.total, batch_size, rank, world_size, drop_last)
                 assert steps_left(shape, 0)
@@ -209,9 +248,18 @@ class World(Clockwork):
             left -= world_size
         if seeder.random() < 0.15:
             samples = seeder.choice(list(self.streams.values()))
-            self.mad = Madman(self, self.number(), samples, EpochShape(samples.total, 2, 0, 1, False), 0, Cursor(0, 0, 0))
+            self.mad = Madman(
+                self,
+                self.number(),
+                samples,
+                EpochShape(samples.total, 2, 0, 1, False),
+                0,
+                Cursor(0, 0, 0),
+            )
         needs = [trainer.bytes for trainer in [*self.trainers, *([self.mad] if self.mad else [])]]
-        self.ceiling = sum(needs) + seeder.choice([0, max(needs)]) if self.memory_is_short else 1 << 40
+        self.ceiling = (
+            sum(needs) + seeder.choice([0, max(needs)]) if self.memory_is_short else 1 << 40
+        )
 
     def _add(self, trainer: Trainer) -> None:
         self.write(
@@ -264,7 +312,9 @@ class World(Clockwork):
         return self.seeder.choice(busy or living) if living and self.daemon.alive else None
 
     def _spared(self, process: Process, most: int, what: str) -> bool:
-        """Was this row, or the stream, hit so often that once more would tell against it, as the rules say?"""
+        """Was this row, or the stream, hit so often that once more would tell against it, as the
+        rules say?
+        """
         job = process.job
         if self.deaths >= 3:
             return True
@@ -303,7 +353,11 @@ class World(Clockwork):
         assert self.daemon is not None
         for process in list(self.daemon.engine.processes.values()):
             job = process.job
-            if job and (job.stream, job.epoch, job.start) == batch and not self._spared(process, 7, "outside"):
+            if (
+                job
+                and (job.stream, job.epoch, job.start) == batch
+                and not self._spared(process, 7, "outside")
+            ):
                 process.die("SIGKILL", False)
                 left -= 1
         if left > 0 and not self.calm:
@@ -322,7 +376,9 @@ class World(Clockwork):
         trainer = self.seeder.choice(self.trainers)
         trainer.die()
         self.trainers.remove(trainer)
-        successor = Trainer(self, self.number(), trainer.samples, trainer.shape, trainer.seed, trainer.cursor)
+        successor = Trainer(
+            self, self.number(), trainer.samples, trainer.shape, trainer.seed, trainer.cursor
+        )
         successor.prefetch = trainer.prefetch
         self._add(successor)
 
@@ -371,7 +427,9 @@ class World(Clockwork):
         elif sample.key != str(sample.index):
             raise Broken(f"a bad sample of {stream} is called by another's name: {sample}")
         elif sample.error != ERRORS[flaw.how]:
-            raise Broken(f"a bad sample of {stream} is charged with what another did: {sample}, it is {flaw}")
+            raise Broken(
+                f"a bad sample of {stream} is charged with what another did: {sample}, it is {flaw}"
+            )
 
     def stream_broken(self, stream: str, error: str, text: str) -> None:
         if not self.streams[stream].changed:
@@ -380,12 +438,18 @@ class World(Clockwork):
 
     def refused(self, trainer: Trainer, text: str) -> None:
         """It comes again: for now is not for ever."""
-        if "never fits" in text or not ("[daemon] memory" in text or "could not be reserved" in text):
+        if "never fits" in text or not (
+            "[daemon] memory" in text or "could not be reserved" in text
+        ):
             raise Broken(f"trainer {trainer.number} is refused for no reason: {text}")
 
     def trainer_failed(self, trainer: Trainer, error: str, text: str) -> None:
         short = self.memory_is_short and "[daemon] memory" in text
-        if not short and not (self.reserve_fails and "could not be reserved" in text) and self._broken.get(trainer.samples.name) != error:
+        if (
+            not short
+            and not (self.reserve_fails and "could not be reserved" in text)
+            and self._broken.get(trainer.samples.name) != error
+        ):
             raise Broken(f"trainer {trainer.number} failed for no reason: {error}: {text}")
 
 

@@ -39,7 +39,10 @@ def started(command: str, **options: object) -> Iterator[int]:
 def test_a_child_that_was_not_waited_for_is_found(folder: Path) -> None:
     leaks = Leaks(folder)
     child = subprocess.Popen(["true"])
-    until("it in the list", lambda: [what for what in leaks.found() if f"process {child.pid} " in what])
+    until(
+        "it in the list",
+        lambda: [what for what in leaks.found() if f"process {child.pid} " in what],
+    )
     child.wait()
     assert leaks.found() == []
 
@@ -54,8 +57,13 @@ def test_a_grandchild_is_found_although_its_environment_is_empty(folder: Path) -
 def test_an_orphan_with_a_session_of_its_own_is_found(folder: Path) -> None:
     leaks = Leaks(folder)
     with started("setsid sleep 1000 >/dev/null & echo $!") as pid:
-        until("its parent's end", lambda: f"PPid:\t{os.getpid()}" not in Path(f"/proc/{pid}/status").read_text())
-        found = until("it in the list", lambda: [what for what in leaks.found() if f"process {pid} " in what])
+        until(
+            "its parent's end",
+            lambda: f"PPid:\t{os.getpid()}" not in Path(f"/proc/{pid}/status").read_text(),
+        )
+        found = until(
+            "it in the list", lambda: [what for what in leaks.found() if f"process {pid} " in what]
+        )
         assert "sleep 1000" in found[0]
     until("nothing in the list", lambda: leaks.found() == [])
 

@@ -145,7 +145,9 @@ def test_who_speaks_out_of_turn_is_dropped_and_its_end_told(harness: House, unti
     assert harness.ended == [harness.heard[0][0]]
 
 
-def test_a_silent_connection_is_dropped_after_its_time(harness: House, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_dropped_after_its_time(
+    harness: House, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SILENT_S", 0.05)
     silent, half = harness.open().connect(), harness.connect()
     half.send(codec.frame(HELLO)[:9])
@@ -179,11 +181,14 @@ def test_a_stranger_is_refused_with_the_setting_on_both_sides(harness: House, un
     assert harness.heard == []
 
 
-def test_a_rejection_is_read_in_full_although_the_client_has_said_more(harness: House, until: Until) -> None:
+def test_a_rejection_is_read_in_full_although_the_client_has_said_more(
+    harness: House, until: Until
+) -> None:
     client = harness.open().connect()
     client.send(codec.frame(HELLO))
     until(lambda: harness.heard)
-    client.send(b"x" * 100_000)  # unread, it would turn our end into a reset that swallows the answer
+    # unread, it would turn our end into a reset that swallows the answer
+    client.send(b"x" * 100_000)
     harness.control.reject(harness.heard[0][0], "ConfigError", "no")
     found: list[Any] = []
 
@@ -199,7 +204,9 @@ def test_a_rejection_is_read_in_full_although_the_client_has_said_more(harness: 
     assert harness.log.count("dropped") == 0
 
 
-def test_a_reader_that_does_not_read_is_dropped_before_much_piles_up(harness: House, until: Until) -> None:
+def test_a_reader_that_does_not_read_is_dropped_before_much_piles_up(
+    harness: House, until: Until
+) -> None:
     client = harness.open().connect()
     client.send(codec.frame(HELLO))
     until(lambda: harness.heard)
@@ -214,7 +221,9 @@ def test_a_reader_that_does_not_read_is_dropped_before_much_piles_up(harness: Ho
     assert "does not read" in harness.log
 
 
-def test_a_rejected_client_that_stays_is_seen_off(harness: House, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_client_that_stays_is_seen_off(
+    harness: House, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = harness.open().connect()
     client.send(codec.frame(HELLO))
     until(lambda: harness.heard)
@@ -224,7 +233,9 @@ def test_a_rejected_client_that_stays_is_seen_off(harness: House, until: Until, 
     until(lambda: peer.ended)
 
 
-def test_descriptors_that_wait_for_a_reader_are_closed_with_it(harness: House, until: Until) -> None:
+def test_descriptors_that_wait_for_a_reader_are_closed_with_it(
+    harness: House, until: Until
+) -> None:
     client = harness.open().connect()
     client.send(codec.frame(HELLO))
     until(lambda: harness.heard)
@@ -240,7 +251,9 @@ def test_descriptors_that_wait_for_a_reader_are_closed_with_it(harness: House, u
         os.fstat(copy)
 
 
-def test_an_asker_that_reads_too_slowly_is_dropped(harness: House, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_asker_that_reads_too_slowly_is_dropped(
+    harness: House, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SLOW_S", 0.05)
     client = harness.open().connect()
     client.send(codec.frame(Ask(PROTOCOL, "status")))
@@ -275,7 +288,9 @@ def test_a_long_answer_reaches_a_slow_but_willing_reader(harness: House, until: 
     assert [codec.unframe(got) for _ in bodies] == [Report(body) for body in bodies]
 
 
-def test_a_trainer_whose_forked_child_keeps_the_socket_ends_with_its_process(harness: House, until: Until) -> None:
+def test_a_trainer_whose_forked_child_keeps_the_socket_ends_with_its_process(
+    harness: House, until: Until
+) -> None:
     read, write = os.pipe()
     client = harness.open(pidfd=lambda _: os.dup(read)).connect()
     client.send(codec.frame(HELLO))
@@ -300,7 +315,9 @@ def test_out_of_descriptors_turns_away_and_recovers(harness: House, until: Until
     harness.open()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     waiting = [harness.connect() for _ in range(5)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd) for fd in os.listdir("/proc/self/fd")), hard))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (max(int(fd) for fd in os.listdir("/proc/self/fd")), hard)
+    )
     taken: list[int] = []
     try:
         try:
@@ -322,7 +339,9 @@ def test_out_of_descriptors_turns_away_and_recovers(harness: House, until: Until
     until(lambda: harness.heard)
 
 
-def test_a_forked_child_of_the_daemon_keeps_no_connection_open(harness: House, until: Until) -> None:
+def test_a_forked_child_of_the_daemon_keeps_no_connection_open(
+    harness: House, until: Until
+) -> None:
     client = harness.open().connect()
     client.send(codec.frame(HELLO))
     until(lambda: harness.heard)
@@ -341,7 +360,9 @@ def test_a_forked_child_of_the_daemon_keeps_no_connection_open(harness: House, u
     os.waitpid(pid, 0)
 
 
-def test_after_it_stops_listening_nobody_gets_in_but_those_inside_stay(harness: House, until: Until) -> None:
+def test_after_it_stops_listening_nobody_gets_in_but_those_inside_stay(
+    harness: House, until: Until
+) -> None:
     client = harness.open().connect()
     client.send(codec.frame(HELLO))
     until(lambda: harness.heard)
@@ -354,7 +375,12 @@ def test_after_it_stops_listening_nobody_gets_in_but_those_inside_stay(harness: 
 
 
 @pytest.mark.parametrize(
-    ("gate", "mode"), [(PeerGate(ME), 0o600), (PeerGate(ME, allow_uids=(5,)), 0o666), (PeerGate(ME, allow_unmapped=True), 0o666)]
+    ("gate", "mode"),
+    [
+        (PeerGate(ME), 0o600),
+        (PeerGate(ME, allow_uids=(5,)), 0o666),
+        (PeerGate(ME, allow_unmapped=True), 0o666),
+    ],
 )
 def test_the_sockets_mode_says_who_may_knock(harness: House, gate: PeerGate, mode: int) -> None:
     harness.open(gate=gate)

@@ -10,7 +10,11 @@ from loaderd.system import file_limits
 
 def test_a_limit_that_no_daemon_can_begin_with_is_told_with_what_it_needs() -> None:
     text = file_limits.too_few(100)
-    found = re.search(r"^RLIMIT_NOFILE is 100, and a daemon needs at least (\d+); raise the hard limit \(ulimit -Hn\)$", text)
+    found = re.search(
+        r"^RLIMIT_NOFILE is 100, and a daemon needs at least (\d+); raise the hard limit \(ulimit "
+        r"-Hn\)$",
+        text,
+    )
     assert found
     least = int(found[1])
     assert file_limits.too_few(least) == ""
@@ -18,7 +22,9 @@ def test_a_limit_that_no_daemon_can_begin_with_is_told_with_what_it_needs() -> N
 
 
 @pytest.mark.parametrize(("limit", "taken", "sessions"), [(1024, 100, 99), (100, 90, 0)])
-def test_sessions_are_counted_by_what_is_left_for_them(limit: int, taken: int, sessions: int) -> None:
+def test_sessions_are_counted_by_what_is_left_for_them(
+    limit: int, taken: int, sessions: int
+) -> None:
     assert file_limits.sessions_that_fit(limit, taken) == sessions
 
 

@@ -19,7 +19,11 @@ LONG = "x" * 3_000_000
 
 @pytest.fixture
 def metrics(loop: Loop) -> Iterator[HttpServer]:
-    made = HttpServer(loop, ("127.0.0.1", 0), {"/metrics": lambda: Page(200, "loaderd_up 1\n"), "/long": lambda: Page(200, LONG)})
+    made = HttpServer(
+        loop,
+        ("127.0.0.1", 0),
+        {"/metrics": lambda: Page(200, "loaderd_up 1\n"), "/long": lambda: Page(200, LONG)},
+    )
     yield made
     made.close()
 
@@ -59,8 +63,12 @@ def answer(client: socket.socket, until: Until) -> bytes:
         (b"\x16\x03\x01", b"400", b"HTTP"),
     ],
 )
-def test_a_request_gets_its_page_or_its_error(metrics: HttpServer, until: Until, request_line: bytes, status: bytes, part: bytes) -> None:
-    head, _, body = answer(ask(metrics, request_line + b"\r\nHost: x\r\n\r\n"), until).partition(b"\r\n\r\n")
+def test_a_request_gets_its_page_or_its_error(
+    metrics: HttpServer, until: Until, request_line: bytes, status: bytes, part: bytes
+) -> None:
+    head, _, body = answer(ask(metrics, request_line + b"\r\nHost: x\r\n\r\n"), until).partition(
+        b"\r\n\r\n"
+    )
     assert head.split()[1] == status
     assert part in body
     assert b"Content-Length: %d" % len(body) in head
@@ -74,14 +82,18 @@ def test_a_request_without_end_is_refused(metrics: HttpServer, until: Until) -> 
     assert b"400" in answer(ask(metrics, b"GET /" + b"x" * 20_000), until).split(b"\r\n")[0]
 
 
-def test_a_client_that_says_nothing_is_dropped(loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_says_nothing_is_dropped(
+    loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "CLIENT_S", 0.05)
     made = HttpServer(loop, ("127.0.0.1", 0), {})
     assert answer(ask(made, b""), until) == b""
     made.close()
 
 
-def test_clients_are_capped_and_keep_nobody_out(loop: Loop, metrics: HttpServer, until: Until) -> None:
+def test_clients_are_capped_and_keep_nobody_out(
+    loop: Loop, metrics: HttpServer, until: Until
+) -> None:
     crowd = []
     for _ in range(3 * module.MAX_CLIENTS):
         crowd.append(ask(metrics, b""))
@@ -98,7 +110,12 @@ def test_a_port_in_use_is_an_error_at_once(loop: Loop, metrics: HttpServer) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "address"), [("127.0.0.1:9470", ("127.0.0.1", 9470)), ("[::1]:80", ("::1", 80)), ("localhost:0", ("localhost", 0))]
+    ("text", "address"),
+    [
+        ("127.0.0.1:9470", ("127.0.0.1", 9470)),
+        ("[::1]:80", ("::1", 80)),
+        ("localhost:0", ("localhost", 0)),
+    ],
 )
 def test_an_address(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
@@ -123,12 +140,22 @@ def test_systemd_is_told_when_it_asked(tmp_path: Path) -> None:
         assert listener.recv(100) == b"STOPPING=1"
 
 
-@pytest.mark.parametrize("env", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "vsock:2:1"}, {"NOTIFY_SOCKET": "/nowhere/at/all"}])
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"NOTIFY_SOCKET": ""},
+        {"NOTIFY_SOCKET": "vsock:2:1"},
+        {"NOTIFY_SOCKET": "/nowhere/at/all"},
+    ],
+)
 def test_systemd_that_did_not_ask_or_is_gone_harms_nobody(env: dict[str, str]) -> None:
     assert not systemd.notify("READY=1", env)
 
 
-def test_a_forked_child_gives_up_what_clients_its_parent_has(metrics: HttpServer, until: Until) -> None:
+def test_a_forked_child_gives_up_what_clients_its_parent_has(
+    metrics: HttpServer, until: Until
+) -> None:
     client = ask(metrics, b"GET /metrics")
     until(lambda: metrics._clients)
     copies = [one.sock for one in metrics._clients]

@@ -24,14 +24,19 @@ sys.stdin.readline()
 
 def test_a_second_daemon_on_the_same_path_is_told_who_holds_it(tmp_path: Path) -> None:
     path = str(tmp_path / "d.sock")
-    with LockFile(path), pytest.raises(CannotServe, match=rf"^already running.*{os.getpid()}.*{path}"):
+    with (
+        LockFile(path),
+        pytest.raises(CannotServe, match=rf"^already running.*{os.getpid()}.*{path}"),
+    ):
         LockFile(path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lock_ends_with_its_killed_holder_and_its_sockets_are_swept(tmp_path: Path) -> None:
     path = str(tmp_path / "d.sock")
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
@@ -68,7 +73,9 @@ def test_a_lock_file_removed_by_its_holder_is_not_mistaken_for_a_lock(tmp_path: 
         LockFile(path)
 
 
-def test_a_lock_whose_former_holder_removes_its_file_at_that_moment_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_whose_former_holder_removes_its_file_at_that_moment_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "d.sock")
     flock = lockfile.fcntl.flock
 
@@ -83,7 +90,9 @@ def test_a_lock_whose_former_holder_removes_its_file_at_that_moment_is_taken_ane
 
 
 @pytest.mark.parametrize("crowded", [False, True])
-def test_a_daemon_whose_lock_file_was_removed_keeps_its_socket(tmp_path: Path, crowded: bool) -> None:
+def test_a_daemon_whose_lock_file_was_removed_keeps_its_socket(
+    tmp_path: Path, crowded: bool
+) -> None:
     path = tmp_path / "d.sock"
     with contextlib.ExitStack() as stack:
         daemon = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -98,7 +107,9 @@ def test_a_daemon_whose_lock_file_was_removed_keeps_its_socket(tmp_path: Path, c
         assert [p.name for p in tmp_path.iterdir()] == ["d.sock"]
 
 
-def test_a_daemon_whose_lock_file_was_removed_does_not_remove_its_successors(tmp_path: Path) -> None:
+def test_a_daemon_whose_lock_file_was_removed_does_not_remove_its_successors(
+    tmp_path: Path,
+) -> None:
     path = str(tmp_path / "d.sock")
     first = LockFile(path)
     os.unlink(path + ".lock")
@@ -124,7 +135,9 @@ def test_the_default_folder_is_made_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["mode", "group", "owner", "symlink"])
-def test_a_default_folder_that_others_could_have_made_is_not_used(tmp_path: Path, fault: str) -> None:
+def test_a_default_folder_that_others_could_have_made_is_not_used(
+    tmp_path: Path, fault: str
+) -> None:
     folder = tmp_path / "loaderd"
     if fault == "symlink":
         (tmp_path / "elsewhere").mkdir(mode=0o700)
@@ -133,11 +146,18 @@ def test_a_default_folder_that_others_could_have_made_is_not_used(tmp_path: Path
         folder.mkdir(mode=0o700)
         folder.chmod({"mode": 0o701, "group": 0o710, "owner": 0o700}[fault])
     uid = os.getuid() + (1 if fault == "owner" else 0)
-    with pytest.raises(CannotServe, match="is not a folder" if fault == "symlink" else "not used, because other users could replace it"):
+    with pytest.raises(
+        CannotServe,
+        match="is not a folder"
+        if fault == "symlink"
+        else "not used, because other users could replace it",
+    ):
         prepare_folder(str(folder / "d.sock"), uid=uid, default=True, others=False)
 
 
-def test_a_folder_that_other_users_cannot_pass_is_refused_when_they_are_to_attach(tmp_path: Path) -> None:
+def test_a_folder_that_other_users_cannot_pass_is_refused_when_they_are_to_attach(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     folder.chmod(0o700)
@@ -148,4 +168,6 @@ def test_a_folder_that_other_users_cannot_pass_is_refused_when_they_are_to_attac
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(CannotServe, match="nowhere"):
-        prepare_folder(str(tmp_path / "nowhere" / "d.sock"), uid=os.getuid(), default=False, others=False)
+        prepare_folder(
+            str(tmp_path / "nowhere" / "d.sock"), uid=os.getuid(), default=False, others=False
+        )

@@ -31,7 +31,11 @@ def test_a_line_as_text_and_as_json() -> None:
     Log(sink, wall_s=lambda: 0.25)("warning", "it is late", worker=3)
     Log(sink, form="json", wall_s=lambda: 0.25)("error", "two\nlines")
     assert sink.lines[0] == b"1970-01-01T00:00:00.250Z warning it is late worker=3\n"
-    assert json.loads(sink.lines[1]) == {"time": "1970-01-01T00:00:00.250Z", "level": "error", "text": "two\nlines"}
+    assert json.loads(sink.lines[1]) == {
+        "time": "1970-01-01T00:00:00.250Z",
+        "level": "error",
+        "text": "two\nlines",
+    }
     assert sink.lines[1].count(b"\n") == 1
 
 
@@ -51,7 +55,9 @@ def test_a_line_without_end_is_cut() -> None:
     assert len(sink.lines[0]) < 70_000
 
 
-def test_a_reader_that_does_not_read_blocks_nobody_and_is_told_what_it_missed(loop: Loop, until: Until) -> None:
+def test_a_reader_that_does_not_read_blocks_nobody_and_is_told_what_it_missed(
+    loop: Loop, until: Until
+) -> None:
     read, write = os.pipe()
     sink = PipeSink(write, loop)
     for k in range(3000):
@@ -119,7 +125,9 @@ def test_a_regular_file_is_written_and_has_all_lines_at_the_end(tmp_path: Path, 
     assert path.read_text().split() == [str(k) for k in range(100)]
 
 
-def test_a_file_that_hangs_blocks_nobody_and_drops_are_counted(until: Until, tmp_path: Path) -> None:
+def test_a_file_that_hangs_blocks_nobody_and_drops_are_counted(
+    until: Until, tmp_path: Path
+) -> None:
     gate = threading.Event()
     path = tmp_path / "log"
 
@@ -148,7 +156,12 @@ def test_the_quarantine_file_exists_only_once_there_is_a_bad_sample(tmp_path: Pa
     quarantine = QuarantineLog(str(path), wall_s=lambda: 1.5)
     quarantine.add({"stream": "train", "index": 42, "key": "a\nb"})
     quarantine.close()
-    assert json.loads(path.read_text()) == {"time": 1.5, "stream": "train", "index": 42, "key": "a\nb"}
+    assert json.loads(path.read_text()) == {
+        "time": 1.5,
+        "stream": "train",
+        "index": 42,
+        "key": "a\nb",
+    }
     assert path.stat().st_mode & 0o777 == 0o600
     assert quarantine.count == 1
 
@@ -161,7 +174,11 @@ def test_the_quarantine_file_is_bounded_and_keeps_the_latest(tmp_path: Path) -> 
     quarantine.close()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.jsonl", "bad.jsonl.1"]
     assert all(p.stat().st_size < 11_000 for p in tmp_path.iterdir())
-    kept = [json.loads(line)["index"] for p in (path.with_suffix(".jsonl.1"), path) for line in p.read_text().splitlines()]
+    kept = [
+        json.loads(line)["index"]
+        for p in (path.with_suffix(".jsonl.1"), path)
+        for line in p.read_text().splitlines()
+    ]
     assert kept == list(range(kept[0], 1000))
     assert [entry["index"] for entry in quarantine.tail] == list(range(980, 1000))
 
@@ -177,7 +194,9 @@ def test_a_quarantine_that_cannot_be_written_harms_nobody(tmp_path: Path, where:
     (tmp_path / "nowhere").mkdir()
     quarantine.add({"index": 2})
     quarantine.close()
-    assert [json.loads(line)["index"] for line in (tmp_path / where).read_text().splitlines() if line] == [2]
+    assert [
+        json.loads(line)["index"] for line in (tmp_path / where).read_text().splitlines() if line
+    ] == [2]
 
 
 def test_a_quarantine_file_that_somebody_removes_is_made_anew(tmp_path: Path, until: Until) -> None:
@@ -193,7 +212,9 @@ def test_a_quarantine_file_that_somebody_removes_is_made_anew(tmp_path: Path, un
     assert json.loads(path.read_text().splitlines()[-1])["index"] == 99
 
 
-def test_a_quarantine_file_that_cannot_be_rotated_stays_bounded_and_no_other_file_is_written(tmp_path: Path, until: Until) -> None:
+def test_a_quarantine_file_that_cannot_be_rotated_stays_bounded_and_no_other_file_is_written(
+    tmp_path: Path, until: Until
+) -> None:
     path = tmp_path / "bad.jsonl"
     (tmp_path / "bad.jsonl.1").mkdir()  # nothing can be put in its place
     quarantine = QuarantineLog(str(path), max_bytes=1000)

@@ -188,7 +188,9 @@ def test_a_callback_that_raises_ends_the_run_with_its_error(loop: Loop) -> None:
         loop.run()
 
 
-def test_a_descriptor_can_be_watched_for_writing_alone(loop: Loop, until: Callable[[Callable[[], object]], None]) -> None:
+def test_a_descriptor_can_be_watched_for_writing_alone(
+    loop: Loop, until: Callable[[Callable[[], object]], None]
+) -> None:
     a, b = socket.socketpair()
     came: list[int] = []
     with a, b:

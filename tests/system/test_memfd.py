@@ -79,7 +79,9 @@ def test_a_session_that_ends_while_its_memory_is_reserved_hears_no_more(loop: Lo
     assert segments.of_session(1) == ()
 
 
-def test_others_are_served_between_two_pieces(loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_are_served_between_two_pieces(
+    loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memfd, "PIECE_BYTES", 4096)
     segments, answers = SegmentStore(loop), Answers()
     before = loop.turns

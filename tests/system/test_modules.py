@@ -46,12 +46,19 @@ def test_modules_of_the_folder_are_known_and_no_others(tmp_path: Path, write: Wr
     importlib.import_module("installed_one")
     importlib.import_module("colorsys")
     sys.path.remove(str(tmp_path / "site-packages"))
-    assert [module.path for module in imported.news()] == ["pack_one/__init__.py", "pack_one/deep.py"]
+    assert [module.path for module in imported.news()] == [
+        "pack_one/__init__.py",
+        "pack_one/deep.py",
+    ]
     assert imported.news() == ()
     write("late_one.py", "")
     importlib.import_module("late_one")
     assert [module.path for module in imported.news()] == ["late_one.py"]
-    assert [module.path for module in imported.all()] == ["late_one.py", "pack_one/__init__.py", "pack_one/deep.py"]
+    assert [module.path for module in imported.all()] == [
+        "late_one.py",
+        "pack_one/__init__.py",
+        "pack_one/deep.py",
+    ]
 
 
 def test_a_folder_with_another_name_is_the_same_folder(tmp_path: Path, write: Write) -> None:
@@ -78,7 +85,9 @@ def test_without_a_folder_there_is_nothing_to_know() -> None:
     assert Imported("").news() == ()
 
 
-def test_an_edited_file_is_known_by_its_bytes_and_not_by_its_time(tmp_path: Path, write: Write) -> None:
+def test_an_edited_file_is_known_by_its_bytes_and_not_by_its_time(
+    tmp_path: Path, write: Write
+) -> None:
     file = write("edited_one.py", "x = 1")
     importlib.import_module("edited_one")
     known = Modules(str(tmp_path))
@@ -94,7 +103,9 @@ def test_an_edited_file_is_known_by_its_bytes_and_not_by_its_time(tmp_path: Path
     assert known.edited() == ["edited_one.py"]
 
 
-def test_a_process_that_has_imported_another_version_is_found_out(tmp_path: Path, write: Write) -> None:
+def test_a_process_that_has_imported_another_version_is_found_out(
+    tmp_path: Path, write: Write
+) -> None:
     file = write("twice_one.py", "x = 1")
     importlib.import_module("twice_one")
     known = Modules(str(tmp_path))
@@ -103,7 +114,9 @@ def test_a_process_that_has_imported_another_version_is_found_out(tmp_path: Path
     assert known.add(Imported(str(tmp_path)).news()) == ["twice_one.py"]
 
 
-def test_no_more_than_a_bound_is_kept_in_mind(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_a_bound_is_kept_in_mind(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(modules, "MOST", 2)
     imported = Imported(str(tmp_path))
     for name in ("bound_a", "bound_b", "bound_c"):
@@ -116,7 +129,9 @@ def test_no_more_than_a_bound_is_kept_in_mind(tmp_path: Path, write: Write, monk
     assert known.edited() == ["0.py", "1.py"]
 
 
-def test_an_edit_that_leaves_size_and_time_of_a_file_as_they_were_is_noticed(tmp_path: Path) -> None:
+def test_an_edit_that_leaves_size_and_time_of_a_file_as_they_were_is_noticed(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "same.py"
     file.write_text("x = 1")
     module = modules.read(str(tmp_path), "same.py")

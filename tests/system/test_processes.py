@@ -22,5 +22,11 @@ with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, 
 
 
 def test_a_session_begun_by_a_niced_process_is_no_less_nice() -> None:
-    done = subprocess.run([sys.executable, "-c", NICED], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-c", NICED],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_S,
+    )
     assert done.stdout.strip() == "True"

@@ -26,17 +26,35 @@ class Tree:
         return self
 
     def machine(self, cgroup: str, mounts: str) -> Tree:
-        return self.write("proc/self/cgroup", cgroup).write("proc/self/mountinfo", mounts).write("proc/meminfo", MEMINFO)
+        return (
+            self.write("proc/self/cgroup", cgroup)
+            .write("proc/self/mountinfo", mounts)
+            .write("proc/meminfo", MEMINFO)
+        )
 
-    def v2(self, group: str, *, limit: object = "max", usage: int = 0, inactive: int = 0, high: object = "max") -> Tree:
+    def v2(
+        self,
+        group: str,
+        *,
+        limit: object = "max",
+        usage: int = 0,
+        inactive: int = 0,
+        high: object = "max",
+    ) -> Tree:
         folder = f"sys/fs/cgroup/{group}".rstrip("/")
-        self.write(f"{folder}/memory.max", limit).write(f"{folder}/memory.high", high).write(f"{folder}/memory.current", usage)
+        self.write(f"{folder}/memory.max", limit).write(f"{folder}/memory.high", high).write(
+            f"{folder}/memory.current", usage
+        )
         return self.write(f"{folder}/memory.stat", f"anon 5\ninactive_file {inactive}")
 
     def v1(self, group: str, *, limit: int, usage: int, inactive: int = 0) -> Tree:
         folder = f"sys/fs/cgroup/memory/{group}".rstrip("/")
-        self.write(f"{folder}/memory.limit_in_bytes", limit).write(f"{folder}/memory.usage_in_bytes", usage)
-        return self.write(f"{folder}/memory.stat", f"inactive_file 1\ntotal_inactive_file {inactive}")
+        self.write(f"{folder}/memory.limit_in_bytes", limit).write(
+            f"{folder}/memory.usage_in_bytes", usage
+        )
+        return self.write(
+            f"{folder}/memory.stat", f"inactive_file 1\ntotal_inactive_file {inactive}"
+        )
 
     @property
     def path(self) -> str:
@@ -98,7 +116,8 @@ def test_a_mount_root_that_is_only_a_prefix_of_the_name_is_not_cut_off(tree: Tre
 def test_v1_counts_its_hierarchy_and_no_limit_is_no_room(tree: Tree) -> None:
     tree.machine(
         "4:memory:/a/b\n1:cpu:/\n0::/",
-        V1_MOUNT.format(root="/", names="memory") + V2_MOUNT.format(root="/").replace("cgroup ", "cgroup/u ", 1),
+        V1_MOUNT.format(root="/", names="memory")
+        + V2_MOUNT.format(root="/").replace("cgroup ", "cgroup/u ", 1),
     )
     tree.v1("a/b", limit=9223372036854771712, usage=5)
     tree.v1("a", limit=4 * GIB, usage=4 * GIB, inactive=GIB)
@@ -117,7 +136,10 @@ def test_garbled_files_are_as_if_they_were_not_there(tree: Tree) -> None:
     assert resource_limits.rooms(str(tree.root / "nothing")) == []
 
 
-ROOMS = [Room("MemAvailable", 64 * GIB, 32 * GIB, "the machine's memory"), Room("/c/memory.max", 8 * GIB, 2 * GIB, "the container's limit")]
+ROOMS = [
+    Room("MemAvailable", 64 * GIB, 32 * GIB, "the machine's memory"),
+    Room("/c/memory.max", 8 * GIB, 2 * GIB, "the container's limit"),
+]
 
 
 def short(need: int, **kwargs: int) -> str | None:
@@ -188,7 +210,9 @@ def test_oom_kills_are_the_cgroups_and_else_the_machines(tree: Tree) -> None:
 
 def test_oom_kills_of_v1(tree: Tree) -> None:
     tree.machine("4:memory:/a", V1_MOUNT.format(root="/", names="memory"))
-    tree.write("sys/fs/cgroup/memory/a/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4")
+    tree.write(
+        "sys/fs/cgroup/memory/a/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4"
+    )
     assert resource_limits.oom_kills(tree.path) == 4
 
 
@@ -205,7 +229,9 @@ def test_cpus_are_the_least_of_affinity_machine_and_every_quota(tree: Tree) -> N
 
 def test_cpu_quota_of_v1(tree: Tree) -> None:
     tree.machine("1:cpu,cpuacct:/a", V1_MOUNT.format(root="/", names="cpu,cpuacct"))
-    tree.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "-1").write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000")
+    tree.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "-1").write(
+        "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000"
+    )
     assert resource_limits.cpu_count(tree.path, affinity=4, cpus=4) == 4
     tree.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "250000")
     assert resource_limits.cpu_count(tree.path, affinity=4, cpus=4) == 2

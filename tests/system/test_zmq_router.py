@@ -31,7 +31,12 @@ class Post:
         self.path = str(path / "d.sock.zmq")
         self.heard: list[tuple[int, Progress]] = []
         self.messages = MessageRouter(
-            loop, self.path, mode=0o600, uids=(os.geteuid(),), on_progress=lambda session, p: self.heard.append((session, p)), log=log
+            loop,
+            self.path,
+            mode=0o600,
+            uids=(os.geteuid(),),
+            on_progress=lambda session, p: self.heard.append((session, p)),
+            log=log,
         )
         self.loop, self.log = loop, log
         self.context = zmq.Context()
@@ -98,7 +103,9 @@ def test_nothing_is_sent_to_a_client_that_did_not_ask(post: Post, until: Until) 
     assert received(dealer) == [pulse(2)]
 
 
-def test_of_many_messages_the_last_and_each_that_asks_are_heard_in_order(post: Post, until: Until) -> None:
+def test_of_many_messages_the_last_and_each_that_asks_are_heard_in_order(
+    post: Post, until: Until
+) -> None:
     post.messages.admit(7, TOKEN)
     dealer = post.dealer()
     count = 3 * module.RECEIVES
@@ -111,7 +118,9 @@ def test_of_many_messages_the_last_and_each_that_asks_are_heard_in_order(post: P
     assert len(heard) < count
 
 
-def test_the_last_word_on_an_older_plan_is_heard_before_the_new_plan(post: Post, until: Until) -> None:
+def test_the_last_word_on_an_older_plan_is_heard_before_the_new_plan(
+    post: Post, until: Until
+) -> None:
     dealer = post.introduced()
     for seq, plan in enumerate([1, 1, 2, 2], 2):
         dealer.send(WIRE.encode(replace(TOLD, seq=seq, plan=plan)))
@@ -187,7 +196,8 @@ class Peer:
 def greeting(version: int, mechanism: bytes = b"PLAIN") -> bytes:
     signature = b"\xff" + bytes(8) + b"\x7f"
     if version < 3:
-        return signature + bytes([version - 1, 5]) + b"\0\0"  # revision, DEALER, an empty routing id
+        # revision, DEALER, an empty routing id
+        return signature + bytes([version - 1, 5]) + b"\0\0"
     return signature + bytes([3, 0]) + mechanism.ljust(20, b"\0") + bytes(32)
 
 
@@ -251,7 +261,9 @@ def test_a_session_that_has_ended_lets_nobody_in_any_more(post: Post, until: Unt
         dealer.disable_monitor()
 
 
-def test_a_peer_that_calls_itself_another_sessions_user_is_not_believed(post: Post, until: Until) -> None:
+def test_a_peer_that_calls_itself_another_sessions_user_is_not_believed(
+    post: Post, until: Until
+) -> None:
     post.messages.admit(7, TOKEN)
     post.messages.admit(8, b"other")
     peer = Peer(post)
@@ -259,7 +271,9 @@ def test_a_peer_that_calls_itself_another_sessions_user_is_not_believed(post: Po
     assert len(peer.hear(64)) == 64
     peer.command(b"HELLO", b"\x018\x05other")
     assert peer.answer().startswith(b"\x07WELCOME")
-    peer.command(b"INITIATE", property_of(b"Socket-Type", b"DEALER") + property_of(b"User-Id", b"7"))
+    peer.command(
+        b"INITIATE", property_of(b"Socket-Type", b"DEALER") + property_of(b"User-Id", b"7")
+    )
     assert peer.answer().startswith(b"\x05READY")
     forged = WIRE.encode(TOLD)
     peer.raw.send(b"\0" + bytes([len(forged)]) + forged)
@@ -269,7 +283,9 @@ def test_a_peer_that_calls_itself_another_sessions_user_is_not_believed(post: Po
     peer.raw.close()
 
 
-def test_more_handshakes_than_one_turn_takes_are_all_answered(post: Post, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_handshakes_than_one_turn_takes_are_all_answered(
+    post: Post, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "RECEIVES", 1)
     post.messages.admit(7, TOKEN)
     dealers = [post.dealer() for _ in range(30)]
@@ -304,7 +320,9 @@ def test_messages_of_a_session_that_is_gone_are_passed_over(post: Post, until: U
     post.messages.forget(7)
 
 
-def test_a_reader_that_does_not_read_fills_a_bounded_outbox_and_gets_it_in_order_when_it_does(post: Post, until: Until) -> None:
+def test_a_reader_that_does_not_read_fills_a_bounded_outbox_and_gets_it_in_order_when_it_does(
+    post: Post, until: Until
+) -> None:
     post.messages.admit(7, TOKEN)
     dealer = post.dealer(rcvhwm=1)
     dealer.send(WIRE.encode(TOLD))
@@ -363,7 +381,9 @@ def test_what_waits_for_a_client_goes_with_its_socket(post: Post, until: Until) 
     until(lambda: not post.messages.waiting)
 
 
-def test_what_waits_for_a_clients_old_socket_is_not_sent_to_its_new_one(post: Post, until: Until) -> None:
+def test_what_waits_for_a_clients_old_socket_is_not_sent_to_its_new_one(
+    post: Post, until: Until
+) -> None:
     post.introduced(rcvhwm=1)
     detail = "x" * 100_000
     for seq in range(2000):
@@ -378,7 +398,9 @@ def test_what_waits_for_a_clients_old_socket_is_not_sent_to_its_new_one(post: Po
     assert received(new) == [pulse(9999)]
 
 
-def test_a_client_that_is_gone_empties_its_outbox_and_a_new_socket_takes_over(post: Post, until: Until) -> None:
+def test_a_client_that_is_gone_empties_its_outbox_and_a_new_socket_takes_over(
+    post: Post, until: Until
+) -> None:
     dealer = post.introduced()
     dealer.close()
 
@@ -396,7 +418,9 @@ def test_a_client_that_is_gone_empties_its_outbox_and_a_new_socket_takes_over(po
     assert received(again) == [pulse(2)]
 
 
-def test_what_is_too_large_to_be_said_becomes_a_failure_and_no_silence(post: Post, until: Until) -> None:
+def test_what_is_too_large_to_be_said_becomes_a_failure_and_no_silence(
+    post: Post, until: Until
+) -> None:
     dealer = post.introduced()
     post.messages.send(7, pulse(1, "x" * (5 << 20)))
     until(lambda: dealer.poll(0))
@@ -410,7 +434,12 @@ def test_the_sockets_file_has_its_mode_and_a_stranger_is_kept_out_by_the_kernel(
 ) -> None:
     heard: list[int] = []
     messages = MessageRouter(
-        loop, str(tmp_path / "z"), mode=0o666, uids=(os.geteuid() + 1,), on_progress=lambda session, _: heard.append(session), log=log
+        loop,
+        str(tmp_path / "z"),
+        mode=0o666,
+        uids=(os.geteuid() + 1,),
+        on_progress=lambda session, _: heard.append(session),
+        log=log,
     )
     assert os.stat(tmp_path / "z").st_mode & 0o777 == 0o666
     messages.admit(7, TOKEN)
@@ -436,7 +465,9 @@ def test_an_idle_socket_makes_no_turns(post: Post, until: Until) -> None:
     assert post.loop.turns - before <= 2
 
 
-def test_a_session_that_ends_while_its_outbox_waits_leaves_nothing_to_send(post: Post, until: Until) -> None:
+def test_a_session_that_ends_while_its_outbox_waits_leaves_nothing_to_send(
+    post: Post, until: Until
+) -> None:
     post.messages.admit(7, TOKEN)
     dealer = post.dealer(rcvhwm=1)
     dealer.send(WIRE.encode(TOLD))

@@ -1,4 +1,6 @@
-"""Hypothesis without its stopwatch and without a memory between runs: the same examples everywhere, however slow the machine."""
+"""Hypothesis without its stopwatch and without a memory between runs: the same examples everywhere,
+however slow the machine.
+"""
 
 from __future__ import annotations
 

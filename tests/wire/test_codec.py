@@ -1,4 +1,6 @@
-"""Messages to bytes and back: frozen bytes, every message, and nothing but a ProtocolError for anything else."""
+"""Messages to bytes and back: frozen bytes, every message, and nothing but a ProtocolError for
+anything else.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaderd_wire import messages as m
-from loaderd_wire.codec import LENGTH, MAX_INT, MAX_ITEMS, MAX_MESSAGE, MAX_TEXT, WIRE, frame, unframe
+from loaderd_wire.codec import (
+    LENGTH,
+    MAX_INT,
+    MAX_ITEMS,
+    MAX_MESSAGE,
+    MAX_TEXT,
+    WIRE,
+    frame,
+    unframe,
+)
 from loaderd_wire.errors import BadSample, ProtocolError
 from loaderd_wire.slots import Chunk, FieldSpec
 
@@ -43,7 +54,9 @@ EXAMPLES: tuple[m.Message, ...] = (
 def strategy_for(hint: Any) -> st.SearchStrategy[Any]:
     """All values that a field of this annotation may have."""
     if is_dataclass(hint):
-        return st.builds(hint, **{name: strategy_for(kind) for name, kind in typing.get_type_hints(hint).items()})
+        return st.builds(
+            hint, **{name: strategy_for(kind) for name, kind in typing.get_type_hints(hint).items()}
+        )
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         return st.lists(strategy_for(args[0]), max_size=3).map(tuple)
@@ -63,8 +76,16 @@ def strategy_for(hint: Any) -> st.SearchStrategy[Any]:
 
 messages = st.one_of([strategy_for(cls) for cls in typing.get_args(m.Message)])
 wild = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=5) | st.binary(max_size=5),
-    lambda inner: st.lists(inner, max_size=15) | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=15)
+        | st.dictionaries(st.text(max_size=3) | st.integers(0, 9), inner, max_size=3)
+    ),
     max_leaves=25,
 )
 
@@ -82,7 +103,9 @@ def decode_or_refuse(data: bytes) -> None:
 
 
 def test_there_is_an_example_of_every_message() -> None:
-    assert [type(example) for example in EXAMPLES] == sorted(typing.get_args(m.Message), key=[type(example) for example in EXAMPLES].index)
+    assert [type(example) for example in EXAMPLES] == sorted(
+        typing.get_args(m.Message), key=[type(example) for example in EXAMPLES].index
+    )
     assert len(EXAMPLES) == len(typing.get_args(m.Message)) == len(GOLDEN)
 
 
@@ -121,12 +144,16 @@ def test_any_other_structure_is_a_protocol_error_and_nothing_else(value: Any) ->
 
 
 @given(st.sampled_from([1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 18, 19]), st.lists(wild, max_size=18))
-def test_a_true_code_with_false_fields_is_a_protocol_error_and_nothing_else(code: int, body: list[Any]) -> None:
+def test_a_true_code_with_false_fields_is_a_protocol_error_and_nothing_else(
+    code: int, body: list[Any]
+) -> None:
     decode_or_refuse(msgpack.packb([code, *body]))
 
 
 @given(st.sampled_from(EXAMPLES), st.data())
-def test_a_message_with_one_field_exchanged_is_refused_or_well_formed(example: m.Message, data: st.DataObject) -> None:
+def test_a_message_with_one_field_exchanged_is_refused_or_well_formed(
+    example: m.Message, data: st.DataObject
+) -> None:
     body = msgpack.unpackb(WIRE.encode(example))
     place = data.draw(st.integers(0, len(body) - 1))
     body[place] = data.draw(wild)
@@ -134,7 +161,9 @@ def test_a_message_with_one_field_exchanged_is_refused_or_well_formed(example: m
 
 
 @given(st.sampled_from(EXAMPLES), st.data())
-def test_a_message_with_bytes_flipped_cut_or_added_is_refused_or_well_formed(example: m.Message, data: st.DataObject) -> None:
+def test_a_message_with_bytes_flipped_cut_or_added_is_refused_or_well_formed(
+    example: m.Message, data: st.DataObject
+) -> None:
     encoded = bytearray(WIRE.encode(example))
     for _ in range(data.draw(st.integers(1, 4))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
@@ -145,7 +174,9 @@ def test_a_message_with_bytes_flipped_cut_or_added_is_refused_or_well_formed(exa
 
 
 @given(st.lists(st.sampled_from(EXAMPLES), max_size=4), st.data())
-def test_framed_messages_come_out_whole_however_the_bytes_are_cut(sent: list[m.Message], data: st.DataObject) -> None:
+def test_framed_messages_come_out_whole_however_the_bytes_are_cut(
+    sent: list[m.Message], data: st.DataObject
+) -> None:
     stream = b"".join(map(frame, sent))
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8))), len(stream)]
     buffer, arrived = bytearray(), []
@@ -158,7 +189,9 @@ def test_framed_messages_come_out_whole_however_the_bytes_are_cut(sent: list[m.M
 
 
 @given(st.binary(max_size=300))
-def test_random_bytes_on_a_control_socket_are_a_protocol_error_or_wait_for_more(data: bytes) -> None:
+def test_random_bytes_on_a_control_socket_are_a_protocol_error_or_wait_for_more(
+    data: bytes,
+) -> None:
     buffer = bytearray(data)
     for _ in range(len(data)):
         before = len(buffer)
@@ -209,7 +242,15 @@ def test_nesting_without_end_is_a_protocol_error_and_no_crash(depth: int, head: 
         WIRE.decode(head + b"\x91" * depth + b"\x01")
 
 
-@pytest.mark.parametrize("claim", [b"\xdb\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+    ],
+)
 def test_a_claim_of_four_gigabytes_allocates_nothing(claim: bytes) -> None:
     with pytest.raises(ProtocolError, match="not a message"):
         WIRE.decode(claim + b"x")
@@ -245,7 +286,9 @@ def test_a_part_has_the_fields_that_its_message_checks() -> None:
 
 
 GOLDEN: dict[str, str] = {
-    "Hello": ("9e0101a5747261696ecd0100c0c301040492a5696d616765a56c6162656c0081a473656564a13080b02f646174612f747261696e2e746f6d6c"),
+    "Hello": (
+        "9e0101a5747261696ecd0100c0c301040492a5696d616765a56c6162656c0081a473656564a13080b02f646174612f747261696e2e746f6d6c"
+    ),
     "Starting": "9202ae636f756e74696e6720747261696e",
     "Rejected": "9303ab436f6e6669674572726f72b06e6f2073747265616d20277461696e27",
     "Welcome": (

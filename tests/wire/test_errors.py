@@ -1,4 +1,6 @@
-"""The errors of the surface: their family, what they carry, and that they survive the wire and a pickle."""
+"""The errors of the surface: their family, what they carry, and that they survive the wire and a
+pickle.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,25 @@ import pickle
 import pytest
 
 from loaderd_wire import errors
-from loaderd_wire.errors import CLASSES, BadSample, ConfigError, LoaderdError, ProtocolError, SampleError, from_name
+from loaderd_wire.errors import (
+    CLASSES,
+    BadSample,
+    ConfigError,
+    LoaderdError,
+    ProtocolError,
+    SampleError,
+    from_name,
+)
 
 BAD = BadSample(7, "cat.jpg", 3, "decode", "ValueError", "no JPEG", "Traceback ...")
 
 
 def test_every_error_is_a_loaderd_error_and_a_runtime_error() -> None:
-    named = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, LoaderdError)]
+    named = [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, LoaderdError)
+    ]
     assert {cls.__name__ for cls in named} == {*CLASSES, "LoaderdError"}
     assert all(issubclass(cls, RuntimeError) for cls in named)
     assert issubclass(ConfigError, ValueError)
@@ -38,13 +52,21 @@ def test_an_error_of_an_unknown_name_is_quoted_not_raised(name: str) -> None:
 def test_a_sample_error_tells_of_its_first_sample_and_keeps_all() -> None:
     other = BadSample(9, "dog.jpg", 4, "read", "KeyError", "gone")
     error = SampleError("two bad samples", (BAD, other))
-    assert (error.index, error.key, error.stage, error.remote_traceback) == (7, "cat.jpg", "decode", "Traceback ...")
+    assert (error.index, error.key, error.stage, error.remote_traceback) == (
+        7,
+        "cat.jpg",
+        "decode",
+        "Traceback ...",
+    )
     assert error.errors == (BAD, other)
     assert (SampleError("none").index, SampleError("none").errors) == (None, ())
 
 
 def test_a_sample_error_survives_a_pickle() -> None:
-    for again in (pickle.loads(pickle.dumps(SampleError("text", (BAD,)))), copy.copy(SampleError("text", (BAD,)))):
+    for again in (
+        pickle.loads(pickle.dumps(SampleError("text", (BAD,)))),
+        copy.copy(SampleError("text", (BAD,))),
+    ):
         assert (str(again), again.errors, again.key) == ("text", (BAD,), "cat.jpg")
 
 

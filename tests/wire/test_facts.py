@@ -18,7 +18,12 @@ def step(op: str | None = None, call: str | None = None, **args: object) -> dict
         ("shuffle", "4096", "0", "shuffle was {block = 4096}, is false"),
         ("seed", "0", "7", "seed was 0, is 7"),
         ("decode", "rgb", "no", 'mode was "rgb", is not used (decode = false)'),
-        ("layout", '["loaderd",{}]', '["mine:Pairs",{"n":3,"s":"x"}]', 'layout was loaderd, is mine:Pairs(n=3, s="x")'),
+        (
+            "layout",
+            '["loaderd",{}]',
+            '["mine:Pairs",{"n":3,"s":"x"}]',
+            'layout was loaderd, is mine:Pairs(n=3, s="x")',
+        ),
         (
             "transforms",
             json.dumps([step("hflip", p=0.5), step(call="aug:train", deep={"a": [1]})]),
@@ -32,8 +37,15 @@ def step(op: str | None = None, call: str | None = None, **args: object) -> dict
         ("data", "a" * 500, "b", f"data was {'a' * 197}..., is b"),
     ],
 )
-def test_a_difference_is_told_as_a_config_has_it(name: str, old: str, new: str | None, told: str) -> None:
-    assert differences({name: old, "same": "x"}, {"same": "x"} if new is None else {name: new, "same": "x"}) == told
+def test_a_difference_is_told_as_a_config_has_it(
+    name: str, old: str, new: str | None, told: str
+) -> None:
+    assert (
+        differences(
+            {name: old, "same": "x"}, {"same": "x"} if new is None else {name: new, "same": "x"}
+        )
+        == told
+    )
 
 
 def test_what_does_not_differ_is_nothing() -> None:

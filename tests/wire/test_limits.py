@@ -11,9 +11,23 @@ from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_RANKS,
 
 
 def hello(**values: int) -> m.Hello:
-    usual = {"batch_size": MAX_ROWS, "seed": MAX_INT, "rank": MAX_RANKS - 1, "world_size": MAX_RANKS, "prefetch": MAX_PREFETCH}
+    usual = {
+        "batch_size": MAX_ROWS,
+        "seed": MAX_INT,
+        "rank": MAX_RANKS - 1,
+        "world_size": MAX_RANKS,
+        "prefetch": MAX_PREFETCH,
+    }
     return m.Hello(
-        m.PROTOCOL, "train", drop_last=None, fields=CLIENT_FIELDS, held_bytes=0, order={}, content={}, config="", **usual | values
+        m.PROTOCOL,
+        "train",
+        drop_last=None,
+        fields=CLIENT_FIELDS,
+        held_bytes=0,
+        order={},
+        content={},
+        config="",
+        **usual | values,
     )
 
 

@@ -13,16 +13,24 @@ MESSAGES: tuple[type, ...] = typing.get_args(m.Message)
 # A field may be added at the end; any other change needs another PROTOCOL.
 FIELDS = {
     "Segment": "segment slots slot_bytes tail_row_bytes body_bytes",
-    "Hello": "protocol stream batch_size seed drop_last rank world_size prefetch fields held_bytes order content config",
+    "Hello": (
+        "protocol stream batch_size seed drop_last rank world_size prefetch fields "
+        "held_bytes order content config"
+    ),
     "Starting": "text",
     "Rejected": "error text",
-    "Welcome": "session token daemon samples batch_size seed drop_last specs form collated keys segment order content classes on_error "
+    "Welcome": "session token daemon samples batch_size seed drop_last specs form collated keys "
+    "segment order content classes on_error "
     "max_errors empty warnings",
     "Bye": "reason",
     "Ask": "protocol what",
     "Report": "body",
-    "Progress": "session seq plan epoch position step taken have again ping waiting released stacks",
-    "Descriptor": "session plan k epoch start rows segment slot generation filled failed chunks bad",
+    "Progress": (
+        "session seq plan epoch position step taken have again ping waiting released stacks"
+    ),
+    "Descriptor": (
+        "session plan k epoch start rows segment slot generation filled failed chunks bad"
+    ),
     "Pulse": "session seq turns made story detail",
     "Failure": "session error text",
 }
@@ -30,7 +38,9 @@ FIELDS = {
 
 def test_the_fields_of_a_message_stand_in_the_order_that_the_wire_has() -> None:
     assert m.PROTOCOL == 2
-    assert {cls.__name__: " ".join(field.name for field in dataclasses.fields(cls)) for cls in MESSAGES} == FIELDS
+    assert {
+        cls.__name__: " ".join(field.name for field in dataclasses.fields(cls)) for cls in MESSAGES
+    } == FIELDS
 
 
 @pytest.mark.parametrize("message", [*MESSAGES, m.Released], ids=lambda cls: cls.__name__)

@@ -1,17 +1,30 @@
-"""Names of the sockets: the same from everywhere, different for different configs, never too long in silence."""
+"""Names of the sockets: the same from everywhere, different for different configs, never too long
+in silence.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from loaderd_wire.paths import BAD, LOCK, LOG, MAX_SOCKET_BYTES, MESSAGES, default_socket, run_folder, too_long
+from loaderd_wire.paths import (
+    BAD,
+    LOCK,
+    LOG,
+    MAX_SOCKET_BYTES,
+    MESSAGES,
+    default_socket,
+    run_folder,
+    too_long,
+)
 
 
 def test_sockets_lie_in_the_users_runtime_folder_or_in_a_private_one_under_tmp() -> None:
     assert run_folder({"XDG_RUNTIME_DIR": "/run/user/1000"}, 1000) == "/run/user/1000/loaderd"
     assert run_folder({}, 1000) == "/tmp/loaderd-1000"
     assert run_folder({"XDG_RUNTIME_DIR": ""}, 0) == "/tmp/loaderd-0"
-    assert run_folder({"XDG_RUNTIME_DIR": "relative/run"}, 5) == "/tmp/loaderd-5", "a relative runtime folder was believed"
+    assert run_folder({"XDG_RUNTIME_DIR": "relative/run"}, 5) == "/tmp/loaderd-5", (
+        "a relative runtime folder was believed"
+    )
 
 
 def test_a_default_socket_names_its_config_and_its_absolute_path() -> None:
@@ -26,10 +39,15 @@ def test_two_configs_of_one_name_have_two_sockets() -> None:
 
 
 def test_a_default_socket_has_not_changed_since_it_was_frozen() -> None:
-    assert default_socket("/data/train.toml", {"XDG_RUNTIME_DIR": "/run/user/7"}, 7) == GOLDEN_SOCKET
+    assert (
+        default_socket("/data/train.toml", {"XDG_RUNTIME_DIR": "/run/user/7"}, 7) == GOLDEN_SOCKET
+    )
 
 
-@pytest.mark.parametrize("config", ["/data/.toml", "/data/日本.toml", "/data/" + "x" * 200 + ".toml", "/data/***.toml", "/"])
+@pytest.mark.parametrize(
+    "config",
+    ["/data/.toml", "/data/日本.toml", "/data/" + "x" * 200 + ".toml", "/data/***.toml", "/"],
+)
 def test_a_strange_config_name_still_makes_a_short_plain_socket_name(config: str) -> None:
     socket = default_socket(config, {}, 4_000_000_000)
     assert too_long(socket) is None

@@ -33,7 +33,12 @@ class WithoutSlots:
 
 def test_a_record_made_fast_equals_one_made_by_a_call() -> None:
     make = quick(Point)
-    for values, named in (((1,), {}), ((1, 5), {}), ((1, 5, ("a",)), {}), ((), {"x": 3, "marks": ("b",)})):
+    for values, named in (
+        ((1,), {}),
+        ((1, 5), {}),
+        ((1, 5, ("a",)), {}),
+        ((), {"x": 3, "marks": ("b",)}),
+    ):
         made, called = make(*values, **named), Point(*values, **named)
         assert made == called
         assert (repr(made), hash(made), type(made)) == (repr(called), hash(called), Point)
@@ -46,9 +51,12 @@ def test_a_record_made_fast_is_frozen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "complaint"), [((), "missing 1 required positional argument: 'x'"), ((1, 2, (), 4), "takes from 2 to 4")]
+    ("values", "complaint"),
+    [((), "missing 1 required positional argument: 'x'"), ((1, 2, (), 4), "takes from 2 to 4")],
 )
-def test_a_wrong_number_of_values_is_refused_as_by_a_call(values: tuple[int, ...], complaint: str) -> None:
+def test_a_wrong_number_of_values_is_refused_as_by_a_call(
+    values: tuple[int, ...], complaint: str
+) -> None:
     with pytest.raises(TypeError, match=complaint):
         quick(Point)(*values)  # type: ignore[arg-type]
 

@@ -1,4 +1,6 @@
-"""Which rows are whose: ranks part an epoch exactly, the tail is even, resume in any shape repeats and loses nothing."""
+"""Which rows are whose: ranks part an epoch exactly, the tail is even, resume in any shape repeats
+and loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaderd_wire.slices import Cursor, EpochShape, next_cursor, normalize_cursor, slice_at, steps, steps_left
+from loaderd_wire.slices import (
+    Cursor,
+    EpochShape,
+    next_cursor,
+    normalize_cursor,
+    slice_at,
+    steps,
+    steps_left,
+)
 
 
-def shape_of(samples: int, batch_size: int, world_size: int = 1, rank: int = 0, drop_last: bool = False) -> EpochShape:
+def shape_of(
+    samples: int, batch_size: int, world_size: int = 1, rank: int = 0, drop_last: bool = False
+) -> EpochShape:
     return EpochShape(samples, batch_size, rank, world_size, drop_last)
 
 
@@ -26,11 +38,18 @@ def epoch_of(shape: EpochShape, origin: int = 0) -> list[list[int]]:
     return steps
 
 
-def ranks_of(samples: int, batch_size: int, world_size: int, drop_last: bool, origin: int = 0) -> list[list[list[int]]]:
-    return [epoch_of(shape_of(samples, batch_size, world_size, rank, drop_last), origin) for rank in range(world_size)]
+def ranks_of(
+    samples: int, batch_size: int, world_size: int, drop_last: bool, origin: int = 0
+) -> list[list[list[int]]]:
+    return [
+        epoch_of(shape_of(samples, batch_size, world_size, rank, drop_last), origin)
+        for rank in range(world_size)
+    ]
 
 
-def by_the_book(samples: int, batch_size: int, world_size: int, rank: int, drop_last: bool, origin: int) -> list[list[int]]:
+def by_the_book(
+    samples: int, batch_size: int, world_size: int, rank: int, drop_last: bool, origin: int
+) -> list[list[int]]:
     """The rule of the surface, word by word."""
     steps, at, block = [], origin, world_size * batch_size
     while samples - at >= block:
@@ -39,7 +58,9 @@ def by_the_book(samples: int, batch_size: int, world_size: int, rank: int, drop_
     t = samples - at
     if t and not drop_last:
         if t >= world_size:
-            steps.append(list(range(at + rank * t // world_size, at + (rank + 1) * t // world_size)))
+            steps.append(
+                list(range(at + rank * t // world_size, at + (rank + 1) * t // world_size))
+            )
         else:
             rows = list(range(at, samples)) + [p % samples for p in range(world_size - t)]
             steps.append([rows[rank]])
@@ -59,7 +80,9 @@ def test_each_step_is_what_the_rule_says(shape: tuple[int, int, int, bool], orig
 
 
 @given(shapes)
-def test_ranks_part_an_epoch_and_repeat_only_what_a_short_tail_must(shape: tuple[int, int, int, bool]) -> None:
+def test_ranks_part_an_epoch_and_repeat_only_what_a_short_tail_must(
+    shape: tuple[int, int, int, bool],
+) -> None:
     samples, batch_size, world_size, drop_last = shape
     ranks = ranks_of(samples, batch_size, world_size, drop_last)
     assert len({len(steps) for steps in ranks}) == 1, "ranks are out of step"
@@ -75,7 +98,9 @@ def test_ranks_part_an_epoch_and_repeat_only_what_a_short_tail_must(shape: tuple
 
 
 @given(shapes)
-def test_a_tail_is_shared_so_that_no_two_ranks_differ_by_more_than_a_row(shape: tuple[int, int, int, bool]) -> None:
+def test_a_tail_is_shared_so_that_no_two_ranks_differ_by_more_than_a_row(
+    shape: tuple[int, int, int, bool],
+) -> None:
     samples, batch_size, world_size, _ = shape
     sizes = {len(steps[-1]) for steps in ranks_of(samples, batch_size, world_size, drop_last=False)}
     assert max(sizes) - min(sizes) <= 1
@@ -88,12 +113,24 @@ def test_a_resume_in_another_shape_goes_on_where_the_first_one_stopped(
 ) -> None:
     samples, old_batch, old_world, drop_last = shape
     steps = min(steps, samples // (old_batch * old_world))
-    first = [p for rank in ranks_of(samples, old_batch, old_world, drop_last) for step in rank[:steps] for p in step]
+    first = [
+        p
+        for rank in ranks_of(samples, old_batch, old_world, drop_last)
+        for step in rank[:steps]
+        for p in step
+    ]
     origin = steps * old_batch * old_world
-    second = [p for rank in ranks_of(samples, batch_size, world_size, False, origin) for step in rank for p in step]
+    second = [
+        p
+        for rank in ranks_of(samples, batch_size, world_size, False, origin)
+        for step in rank
+        for p in step
+    ]
     tail = (samples - origin) % (batch_size * world_size)
     repeated = world_size - tail if 0 < tail < world_size else 0
-    assert sorted(first + second) == sorted([*range(samples), *[p % samples for p in range(repeated)]])
+    assert sorted(first + second) == sorted(
+        [*range(samples), *[p % samples for p in range(repeated)]]
+    )
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -101,14 +138,20 @@ def test_every_rank_agrees_on_every_cursor(drop_last: bool) -> None:
     for samples, batch_size, world_size in itertools.product(range(1, 30), (1, 2, 5), (1, 2, 3)):
         walks = []
         for rank in range(world_size):
-            shape, cursor, walk = shape_of(samples, batch_size, world_size, rank, drop_last), Cursor(3, 0, 0), []
+            shape, cursor, walk = (
+                shape_of(samples, batch_size, world_size, rank, drop_last),
+                Cursor(3, 0, 0),
+                [],
+            )
             while steps_left(shape, cursor.position):
                 cursor = next_cursor(shape, cursor)
                 walk.append(cursor)
             walks.append(walk)
         assert all(walk == walks[0] for walk in walks)
         if walks[0]:
-            assert walks[0][-1] == Cursor(3, samples, len(walks[0])), "the end of an epoch is not at its length"
+            assert walks[0][-1] == Cursor(3, samples, len(walks[0])), (
+                "the end of an epoch is not at its length"
+            )
 
 
 def test_a_cursor_settles_into_the_next_epoch_only_when_nothing_is_left() -> None:
@@ -127,12 +170,18 @@ def test_a_plan_that_begins_outside_of_its_epoch_is_refused(position: int) -> No
 
 
 def test_a_step_beyond_the_end_is_refused() -> None:
-    for shape, position in ((shape_of(10, 4), 10), (shape_of(10, 4, drop_last=True), 8), (shape_of(3, 4, drop_last=True), 0)):
+    for shape, position in (
+        (shape_of(10, 4), 10),
+        (shape_of(10, 4, drop_last=True), 8),
+        (shape_of(3, 4, drop_last=True), 0),
+    ):
         with pytest.raises(ValueError, match="no step"):
             slice_at(shape, Cursor(0, position, 0))
 
 
-@pytest.mark.parametrize("shape", [(0, 1, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1), (1, 1, -1, 1), (1, 1, 0, 0)])
+@pytest.mark.parametrize(
+    "shape", [(0, 1, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1), (1, 1, -1, 1), (1, 1, 0, 0)]
+)
 def test_an_impossible_shape_is_refused(shape: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="impossible shape"):
         EpochShape(*shape, False)
@@ -140,6 +189,11 @@ def test_an_impossible_shape_is_refused(shape: tuple[int, int, int, int]) -> Non
 
 def test_a_plan_goes_on_over_the_ends_of_epochs_and_refuses_an_epoch_without_a_step() -> None:
     plan = list(itertools.islice(steps(shape_of(10, 4), Cursor(1, 4, 7)), 4))
-    assert [(at.epoch, at.step, cut.start, cut.rows) for at, cut in plan] == [(1, 7, 4, 4), (1, 8, 8, 2), (2, 0, 0, 4), (2, 1, 4, 4)]
+    assert [(at.epoch, at.step, cut.start, cut.rows) for at, cut in plan] == [
+        (1, 7, 4, 4),
+        (1, 8, 8, 2),
+        (2, 0, 0, 4),
+        (2, 1, 4, 4),
+    ]
     with pytest.raises(ValueError, match="no step"):
         next(steps(shape_of(3, 4, drop_last=True), Cursor(0, 0, 0)))

@@ -1,4 +1,6 @@
-"""What is read from a slot is what was written to it, at whatever place the slot begins, and nothing else is."""
+"""What is read from a slot is what was written to it, at whatever place the slot begins, and
+nothing else is.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from loaderd_wire.slot_reader import (
 )
 from loaderd_wire.slots import FieldSpec, slot_layout
 
-FIELDS = [FieldSpec("image", "|u1", (4, 3)), FieldSpec("text", "", (), "text"), FieldSpec("label", "<i8", ())]
+FIELDS = [
+    FieldSpec("image", "|u1", (4, 3)),
+    FieldSpec("text", "", (), "text"),
+    FieldSpec("label", "<i8", ()),
+]
 
 
 def chunks(*maps: Any) -> list[dict[str, Any]]:
@@ -26,7 +32,9 @@ def chunks(*maps: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("slot", [0, 1, 2])
-def test_what_is_written_through_a_view_of_one_slot_is_read_there_and_in_no_other(slot: int) -> None:
+def test_what_is_written_through_a_view_of_one_slot_is_read_there_and_in_no_other(
+    slot: int,
+) -> None:
     reader = SlotReader(slot_layout(FIELDS, 5))
     size = reader.layout.slot_bytes
     memory = bytearray(3 * size)
@@ -67,7 +75,12 @@ def test_a_described_array_is_read_from_the_body_and_nowhere_else() -> None:
     reader.described(memory, "<i4", [2, 3], body)[...] = [[1, 2, 3], [4, 5, 6]]
     assert reader.described(memory, "<i4", [6], body).tolist() == [1, 2, 3, 4, 5, 6]
     assert reader.described(memory, "<f4", [0, 3], body + 256).shape == (0, 3)
-    for dtype, shape, offset in (("|u1", [257], body), ("|u1", [1], body - 1), ("<i8", [1], body + 249), ("|O8", [1], body)):
+    for dtype, shape, offset in (
+        ("|u1", [257], body),
+        ("|u1", [1], body - 1),
+        ("<i8", [1], body + 249),
+        ("|O8", [1], body),
+    ):
         with pytest.raises(ProtocolError):
             reader.described(memory, dtype, shape, offset)
 
@@ -83,7 +96,9 @@ def test_a_chunk_is_read_from_the_tail_and_nowhere_else() -> None:
 
 
 def test_the_parts_of_all_chunks_are_joined_in_order() -> None:
-    maps = chunks({"keys": ["a", "b"], "text": {"t": ["x", "y"]}}, {"keys": ["c"], "text": {"t": [b"z"]}})
+    maps = chunks(
+        {"keys": ["a", "b"], "text": {"t": ["x", "y"]}}, {"keys": ["c"], "text": {"t": [b"z"]}}
+    )
     assert field_names(maps, "text") == ["t"]
     assert field_names(maps, "arrays") == []
     assert text_values(maps, "t", 3) == ["x", "y", b"z"]
@@ -92,7 +107,12 @@ def test_the_parts_of_all_chunks_are_joined_in_order() -> None:
 
 @pytest.mark.parametrize(
     "maps",
-    [[{}], [{"keys": "ab", "text": []}], [{"keys": ["a"], "text": {"t": ["x"]}}, {}], [{"keys": [1, 2], "text": {"t": [1, 2]}}]],
+    [
+        [{}],
+        [{"keys": "ab", "text": []}],
+        [{"keys": ["a"], "text": {"t": ["x"]}}, {}],
+        [{"keys": [1, 2], "text": {"t": [1, 2]}}],
+    ],
 )
 def test_chunks_that_lack_rows_or_hold_other_values_are_refused(maps: list[Any]) -> None:
     with pytest.raises(ProtocolError):
@@ -110,7 +130,9 @@ def test_an_array_is_described_by_dtype_shape_and_offset() -> None:
         array_description(maps, "bad")
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", msgpack.packb([1]), msgpack.packb({"keys": []}) + b"x"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xc1", msgpack.packb([1]), msgpack.packb({"keys": []}) + b"x"]
+)
 def test_bytes_that_are_no_map_are_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="a chunk"):
         unpack_chunks([data])

@@ -56,7 +56,10 @@ def test_however_a_batch_of_stored_numbers_is_cut_its_bytes_are_the_same(shop: W
     expected = Order(60, shuffle=1).indices(7, 2, np.arange(50, 80))
     assert pond.indices(0, 30) == expected.tolist()
     assert pond.field(0, "y", 30).tolist() == expected.tolist()
-    assert all(np.array_equal(x, number(i)["x"], equal_nan=True) for i, x in zip(expected.tolist(), pond.field(0, "x", 30), strict=True))
+    assert all(
+        np.array_equal(x, number(i)["x"], equal_nan=True)
+        for i, x in zip(expected.tolist(), pond.field(0, "x", 30), strict=True)
+    )
 
 
 def test_rows_that_a_neighbour_job_owns_are_left_alone(shop: Workshop) -> None:
@@ -69,7 +72,9 @@ def test_rows_that_a_neighbour_job_owns_are_left_alone(shop: Workshop) -> None:
 def test_a_bad_row_among_stored_numbers_is_named_and_the_others_are_there(shop: Workshop) -> None:
     pond = shop.pond(shop.facts("strict"), 10)
     done = shop.run(1, shop.job("strict", 10, start=BAD - 4))
-    assert [(bad.row, bad.lost, bad.sample.index, bad.sample.stage) for bad in done.bad] == [(4, True, BAD, "check")]
+    assert [(bad.row, bad.lost, bad.sample.index, bad.sample.stage) for bad in done.bad] == [
+        (4, True, BAD, "check")
+    ]
     there = [row for row in range(10) if row != 4]
     assert pond.field(0, "y", 10)[there].tolist() == [BAD - 4 + row for row in there]
 

@@ -49,17 +49,24 @@ def database(path: Path, layout: str, value: int) -> Path:
     if layout == "loaderd":
         write_own(path, [Sample({"x": row(value, i)}) for i in range(60)])
     else:
-        with lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as env, env.begin(write=True) as txn:
+        with (
+            lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as env,
+            env.begin(write=True) as txn,
+        ):
             for index in range(60):
                 txn.put(b"%08d" % index, row(value, index).tobytes())
     return path
 
 
 @pytest.mark.parametrize("layout", ["loaderd", "reader:Bytes"])
-def test_a_job_in_whose_middle_the_database_is_overwritten_delivers_nothing(build: Build, tmp_path: Path, layout: str) -> None:
+def test_a_job_in_whose_middle_the_database_is_overwritten_delivers_nothing(
+    build: Build, tmp_path: Path, layout: str
+) -> None:
     old, new = database(tmp_path / "old", layout, 1), database(tmp_path / "new", layout, 2)
     (tmp_path / "reader.py").write_text(READER)
-    call = TransformConfig(None, "reader:overwrites", {"file": str(old), "other": str(new), "at": 30})
+    call = TransformConfig(
+        None, "reader:overwrites", {"file": str(old), "other": str(new), "at": 30}
+    )
     shop = build(StreamConfig("train", lmdb=str(old), layout=layout, transforms=(call,)))
     shop.start(1)
     shop.pond(shop.facts("train"), 20)
@@ -71,7 +78,9 @@ def test_a_job_in_whose_middle_the_database_is_overwritten_delivers_nothing(buil
     assert f"{old}: was overwritten" in shop.run(1, shop.job("train", 20)).changed
 
 
-def test_what_cannot_be_opened_any_longer_by_a_worker_that_starts_later_has_changed(build: Build, tmp_path: Path) -> None:
+def test_what_cannot_be_opened_any_longer_by_a_worker_that_starts_later_has_changed(
+    build: Build, tmp_path: Path
+) -> None:
     old = database(tmp_path / "old", "loaderd", 1)
     shop = build(StreamConfig("train", lmdb=str(old)))
     shop.pond(shop.facts("train"), 20)
@@ -82,8 +91,13 @@ def test_what_cannot_be_opened_any_longer_by_a_worker_that_starts_later_has_chan
     assert "now it cannot be opened" in done.changed
 
 
-def test_a_stream_opened_after_the_file_changed_is_not_read_by_way_of_what_another_stream_has_open(build: Build, tmp_path: Path) -> None:
-    old, new = database(tmp_path / "old", "reader:Bytes", 1), database(tmp_path / "new", "reader:Bytes", 2)
+def test_a_stream_opened_after_the_file_changed_is_not_read_by_way_of_what_another_stream_has_open(
+    build: Build, tmp_path: Path
+) -> None:
+    old, new = (
+        database(tmp_path / "old", "reader:Bytes", 1),
+        database(tmp_path / "new", "reader:Bytes", 2),
+    )
     with lmdb.open(str(new), subdir=False, map_size=1 << 24, lock=False) as env:
         for _ in range(3):  # its root lies elsewhere
             with env.begin(write=True) as txn:
@@ -105,7 +119,9 @@ def test_a_stream_opened_after_the_file_changed_is_not_read_by_way_of_what_anoth
     assert f"{old}: was written to" in shop.run(1, shop.job("train", 20)).changed
 
 
-def test_two_workers_that_see_a_touched_database_are_one_warning(build: Build, tmp_path: Path) -> None:
+def test_two_workers_that_see_a_touched_database_are_one_warning(
+    build: Build, tmp_path: Path
+) -> None:
     old = database(tmp_path / "old", "loaderd", 1)
     shop = build(StreamConfig("train", lmdb=str(old)))
     shop.start(1, 2)
@@ -118,7 +134,8 @@ def test_two_workers_that_see_a_touched_database_are_one_warning(build: Build, t
     shop.start(3)
     assert shop.run(3, shop.job("train", 20)).changed == ""
     assert [line for line in shop.lines if "times have changed" in line] == [
-        f"{old}: its modification times have changed (touch, chmod?); 61 of its values were compared and are the same, so the stream continues. "
+        f"{old}: its modification times have changed (touch, chmod?); 61 of its values were "
+        "compared and are the same, so the stream continues. "
         "If the file was written to, drain the daemon and start it again"
     ]
 
@@ -135,5 +152,9 @@ def test_a_worker_that_starts_with_other_code_than_its_neighbours_is_told_of(
         file.write("\n# edited\n")
     shop.start(2)
     shop.run(2, shop.job("train", 20))
-    shop.until(lambda: sum("wares.py was edited while the daemon runs" in line for line in shop.lines) == told)
+    shop.until(
+        lambda: (
+            sum("wares.py was edited while the daemon runs" in line for line in shop.lines) == told
+        )
+    )
     assert shop.pool.edited() == ["wares.py"]

@@ -15,7 +15,10 @@ def test_workers_that_only_copy_do_so_past_the_caches() -> None:
 
 
 def test_what_the_user_has_tuned_is_left_alone() -> None:
-    assert environment({"GLIBC_TUNABLES": "glibc.malloc.check=1"}, copies=True)["GLIBC_TUNABLES"] == "glibc.malloc.check=1"
+    assert (
+        environment({"GLIBC_TUNABLES": "glibc.malloc.check=1"}, copies=True)["GLIBC_TUNABLES"]
+        == "glibc.malloc.check=1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,6 +31,8 @@ def test_what_the_user_has_tuned_is_left_alone() -> None:
         StreamConfig("u", lmdb="/data", transforms=(TransformConfig(None, "a:b"),)),
     ],
 )
-def test_a_stream_that_does_more_than_copy_keeps_the_usual_copies_for_all(other: StreamConfig) -> None:
+def test_a_stream_that_does_more_than_copy_keeps_the_usual_copies_for_all(
+    other: StreamConfig,
+) -> None:
     assert not only_copies([STORED, other], "")
     assert not only_copies([STORED], "a:b")

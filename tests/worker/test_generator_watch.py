@@ -1,4 +1,6 @@
-"""The watch of the global generators: whoever draws from one, or reads its state, is noticed; whoever does neither is not."""
+"""The watch of the global generators: whoever draws from one, or reads its state, is noticed;
+whoever does neither is not.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ NUMPY: list[Callable[[], object]] = [
 
 
 @pytest.mark.parametrize("number", range(len(PYTHON)))
-def test_whoever_uses_pythons_generator_is_noticed_as_that_once(watch: GeneratorWatch, number: int) -> None:
+def test_whoever_uses_pythons_generator_is_noticed_as_that_once(
+    watch: GeneratorWatch, number: int
+) -> None:
     use = GeneratorUse()
     watch.arm(use)
     assert not any(watch.notices(use) for _ in range(3))
@@ -84,7 +88,9 @@ def test_whoever_uses_pythons_generator_is_noticed_as_that_once(watch: Generator
 
 
 @pytest.mark.parametrize("number", range(len(NUMPY)))
-def test_whoever_uses_numpys_generator_is_noticed_as_that_once(watch: GeneratorWatch, number: int) -> None:
+def test_whoever_uses_numpys_generator_is_noticed_as_that_once(
+    watch: GeneratorWatch, number: int
+) -> None:
     use = GeneratorUse()
     watch.arm(use)
     assert not any(watch.notices(use) for _ in range(3))
@@ -99,7 +105,12 @@ def test_who_draws_from_generators_of_its_own_is_not_noticed(watch: GeneratorWat
     watch.arm(use)
     copied = pickle.loads(pickle.dumps(random.Random(3)))
     for _ in range(1000):
-        random.Random(3).random(), copied.getstate(), np.random.RandomState(3).get_state(), np.random.default_rng(3).random()
+        (
+            random.Random(3).random(),
+            copied.getstate(),
+            np.random.RandomState(3).get_state(),
+            np.random.default_rng(3).random(),
+        )
         assert not watch.notices(use)
 
 
@@ -123,7 +134,9 @@ def test_a_bit_generator_in_the_others_place_is_not_watched(watch: GeneratorWatc
     assert use == GeneratorUse(numpy=True)
 
 
-def test_the_watch_leaves_both_generators_as_they_were_and_comes_once(watch: GeneratorWatch) -> None:
+def test_the_watch_leaves_both_generators_as_they_were_and_comes_once(
+    watch: GeneratorWatch,
+) -> None:
     generator_watch.uninstall()
     before = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr] # an array
     generator_watch.install()

@@ -14,7 +14,9 @@ from loaderd_testing.engine_harness import Workshop, numbers
 Build = Callable[..., Workshop]
 
 
-def test_the_first_sample_of_each_worker_draws_from_torch_as_any_other_and_knows_its_worker(build: Build) -> None:
+def test_the_first_sample_of_each_worker_draws_from_torch_as_any_other_and_knows_its_worker(
+    build: Build,
+) -> None:
     shop = build(numbers(dataset="late:LateTorch"))
     facts = shop.facts("train")
     shop.start(1, 2)
@@ -26,7 +28,9 @@ def test_the_first_sample_of_each_worker_draws_from_torch_as_any_other_and_knows
     assert pond.field(0, "drawn", 4).tolist()[2:] == pond.field(1, "drawn", 4).tolist()[:2]
 
 
-def test_a_module_that_draws_and_seeds_changes_nothing_for_the_sample_that_imports_it(build: Build) -> None:
+def test_a_module_that_draws_and_seeds_changes_nothing_for_the_sample_that_imports_it(
+    build: Build,
+) -> None:
     shop = build(numbers(dataset="late:LateSeeder"))
     facts = shop.facts("train")
     shop.start(1, 2)
@@ -39,22 +43,33 @@ def test_a_module_that_draws_and_seeds_changes_nothing_for_the_sample_that_impor
         assert len(set(first)) == 4
 
 
-def test_an_import_is_on_the_scoreboard_with_its_sample_and_leaves_it_at_its_end(build: Build, tmp_path: Path) -> None:
+def test_an_import_is_on_the_scoreboard_with_its_sample_and_leaves_it_at_its_end(
+    build: Build, tmp_path: Path
+) -> None:
     shop = build(numbers(dataset="late:LateWaiter"))
     facts = shop.facts("train")
     shop.start(1)
     shop.pond(facts, 4)
     job = shop.job("train", 4, start=18)
     shop.pool.send(1, job)
-    seen = shop.until(lambda: [seen for seen in shop.look().seen if importing(seen.word)], "the import")[0]
+    seen = shop.until(
+        lambda: [seen for seen in shop.look().seen if importing(seen.word)], "the import"
+    )[0]
     assert (unstamp(seen.word), seen.key) == ((job.job, 2, Stage.READ), "20")
     (tmp_path / "go").touch()
-    shop.until(lambda: [seen for seen in shop.look().seen if not importing(seen.word) and seen.key == "20"], "the end of the import")
+    shop.until(
+        lambda: [
+            seen for seen in shop.look().seen if not importing(seen.word) and seen.key == "20"
+        ],
+        "the end of the import",
+    )
     (tmp_path / "over").touch()
     assert shop.answer(1, job).bad == ()
 
 
-def test_another_threads_import_is_not_what_the_sample_is_doing(build: Build, tmp_path: Path) -> None:
+def test_another_threads_import_is_not_what_the_sample_is_doing(
+    build: Build, tmp_path: Path
+) -> None:
     shop = build(numbers(dataset="late:LateInThread"))
     (tmp_path / "go").touch()
     facts = shop.facts("train")
@@ -71,7 +86,9 @@ def test_another_threads_import_is_not_what_the_sample_is_doing(build: Build, tm
 
 
 @pytest.mark.parametrize("dataset", ["LateInChild", "LateInChildOfC"])
-def test_a_forked_child_imports_and_leaves_its_parents_line_alone(build: Build, dataset: str) -> None:
+def test_a_forked_child_imports_and_leaves_its_parents_line_alone(
+    build: Build, dataset: str
+) -> None:
     shop = build(numbers(dataset=f"late:{dataset}"))
     facts = shop.facts("train")
     shop.start(1)

@@ -58,7 +58,9 @@ class Fragile:
 
 
 def slot_of(indices: np.ndarray, *arrays: Fragile) -> SimpleNamespace:
-    return SimpleNamespace(indices=lambda: indices, arrays=lambda: [(None, array) for array in arrays])
+    return SimpleNamespace(
+        indices=lambda: indices, arrays=lambda: [(None, array) for array in arrays]
+    )
 
 
 @pytest.mark.parametrize("moves", range(10))
@@ -67,7 +69,9 @@ def test_gaps_are_closed_by_who_comes_after_a_death_in_the_middle(moves: int) ->
     first, second = Fragile(np.arange(8) * 10), Fragile(np.arange(8) * 100)
     indices = original.copy()
     stream = SimpleNamespace(order=ORDER, changed=lambda: "")
-    mapped: Any = SimpleNamespace(layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, first, second))
+    mapped: Any = SimpleNamespace(
+        layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, first, second)
+    )
     open_streams: Any = SimpleNamespace(get=lambda name: stream)
     runner = JobRunner(open_streams, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
     job = Job(1, JobKind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(1, 4))
@@ -89,13 +93,19 @@ def test_a_chunk_takes_no_byte_more_than_its_part_of_the_tail() -> None:
     for room in range(size - 9, size + 2):
         written: list[bytes] = []
         slot: Any = SimpleNamespace(
-            layout=SimpleNamespace(tail_of=lambda first, last, room=room: (64, room)), write=lambda at, data, to=written: to.append(data)
+            layout=SimpleNamespace(tail_of=lambda first, last, room=room: (64, room)),
+            write=lambda at, data, to=written: to.append(data),
         )
         outcome = _with_chunk(JobResult(), parts, job, slot)
         if room < size:
             assert (outcome.needs_tail, written) == (-(-size // 2), [])
         else:
-            assert (outcome.needs_tail, outcome.offset, outcome.size, written) == (0, 64, size, [pack(parts)])
+            assert (outcome.needs_tail, outcome.offset, outcome.size, written) == (
+                0,
+                64,
+                size,
+                [pack(parts)],
+            )
 
 
 def test_what_a_collate_draws_is_a_function_of_its_batch() -> None:
@@ -136,7 +146,9 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
         (3, 8, {"lost": (3,)}, False),
     ],
 )
-def test_rows_are_copied_together_where_none_has_to_be_named(first: int, last: int, more: dict[str, Any], together: bool) -> None:
+def test_rows_are_copied_together_where_none_has_to_be_named(
+    first: int, last: int, more: dict[str, Any], together: bool
+) -> None:
     stamps = Stamps()
     rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, first, last, **more), stamps)
     assert rows.copied({"x": np.zeros((last - first, 4))}) is together
@@ -151,7 +163,11 @@ def test_rows_are_fetched_together_where_none_has_to_be_named(
     monkeypatch: pytest.MonkeyPatch, first: int, last: int, more: dict[str, Any], together: bool
 ) -> None:
     fetched: list[list[int]] = []
-    monkeypatch.setattr(SampleRunner, "_make_many", lambda self, rows: fetched.append(rows) or dict.fromkeys(rows, "made"))
+    monkeypatch.setattr(
+        SampleRunner,
+        "_make_many",
+        lambda self, rows: fetched.append(rows) or dict.fromkeys(rows, "made"),
+    )
     monkeypatch.setattr(SampleRunner, "make", lambda self, row, first=None: first)
     monkeypatch.setattr(SampleRunner, "_attempt", lambda self, row, index: None)
     rows = rows_of(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, first, last, **more), Stamps())
@@ -171,7 +187,9 @@ def test_no_row_is_stamped_while_all_of_them_are_given_a_name() -> None:
     """Two rows of the same parity share the place of their names."""
     said: list[str] = []
     line: Any = SimpleNamespace(
-        stamp=lambda *_: said.append("stamp"), name=lambda row, key: said.append("name"), idle=lambda: said.append("idle")
+        stamp=lambda *_: said.append("stamp"),
+        name=lambda row, key: said.append("name"),
+        idle=lambda: said.append("idle"),
     )
     rows_of(Job(1, JobKind.BATCH, "train", 1, 0, 7, 0, 0, 8, 0, 8), line).note_all(Stage.COLLATE)
     assert said == ["idle", "name", "stamp"]
@@ -203,12 +221,18 @@ def test_nothing_of_a_job_is_delivered_whose_data_changed_meanwhile() -> None:
             return done
 
     looks = iter(["", "it is another file"])
-    open_streams: Any = SimpleNamespace(get=lambda name: SimpleNamespace(changed=lambda: next(looks)))
-    done = Busy(open_streams, {}, Stamps()).run(Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8))  # type: ignore[arg-type] # as above
+    open_streams: Any = SimpleNamespace(
+        get=lambda name: SimpleNamespace(changed=lambda: next(looks))
+    )
+    done = Busy(open_streams, {}, Stamps()).run(
+        Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8)
+    )  # type: ignore[arg-type] # as above
     assert (done.changed, done.bad, done.size) == ("it is another file", (), 0)
 
 
-def test_a_template_that_cannot_fork_says_so_and_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_that_cannot_fork_says_so_and_keeps_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def no_fork() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 

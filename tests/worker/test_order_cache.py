@@ -7,9 +7,25 @@ from loaderd.core.order import Order
 from loaderd.worker.order_cache import KEPT, SPAN, OrderCache
 
 
-@pytest.mark.parametrize("order", [Order(3, shuffle=1), Order(10_000_000, shuffle=1), Order(70_000, "10%:90%", shuffle=64), Order(5)])
 @pytest.mark.parametrize(
-    ("first", "last"), [(0, 1), (0, SPAN), (SPAN - 1, SPAN + 1), (SPAN - 40, 2 * SPAN - 41), (7, 7 + 3 * SPAN), (6 * SPAN, 6 * SPAN + 64)]
+    "order",
+    [
+        Order(3, shuffle=1),
+        Order(10_000_000, shuffle=1),
+        Order(70_000, "10%:90%", shuffle=64),
+        Order(5),
+    ],
+)
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (0, 1),
+        (0, SPAN),
+        (SPAN - 1, SPAN + 1),
+        (SPAN - 40, 2 * SPAN - 41),
+        (7, 7 + 3 * SPAN),
+        (6 * SPAN, 6 * SPAN + 64),
+    ],
 )
 def test_a_span_asked_for_in_any_piece_is_the_order(order: Order, first: int, last: int) -> None:
     spans = OrderCache(order)
@@ -31,5 +47,8 @@ def test_many_epochs_leave_no_more_than_a_few_spans_behind() -> None:
     order = Order(1000, shuffle=1)
     spans = OrderCache(order)
     for epoch in range(5 * KEPT):
-        assert spans.indices(0, epoch, 0, 3).tolist() == order.indices(0, epoch, np.arange(3, dtype=np.int64)).tolist()
+        assert (
+            spans.indices(0, epoch, 0, 3).tolist()
+            == order.indices(0, epoch, np.arange(3, dtype=np.int64)).tolist()
+        )
     assert len(spans._kept) == KEPT

@@ -81,7 +81,12 @@ def test_what_is_drawn_does_not_depend_on_what_was_drawn_before() -> None:
     seeder = used()
     seeder.seed(0)
     first = drawn()
-    for before in (kept_deviates, kept_deviates_and_as_many_words_as_a_state_has, seeded_anew, another_bit_generator):
+    for before in (
+        kept_deviates,
+        kept_deviates_and_as_many_words_as_a_state_has,
+        seeded_anew,
+        another_bit_generator,
+    ):
         before()
         seeder.seed(0)
         assert drawn() == first
@@ -115,7 +120,9 @@ def test_code_that_begins_to_draw_draws_from_its_own_samples_states() -> None:
     assert made(GlobalSeeder(7, 1, INDICES, use), 1, drawn) == (right, 1)
 
 
-def test_code_that_uses_the_second_generator_when_it_sees_the_first_is_made_again_until_both_are_right() -> None:
+def test_code_that_uses_the_second_generator_when_it_sees_the_first_is_made_again_until_both_are_right() -> (
+    None
+):
     def code() -> Any:
         return np.random.random() if random.getstate() == expected(1)[0] else None
 

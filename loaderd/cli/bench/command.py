@@ -1,4 +1,6 @@
-"""`loaderd bench`: how fast the loader is alone, with a daemon of its own; beside torch's DataLoader if asked."""
+"""`loaderd bench`: how fast the loader is alone, with a daemon of its own; beside torch's
+DataLoader if asked.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,19 @@ if TYPE_CHECKING:
     from loaderd.config.stream import StreamConfig
 
 PREFETCH = 4  # a Loader's default
-STARVED = 1.25  # stages are taken by the clock: beyond so much of the CPU that was had, processors were somebody else's
-VERSIONS = ("loaderd", "torch", "numpy", "pyzmq", "lmdb", "simplejpeg", "opencv-python-headless", "pillow")
+# stages are taken by the clock: beyond so much of the CPU that was had, processors were somebody
+# else's
+STARVED = 1.25
+VERSIONS = (
+    "loaderd",
+    "torch",
+    "numpy",
+    "pyzmq",
+    "lmdb",
+    "simplejpeg",
+    "opencv-python-headless",
+    "pillow",
+)
 ROWS = (  # what is told, its unit, its scale, whether more is better
     ("batches/s", "batches_s", 1.0, True),
     ("samples/s", "samples_s", 1.0, True),
@@ -37,7 +50,8 @@ ROWS = (  # what is told, its unit, its scale, whether more is better
     ("first batch, ms", "first_s", 1e3, False),
     ("first batch of a later epoch, ms", "turn_s", 1e3, False),
 )
-WHERE = {"schedule": "daemon", "announce": "daemon", "wrap": "trainer"}  # the parts that no worker does
+# the parts that no worker does
+WHERE = {"schedule": "daemon", "announce": "daemon", "wrap": "trainer"}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,20 +66,33 @@ def run(args: argparse.Namespace) -> int:
     plan = chosen(settings, args.stream)
     args.rounds = args.rounds or (2 if args.against else 1)
     if args.against and importlib.util.find_spec("torch") is None:
-        raise CommandError("--against dataloader: torch is not installed here; install it, or leave --against out", NO_START)
+        raise CommandError(
+            "--against dataloader: torch is not installed here; install it, or leave --against out",
+            NO_START,
+        )
     workers = all_workers(settings)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it cleans up as after Ctrl-C
+    # so that it cleans up as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     ours: list[BenchRun] = []
     theirs: list[BenchRun] = []
     with tempfile.TemporaryDirectory(prefix="loaderd-bench-", dir=_folder()) as folder:
         for n in range(args.rounds):
-            _say(f"loaderd, {args.seconds:g} s" + (f", round {n + 1} of {args.rounds}" if args.rounds > 1 else ""))
-            ours.append(processes.loaderd(settings, plan, os.path.join(folder, f"{n}.sock"), args.seconds, PREFETCH))
+            _say(
+                f"loaderd, {args.seconds:g} s"
+                + (f", round {n + 1} of {args.rounds}" if args.rounds > 1 else "")
+            )
+            ours.append(
+                processes.loaderd(
+                    settings, plan, os.path.join(folder, f"{n}.sock"), args.seconds, PREFETCH
+                )
+            )
             if args.against:
                 _say(f"torch's DataLoader, {args.seconds:g} s")
                 theirs.append(processes.dataloader(settings, plan, workers, args.seconds, PREFETCH))
     facts = _facts(plan, workers, args.seconds, ours, theirs)
-    print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts)))
+    print(
+        json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts))
+    )
     return FINE
 
 
@@ -79,7 +106,9 @@ def _say(text: str) -> None:
     sys.stderr.write(f"loaderd: {text}\n")
 
 
-def _facts(plan: StreamConfig, workers: int, seconds: float, ours: list[BenchRun], theirs: list[BenchRun]) -> dict[str, Any]:
+def _facts(
+    plan: StreamConfig, workers: int, seconds: float, ours: list[BenchRun], theirs: list[BenchRun]
+) -> dict[str, Any]:
     """Everything that was measured, as plain data."""
     from loaderd.cli.bench.processes import medians
 
@@ -94,15 +123,25 @@ def _facts(plan: StreamConfig, workers: int, seconds: float, ours: list[BenchRun
         "versions": _versions(),
         "loaderd": medians([_figures(made) for made in ours]),
         "parts_s": medians([{**made.parts, "wrap": made.trainer["wrap_s"]} for made in ours]),
-        # what `parts_s` should add up to: whatever is computed for a batch, but for the trainer's own reading of it
-        "whole_s": median(made.all_s - made.trainer["cpu_s"] + made.trainer["wrap_s"] for made in ours),
+        # what `parts_s` should add up to: whatever is computed for a batch, but for the trainer's
+        # own reading of it
+        "whole_s": median(
+            made.all_s - made.trainer["cpu_s"] + made.trainer["wrap_s"] for made in ours
+        ),
         "workers_busy": median(made.busy for made in ours) / workers,
         "ready": median(made.ready for made in ours),
     }
     if theirs:
         facts["dataloader"] = medians([_figures(made) for made in theirs])
-        facts["ratio"] = {name: facts["loaderd"][name] / facts["dataloader"][name] for _, name, _, _ in ROWS if facts["dataloader"][name]}
-    facts["runs"] = {"loaderd": [made.trainer for made in ours], "dataloader": [made.trainer for made in theirs]}
+        facts["ratio"] = {
+            name: facts["loaderd"][name] / facts["dataloader"][name]
+            for _, name, _, _ in ROWS
+            if facts["dataloader"][name]
+        }
+    facts["runs"] = {
+        "loaderd": [made.trainer for made in ours],
+        "dataloader": [made.trainer for made in theirs],
+    }
     return facts
 
 
@@ -111,7 +150,11 @@ def _figures(made: BenchRun) -> dict[str, float]:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "linux": platform.release().split("-")[0], "cpus": str(os.cpu_count())}
+    found = {
+        "python": platform.python_version(),
+        "linux": platform.release().split("-")[0],
+        "cpus": str(os.cpu_count()),
+    }
     for name in VERSIONS:
         try:
             found[name] = importlib.metadata.version(name)
@@ -124,8 +167,15 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     both = "dataloader" in facts
     lines = [
         f"{facts['stream']}  {facts['data']}",
-        f"  {facts['workers']} workers, batches of {facts['batch_size']}, prefetch {facts['prefetch']}, {facts['seconds']:g} s a round"
-        + (f", medians of {facts['rounds']} rounds{' in turn' if both else ''}" if facts["rounds"] > 1 else ""),
+        (
+            f"  {facts['workers']} workers, batches of {facts['batch_size']}, prefetch "
+            f"{facts['prefetch']}, {facts['seconds']:g} s a round"
+        )
+        + (
+            f", medians of {facts['rounds']} rounds{' in turn' if both else ''}"
+            if facts["rounds"] > 1
+            else ""
+        ),
         "",
     ]
     if both:
@@ -143,15 +193,24 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     total = sum(parts.values())
     lines += ["", "  where a batch's time goes, of all processes together"]
     lines += [
-        f"  {f'{part} ({WHERE[part]})' if part in WHERE else part:<32} {spent * 1e3:>9,.3g} ms  {spent / total if total else 0:.0%}"
+        (
+            f"  {f'{part} ({WHERE[part]})' if part in WHERE else part:<32} {spent * 1e3:>9,.3g} "
+            "ms  "
+            f"{spent / total if total else 0:.0%}"
+        )
         for part, spent in parts.items()
     ]
     lines += [
         f"  {'sum':<32} {total * 1e3:>9,.3g} ms",
-        f"  {'all CPU, less reading the batch':<32} {whole * 1e3:>9,.3g} ms, of which the sum is {total / whole if whole else 0:.0%}"
+        (
+            f"  {'all CPU, less reading the batch':<32} {whole * 1e3:>9,.3g} ms, of which the sum "
+            "is "
+            f"{total / whole if whole else 0:.0%}"
+        )
         + ("; the workers waited for a processor" if whole and total > STARVED * whole else ""),
         "",
-        f"  workers busy {facts['workers_busy']:.0%} of the time; {facts['ready']:.1f} of {facts['prefetch']} batches ready when looked at",
+        f"  workers busy {facts['workers_busy']:.0%} of the time; {facts['ready']:.1f} of "
+        f"{facts['prefetch']} batches ready when looked at",
         "  " + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
     ]
     return lines

@@ -1,4 +1,6 @@
-"""torch's DataLoader on the samples of a stream, as whoever has this recipe as a map-style dataset would use it: what `bench` compares with."""
+"""torch's DataLoader on the samples of a stream, as whoever has this recipe as a map-style dataset
+would use it: what `bench` compares with.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ TRIES = 16  # samples in place of a bad one, where the stream doesn't raise
 
 
 class Mapped:
-    """The samples of a stream's split: the same decoding and the same transforms. Opened where it is first used."""
+    """The samples of a stream's split: the same decoding and the same transforms.
+
+    Opened where it is first used.
+    """
 
     def __init__(self, plan: str, folder: str) -> None:
         self._plan = StreamConfig.from_json(plan)
@@ -53,12 +58,18 @@ class Mapped:
             at = np.array([(position + n) % self._length], np.int64)
             try:
                 index = int(self._order.indices(self._plan.seed, 0, at)[0])
-                sample = self._pipeline.make(SampleRequest(self._plan.seed, 0, index), lambda stage: None)
+                sample = self._pipeline.make(
+                    SampleRequest(self._plan.seed, 0, index), lambda stage: None
+                )
             except SampleFault:
                 if self._plan.on_error == "raise" or n + 1 == TRIES:
                     raise
                 continue
-            return sample if self._pipeline.collated else {name: _tensor(value) for name, value in sample.items()}
+            return (
+                sample
+                if self._pipeline.collated
+                else {name: _tensor(value) for name, value in sample.items()}
+            )
         raise AssertionError("unreachable")
 
     def collate(self, samples: list[Any]) -> Any:
@@ -66,7 +77,10 @@ class Mapped:
         import torch
 
         made = self._pipeline.collate(samples, self._plan.seed, 0, 0)
-        return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in made.items()}
+        return {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in made.items()
+        }
 
 
 def _tensor(value: Any) -> Any:
@@ -86,7 +100,10 @@ def _init(init: str, worker: int) -> None:
 
 
 def make(plan: str, folder: str, init: str, workers: int, prefetch: int) -> Iterable[Any]:
-    """plan: as JSON. The DataLoader, with persistent workers and, together, as many batches ahead as a Loader has."""
+    """plan: as JSON.
+
+    The DataLoader, with persistent workers and, together, as many batches ahead as a Loader has.
+    """
     from torch.utils.data import DataLoader
 
     dataset: Any = Mapped(plan, folder)

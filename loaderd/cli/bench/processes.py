@@ -1,4 +1,6 @@
-"""One round of a benchmark: a daemon of its own with a trainer of its own, or a trainer with torch's DataLoader. Nothing outlives it."""
+"""One round of a benchmark: a daemon of its own with a trainer of its own, or a trainer with
+torch's DataLoader. Nothing outlives it.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,13 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True, slots=True)
 class BenchRun:
-    """trainer: what it measured. parts: seconds a batch, by stage of the workers (on the clock) and in the daemon (of CPU). all_s: CPU of every
-    process, a batch. busy: how many workers had something to do, on average. ready: finished batches in the trainer's slots, on average."""
+    """trainer: what it measured.
+
+    parts: seconds a batch, by stage of the workers (on the clock) and in the daemon (of CPU).
+    all_s: CPU of every
+    process, a batch. busy: how many workers had something to do, on average. ready: finished
+    batches in the trainer's slots, on average.
+    """
 
     trainer: dict[str, float]
     parts: dict[str, float]
@@ -49,8 +56,10 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """A daemon as it was at a moment: seconds spent so far by its workers, stage by stage, by its scheduler, and of CPU by its own process and
-    by fork server and workers; batches made for its session, and how many of its slots hold one that is ready."""
+    """A daemon as it was at a moment: seconds spent so far by its workers, stage by stage, by its
+    scheduler, and of CPU by its own process and by fork server and workers; batches made for its
+    session, and how many of its slots hold one that is ready.
+    """
 
     at_s: float
     stages: dict[str, float]
@@ -65,11 +74,20 @@ def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: median(each[name] for each in rounds) for name in rounds[0]}
 
 
-def loaderd(config: Config, plan: StreamConfig, socket: str, seconds: float, prefetch: int) -> BenchRun:
-    """A daemon for this config on `socket`, and a trainer. Raises CommandError with what either says."""
+def loaderd(
+    config: Config, plan: StreamConfig, socket: str, seconds: float, prefetch: int
+) -> BenchRun:
+    """A daemon for this config on `socket`, and a trainer.
+
+    Raises CommandError with what either says.
+    """
     with daemon(config.path, socket) as process:
         process.wait_ready()
-        asked = {"make": None, "args": {"source": socket, "stream": plan.name, "prefetch": prefetch}, "seconds": seconds}
+        asked = {
+            "make": None,
+            "args": {"source": socket, "stream": plan.name, "prefetch": prefetch},
+            "seconds": seconds,
+        }
         looks: list[CpuReading] = []
         with trainer(asked) as measuring:
             while measuring.runs(LOOK_S):
@@ -78,10 +96,20 @@ def loaderd(config: Config, plan: StreamConfig, socket: str, seconds: float, pre
     return summed(measured, looks)
 
 
-def dataloader(config: Config, plan: StreamConfig, workers: int, seconds: float, prefetch: int) -> BenchRun:
+def dataloader(
+    config: Config, plan: StreamConfig, workers: int, seconds: float, prefetch: int
+) -> BenchRun:
     """The same stream as a torch DataLoader has it. Raises CommandError with what it says."""
-    args = {"plan": plan.to_json(), "folder": config.folder, "init": config.workers.init or "", "workers": workers, "prefetch": prefetch}
-    with trainer({"make": "loaderd.cli.bench.dataloader:make", "args": args, "seconds": seconds}) as measuring:
+    args = {
+        "plan": plan.to_json(),
+        "folder": config.folder,
+        "init": config.workers.init or "",
+        "workers": workers,
+        "prefetch": prefetch,
+    }
+    with trainer(
+        {"make": "loaderd.cli.bench.dataloader:make", "args": args, "seconds": seconds}
+    ) as measuring:
         while measuring.runs(LOOK_S):
             pass
         return summed(measuring.answer(), ())
@@ -108,12 +136,22 @@ class TrainerProcess:
         self._error.seek(0)
         if self._process.returncode:
             said = _last(self._error.read().decode(errors="replace"))
-            raise CommandError(f"the trainer failed (exit code {self._process.returncode}):\n{said}", FAULT)
-        return json.loads(next(line for line in reversed(self._out.read().splitlines()) if line.startswith(MEASURED)))
+            raise CommandError(
+                f"the trainer failed (exit code {self._process.returncode}):\n{said}", FAULT
+            )
+        return json.loads(
+            next(
+                line
+                for line in reversed(self._out.read().splitlines())
+                if line.startswith(MEASURED)
+            )
+        )
 
 
 class DaemonProcess:
-    """A process that serves, and what it says: in its log, and once, when it is ready or can't be, on a pipe."""
+    """A process that serves, and what it says: in its log, and once, when it is ready or can't be,
+    on a pipe.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], socket: str, said: IO[str]) -> None:
         self.pid, self._socket, self._said = process.pid, socket, said
@@ -123,15 +161,26 @@ class DaemonProcess:
         said = self._said.read().strip()
         if not said.startswith("ready"):
             text = said.partition(": ")[2] if said.startswith("ConfigError: ") else said
-            raise CommandError(f"the daemon could not start: {text or _log(self._socket)}", NO_START)
+            raise CommandError(
+                f"the daemon could not start: {text or _log(self._socket)}", NO_START
+            )
 
     def look(self, stream: str) -> list[CpuReading]:
-        """What it looks like while its only session runs; nothing before and after. Raises CommandError if it has gone."""
+        """What it looks like while its only session runs; nothing before and after.
+
+        Raises CommandError if it has gone.
+        """
         try:
             found = status.fetch(self._socket)
         except CommandError as error:
-            raise CommandError(f"the daemon is gone: {error}\n{_log(self._socket)}", FAULT) from None
-        sessions = [session.progress for session in found.sessions if session.progress and session.progress.epoch is not None]
+            raise CommandError(
+                f"the daemon is gone: {error}\n{_log(self._socket)}", FAULT
+            ) from None
+        sessions = [
+            session.progress
+            for session in found.sessions
+            if session.progress and session.progress.epoch is not None
+        ]
         if not sessions:
             return []
         slots, progress = sessions[0].slots, found.streams[stream].progress
@@ -150,7 +199,9 @@ class DaemonProcess:
 
 
 def summed(measured: dict[str, float], looks: Sequence[CpuReading]) -> BenchRun:
-    """A trainer's measurement and, if it had a daemon, what that looked like in the meantime, per batch."""
+    """A trainer's measurement and, if it had a daemon, what that looked like in the meantime, per
+    batch.
+    """
     first_s, last_s = measured.pop("begin_s"), measured.pop("end_s")
     own_s = measured["cpu_s"] + measured["children_s"]
     inside = [look for look in looks if first_s <= look.at_s <= last_s]
@@ -159,18 +210,36 @@ def summed(measured: dict[str, float], looks: Sequence[CpuReading]) -> BenchRun:
         return BenchRun(measured, {}, own_s, 0.0, 0.0)
     before, after = looks[0], looks[-1]
     batches = max(1, after.made - before.made)
-    daemon_s, workers_s = (after.daemon_s - before.daemon_s) / batches, (after.workers_s - before.workers_s) / batches
-    parts = {stage: (spent - before.stages.get(stage, 0.0)) / batches for stage, spent in after.stages.items()}
+    daemon_s, workers_s = (
+        (after.daemon_s - before.daemon_s) / batches,
+        (after.workers_s - before.workers_s) / batches,
+    )
+    parts = {
+        stage: (spent - before.stages.get(stage, 0.0)) / batches
+        for stage, spent in after.stages.items()
+    }
     busy = sum(parts.values()) * batches / max(1e-9, after.at_s - before.at_s)
     parts["schedule"] = (after.schedule_s - before.schedule_s) / batches
     parts["announce"] = max(0.0, daemon_s - parts["schedule"])
-    return BenchRun(measured, parts, own_s + daemon_s + workers_s, busy, sum(look.ready for look in looks) / len(looks))
+    return BenchRun(
+        measured,
+        parts,
+        own_s + daemon_s + workers_s,
+        busy,
+        sum(look.ready for look in looks) / len(looks),
+    )
 
 
 def cpu_s(pid: int) -> float:
     """Seconds of CPU of all threads of a process, to the nanosecond; 0 if it has gone."""
     try:
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+        return (
+            sum(
+                int((task / "schedstat").read_text().split()[0])
+                for task in Path(f"/proc/{pid}/task").iterdir()
+            )
+            / 1e9
+        )
     except OSError:
         return 0.0
 
@@ -187,7 +256,14 @@ def daemon(config: str, socket: str) -> Iterator[DaemonProcess]:
     command = [*_child("loaderd"), "serve", config, "--socket", socket, "--ready-fd", str(write)]
     with open(f"{socket}.log", "wb") as log:
         # in a session of its own: Ctrl-C is for us alone
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write,), start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(write,),
+            start_new_session=True,
+        )
     try:
         os.close(write)
         keep_niceness(process.pid)
@@ -205,7 +281,8 @@ def daemon(config: str, socket: str) -> Iterator[DaemonProcess]:
 @contextmanager
 def trainer(asked: Mapping[str, Any]) -> Iterator[TrainerProcess]:
     """A process that measures, as `loaderd_client._bench` is asked to."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:  # not pipes: user code may print as much as it likes
+    # not pipes: user code may print as much as it likes
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
         process = subprocess.Popen(
             [*_child("loaderd_client._bench"), json.dumps(asked)],
             stdin=subprocess.DEVNULL,

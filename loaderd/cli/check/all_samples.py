@@ -1,4 +1,6 @@
-"""`loaderd check --all`: the database's structure, some samples made twice, and then every sample made once."""
+"""`loaderd check --all`: the database's structure, some samples made twice, and then every sample
+made once.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,18 @@ NAMED_PROBLEMS = 20
 NAMED = 1000  # bad samples that are listed; the first of them with what user code raised
 
 
-def check(settings: Config, plan: StreamConfig, bad: IO[str] | None, classes: some_samples.Classes, *, anew: bool) -> int:
-    """Returns the exit code. bad: where bad samples go as JSON lines. The stream's class names go into `classes`."""
+def check(
+    settings: Config,
+    plan: StreamConfig,
+    bad: IO[str] | None,
+    classes: some_samples.Classes,
+    *,
+    anew: bool,
+) -> int:
+    """Returns the exit code.
+
+    bad: where bad samples go as JSON lines. The stream's class names go into `classes`.
+    """
     print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
     with ScanState(folder_of(os.environ), settings.path, plan.name, anew=anew) as saved:
         verified = ""
@@ -52,7 +64,10 @@ def check(settings: Config, plan: StreamConfig, bad: IO[str] | None, classes: so
 
 
 def _verified(path: str, before: str) -> str:
-    """The state of the file whose structure is sound; "" if it is not, which has been told. Raises SourceError."""
+    """The state of the file whose structure is sound; "" if it is not, which has been told.
+
+    Raises SourceError.
+    """
     if before and before == state_of(path):
         return before
     with ProgressLine("pages") as progress:
@@ -63,14 +78,23 @@ def _verified(path: str, before: str) -> str:
     if len(verdict.problems) > NAMED_PROBLEMS:
         print(f"  DAMAGED   and {len(verdict.problems) - NAMED_PROBLEMS} more")
     if verdict.problems:
-        print("            the file was not opened: copy or download it again, or pack it again", flush=True)
+        print(
+            "            the file was not opened: copy or download it again, or pack it again",
+            flush=True,
+        )
         return ""
     print(f"  structure {verdict.remark or 'every page is sound'}", flush=True)
     return verdict.state
 
 
 def _scan(
-    settings: Config, plan: StreamConfig, findings: Findings, facts: StreamInfo, saved: ScanState, verified: str, bad: IO[str] | None
+    settings: Config,
+    plan: StreamConfig,
+    findings: Findings,
+    facts: StreamInfo,
+    saved: ScanState,
+    verified: str,
+    bad: IO[str] | None,
 ) -> int:
     spent = sum(findings.seconds.values())
     with ProgressLine(f"samples of {plan.name}") as progress:
@@ -80,14 +104,26 @@ def _scan(
                 progress.say(f"loaderd: {text}")
 
         if not saved.keeps:
-            say("warning", "another check of this stream is running: this one cannot be continued if you interrupt it")
+            say(
+                "warning",
+                "another check of this stream is running: this one cannot be continued if you "
+                "interrupt it",
+            )
         row_s = spent / findings.rows if findings.rows else 0.0
-        found = scan(settings, plan, facts, saved, row_s=row_s, verified=verified, progress=progress, say=say)
+        found = scan(
+            settings, plan, facts, saved, row_s=row_s, verified=verified, progress=progress, say=say
+        )
     if found.changed:
-        sys.stderr.write(f"loaderd: starting over: {', '.join(found.changed)} changed since the interrupted run\n")
+        sys.stderr.write(
+            f"loaderd: starting over: {', '.join(found.changed)} changed since the interrupted "
+            "run\n"
+        )
     if found.broken_off:
         on = "the same command continues from there" if saved.keeps else "the next run starts over"
-        sys.stderr.write(f"loaderd: interrupted at sample {found.done:,} of {found.of:,} of stream {plan.name!r}; {on}\n")
+        sys.stderr.write(
+            f"loaderd: interrupted at sample {found.done:,} of {found.of:,} of stream "
+            f"{plan.name!r}; {on}\n"
+        )
         return BROKEN_OFF
     _tell(plan, facts, findings, found, saved, scan_report.trained_on(plan, settings.streams))
     if bad is not None:
@@ -98,7 +134,14 @@ def _scan(
     return FAULTS if found.end or found.bad or findings.differ else FINE
 
 
-def _tell(plan: StreamConfig, facts: StreamInfo, findings: Findings, found: Scan, saved: ScanState, trained: StreamConfig | None) -> None:
+def _tell(
+    plan: StreamConfig,
+    facts: StreamInfo,
+    findings: Findings,
+    found: Scan,
+    saved: ScanState,
+    trained: StreamConfig | None,
+) -> None:
     for line in scan_report.lines(plan, facts, found, saved, _namer(plan, facts), trained):
         print(line)
     for n, sample in enumerate(saved.bad()):
@@ -110,13 +153,19 @@ def _tell(plan: StreamConfig, facts: StreamInfo, findings: Findings, found: Scan
         print(line)
     twice = f"{findings.samples:,} of them once more, in another process"
     if found.bad or findings.differ or found.end:
-        print(f"  faults    {found.bad:,} bad, {len(findings.differ)} different; {found.done:,} of {found.of:,} samples made once, {twice}")
+        print(
+            f"  faults    {found.bad:,} bad, {len(findings.differ)} different; {found.done:,} of "
+            f"{found.of:,} samples made once, {twice}"
+        )
     else:
         print(f"  fine      {found.done:,} of {found.of:,} samples made once, {twice}")
 
 
 def _namer(plan: StreamConfig, facts: StreamInfo) -> Callable[[int], str]:
-    """Position of a scan -> key. The source is opened here only to look up names that are stored."""
+    """Position of a scan -> key.
+
+    The source is opened here only to look up names that are stored.
+    """
     order = Order(facts.total, plan.split, plan.split_by, 0)
 
     def name(position: int) -> str:

@@ -35,9 +35,16 @@ def run(args: argparse.Namespace) -> int:
         if args.all:
             from loaderd.cli.check import all_samples
 
-            code = worst(all_samples.check(settings, plan, bad, classes, anew=args.anew) for plan in streams)
+            code = worst(
+                all_samples.check(settings, plan, bad, classes, anew=args.anew) for plan in streams
+            )
         else:
-            code = worst(some_samples.check(settings, plan, args.samples or some_samples.SAMPLES, bad, classes) for plan in streams)
+            code = worst(
+                some_samples.check(
+                    settings, plan, args.samples or some_samples.SAMPLES, bad, classes
+                )
+                for plan in streams
+            )
     differ = disagreement(classes)
     if differ:
         print("DIFFERENT CLASSES: " + differ.replace("\n", "\n  "))
@@ -56,6 +63,10 @@ def worst(codes: Iterable[int]) -> int:
 
 def _opened(path: str | None) -> AbstractContextManager[IO[str] | None]:
     try:
-        return nullcontext() if path is None else open(path, "w", encoding="utf-8", errors="backslashreplace")
+        return (
+            nullcontext()
+            if path is None
+            else open(path, "w", encoding="utf-8", errors="backslashreplace")
+        )
     except OSError as error:
         raise CommandError(f"--bad {path}: {error.strerror}", USAGE) from None

@@ -1,4 +1,6 @@
-"""Every sample made twice, in processes that know nothing of each other: what differs, what fails, how long it takes."""
+"""Every sample made twice, in processes that know nothing of each other: what differs, what fails,
+how long it takes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ ROWS = 32  # of a batch of the check, unless the stream collates
 
 @dataclass(slots=True)
 class Difference:
-    """A sample whose two makings differ in these fields. `only_once` is what failed in one of them and not in the other, or ""."""
+    """A sample whose two makings differ in these fields.
+
+    `only_once` is what failed in one of them and not in the other, or "".
+    """
 
     index: int
     key: str
@@ -34,7 +39,9 @@ class Difference:
 
 @dataclass(slots=True)
 class Findings:
-    """What came out. facts: None if it could not be opened, then `end` says why. samples: made; of: the split's.
+    """What came out.
+
+    facts: None if it could not be opened, then `end` says why. samples: made; of: the split's.
 
     refused: why no trainer could be served with this stream, good as its samples may be.
     """
@@ -56,7 +63,12 @@ class Findings:
 
 
 def check(
-    config: Config, plan: StreamConfig, samples: int | None, *, progress: Callable[[int, int], None], say: Callable[[str, str], None]
+    config: Config,
+    plan: StreamConfig,
+    samples: int | None,
+    *,
+    progress: Callable[[int, int], None],
+    say: Callable[[str, str], None],
 ) -> Findings:
     """Make so many samples of the stream, spread over all of it (None: every one), twice each."""
     findings = Findings(plan)
@@ -86,9 +98,17 @@ def check(
 
 
 class DeterminismRun:
-    """Two runs in step: a batch is looked at when both have made it, and given back by both at once."""
+    """Two runs in step: a batch is looked at when both have made it, and given back by both at
+    once.
+    """
 
-    def __init__(self, loop: Loop, findings: Findings, samples: int | None, progress: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        findings: Findings,
+        samples: int | None,
+        progress: Callable[[int, int], None],
+    ) -> None:
         self.runs: list[LocalRun] = []
         self.sessions: list[LocalSession] = []  # both, once both streams are open
         self._loop = loop
@@ -118,10 +138,18 @@ class DeterminismRun:
             return
         self._findings.facts, self._findings.of = facts, order.samples
         samples = order.samples if self._samples is None else min(self._samples, order.samples)
-        self._shape = EpochShape(samples, min(plan.batch_size if facts.collated else ROWS, samples), 0, 1, False)
+        self._shape = EpochShape(
+            samples, min(plan.batch_size if facts.collated else ROWS, samples), 0, 1, False
+        )
         self._steps = steps_left(self._shape, 0)
         self.sessions = [
-            run.begin(facts, order, self._shape, on_batch=functools.partial(self.arrived, n), on_end=self.end)
+            run.begin(
+                facts,
+                order,
+                self._shape,
+                on_batch=functools.partial(self.arrived, n),
+                on_end=self.end,
+            )
             for n, run in enumerate(self.runs)
         ]
 
@@ -130,7 +158,9 @@ class DeterminismRun:
             return
         self._here.setdefault(k, set()).add(n)
         # in order, so that what is released is always the oldest
-        while len(self._here.get(done := self._findings.samples // self._shape.batch_size, ())) == 2:
+        while (
+            len(self._here.get(done := self._findings.samples // self._shape.batch_size, ())) == 2
+        ):
             del self._here[done]
             self._compare(done)
 
@@ -141,7 +171,9 @@ class DeterminismRun:
         for session in self.sessions:
             findings.bad |= session.bad
         if first.batch.filled or second.batch.filled:
-            findings.differ += differences(first, second, findings.bad, collated=bool(self._open[0].collated))
+            findings.differ += differences(
+                first, second, findings.bad, collated=bool(self._open[0].collated)
+            )
         del first, second  # views of the slots
         for session in self.sessions:
             session.release(k)
@@ -150,8 +182,12 @@ class DeterminismRun:
             self._loop.stop()
 
 
-def differences(first: BatchView, second: BatchView, bad: dict[int, BadSample], *, collated: bool) -> list[Difference]:
-    """Where two makings of a batch are not the same, sample by sample; a collated batch is looked at as a whole."""
+def differences(
+    first: BatchView, second: BatchView, bad: dict[int, BadSample], *, collated: bool
+) -> list[Difference]:
+    """Where two makings of a batch are not the same, sample by sample; a collated batch is looked
+    at as a whole.
+    """
     if first.indices.tolist() == second.indices.tolist() and all(
         _same(first.fields[name], second.fields.get(name)) for name in first.fields
     ):
@@ -161,21 +197,41 @@ def differences(first: BatchView, second: BatchView, bad: dict[int, BadSample], 
     for index in sorted(rows[0].keys() | rows[1].keys()):
         at = [there.get(index) for there in rows]
         known = next(made for made, row in zip((first, second), at, strict=True) if row is not None)
-        key = str(index) if known.keys is None else known.keys[next(row for row in at if row is not None)]
+        key = (
+            str(index)
+            if known.keys is None
+            else known.keys[next(row for row in at if row is not None)]
+        )
         if None in at:
-            found.append(Difference(index, key, (), bad[index].line() if index in bad else "it was made only once"))
+            found.append(
+                Difference(
+                    index, key, (), bad[index].line() if index in bad else "it was made only once"
+                )
+            )
         elif not collated:
-            names = tuple(name for name in first.fields if not _same(first.fields[name][at[0]], second.fields[name][at[1]]))
+            names = tuple(
+                name
+                for name in first.fields
+                if not _same(first.fields[name][at[0]], second.fields[name][at[1]])
+            )
             if names:
                 found.append(Difference(index, key, names))
     if collated and not found:
-        names = tuple(name for name in first.fields if not _same(first.fields[name], second.fields.get(name)))
-        found.append(Difference(int(first.indices[0]), f"batch of {len(first.indices)} rows", names))
+        names = tuple(
+            name for name in first.fields if not _same(first.fields[name], second.fields.get(name))
+        )
+        found.append(
+            Difference(int(first.indices[0]), f"batch of {len(first.indices)} rows", names)
+        )
     return found
 
 
 def _same(one: Any, other: Any) -> bool:
     """Byte for byte, so that NaN is NaN."""
     if isinstance(one, (np.ndarray, np.generic)) and isinstance(other, (np.ndarray, np.generic)):
-        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        return (
+            one.dtype == other.dtype
+            and one.shape == other.shape
+            and one.tobytes() == other.tobytes()
+        )
     return type(one) is type(other) and one == other

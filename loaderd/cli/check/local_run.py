@@ -1,4 +1,6 @@
-"""A stream run without sockets: the scheduler, a pool of workers and one pretended trainer, all behind a loop that is handed in."""
+"""A stream run without sockets: the scheduler, a pool of workers and one pretended trainer, all
+behind a loop that is handed in.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from loaderd.config.load import Config
 from loaderd.config.schema import WorkersConfig
 from loaderd.config.stream import StreamConfig
 from loaderd.core import actions
-from loaderd.core.events import Attach, Event, GrowFailed, ProgressReceived, SegmentGrown, WorkerDone
+from loaderd.core.events import (
+    Attach,
+    Event,
+    GrowFailed,
+    ProgressReceived,
+    SegmentGrown,
+    WorkerDone,
+)
 from loaderd.core.jobs import Job, JobKind
 from loaderd.core.order import Order
 from loaderd.core.scheduler import Scheduler, StreamRules
@@ -28,7 +37,14 @@ from loaderd.system.memfd import SegmentStore
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Descriptor, Failure, Progress, Pulse, Released, Segment
 from loaderd_wire.slices import EpochShape
-from loaderd_wire.slot_reader import SlotReader, array_description, field_names, stored_keys, text_values, unpack_chunks
+from loaderd_wire.slot_reader import (
+    SlotReader,
+    array_description,
+    field_names,
+    stored_keys,
+    text_values,
+    unpack_chunks,
+)
 from loaderd_wire.slots import slot_layout
 
 SESSION = 1
@@ -39,7 +55,9 @@ Say = Callable[[str, str], None]  # (level, text)
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """A finished batch, valid until it is released. indices: of its rows. fields: name -> array over the rows, or list of str or bytes.
+    """A finished batch, valid until it is released.
+
+    indices: of its rows. fields: name -> array over the rows, or list of str or bytes.
 
     keys: of the rows, None where the index is the key.
     """
@@ -51,7 +69,9 @@ class BatchView:
 
 
 class LocalRun:
-    """One engine that opens a stream; `begin` makes samples of it. Use as a context manager: no process survives it.
+    """One engine that opens a stream; `begin` makes samples of it.
+
+    Use as a context manager: no process survives it.
 
     on_open(StreamInfo | OpenError): called once.
     """
@@ -72,7 +92,8 @@ class LocalRun:
         self._workers = workers
         self._on_open = on_open
         self._say = say
-        self._emit: Callable[[Event], object] = lambda event: None  # there is no worker yet of which anything could be told
+        # there is no worker yet of which anything could be told
+        self._emit: Callable[[Event], object] = lambda event: None
         self._stack = ExitStack()
         self._engine = LocalEngine(
             loop,
@@ -104,9 +125,11 @@ class LocalRun:
         on_batch: Callable[[LocalSession, int], None],
         on_end: Callable[[str], None],
     ) -> LocalSession:
-        """Make the samples at positions [start, shape.samples) of epoch 0, once, in order, skipping bad ones.
+        """Make the samples at positions [start, shape.samples) of epoch 0, once, in order, skipping
+        bad ones.
 
-        on_batch(session, k): batch k is finished; `read` of the session shows it and `release` gives it back. on_end(text): it can't go on.
+        on_batch(session, k): batch k is finished; `read` of the session shows it and `release`
+        gives it back. on_end(text): it can't go on.
         """
         session = LocalSession(
             self._loop,
@@ -172,7 +195,9 @@ class LocalSession:
         self.bad: dict[int, BadSample] = {}
         self.rows = 0
         self.seconds = {"read": 0.0, "decode": 0.0, "transform": 0.0, "write": 0.0}
-        rules = StreamRules(stream.plan.name, stream.plan.on_error, stream.facts.collated, shape.samples)
+        rules = StreamRules(
+            stream.plan.name, stream.plan.on_error, stream.facts.collated, shape.samples
+        )
         scheduler = Scheduler(
             (rules,),
             workers=workers,
@@ -200,7 +225,8 @@ class LocalSession:
     def close(self) -> None:
         """The engine's processes have ended."""
         for _, view, _ in self._known.values():
-            with suppress(BufferError):  # an error on its way out may still hold a view; it ends with the process
+            # an error on its way out may still hold a view; it ends with the process
+            with suppress(BufferError):
                 view.close()
         self._segments.close()
 
@@ -215,9 +241,16 @@ class LocalSession:
         facts, begin, rows = self._stream.facts, batch.slot * segment.slot_bytes, batch.filled
         specs = () if facts.collated else facts.specs
         reader = SlotReader(
-            slot_layout(specs, self._shape.batch_size, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+            slot_layout(
+                specs,
+                self._shape.batch_size,
+                tail_row_bytes=segment.tail_row_bytes,
+                body_bytes=segment.body_bytes,
+            )
         )
-        maps = unpack_chunks([reader.tail(view, chunk.offset, chunk.size, begin) for chunk in batch.chunks])
+        maps = unpack_chunks(
+            [reader.tail(view, chunk.offset, chunk.size, begin) for chunk in batch.chunks]
+        )
         fields: dict[str, Any] = {**reader.arrays(view, rows, begin)}
         for name in field_names(maps, "text"):
             fields[name] = text_values(maps, name, None if facts.collated else rows)
@@ -237,38 +270,80 @@ class LocalSession:
 
     def _progress(self) -> None:
         self._seq += 1
-        released = tuple(Released(number, tuple(generations), tuple(generations)) for number, (_, _, generations) in self._known.items())
-        self.step(ProgressReceived(SESSION, _progress(self._seq, self._start, self._taken, released)))
+        released = tuple(
+            Released(number, tuple(generations), tuple(generations))
+            for number, (_, _, generations) in self._known.items()
+        )
+        self.step(
+            ProgressReceived(SESSION, _progress(self._seq, self._start, self._taken, released))
+        )
 
     # -- segments
 
     def _reserve(self, segment: Segment, then: Callable[[Segment], None]) -> None:
         def reserved(fd: int, error: OSError | None) -> None:
             if error is not None:
-                self._on_end(f"{segment.slots * segment.slot_bytes} bytes of shared memory cannot be reserved: {error.strerror}")
+                self._on_end(
+                    f"{segment.slots * segment.slot_bytes} bytes of shared memory cannot be "
+                    f"reserved: {error.strerror}"
+                )
                 return
-            self._known[segment.segment] = (segment, mmap.mmap(fd, 0, prot=mmap.PROT_READ), [0] * segment.slots)
-            self._engine.add_segment(segment, self._stream.plan.name, self._stream.facts.specs, self._shape.batch_size, fd)
+            self._known[segment.segment] = (
+                segment,
+                mmap.mmap(fd, 0, prot=mmap.PROT_READ),
+                [0] * segment.slots,
+            )
+            self._engine.add_segment(
+                segment,
+                self._stream.plan.name,
+                self._stream.facts.specs,
+                self._shape.batch_size,
+                fd,
+            )
             then(segment)
 
         self._segments.reserve(SESSION, segment, reserved)
 
     def _attach(self, segment: Segment) -> None:
-        self.step(Attach(SESSION, self._stream.plan.name, self._shape, self._stream.plan.seed, self._prefetch, segment))
+        self.step(
+            Attach(
+                SESSION,
+                self._stream.plan.name,
+                self._shape,
+                self._stream.plan.seed,
+                self._prefetch,
+                segment,
+            )
+        )
         self._progress()
 
     def _grow(self, action: actions.GrowSegment) -> None:
         self._last_segment += 1
         try:
-            larger = self._sized(action.slots, self._last_segment, tail_row_bytes=action.tail_row_bytes, body_bytes=action.body_bytes)
+            larger = self._sized(
+                action.slots,
+                self._last_segment,
+                tail_row_bytes=action.tail_row_bytes,
+                body_bytes=action.body_bytes,
+            )
         except (ValueError, OverflowError) as error:
             self.step(GrowFailed(SESSION, str(error)))
             return
         self._reserve(larger, lambda segment: self.step(SegmentGrown(SESSION, segment)))
 
-    def _sized(self, slots: int, number: int, *, tail_row_bytes: int = 0, body_bytes: int = 0) -> Segment:
+    def _sized(
+        self, slots: int, number: int, *, tail_row_bytes: int = 0, body_bytes: int = 0
+    ) -> Segment:
         specs, rows = self._stream.facts.specs, self._shape.batch_size
-        return sized(self._stream, specs, rows, slots, number, tail_row_bytes=tail_row_bytes, body_bytes=body_bytes)
+        return sized(
+            self._stream,
+            specs,
+            rows,
+            slots,
+            number,
+            tail_row_bytes=tail_row_bytes,
+            body_bytes=body_bytes,
+        )
 
     def _drop(self, action: actions.FreeSegment) -> None:
         _, view, _ = self._known.pop(action.segment)
@@ -294,7 +369,12 @@ class LocalSession:
     def _tell(self, session: int, message: Descriptor | Pulse | Failure) -> None:
         if isinstance(message, Failure):
             self._on_end(message.text)
-        elif isinstance(message, Descriptor) and message.epoch == 0 and message.k >= self._taken and message.k not in self._batches:
+        elif (
+            isinstance(message, Descriptor)
+            and message.epoch == 0
+            and message.k >= self._taken
+            and message.k not in self._batches
+        ):
             self._batches[message.k] = message
             # not from within a step: what follows may release it, which is an event
             self._loop.soon(lambda: self._on_batch(self, message.k))

@@ -1,4 +1,6 @@
-"""`loaderd check --index` and `--key`: one sample, made in this process, stage by stage, with whatever it raises."""
+"""`loaderd check --index` and `--key`: one sample, made in this process, stage by stage, with
+whatever it raises.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
     index = args.index if args.index is not None else _index_of(stream, args.key)
     if index >= stream.source.total:
         raise CommandError(
-            f"--index {index}: stream {plan.name!r} has {stream.source.total} samples, 0 to {stream.source.total - 1}", USAGE
+            f"--index {index}: stream {plan.name!r} has {stream.source.total} samples, 0 to "
+            f"{stream.source.total - 1}",
+            USAGE,
         )
-    print(f"{plan.name}  sample {key_of(stream, index)!r} (index {index}), seed {plan.seed}, epoch 0", flush=True)
+    print(
+        f"{plan.name}  sample {key_of(stream, index)!r} (index {index}), seed {plan.seed}, epoch 0",
+        flush=True,
+    )
     stages = _Stages()
     try:
         seed_sample(plan.seed, 0, index)
@@ -36,11 +43,19 @@ def run(args: argparse.Namespace, config: Config) -> int:
     except SampleFault as fault:
         stages.end()
         sys.stdout.flush()
-        sys.stderr.write(f"{fault.traceback}\nloaderd: it failed in {fault.stage}: {fault.error}: {fault.message}\n".lstrip())
+        sys.stderr.write(
+            (
+                f"{fault.traceback}\nloaderd: it failed in {fault.stage}: {fault.error}: "
+                f"{fault.message}\n"
+            ).lstrip()
+        )
         return FAULTS
     stages.end()
     for spec in specs:
-        print(f"  {field(spec.name, spec.dtype, spec.shape, spec.kind)}  {_summary(sample[spec.name])}")
+        print(
+            f"  {field(spec.name, spec.dtype, spec.shape, spec.kind)}  "
+            f"{_summary(sample[spec.name])}"
+        )
     return FINE
 
 
@@ -57,7 +72,11 @@ class _Stages:
 
     def end(self) -> None:
         if self._stage is not None:
-            print(f"  {self._stage.name.lower():<10} {(time.perf_counter() - self._since_s) * 1e3:8.2f} ms", flush=True)
+            print(
+                f"  {self._stage.name.lower():<10} "
+                f"{(time.perf_counter() - self._since_s) * 1e3:8.2f} ms",
+                flush=True,
+            )
             self._stage = None
 
 
@@ -66,11 +85,17 @@ def _index_of(stream: Any, key: str) -> int:
     source = stream.source
     if source.keys == "index":
         if not key.isdecimal() or int(key) >= source.total:
-            raise CommandError(f"--key {key}: keys here are the numbers 0 to {source.total - 1}", USAGE)
+            raise CommandError(
+                f"--key {key}: keys here are the numbers 0 to {source.total - 1}", USAGE
+            )
         return int(key)
     found = next((index for index in range(source.total) if key_of(stream, index) == key), None)
     if found is None:
-        raise CommandError(f"--key {key}: none of {source.total} samples has that key; the first is {key_of(stream, 0)!r}", NO_START)
+        raise CommandError(
+            f"--key {key}: none of {source.total} samples has that key; the first is "
+            f"{key_of(stream, 0)!r}",
+            NO_START,
+        )
     return found
 
 

@@ -1,4 +1,7 @@
-"""Every sample of a stream made once, by all workers: what is bad, and what all of it comes to. May be broken off, and goes on from there."""
+"""Every sample of a stream made once, by all workers: what is bad, and what all of it comes to.
+
+May be broken off, and goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ SAVED_S = 5.0
 
 @dataclass(slots=True)
 class Scan:
-    """What came out. of: samples of the split; done: made by now, of them `resumed_at` by an earlier run. end: why it was given up, or "".
+    """What came out.
+
+    of: samples of the split; done: made by now, of them `resumed_at` by an earlier run. end: why it
+    was given up, or "".
 
     broken_off: told to stop; the same command goes on from there. seconds: of this run.
     """
@@ -56,7 +62,10 @@ def scan(
     progress: Callable[[int, int], None],
     say: Callable[[str, str], None],
 ) -> Scan:
-    """Make all samples of the stream that an earlier run has not. row_s: what one takes a worker, 0 if unknown. verified: to be kept."""
+    """Make all samples of the stream that an earlier run has not.
+
+    row_s: what one takes a worker, 0 if unknown. verified: to be kept.
+    """
     made = replace(
         plan,
         on_error="skip",
@@ -68,17 +77,30 @@ def scan(
     order = Order(facts.total, plan.split, plan.split_by, 0)
     found = Scan(ScanStats(len(facts.sample_specs)), of=order.samples)
     known = OpenedStream(plan, facts)
-    fingerprint = order_facts(known, plan.seed) | content_facts(known, None) | {"state": facts.state}
+    fingerprint = (
+        order_facts(known, plan.seed) | content_facts(known, None) | {"state": facts.state}
+    )
     _take_up(found, saved, fingerprint)
     workers = all_workers(config)
     rows = min(MOST, max(FEWEST, round(BATCH_S * workers / row_s) if row_s else FEWEST))
     if found.done >= found.of:
         return found
     with Loop() as loop:
-        run = ScanRun(loop, found, order, saved, rows, {"fingerprint": fingerprint, "verified": verified}, made, progress)
+        run = ScanRun(
+            loop,
+            found,
+            order,
+            saved,
+            rows,
+            {"fingerprint": fingerprint, "verified": verified},
+            made,
+            progress,
+        )
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.on_signal(number, run.break_off)
-        with LocalRun(loop, config, made, workers, on_open=lambda found: run.opened(local, found), say=say) as local:
+        with LocalRun(
+            loop, config, made, workers, on_open=lambda found: run.opened(local, found), say=say
+        ) as local:
             loop.run()
             found.seconds = loop.now_s() - run.begin_s
     run.save()
@@ -91,7 +113,9 @@ def _take_up(found: Scan, saved: ScanState, fingerprint: dict[str, str]) -> None
     if "done" not in state:
         return
     was = state["fingerprint"]
-    found.changed = tuple(name for name in sorted(was.keys() | fingerprint) if was.get(name) != fingerprint.get(name))
+    found.changed = tuple(
+        name for name in sorted(was.keys() | fingerprint) if was.get(name) != fingerprint.get(name)
+    )
     if found.changed:
         saved.forget()
         return
@@ -142,7 +166,15 @@ class ScanRun:
             self.end(f"{found.text}\n{found.traceback}".strip())
         else:
             self.begin_s = self._loop.now_s()
-            local.begin(found, self._order, self._shape, start=self._begin, prefetch=PREFETCH, on_batch=self.arrived, on_end=self.end)
+            local.begin(
+                found,
+                self._order,
+                self._shape,
+                start=self._begin,
+                prefetch=PREFETCH,
+                on_batch=self.arrived,
+                on_end=self.end,
+            )
 
     def arrived(self, session: LocalSession, k: int) -> None:
         self._here.add(k)
@@ -162,7 +194,16 @@ class ScanRun:
                 if text:
                     index = int(made.indices[row])
                     position = found.done + int(np.flatnonzero(indices == index)[0])
-                    self._set_aside(BadSample(index, made.keys[row] if made.keys else str(index), position, "check", "BadValue", text))
+                    self._set_aside(
+                        BadSample(
+                            index,
+                            made.keys[row] if made.keys else str(index),
+                            position,
+                            "check",
+                            "BadValue",
+                            text,
+                        )
+                    )
             hashes[np.isin(indices, made.indices)] = made.fields["hash"]
             found.tally.add(made.fields)
         for sample in made.batch.bad:
@@ -183,4 +224,9 @@ class ScanRun:
 
     def save(self) -> None:
         self._saved_s = self._loop.now_s()
-        self._spool.save(done=self._found.done, bad_count=self._found.bad, tally=self._found.tally.to_dict(), **self._kept)
+        self._spool.save(
+            done=self._found.done,
+            bad_count=self._found.bad,
+            tally=self._found.tally.to_dict(),
+            **self._kept,
+        )

@@ -20,16 +20,27 @@ CHANNELS = 16  # a field with more is told as a whole
 
 
 def lines(
-    plan: StreamConfig, facts: StreamInfo, found: Scan, saved: ScanState, name: Callable[[int], str], trained: StreamConfig | None = None
+    plan: StreamConfig,
+    facts: StreamInfo,
+    found: Scan,
+    saved: ScanState,
+    name: Callable[[int], str],
+    trained: StreamConfig | None = None,
 ) -> Iterator[str]:
-    """name(position): the key of a sample. trained: the stream whose mean and std this one is to be normalised with; None: its own."""
+    """name(position): the key of a sample.
+
+    trained: the stream whose mean and std this one is to be normalised with; None: its own.
+    """
     again = f", {found.resumed_at:,} of them by an earlier run" if found.resumed_at else ""
     made = found.done - found.resumed_at
     speed = f", {made / found.seconds:,.0f}/s" if found.seconds > 0 and made else ""
     yield f"  scanned   {found.done:,} of {found.of:,} samples{again}{speed}"
     tally = found.tally
     if tally.samples:
-        yield f"  stored    {size(tally.stored.median)} a sample (median), at most {size(tally.stored.most)}"
+        yield (
+            f"  stored    {size(tally.stored.median)} a sample (median), at most "
+            f"{size(tally.stored.most)}"
+        )
         arrays = 0
         for n, spec in enumerate(facts.sample_specs):
             yield from _field(found, spec, n, arrays)
@@ -40,14 +51,20 @@ def lines(
         for group in groups:
             more = " ..." if len(group) == SHOWN_EACH else ""
             yield f"  COPIES    {' = '.join(repr(name(position)) for position in group)}{more}"
-        yield f"  copies    {copies:,} samples have the content of another (compared by a {BITS}-bit hash of what is stored, without labels and other scalars)"
+        yield (
+            f"  copies    {copies:,} samples have the content of another (compared by a "
+            f"{BITS}-bit hash of what is stored, without labels and other scalars)"
+        )
 
 
 def _field(found: Scan, spec: FieldSpec, n: int, array: int) -> Iterator[str]:
     tally = found.tally
     sizes = tally.sizes[n]
     if spec.kind != "array":
-        yield f"  values    {spec.name}: {spec.kind}, {size(sizes.median)} (median), at most {size(sizes.most)}"
+        yield (
+            f"  values    {spec.name}: {spec.kind}, {size(sizes.median)} (median), at most "
+            f"{size(sizes.most)}"
+        )
         return
     first, last = tally.spans()[n]
     numbers = tally.numbers[first:last]
@@ -55,7 +72,11 @@ def _field(found: Scan, spec: FieldSpec, n: int, array: int) -> Iterator[str]:
     if count.sum():
         std = np.sqrt(numbers[:, SQUARES] / np.maximum(count, 1))
         scale = " (of 0 to 1)" if spec.dtype == "|u1" and (spec.image or last - first > 1) else ""
-        yield f"  values    {spec.name}: min {_floats(numbers[:, LOW])}  max {_floats(numbers[:, HIGH])}  mean {_floats(numbers[:, MEAN])}  std {_floats(std)}{scale}"
+        yield (
+            f"  values    {spec.name}: min {_floats(numbers[:, LOW])}  max "
+            f"{_floats(numbers[:, HIGH])}  mean {_floats(numbers[:, MEAN])}  std "
+            f"{_floats(std)}{scale}"
+        )
     shapes = list(tally.shapes_of(array).items())
     if [shape for shape, _ in shapes] == ["scalar"]:
         shapes = []
@@ -63,11 +84,16 @@ def _field(found: Scan, spec: FieldSpec, n: int, array: int) -> Iterator[str]:
     more = f" and {len(shapes) - SHOWN_SHAPES:,} more" if len(shapes) > SHOWN_SHAPES else ""
     if shapes:
         yield f"  shapes    {spec.name}: {told}{more}" + (
-            f"; {size(sizes.median)} (median), at most {size(sizes.most)}" if len(shapes) > 1 else ""
+            f"; {size(sizes.median)} (median), at most {size(sizes.most)}"
+            if len(shapes) > 1
+            else ""
         )
     if odd := tally.odd_samples[n]:
         allowed = '; with nonfinite = "error" these samples are bad'
-        yield f"  NONFINITE {spec.name}: {numbers[:, ODD].sum():,.0f} values are NaN or infinite, in {odd:,} samples{allowed}"
+        yield (
+            f"  NONFINITE {spec.name}: {numbers[:, ODD].sum():,.0f} values are NaN or infinite, "
+            f"in {odd:,} samples{allowed}"
+        )
 
 
 def _floats(values: np.ndarray) -> str:
@@ -79,7 +105,9 @@ def _floats(values: np.ndarray) -> str:
 
 
 def trained_on(plan: StreamConfig, plans: Sequence[StreamConfig]) -> StreamConfig | None:
-    """The stream that is trained on, as far as one can see, if it is another than this: one that is shuffled, where this one is not."""
+    """The stream that is trained on, as far as one can see, if it is another than this: one that is
+    shuffled, where this one is not.
+    """
     others = [other for other in plans if other.shuffle]
     return None if plan.shuffle or not others else others[0]
 
@@ -88,11 +116,19 @@ def _normalizes(plan: StreamConfig) -> bool:
     return any(step.op == "normalize" for step in plan.transforms)
 
 
-def _constants(plan: StreamConfig, facts: StreamInfo, found: Scan, trained: StreamConfig | None) -> Iterator[str]:
-    """A `normalize` step as the config would have it, for each picture that has not been normalised by it or by code of the user's."""
+def _constants(
+    plan: StreamConfig, facts: StreamInfo, found: Scan, trained: StreamConfig | None
+) -> Iterator[str]:
+    """A `normalize` step as the config would have it, for each picture that has not been normalised
+    by it or by code of the user's.
+    """
     if _normalizes(plan):
         return
-    pictures = [spec.name for spec, count in zip(facts.sample_specs, found.tally.channels, strict=True) if spec.image or count > 1]
+    pictures = [
+        spec.name
+        for spec, count in zip(facts.sample_specs, found.tally.channels, strict=True)
+        if spec.image or count > 1
+    ]
     for n, spec in enumerate(facts.sample_specs):
         first, last = found.tally.spans()[n]
         numbers = found.tally.numbers[first:last]
@@ -101,8 +137,15 @@ def _constants(plan: StreamConfig, facts: StreamInfo, found: Scan, trained: Stre
         if numbers[:, HIGH].max() > 1 or numbers[:, LOW].min() < 0:
             continue
         if trained is not None:
-            has = "which has that step" if _normalizes(trained) else f"which check --all --stream {trained.name} prints"
-            yield f"  normalize {spec.name}: with mean and std of stream {trained.name!r}, {has}; not with this stream's own"
+            has = (
+                "which has that step"
+                if _normalizes(trained)
+                else f"which check --all --stream {trained.name} prints"
+            )
+            yield (
+                f"  normalize {spec.name}: with mean and std of stream {trained.name!r}, {has}; "
+                "not with this stream's own"
+            )
             continue
         std = np.sqrt(numbers[:, SQUARES] / numbers[:, COUNT])
         yield f"  normalize [[streams.{plan.name}.transforms]]"

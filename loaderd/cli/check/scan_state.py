@@ -1,4 +1,6 @@
-"""The files of a scan that may be broken off and gone on with: how far it is and what it has seen, bad samples, a hash for each sample."""
+"""The files of a scan that may be broken off and gone on with: how far it is and what it has seen,
+bad samples, a hash for each sample.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,26 @@ def folder_of(env: Mapping[str, str]) -> str:
 
 
 class ScanState:
-    """Use as a context manager. `state` is what an earlier run kept, {} if there was none; what it holds is the scan's affair.
+    """Use as a context manager.
 
-    Where another scan of the same stream runs, or with `anew`, nothing of an earlier one is found; `keeps` says whether this one's will be.
-    Raises CommandError where nothing can be written.
+    `state` is what an earlier run kept, {} if there was none; what it holds is the scan's affair.
+
+    Where another scan of the same stream runs, or with `anew`, nothing of an earlier one is found;
+    `keeps` says whether this one's will be. Raises CommandError where nothing can be written.
     """
 
     def __init__(self, folder: str, config: str, stream: str, *, anew: bool) -> None:
-        name = hashlib.sha256(f"{config}\0{stream}".encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        name = hashlib.sha256(f"{config}\0{stream}".encode("utf-8", "surrogateescape")).hexdigest()[
+            :16
+        ]
         self.path = os.path.join(folder, name)
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
-            self._lock = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._lock = os.open(
+                os.path.join(self.path, "lock"),
+                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+                0o600,
+            )
             self.keeps = _locked(self._lock)
             if not self.keeps:
                 self.path = tempfile.mkdtemp(prefix="loaderd-check-")
@@ -54,8 +64,14 @@ class ScanState:
             self._hashes: IO[bytes] = open(os.path.join(self.path, "hashes"), mode)  # noqa: SIM115 - closed in __exit__
             self._bad: IO[bytes] = open(os.path.join(self.path, "bad.jsonl"), mode)  # noqa: SIM115 - as well
         except OSError as error:
-            raise CommandError(f"{error.filename}: {error.strerror}; set XDG_CACHE_HOME to a writable folder", NO_START) from None
-        for file, size in ((self._hashes, self.state.get("hashes", 0)), (self._bad, self.state.get("bad", 0))):
+            raise CommandError(
+                f"{error.filename}: {error.strerror}; set XDG_CACHE_HOME to a writable folder",
+                NO_START,
+            ) from None
+        for file, size in (
+            (self._hashes, self.state.get("hashes", 0)),
+            (self._bad, self.state.get("bad", 0)),
+        ):
             file.truncate(size)  # what was written after the state was last kept
             file.seek(0, os.SEEK_END)
 
@@ -64,7 +80,8 @@ class ScanState:
             with open(os.path.join(self.path, "state.json"), encoding="utf-8") as file:
                 state = json.load(file)
             whole = all(
-                os.path.getsize(os.path.join(self.path, name)) >= state[key] for name, key in (("hashes", "hashes"), ("bad.jsonl", "bad"))
+                os.path.getsize(os.path.join(self.path, name)) >= state[key]
+                for name, key in (("hashes", "hashes"), ("bad.jsonl", "bad"))
             )
         except (OSError, ValueError, KeyError, TypeError):
             return {}
@@ -82,7 +99,12 @@ class ScanState:
         self._hashes.write(np.ascontiguousarray(hashes, "<u8").data)
 
     def set_aside(self, stream: str, sample: BadSample) -> None:
-        self._bad.write(json.dumps({"stream": stream, **asdict(sample)}, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+        self._bad.write(
+            json.dumps({"stream": stream, **asdict(sample)}, ensure_ascii=False).encode(
+                "utf-8", "backslashreplace"
+            )
+            + b"\n"
+        )
 
     def bad(self) -> Iterator[BadSample]:
         """All that were set aside, of earlier runs too, in order."""
@@ -100,7 +122,9 @@ class ScanState:
             shutil.copyfileobj(file, to)
 
     def save(self, **state: Any) -> None:
-        """Keep this, and everything that was added before: a run that comes later finds all of it or what was saved before."""
+        """Keep this, and everything that was added before: a run that comes later finds all of it
+        or what was saved before.
+        """
         for file in (self._hashes, self._bad):
             file.flush()
             os.fsync(file.fileno())
@@ -111,9 +135,11 @@ class ScanState:
         os.replace(path + ".new", path)
 
     def duplicates(self, groups: int, each: int) -> tuple[int, list[list[int]]]:
-        """(samples that are copies of one before, the positions of the first `groups` sets of equal ones, at most `each` of a set).
+        """(samples that are copies of one before, the positions of the first `groups` sets of equal
+        ones, at most `each` of a set).
 
-        The hashes are sorted in a file, 8 bytes a sample as they are: memory is the kernel's page cache and a few MB.
+        The hashes are sorted in a file, 8 bytes a sample as they are: memory is the kernel's page
+        cache and a few MB.
         """
         self._hashes.flush()
         if os.path.getsize(self._hashes.name) < 16:
@@ -151,7 +177,12 @@ class ScanState:
     def __enter__(self) -> ScanState:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._hashes.close()
         self._bad.close()
         if not self.keeps or not os.path.exists(os.path.join(self.path, "state.json")):

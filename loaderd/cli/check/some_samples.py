@@ -27,7 +27,9 @@ PREFETCH = 4  # a Loader's default
 NAMED = 50  # bad samples that are named; all are counted
 
 
-def check(settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | None, classes: Classes) -> int:
+def check(
+    settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | None, classes: Classes
+) -> int:
     print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
     findings = make_twice(settings, plan, samples, classes)
     if findings.facts is None:
@@ -36,13 +38,19 @@ def check(settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | Non
         print(line)
     if bad is not None:
         for index in sorted(findings.bad):
-            bad.write(json.dumps({"stream": plan.name, **asdict(findings.bad[index])}, ensure_ascii=False) + "\n")
+            bad.write(
+                json.dumps({"stream": plan.name, **asdict(findings.bad[index])}, ensure_ascii=False)
+                + "\n"
+            )
     given_up(plan, findings.end)
     return FINE if findings.fine else FAULTS
 
 
 def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Classes) -> Findings:
-    """So many samples made twice; why there are no facts has been told. The stream's class names go into `classes`."""
+    """So many samples made twice; why there are no facts has been told.
+
+    The stream's class names go into `classes`.
+    """
     from loaderd.cli.check import determinism
 
     with ProgressLine(f"samples of {plan.name}, twice") as progress:
@@ -73,11 +81,14 @@ def _shape(findings: Findings) -> list[str]:
     facts, plan = findings.facts, findings.plan
     assert facts is not None
     part = "" if findings.of == facts.total else f" of {facts.total:,} ({plan.split})"
-    lines = [f"  samples   {findings.of:,}{part}, layout {facts.layout}" + (f", {len(facts.classes)} classes" if facts.classes else "")]
-    lines += [
-        f"  {'fields' if not n else '':<8}  {field(spec.name, spec.dtype, spec.shape, spec.kind)}{f', {size(spec.row_bytes)} a row' if spec.kind == 'array' else ''}"
-        for n, spec in enumerate(facts.specs)
+    lines = [
+        f"  samples   {findings.of:,}{part}, layout {facts.layout}"
+        + (f", {len(facts.classes)} classes" if facts.classes else "")
     ]
+    for n, spec in enumerate(facts.specs):
+        what = field(spec.name, spec.dtype, spec.shape, spec.kind)
+        much = f", {size(spec.row_bytes)} a row" if spec.kind == "array" else ""
+        lines.append(f"  {'' if n else 'fields':<8}  {what}{much}")
     lines += [f"  batch     {line}" for line in _memory(facts, plan)]
     lines += [f"  BAD       {line}" for line in findings.refused]
     return lines + [f"  note      {text}" for text in facts.warnings]
@@ -88,13 +99,17 @@ def _refused(settings: Config, plan: StreamConfig, facts: StreamInfo, samples: i
     lines: list[str] = []
     if not steps_left(EpochShape(samples, plan.batch_size, 0, 1, plan.drop_last), 0):
         lines.append(
-            f"an epoch has no whole step: {samples} samples, batch_size = {plan.batch_size}, drop_last = true; "
+            f"an epoch has no whole step: {samples} samples, batch_size = {plan.batch_size}, "
+            "drop_last = true; "
             "set drop_last = false or a smaller batch_size"
         )
     segment = _segment(facts, plan)
     need, memory = segment.slots * segment.slot_bytes, settings.daemon.memory
     if memory is not None and need > memory:
-        lines.append(f"a trainer needs {size(need)}, [daemon] memory is {size(memory)}: raise memory or set a smaller batch_size")
+        lines.append(
+            f"a trainer needs {size(need)}, [daemon] memory is {size(memory)}: raise memory or "
+            "set a smaller batch_size"
+        )
     return lines
 
 
@@ -106,9 +121,16 @@ def _segment(facts: StreamInfo, plan: StreamConfig) -> Segment:
 
 def _memory(facts: StreamInfo, plan: StreamConfig) -> list[str]:
     segment = _segment(facts, plan)
-    row = "collated" if facts.collated else f"{size(sum(spec.row_bytes for spec in facts.specs))} a row"
+    row = (
+        "collated"
+        if facts.collated
+        else f"{size(sum(spec.row_bytes for spec in facts.specs))} a row"
+    )
     first = f"{plan.batch_size} rows, {row}, {size(segment.slot_bytes)} a slot"
-    full = f"memory at full credit: {size(segment.slots * segment.slot_bytes)} a trainer (prefetch {PREFETCH}, so {segment.slots} slots)"
+    full = (
+        f"memory at full credit: {size(segment.slots * segment.slot_bytes)} a trainer "
+        f"(prefetch {PREFETCH}, so {segment.slots} slots)"
+    )
     return [first, full]
 
 
@@ -116,18 +138,27 @@ def _speed(findings: Findings) -> list[str]:
     total = sum(findings.seconds.values())
     if not findings.rows or not total:
         return []
-    stages = "  ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in findings.seconds.items() if seconds > 0)
+    stages = "  ".join(
+        f"{stage} {seconds / total:.0%}"
+        for stage, seconds in findings.seconds.items()
+        if seconds > 0
+    )
     return [f"  speed     {findings.rows / total:,.0f} samples/s per worker: {stages}"]
 
 
 def _telling(traceback: str) -> list[str]:
-    """The lines of a traceback that tell most: its end; of a dumped stack, which begins where it hung or crashed, the begin."""
+    """The lines of a traceback that tell most: its end; of a dumped stack, which begins where it
+    hung or crashed, the begin.
+    """
     lines = [line for line in traceback.splitlines() if line.strip()]
     return lines[-4:] if "Traceback (most recent call last)" in traceback else lines[:6]
 
 
 def bad_line(sample: BadSample, *, telling: bool = True) -> list[str]:
-    return [f"  BAD       {sample.line()}", *(f"            {line}" for line in _telling(sample.traceback) if telling)]
+    return [
+        f"  BAD       {sample.line()}",
+        *(f"            {line}" for line in _telling(sample.traceback) if telling),
+    ]
 
 
 def faults(findings: Findings) -> list[str]:
@@ -140,7 +171,10 @@ def faults(findings: Findings) -> list[str]:
     checked = f"{findings.samples:,} of {findings.of:,} samples made twice, in two processes"
     if findings.fine:
         return [*lines, f"  fine      {checked}"]
-    return [*lines, f"  faults    {len(findings.bad)} bad, {len(findings.differ)} different; {checked}"]
+    return [
+        *lines,
+        f"  faults    {len(findings.bad)} bad, {len(findings.differ)} different; {checked}",
+    ]
 
 
 def differences(findings: Findings) -> list[str]:
@@ -148,13 +182,20 @@ def differences(findings: Findings) -> list[str]:
     for difference in findings.differ[:NAMED]:
         if difference.only_once:
             lines.append(
-                f"  DIFFERS   sample {difference.key!r} (index {difference.index}) was made once and failed once: {difference.only_once}"
+                f"  DIFFERS   sample {difference.key!r} (index {difference.index}) was made once "
+                f"and failed once: {difference.only_once}"
             )
         else:
             fields = ", ".join(map(repr, difference.fields))
-            lines.append(f"  DIFFERS   sample {difference.key!r} (index {difference.index}): two runs give different {fields}")
+            lines.append(
+                f"  DIFFERS   sample {difference.key!r} (index {difference.index}): two runs give "
+                f"different {fields}"
+            )
     if len(findings.differ) > NAMED:
         lines.append(f"  DIFFERS   and {len(findings.differ) - NAMED:,} more")
     if findings.differ:
-        lines.append("            use the rng that a transform gets, or random, numpy.random or torch: loaderd seeds them for each sample")
+        lines.append(
+            "            use the rng that a transform gets, or random, numpy.random or torch: "
+            "loaderd seeds them for each sample"
+        )
     return lines

@@ -1,14 +1,18 @@
 """Stored images to pixels. One policy for every format and codec:
 
 - uint8, height x width x channels, writable, contiguous; "rgb" has 3 channels, "gray" 1.
-- "index" keeps the numbers as they are stored, for masks: 1 channel, uint8 (palette, gray; 1 bit is 0 or 1), or uint16 (16-bit gray).
-  What has colours of its own is refused, and what Pillow changes so that it can't be undone.
-- EXIF orientation is ignored (as torchvision's ImageFolder does); only a TIFF's own tag is obeyed, by Pillow itself. The first frame of
-  an animation counts.
-- Alpha is dropped, not composited: the colours are what is stored. Palettes, 1-bit, gray, gray + alpha become RGB.
+- "index" keeps the numbers as they are stored, for masks: 1 channel, uint8 (palette, gray; 1 bit is
+  0 or 1), or uint16 (16-bit gray). What has colours of its own is refused, and what Pillow changes
+  so that it can't be undone.
+- EXIF orientation is ignored (as torchvision's ImageFolder does); only a TIFF's own tag is obeyed,
+  by Pillow itself. The first frame of an animation counts.
+- Alpha is dropped, not composited: the colours are what is stored. Palettes, 1-bit, gray, gray +
+  alpha become RGB.
 - CMYK and YCCK go through Pillow's conversion, which has no colour profile.
-- 16-bit images are scaled to 8 bits (their high byte); 32-bit integer and float images are refused: nobody knows their range.
-- A truncated or damaged file is an error, never a partly gray picture. More than MAX_PIXELS is refused before memory is taken.
+- 16-bit images are scaled to 8 bits (their high byte); 32-bit integer and float images are refused:
+  nobody knows their range.
+- A truncated or damaged file is an error, never a partly gray picture. More than MAX_PIXELS is
+  refused before memory is taken.
 """
 
 from __future__ import annotations
@@ -62,12 +66,17 @@ def codec_of(data: bytes | memoryview) -> str:
 
 
 def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:
-    """The pixels of a stored image (see the policy above) as an array of the caller's own. Raises ImageError."""
+    """The pixels of a stored image (see the policy above) as an array of the caller's own.
+
+    Raises ImageError.
+    """
     if len(data) == 0:
         raise ImageError("the image is empty (0 bytes)")
     codec = codec_of(data)
     try:
-        return (_pillow if mode == "index" else {"jpeg": _jpeg, "png": _png}.get(codec, _pillow))(data, mode)
+        return (_pillow if mode == "index" else {"jpeg": _jpeg, "png": _png}.get(codec, _pillow))(
+            data, mode
+        )
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files: KeyError, SyntaxError, struct.error, cv2.error, ...
         raise image_error(error, codec) from None
 
@@ -77,17 +86,26 @@ def image_error(error: Exception, codec: str) -> ImageError:
     if isinstance(error, ImageError):
         return error
     if _short_of_memory(error):
-        return NoMemory("not enough memory to decode it: make the image smaller or raise the memory limit")
-    kind = {"jpeg": "damaged JPEG", "png": "damaged PNG"}.get(codec, f"damaged image: {type(error).__name__}")
+        return NoMemory(
+            "not enough memory to decode it: make the image smaller or raise the memory limit"
+        )
+    kind = {"jpeg": "damaged JPEG", "png": "damaged PNG"}.get(
+        codec, f"damaged image: {type(error).__name__}"
+    )
     return ImageError(f"{kind}: {str(error).strip()}")
 
 
 def _short_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or (isinstance(error, cv2.error) and error.code == cv2.Error.StsNoMem)
+    return isinstance(error, MemoryError) or (
+        isinstance(error, cv2.error) and error.code == cv2.Error.StsNoMem
+    )
 
 
 def jpeg_head(data: bytes | memoryview) -> tuple[int, int, bool]:
-    """(height, width, whether simplejpeg has its colours) of a JPEG. Raises ValueError for one that simplejpeg doesn't read."""
+    """(height, width, whether simplejpeg has its colours) of a JPEG.
+
+    Raises ValueError for one that simplejpeg doesn't read.
+    """
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
         return int(height), int(width), space not in ("CMYK", "YCCK")
@@ -99,13 +117,22 @@ def jpeg_head(data: bytes | memoryview) -> tuple[int, int, bool]:
     raise ValueError("it has no frame")
 
 
-def jpeg_pixels(data: tiles.Data, out: np.ndarray, *, min_height: int = 0, min_width: int = 0) -> None:
+def jpeg_pixels(
+    data: tiles.Data, out: np.ndarray, *, min_height: int = 0, min_width: int = 0
+) -> None:
     """Decodes a JPEG into `out`: height x width x channels, 1 (luma) or 3 (RGB). Raises ImageError.
 
-    min_height, min_width: decode at the smallest scale of the format that has as many pixels; 0 at full scale.
+    min_height, min_width: decode at the smallest scale of the format that has as many pixels; 0 at
+    full scale.
     """
     try:
-        simplejpeg.decode_jpeg(data, "GRAY" if out.shape[2] == 1 else "RGB", buffer=out, min_height=min_height, min_width=min_width)
+        simplejpeg.decode_jpeg(
+            data,
+            "GRAY" if out.shape[2] == 1 else "RGB",
+            buffer=out,
+            min_height=min_height,
+            min_width=min_width,
+        )
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
         raise image_error(error, "jpeg") from None
 
@@ -122,7 +149,8 @@ def _jpeg(data: bytes | memoryview, mode: str) -> np.ndarray:
     except (ImageError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
-        # What libjpeg-turbo's simple interface will not read (12 bits, arithmetic coding, lossless) Pillow may.
+        # What libjpeg-turbo's simple interface will not read (12 bits, arithmetic coding, lossless)
+        # Pillow may.
         return _second_try(data, mode, f"damaged JPEG: {error}")
 
 
@@ -140,7 +168,9 @@ def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
     allowed(int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big"))
     _walk_png(data)
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        image = cv2.imdecode(
+            np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        )
     except cv2.error as error:
         if _short_of_memory(error):
             raise
@@ -153,8 +183,10 @@ def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
 
 
 def _walk_png(data: bytes | memoryview) -> None:
-    """Raises ImageError unless every chunk lies within the data, up to the last one: OpenCV takes memory for what a chunk says it is long,
-    which in a file of a hundred bytes may be 4 GB, and says nothing of an end that is missing."""
+    """Raises ImageError unless every chunk lies within the data, up to the last one: OpenCV takes
+    memory for what a chunk says it is long, which in a file of a hundred bytes may be 4 GB, and
+    says nothing of an end that is missing.
+    """
     at = len(PNG)
     while at + 8 <= len(data):
         size = int.from_bytes(data[at : at + 4], "big")
@@ -170,7 +202,8 @@ def _formats() -> list[str]:
 
 
 def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
-    # User code in this process may have set it, and then Pillow would fill what is missing with gray.
+    # User code in this process may have set it, and then Pillow would fill what is missing with
+    # gray.
     lenient, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
     try:
         with _QUIET, warnings.catch_warnings():
@@ -179,7 +212,10 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
                 allowed(image.height, image.width)
                 return stored_numbers(image) if mode == "index" else _loaded(image, mode)
     except UnidentifiedImageError:
-        raise ImageError(f"not an image that can be read: {len(data)} bytes that begin with {bytes(data[:8]).hex(' ')}") from None
+        raise ImageError(
+            f"not an image that can be read: {len(data)} bytes that begin with "
+            f"{bytes(data[:8]).hex(' ')}"
+        ) from None
     except Image.DecompressionBombError as error:
         raise ImageError(f"more pixels than the limit: {error}") from None
     finally:
@@ -192,7 +228,9 @@ def _loaded(image: Any, mode: str) -> np.ndarray:
 
 
 def label_mode(data: bytes | memoryview, *, gray: bool = False) -> str:
-    """Pillow's mode of a stored image that `holds_labels`; "" for any other, and for what can't be read. gray: as there."""
+    """Pillow's mode of a stored image that `holds_labels`; "" for any other, and for what can't be
+    read. gray: as there.
+    """
     if codec_of(data) == "jpeg":
         return ""
     try:
@@ -205,17 +243,28 @@ def label_mode(data: bytes | memoryview, *, gray: bool = False) -> str:
 
 
 def from_pillow(image: Any, mode: str = "rgb") -> np.ndarray:
-    """A Pillow image as pixels, by the policy above. Raises ImageError for modes that have no known range."""
+    """A Pillow image as pixels, by the policy above.
+
+    Raises ImageError for modes that have no known range.
+    """
     if mode == "index":
         return stored_numbers(image)
     if image.mode in ("I", "F") and not has_sixteen_bits(image):
-        raise ImageError(f"an image of mode {image.mode!r} (32 bits) has no known range: convert it to 8 bits first")
+        raise ImageError(
+            f"an image of mode {image.mode!r} (32 bits) has no known range: convert it to 8 bits "
+            "first"
+        )
     if has_sixteen_bits(image):
         high = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
         pixels = high if mode == "gray" else np.repeat(high[:, :, np.newaxis], 3, axis=2)
     else:
-        # Pillow composites nothing here: RGBA -> RGB and LA -> L leave the alpha away. La, RGBa hold premultiplied colours.
-        plain = image.convert({"RGBa": "RGBA", "La": "LA"}[image.mode]) if image.mode in ("RGBa", "La") else image
+        # Pillow composites nothing here: RGBA -> RGB and LA -> L leave the alpha away. La, RGBa
+        # hold premultiplied colours.
+        plain = (
+            image.convert({"RGBa": "RGBA", "La": "LA"}[image.mode])
+            if image.mode in ("RGBa", "La")
+            else image
+        )
         if mode == "gray" and plain.mode not in ("L", "LA", "1"):
             plain = plain.convert("RGB")
         pixels = np.array(plain.convert(PLAIN[mode]))

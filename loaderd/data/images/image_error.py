@@ -14,8 +14,14 @@ class NoMemory(ImageError):
 
 
 def allowed(height: int, width: int, what: str = "the image has") -> None:
-    """Raises ImageError for an image without pixels, or with too many. what: begins the sentence, where it is to become one."""
+    """Raises ImageError for an image without pixels, or with too many.
+
+    what: begins the sentence, where it is to become one.
+    """
     if height < 1 or width < 1:
         raise ImageError(f"{what} no pixels ({height} x {width})")
     if height * width > MAX_PIXELS:
-        raise ImageError(f"{what} {height} x {width} = {height * width} pixels, more than the limit of {MAX_PIXELS}")
+        raise ImageError(
+            f"{what} {height} x {width} = {height * width} pixels, more than the limit of "
+            f"{MAX_PIXELS}"
+        )

@@ -1,4 +1,6 @@
-"""The numbers of a Pillow image as its file stores them: what mode = "index" delivers, for masks whose numbers are labels."""
+"""The numbers of a Pillow image as its file stores them: what mode = "index" delivers, for masks
+whose numbers are labels.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ LABELS = ("P", "PA", "1")  # Pillow's modes, besides 16-bit gray, whose numbers 
 
 
 def holds_labels(image: Any, *, gray: bool = False) -> bool:
-    """True for a Pillow image whose numbers, labels maybe, are lost when it becomes "rgb" or "gray". gray: those of a gray one may be lost
-    as well, since it is to be resized with a picture."""
+    """True for a Pillow image whose numbers, labels maybe, are lost when it becomes "rgb" or
+    "gray". gray: those of a gray one may be lost as well, since it is to be resized with a picture.
+    """
     return image.mode in LABELS or has_sixteen_bits(image) or (gray and image.mode == "L")
 
 
@@ -23,11 +26,14 @@ def has_sixteen_bits(image: Any) -> bool:
 
 
 def stored_numbers(image: Any) -> np.ndarray:
-    """The numbers of a Pillow image as they are stored: height x width x 1. Raises ImageError for one with colours, and where they can't
-    be known."""
+    """The numbers of a Pillow image as they are stored: height x width x 1.
+
+    Raises ImageError for one with colours, and where they can't be known.
+    """
     if image.mode not in ("P", "PA", "L", "1") and not has_sixteen_bits(image):
         raise ImageError(
-            f'mode = "index" keeps the numbers of palette, gray, 1-bit and 16-bit gray images; this one is of mode {image.mode!r}: '
+            'mode = "index" keeps the numbers of palette, gray, 1-bit and 16-bit gray images; '
+            f"this one is of mode {image.mode!r}: "
             'use "rgb" or "gray"'
         )
     top, inverted = _top(image)
@@ -37,26 +43,33 @@ def stored_numbers(image: Any) -> np.ndarray:
     if top not in (None, full):
         stored = np.rint(numbers * (top / full))
         if (np.rint(stored * (full / top)) != numbers).any():
-            raise _unknown(image, f"it was changed after it was read from a file of numbers up to {top}")
+            raise _unknown(
+                image, f"it was changed after it was read from a file of numbers up to {top}"
+            )
         numbers = stored.astype(np.uint16 if top > 255 else np.uint8)
     return (top or full) - numbers if inverted else numbers
 
 
 def _unknown(image: Any, why: str) -> ImageError:
     return ImageError(
-        f'mode = "index" cannot give the numbers of this {image.format} image as they are stored: {why}. Store the mask as an 8-bit or '
-        "16-bit gray PNG, or a palette PNG; a dataset may return the file's bytes, or numpy.asarray(image) for the numbers that Pillow makes"
+        f'mode = "index" cannot give the numbers of this {image.format} image as they are stored: '
+        f"{why}. Store the mask as an 8-bit or "
+        "16-bit gray PNG, or a palette PNG; a dataset may return the file's bytes, or "
+        "numpy.asarray(image) for the numbers that Pillow makes"
     )
 
 
-# Formats whose numbers Pillow hands out as they are. None: an image that no file was read for, or that user code made of another.
+# Formats whose numbers Pillow hands out as they are. None: an image that no file was read for, or
+# that user code made of another.
 AS_THEY_ARE = (None, "JPEG", "MPO", "GIF", "BMP", "DIB", "PCX", "XBM", "PSD", "DDS", "TGA")
 RAW_TOPS = {"L;2": 3, "L;4": 15}  # of Pillow's raw modes
 
 
 def _top(image: Any) -> tuple[int | None, bool]:
-    """(the number that Pillow stretched to the largest of the image's mode, None if it stretched nothing; whether it turned the numbers
-    round). Raises ImageError where that can't be known. Asked before the image is loaded: Pillow forgets then."""
+    """(the number that Pillow stretched to the largest of the image's mode, None if it stretched
+    nothing; whether it turned the numbers round). Raises ImageError where that can't be known.
+    Asked before the image is loaded: Pillow forgets then.
+    """
     tiles = getattr(image, "tile", None)
     gray_bmp = image.format in ("BMP", "DIB") and image.mode == "L"
     if gray_bmp and tiles and _at(image, 28 if image.format == "BMP" else 14, 2) != b"\x08\0":
@@ -76,7 +89,9 @@ def _top(image: Any) -> tuple[int | None, bool]:
         return RAW_TOPS.get(args if isinstance(args, str) else args[0]), False
     if image.format == "PPM":
         return _ppm_top(image), False
-    if image.format == "JPEG2000" and _jpeg2000_bits(image) == (16 if has_sixteen_bits(image) else 8):
+    if image.format == "JPEG2000" and _jpeg2000_bits(image) == (
+        16 if has_sixteen_bits(image) else 8
+    ):
         return None, False
     if image.format == "SGI" and _at(image, 3, 1) == b"\1":
         return None, False
@@ -91,16 +106,23 @@ def _top_of_loaded(image: Any) -> tuple[int | None, bool]:
         again = None
     if again is not None:
         with again:
-            if getattr(again, "tile", None) and (again.format, again.mode, again.size) == (image.format, image.mode, image.size):
+            if getattr(again, "tile", None) and (again.format, again.mode, again.size) == (
+                image.format,
+                image.mode,
+                image.size,
+            ):
                 return _top(again)
     made = np.asarray(image)
     if (
         image.format in ("BMP", "DIB")
         or (image.format in ("PNG", "PPM") and not made.any())
-        or (image.format == "PNG" and (made % 17).any())  # what has 2 or 4 bits becomes multiples of 17
+        # what has 2 or 4 bits becomes multiples of 17
+        or (image.format == "PNG" and (made % 17).any())
     ):
         return None, False
-    raise _unknown(image, "it was loaded already, and Pillow does not keep how many bits the file had")
+    raise _unknown(
+        image, "it was loaded already, and Pillow does not keep how many bits the file had"
+    )
 
 
 def _tiff_top(image: Any) -> tuple[int | None, bool]:
@@ -110,7 +132,9 @@ def _tiff_top(image: Any) -> tuple[int | None, bool]:
         raise _unknown(image, "they are signed or fractional")
     if has_sixteen_bits(image):  # Pillow leaves those as they are
         return None, False
-    return (None if bits in (1, 8) or image.mode != "L" else (1 << bits) - 1), white and image.mode in ("L", "1")
+    return (
+        None if bits in (1, 8) or image.mode != "L" else (1 << bits) - 1
+    ), white and image.mode in ("L", "1")
 
 
 def _at(image: Any, offset: int, size: int) -> bytes:
@@ -131,7 +155,11 @@ def _ppm_top(image: Any) -> int | None:
     if codec == "ppm":  # it lowers what is larger
         wide = top > 255
         raster = _at(image, offset, image.width * image.height * (2 if wide else 1))
-        if len(raster) > wide and np.frombuffer(raster[: len(raster) & ~wide], ">u2" if wide else np.uint8).max() > top:
+        if (
+            len(raster) > wide
+            and np.frombuffer(raster[: len(raster) & ~wide], ">u2" if wide else np.uint8).max()
+            > top
+        ):
             raise _unknown(image, f"some are larger than the maximum that the file declares, {top}")
     return top
 

@@ -1,11 +1,13 @@
-"""A picture not made yet: where its pixels come from, and what has been asked for so far, carried out once at the end.
+"""A picture not made yet: where its pixels come from, and what has been asked for so far, carried
+out once at the end.
 
-Ops add to the plan; nothing is decoded or computed until `pixels`. The plan is: a box of the origin, brought to a size, of which a
-window is cut out, which may be mirrored, whose levels may be looked up in a table, whose channels may come first. What doesn't fit into
-that order any more (a second resize, padding) carries out what there is and begins a new plan on the result.
+Ops add to the plan; nothing is decoded or computed until `pixels`. The plan is: a box of the
+origin, brought to a size, of which a window is cut out, which may be mirrored, whose levels may be
+looked up in a table, whose channels may come first. What doesn't fit into that order any more (a
+second resize, padding) carries out what there is and begins a new plan on the result.
 
-Since the plan is known before a pixel is decoded, a JPEG is decoded only where the window needs it, and at the smallest of its scales
-that still has more pixels than are wanted.
+Since the plan is known before a pixel is decoded, a JPEG is decoded only where the window needs it,
+and at the smallest of its scales that still has more pixels than are wanted.
 """
 
 from __future__ import annotations
@@ -21,19 +23,25 @@ from loaderd.data.images.pixel_source import LEAST_SIDE, ArraySource, ImagePart,
 from loaderd.data.images.resize import Axis, reach, resample
 from loaderd.data.jpeg import fused_decode
 
-# From which shrink on (source pixels a pixel, the less of the two axes) a JPEG is decoded at so many eighths. What decoders do to shrink
-# is not quite the same for each pixel of a block; what is left to `resample` has to be enough to even that out.
+# From which shrink on (source pixels a pixel, the less of the two axes) a JPEG is decoded at so
+# many eighths. What decoders do to shrink is not quite the same for each pixel of a block; what is
+# left to `resample` has to be enough to even that out.
 LEAST_SHRINK = {8: 0.0, 4: 2.5, 2: 6.0, 1: 16.0}
-SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}  # the same for `fused_decode.crop`, whose filter is the triangle itself
+# the same for `fused_decode.crop`, whose filter is the triangle itself
+SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}
 
 
 class LazyImage:
-    """height, width, channels, dtype: of the picture as planned so far. planar: channels come first in the end. levels: float32, channels
-    x 256; level v of channel c becomes levels[c, v] (only a picture of bytes may have them). labels: its numbers are labels, so nothing is
-    computed between them."""
+    """height, width, channels, dtype: of the picture as planned so far.
+
+    planar: channels come first in the end. levels: float32, channels x 256; level v of channel c
+    becomes levels[c, v] (only a picture of bytes may have them). labels: its numbers are labels, so
+    nothing is computed between them.
+    """
 
     __slots__ = (
-        "_box", "_flipped", "_loaded", "_made", "_origin", "_size", "_window", "channels", "height", "labels", "levels", "planar", "width",
+        "_box", "_flipped", "_loaded", "_made", "_origin", "_size", "_window", "channels",
+        "height", "labels", "levels", "planar", "width",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, *, labels: bool = False) -> None:
@@ -86,7 +94,11 @@ class LazyImage:
 
     def pad(self, top: int, bottom: int, left: int, right: int) -> None:
         """Zeros around it. Raises ImageError for more pixels than an image may have."""
-        allowed(top + self.height + bottom, left + self.width + right, f"{self.height} x {self.width} pixels would be padded to")
+        allowed(
+            top + self.height + bottom,
+            left + self.width + right,
+            f"{self.height} x {self.width} pixels would be padded to",
+        )
         self._settle()
         assert isinstance(self._origin, ArraySource)
         self._begin(ArraySource(np.pad(self._origin.array, ((top, bottom), (left, right), (0, 0)))))
@@ -96,7 +108,9 @@ class LazyImage:
         self._begin(ArraySource(array))
 
     def settled(self) -> np.ndarray:
-        """What has been planned so far as height x width x channels, not to be written to; the plan begins anew with it."""
+        """What has been planned so far as height x width x channels, not to be written to; the plan
+        begins anew with it.
+        """
         self._settle()
         assert isinstance(self._origin, ArraySource)
         return self._origin.array
@@ -126,24 +140,39 @@ class LazyImage:
         origin, levels = self._origin, self.levels
         if not (isinstance(origin, JpegSource) and origin.fusable and self._resized):
             return False
-        shape = (self.channels, self.height, self.width) if self.planar else (self.height, self.width, self.channels)
-        made = out if out is not None and fits(out, shape, self.dtype) else np.empty(shape, self.dtype)
+        shape = (
+            (self.channels, self.height, self.width)
+            if self.planar
+            else (self.height, self.width, self.channels)
+        )
+        made = (
+            out if out is not None and fits(out, shape, self.dtype) else np.empty(shape, self.dtype)
+        )
         (top, left, bottom, right), (height, width), (y, x) = self._box, self._size, self._window
         rows = fused_decode.Span(top, bottom, height, y, self.height)
         columns = fused_decode.Span(left, right, width, x, self.width, self._flipped)
         levels = None if levels is None else np.ascontiguousarray(levels, np.float32)
-        if fused_decode.crop(origin.data, rows, columns, self._eighths(SWIFT_SHRINK), levels, made, planar=self.planar):
+        if fused_decode.crop(
+            origin.data,
+            rows,
+            columns,
+            self._eighths(SWIFT_SHRINK),
+            levels,
+            made,
+            planar=self.planar,
+        ):
             self._made = made
         return self._made is not None
 
     def pixels(self, out: np.ndarray | None = None) -> np.ndarray:
         """The picture, height x width x channels, or channels first.
 
-        It may share memory with the array that the image was begun with, and is that array if no op changed it.
+        It may share memory with the array that the image was begun with, and is that array if no op
+        changed it.
 
         Args:
-            out: An array that may be written to, whether it is used or not. If it has the picture's shape and dtype, the picture may be made
-                in it; then it is what is returned.
+            out: An array that may be written to, whether it is used or not. If it has the picture's
+                shape and dtype, the picture may be made in it; then it is what is returned.
 
         Raises:
             ImageError: The stored image is damaged, or too large.
@@ -156,7 +185,9 @@ class LazyImage:
         image, levels = self._geometry(), self.levels
         if self.channels > 4 or image.dtype != np.uint8:
             return np.ascontiguousarray(self._leveled(image).transpose(2, 0, 1))
-        made = np.empty((self.channels, *image.shape[:2]), np.uint8 if levels is None else np.float32)
+        made = np.empty(
+            (self.channels, *image.shape[:2]), np.uint8 if levels is None else np.float32
+        )
         if levels is None:
             planes: list[Any] = list(made)
             cv2.split(image, planes)
@@ -188,7 +219,11 @@ class LazyImage:
         image = resample(image, rows, columns, nearest=self.labels)
         if not self._flipped:
             return image
-        return np.ascontiguousarray(image[:, ::-1]) if self.labels else cv2.flip(image, 1).reshape(image.shape)
+        return (
+            np.ascontiguousarray(image[:, ::-1])
+            if self.labels
+            else cv2.flip(image, 1).reshape(image.shape)
+        )
 
     def _eighths(self, least: dict[int, float]) -> int:
         """The smallest scale that leaves pixels enough: from which shrink on is told for each."""
@@ -214,7 +249,9 @@ class LazyImage:
 
 
 def _axis(begin: float, end: float, size: int, first: int, count: int) -> tuple[int, int, Axis]:
-    """(first source pixel, end, axis) that `count` pixels from `first` on need, where `size` pixels show [begin, end) of the source."""
+    """(first source pixel, end, axis) that `count` pixels from `first` on need, where `size` pixels
+    show [begin, end) of the source.
+    """
     step = (end - begin) / size
     start = begin + (first + 0.5) * step - 0.5
     around = reach(step)
@@ -225,4 +262,6 @@ def _axis(begin: float, end: float, size: int, first: int, count: int) -> tuple[
 
 def fits(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     """True if such a picture can be written there as it is."""
-    return out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable
+    return (
+        out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable
+    )

@@ -1,6 +1,8 @@
-"""Where a picture's pixels come from: an array, or a JPEG of which only the part that is wanted is decoded, at a fraction of its size.
+"""Where a picture's pixels come from: an array, or a JPEG of which only the part that is wanted is
+decoded, at a fraction of its size.
 
-Both give the same for the same question whether a JPEG has an index of tiles or not: what is spliced shows the pixels of the whole.
+Both give the same for the same question whether a JPEG has an index of tiles or not: what is
+spliced shows the pixels of the whole.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from loaderd.data.jpeg import fused_decode
 from loaderd.data.jpeg import tiles as jpeg_tiles
 from loaderd.data.jpeg.tiles import SCALES, SIZE, DamagedJpeg, Tiles
 
-# A JPEG whose scaled result has a shorter side is decoded whole: decoders choose a scale by the size that comes out, which for so few
-# pixels more than one has.
+# A JPEG whose scaled result has a shorter side is decoded whole: decoders choose a scale by the
+# size that comes out, which for so few pixels more than one has.
 LEAST_SIDE = 16
 SAVES = 0.9  # a part that ends above this share of the height is decoded from a file cut short
-BEHIND = "extraneous bytes before marker"  # what decoders say of the scan that they leave unread; their first complaint is what is told
+# what decoders say of the scan that they leave unread; their first complaint is what is told
+BEHIND = "extraneous bytes before marker"
 
 
 class ImagePart(NamedTuple):
@@ -70,8 +73,9 @@ class JpegSource:
         rows: Rows | None = None,
         fusable: bool = False,
     ) -> None:
-        """tiles, rows: what is known of the file, if anything, so that not all of it has to be decoded. fusable: nothing is known yet, because
-        `fused_decode.crop` may not need it."""
+        """tiles, rows: what is known of the file, if anything, so that not all of it has to be
+        decoded. fusable: nothing is known yet, because `fused_decode.crop` may not need it.
+        """
         self.data = data
         self.mode = mode
         self.height, self.width = height, width
@@ -82,7 +86,10 @@ class JpegSource:
         self._rows = rows
 
     def read(self, part: ImagePart) -> np.ndarray:
-        """The part's pixels, in a new array. Raises ValueError for a file that is damaged: then `whole` may know more."""
+        """The part's pixels, in a new array.
+
+        Raises ValueError for a file that is damaged: then `whole` may know more.
+        """
         top, left, bottom, right, eighths = part
         step = 8 // eighths
         if not self._known:
@@ -91,18 +98,30 @@ class JpegSource:
         if self._tiles is None:
             if self._rows is not None and (bottom + 1) * step < SAVES * self.height:
                 return self._cut_short(self._rows, part)
-            return _cut(self._decode(self.data, self.height, self.width, eighths), top, left, bottom, right)
-        piece = self._tiles.splice(left * step, top * step, min(right * step, self.width), min(bottom * step, self.height), eighths)
+            return _cut(
+                self._decode(self.data, self.height, self.width, eighths), top, left, bottom, right
+            )
+        piece = self._tiles.splice(
+            left * step,
+            top * step,
+            min(right * step, self.width),
+            min(bottom * step, self.height),
+            eighths,
+        )
         image = self._decode(piece.data, piece.height, piece.width, eighths)
         y, x = piece.top // step, piece.left // step
         return _cut(image, top - y, left - x, bottom - y, right - x)
 
     def _cut_short(self, rows: Rows, part: ImagePart) -> np.ndarray:
-        """The same from a file whose header says that it ends behind the row of MCUs below the part: decoders don't read further."""
+        """The same from a file whose header says that it ends behind the row of MCUs below the
+        part: decoders don't read further.
+        """
         top, left, bottom, right, eighths = part
         height = -(-(bottom + 1) * (8 // eighths) // rows.height) * rows.height
         if height >= self.height:
-            return _cut(self._decode(self.data, self.height, self.width, eighths), top, left, bottom, right)
+            return _cut(
+                self._decode(self.data, self.height, self.width, eighths), top, left, bottom, right
+            )
         data = bytearray(self.data)
         SIZE.pack_into(data, rows.place, height, self.width)
         out, scaled = self._room(height, self.width, eighths)
@@ -138,16 +157,26 @@ def _cut(image: np.ndarray, top: int, left: int, bottom: int, right: int) -> np.
 
 
 def _rows(data: jpeg_tiles.Data) -> Rows | None:
-    """None if the file isn't one whose rows come one after the other: one sequential scan of all components."""
+    """None if the file isn't one whose rows come one after the other: one sequential scan of all
+    components.
+    """
     rows, parts = None, 0
     try:
         for marker, begin, end in jpeg_tiles.segments(data):
             if marker in jpeg_tiles.SEQUENTIAL and end - begin >= 9:
                 parts = data[begin + 5]
-                down = max((data[begin + 7 + 3 * part] & 15 for part in range(parts)), default=0) if end - begin == 6 + 3 * parts else 0
+                down = (
+                    max((data[begin + 7 + 3 * part] & 15 for part in range(parts)), default=0)
+                    if end - begin == 6 + 3 * parts
+                    else 0
+                )
                 rows = Rows(begin + 1, 8 * down) if parts > 1 else Rows(begin + 1, 8)
             elif marker == jpeg_tiles.SOS:
-                return rows if parts and rows is not None and rows.height and data[begin] == parts else None
+                return (
+                    rows
+                    if parts and rows is not None and rows.height and data[begin] == parts
+                    else None
+                )
     except DamagedJpeg:
         pass
     return None
@@ -157,7 +186,10 @@ Origin = ArraySource | JpegSource
 
 
 def open_image(data: bytes | memoryview, mode: str) -> Origin:
-    """Where the pixels of a stored image come from. What cannot be read in part is decoded here and now. Raises ImageError."""
+    """Where the pixels of a stored image come from.
+
+    What cannot be read in part is decoded here and now. Raises ImageError.
+    """
     if mode != "index" and codec_of(data) == "jpeg":
         size = fused_decode.look(data)
         if size is not None:

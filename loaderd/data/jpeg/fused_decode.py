@@ -1,6 +1,8 @@
-"""From a stored JPEG to the pixels of a plan in one call: a small shared object that is built when the package is installed (native/crop.h
-says what it does). Without it, and for whatever it doesn't read, simplejpeg and OpenCV do the same, two to four times slower; what comes
-out differs a little then (each is closer to Pillow's than 48 dB), so the fingerprint of a stream's content says which it was.
+"""From a stored JPEG to the pixels of a plan in one call: a small shared object that is built when
+the package is installed (native/crop.h says what it does). Without it, and for whatever it doesn't
+read, simplejpeg and OpenCV do the same, two to four times slower; what comes out differs a little
+then (each is closer to Pillow's than 48 dB), so the fingerprint of a stream's content says which it
+was.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from loaderd.data.jpeg.tiles import Data
 from loaderd.data.native_library import CROP, load
 
 PLAN = struct.Struct("=2d4i2d4i4i")
-BYTES_LAST, BYTES_FIRST, FLOATS_LAST, FLOATS_FIRST = range(4)  # crop.c's forms: where channels stand, and what they are
-ROOM, MAX_KEPT = 1 << 20, 64 << 20  # bytes of scratch memory that a thread begins with, and keeps at most
+# crop.c's forms: where channels stand, and what they are
+BYTES_LAST, BYTES_FIRST, FLOATS_LAST, FLOATS_FIRST = range(4)
+# bytes of scratch memory that a thread begins with, and keeps at most
+ROOM, MAX_KEPT = 1 << 20, 64 << 20
 
 
 class Span(NamedTuple):
-    """Along an axis: the pixels [first, first + pixels) of `size` that show [begin, end) of the stored picture."""
+    """Along an axis: the pixels [first, first + pixels) of `size` that show [begin, end) of the
+    stored picture.
+    """
 
     begin: float
     end: float
@@ -74,7 +80,11 @@ def look(data: Data) -> tuple[int, int] | None:
     if found is None:
         return None
     stored, out = np.frombuffer(data, np.uint8), np.empty(3, np.int32)
-    return (int(out[0]), int(out[1])) if found.loaderd_crop_look(_address(stored), len(stored), _address(out)) == 0 else None
+    return (
+        (int(out[0]), int(out[1]))
+        if found.loaderd_crop_look(_address(stored), len(stored), _address(out)) == 0
+        else None
+    )
 
 
 def crop(
@@ -88,12 +98,13 @@ def crop(
     planar: bool = False,
     plain: bool = False,
 ) -> bool:
-    """Writes the pixels to `out`: height x width x channels (channels first if planar), contiguous; channels 1 (luma) or 3 (RGB). uint8, or
-    with levels (float32, channels x 256) float32: the level of each byte. eighths: the scale at which the JPEG is decoded.
+    """Writes the pixels to `out`: height x width x channels (channels first if planar), contiguous;
+    channels 1 (luma) or 3 (RGB). uint8, or with levels (float32, channels x 256) float32: the level
+    of each byte. eighths: the scale at which the JPEG is decoded.
     plain: by the code for any machine, which gives the same.
 
-    False if the JPEG is damaged or can't be read here: then `out` may hold anything. The same plan gives the same bytes whether the JPEG
-    has an index of tiles or not.
+    False if the JPEG is damaged or can't be read here: then `out` may hold anything. The same plan
+    gives the same bytes whether the JPEG has an index of tiles or not.
     """
     found = library()
     if found is None:
@@ -104,7 +115,9 @@ def crop(
     table = 0 if levels is None else _address(levels)
     room = _scratch.room
     while True:
-        result = found.loaderd_crop(_address(stored), len(stored), plan, table, _address(out), _address(room), len(room))
+        result = found.loaderd_crop(
+            _address(stored), len(stored), plan, table, _address(out), _address(room), len(room)
+        )
         if result <= 0:
             return result == 0
         try:

@@ -1,4 +1,6 @@
-"""The headers of a JPEG, read strictly, and those of the JPEG that takes its place: baseline, with restart markers and an index."""
+"""The headers of a JPEG, read strictly, and those of the JPEG that takes its place: baseline, with
+restart markers and an index.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,18 @@ REFUSED = {
     0xC9: "arithmetic coding",
     0xCA: "arithmetic coding",
 }
-REFUSED |= {0xCB: "arithmetic coding", 0xCC: "arithmetic coding", 0xCD: "hierarchical", 0xCE: "hierarchical", 0xCF: "hierarchical"}
-REFUSED |= {0xDC: "its height comes after the image (DNL)", 0xDE: "hierarchical", 0xDF: "hierarchical"}
+REFUSED |= {
+    0xCB: "arithmetic coding",
+    0xCC: "arithmetic coding",
+    0xCD: "hierarchical",
+    0xCE: "hierarchical",
+    0xCF: "hierarchical",
+}
+REFUSED |= {
+    0xDC: "its height comes after the image (DNL)",
+    0xDE: "hierarchical",
+    0xDF: "hierarchical",
+}
 
 
 class NotRewritable(ValueError):
@@ -61,7 +73,8 @@ class JpegImage:
     height: int = 0
     parts: tuple[PayloadPart, ...] = ()
     kept: list[bytes] = field(default_factory=list)  # APPn and COM, but those of `colour`
-    colour: list[bytes] = field(default_factory=list)  # what tells a decoder the colour space, apart from JFIF
+    # what tells a decoder the colour space, apart from JFIF
+    colour: list[bytes] = field(default_factory=list)
     jfif: bool = False
     quantisation: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     codes: dict[tuple[int, int], bytes] = field(default_factory=dict)
@@ -76,7 +89,11 @@ class JpegImage:
     @property
     def factors(self) -> tuple[int, int]:
         """Blocks of an MCU, across and down, of the component that has most."""
-        return (1, 1) if len(self.parts) == 1 else (max(part.across for part in self.parts), max(part.down for part in self.parts))
+        return (
+            (1, 1)
+            if len(self.parts) == 1
+            else (max(part.across for part in self.parts), max(part.down for part in self.parts))
+        )
 
     @property
     def mcus(self) -> tuple[int, int]:
@@ -141,13 +158,17 @@ def _frame(picture: JpegImage, marker: int, payload: bytes) -> None:
     if count not in (1, 3):
         raise NotRewritable(f"{count} components (CMYK has 4), not 1 or 3")
     picture.parts = tuple(
-        PayloadPart(payload[i], payload[i + 1] >> 4, payload[i + 1] & 15, payload[i + 2]) for i in range(6, len(payload), 3)
+        PayloadPart(payload[i], payload[i + 1] >> 4, payload[i + 1] & 15, payload[i + 2])
+        for i in range(6, len(payload), 3)
     )
     if len({part.name for part in picture.parts}) != count or not all(
         1 <= f <= 4 for part in picture.parts for f in (part.across, part.down)
     ):
         raise NotRewritable("damaged: impossible components")
-    across, down = max(part.across for part in picture.parts), max(part.down for part in picture.parts)
+    across, down = (
+        max(part.across for part in picture.parts),
+        max(part.down for part in picture.parts),
+    )
     if any(across % part.across or down % part.down for part in picture.parts):
         raise NotRewritable("sampling by a fraction")
     if count > 1 and sum(part.across * part.down for part in picture.parts) > 10:
@@ -209,10 +230,13 @@ def _scan(picture: JpegImage, payload: bytes, begin: int) -> JpegScan:
         dc, ac = picture.codes.get((0, kinds >> 4)), picture.codes.get((1, kinds & 15))
         if (dc is None and first == 0 and precision >> 4 == 0) or (ac is None and last > 0):
             raise NotRewritable("no Huffman table")
-        # A progressive scan reads one kind only: the other may be left over from before, or missing.
+        # A progressive scan reads one kind only: the other may be left over from before, or
+        # missing.
         tables += (dc if dc and first == 0 else empty) + (ac if ac and last > 0 else empty)
     picture.scans += 1
-    return JpegScan(members, first, last, precision >> 4, precision & 15, picture.interval, tables, begin)
+    return JpegScan(
+        members, first, last, precision >> 4, precision & 15, picture.interval, tables, begin
+    )
 
 
 def _segment(marker: int, payload: bytes) -> bytes:
@@ -224,18 +248,33 @@ def trimmed(table: bytes) -> bytes:
     return table[: 16 + sum(table[:16])]
 
 
-def assembled(picture: JpegImage, interval: int, codes: list[bytes], lengths: np.ndarray, scan: memoryview) -> bytes:
+def assembled(
+    picture: JpegImage, interval: int, codes: list[bytes], lengths: np.ndarray, scan: memoryview
+) -> bytes:
     """The file: segments kept, index, tables, scan."""
     parts, (columns, rows) = picture.parts, picture.mcus
     used = sorted({part.quantisation for part in parts})
     before = b"".join(picture.colour)
-    before += _segment(0xDB, b"".join(bytes((picture.quantisation[n][0] << 4 | n,)) + picture.quantisation[n][1] for n in used))
+    before += _segment(
+        0xDB,
+        b"".join(
+            bytes((picture.quantisation[n][0] << 4 | n,)) + picture.quantisation[n][1] for n in used
+        ),
+    )
     marker = 0xC1 if any(picture.quantisation[n][0] for n in used) else 0xC0
-    frame = b"".join(bytes((part.name, part.across << 4 | part.down, part.quantisation)) for part in parts)
-    frame = _segment(marker, b"\x08" + tiles.SIZE.pack(picture.height, picture.width) + bytes((len(parts),)) + frame)
+    frame = b"".join(
+        bytes((part.name, part.across << 4 | part.down, part.quantisation)) for part in parts
+    )
+    frame = _segment(
+        marker,
+        b"\x08" + tiles.SIZE.pack(picture.height, picture.width) + bytes((len(parts),)) + frame,
+    )
     kinds = (0x00, 0x01, 0x10, 0x11) if len(parts) > 1 else (0x00, 0x10)
     places = (0, 1, 2, 3) if len(parts) > 1 else (0, 2)
-    after = _segment(0xC4, b"".join(bytes((kind,)) + codes[place] for kind, place in zip(kinds, places, strict=True)))
+    after = _segment(
+        0xC4,
+        b"".join(bytes((kind,)) + codes[place] for kind, place in zip(kinds, places, strict=True)),
+    )
     after += _segment(tiles.DRI, interval.to_bytes(2, "big"))
     members = b"".join(bytes((part.name, 0x11 if i else 0x00)) for i, part in enumerate(parts))
     after += _segment(tiles.SOS, bytes((len(parts),)) + members + b"\x00\x3f\x00")
@@ -244,6 +283,9 @@ def assembled(picture: JpegImage, interval: int, codes: list[bytes], lengths: np
     tile, grid = (8 * down, 8 * across * interval), (rows, columns // interval)
     tables = before + frame + after
     if len(tables) > tiles.MAX_TABLES:
-        raise NotRewritable(f"its headers are too long for an index: {len(tables)} bytes of at most {tiles.MAX_TABLES}")
+        raise NotRewritable(
+            f"its headers are too long for an index: {len(tables)} bytes of at most "
+            f"{tiles.MAX_TABLES}"
+        )
     index = tiles.index_segment(tile, grid, flags, tables, len(before), lengths)
     return b"".join((b"\xff\xd8", *picture.kept, index, before, frame, after, scan, b"\xff\xd9"))

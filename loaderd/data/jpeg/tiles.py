@@ -1,15 +1,20 @@
-"""Random access inside a JPEG: from a file whose restart markers fall on tile borders, the tiles under a crop as a small JPEG.
+"""Random access inside a JPEG: from a file whose restart markers fall on tile borders, the tiles
+under a crop as a small JPEG.
 
-A restart marker ends a stretch of the entropy-coded scan that can be decoded without what comes before it. If the interval divides the
-MCUs of a row, the stretches are rectangles: tiles. `rewrite.rewrite` makes such a file and puts an index of its tiles in front of the
-tables, in a segment that other decoders pass over (APP9, identifier "loaderd"): it travels with the file through any store. Here the
-tiles that a crop needs are copied, their markers numbered anew, under the original tables and a frame of the new size: an ordinary
-JPEG that any decoder reads, several times smaller than the whole.
+A restart marker ends a stretch of the entropy-coded scan that can be decoded without what comes
+before it. If the interval divides the MCUs of a row, the stretches are rectangles: tiles.
+`rewrite.rewrite` makes such a file and puts an index of its tiles in front of the tables, in a
+segment that other decoders pass over (APP9, identifier "loaderd"): it travels with the file through
+any store. Here the tiles that a crop needs are copied, their markers numbered anew, under the
+original tables and a frame of the new size: an ordinary JPEG that any decoder reads, several times
+smaller than the whole.
 
-The pixels of the crop are those of the whole image, bit for bit, at each of the scales of SCALES: chroma that is interpolated between
-neighbours reaches one pixel of the scaled image, and the tiles taken cover the crop and that pixel around it.
+The pixels of the crop are those of the whole image, bit for bit, at each of the scales of SCALES:
+chroma that is interpolated between neighbours reaches one pixel of the scaled image, and the tiles
+taken cover the crop and that pixel around it.
 
-The index: 30 bytes, then the length of each tile in uint16, row by row; 2 bytes a tile, 400 to 600 for a photo of 500 x 375.
+The index: 30 bytes, then the length of each tile in uint16, row by row; 2 bytes a tile, 400 to 600
+for a photo of 500 x 375.
 """
 
 from __future__ import annotations
@@ -26,7 +31,8 @@ SOI, EOI, SOS, DRI = 0xD8, 0xD9, 0xDA, 0xDD
 APP0, APP9, APP15, COM = 0xE0, 0xE9, 0xEF, 0xFE
 SEQUENTIAL = (0xC0, 0xC1)  # baseline; extended sequential, Huffman
 IDENTIFIER = b"loaderd\0"
-# version, flags, tile height and width in pixels, tile rows and columns, bytes of the tables, place of the frame in them, bytes of the scan
+# version, flags, tile height and width in pixels, tile rows and columns, bytes of the tables, place
+# of the frame in them, bytes of the scan
 HEAD = struct.Struct("<BBHHHHHHI")
 VERSION = 1
 JFIF, SUBSAMPLED = 1, 2  # flags
@@ -42,8 +48,10 @@ class DamagedJpeg(ValueError):
 
 
 def segments(data: Data, start: int = 2) -> Iterator[tuple[int, int, int]]:
-    """(marker, begin, end) of each marker segment from `start` on; begin is that of the payload, behind marker and length. Ends after SOS
-    (the scan follows at its end) or EOI. Raises DamagedJpeg."""
+    """(marker, begin, end) of each marker segment from `start` on; begin is that of the payload,
+    behind marker and length. Ends after SOS (the scan follows at its end) or EOI. Raises
+    DamagedJpeg.
+    """
     size, at = len(data), start
     while True:
         if at + 2 > size:
@@ -61,7 +69,9 @@ def segments(data: Data, start: int = 2) -> Iterator[tuple[int, int, int]]:
             raise DamagedJpeg(f"marker FF{marker:02X} at byte {at} has no place between segments")
         end = at + 2 + (data[at + 2] << 8 | data[at + 3]) if at + 4 <= size else size + 1
         if end > size or end < at + 4:
-            raise DamagedJpeg(f"truncated: the segment FF{marker:02X} at byte {at} ends at {end} of {size}")
+            raise DamagedJpeg(
+                f"truncated: the segment FF{marker:02X} at byte {at} ends at {end} of {size}"
+            )
         yield marker, at + 4, end
         if marker == SOS:
             return
@@ -69,7 +79,9 @@ def segments(data: Data, start: int = 2) -> Iterator[tuple[int, int, int]]:
 
 
 def scan_bytes(data: Data, begin: int) -> int:
-    """Length of the scan that begins there: up to the next marker that is no restart marker, or the end of the data."""
+    """Length of the scan that begins there: up to the next marker that is no restart marker, or the
+    end of the data.
+    """
     scan = np.frombuffer(data, np.uint8, len(data) - begin, begin)
     marked = np.flatnonzero(scan[:-1] == 0xFF)
     after = scan[marked + 1]
@@ -78,26 +90,48 @@ def scan_bytes(data: Data, begin: int) -> int:
 
 
 def tile_lengths(data: Data, begin: int, end: int) -> np.ndarray:
-    """Bytes of each stretch of the scan in [begin, end), with the two of the marker that follows it (the image's end included, at end)."""
+    """Bytes of each stretch of the scan in [begin, end), with the two of the marker that follows it
+    (the image's end included, at end).
+    """
     scan = np.frombuffer(data, np.uint8, end - begin, begin)
     marked = np.flatnonzero(scan[:-1] == 0xFF)
     marked = marked[(scan[marked + 1] & 0xF8) == 0xD0]
     return np.diff(np.concatenate(([0], marked + 2, [end - begin + 2])))
 
 
-def index_segment(tile: tuple[int, int], grid: tuple[int, int], flags: int, tables: bytes, frame: int, lengths: np.ndarray) -> bytes:
-    """The segment that says where the tiles are; it stands right before `tables` (of which the last is SOS), in which SOF begins at `frame`.
-    tile: height, width in pixels; grid: rows, columns of tiles. Raises ValueError if a number doesn't fit."""
-    if grid[0] * grid[1] != len(lengths) or len(lengths) > MAX_TILES or int(lengths.max()) > 65535 or len(tables) > MAX_TABLES:
-        raise ValueError(f"{grid[0]} x {grid[1]} tiles of up to {int(lengths.max())} bytes don't fit an index")
+def index_segment(
+    tile: tuple[int, int],
+    grid: tuple[int, int],
+    flags: int,
+    tables: bytes,
+    frame: int,
+    lengths: np.ndarray,
+) -> bytes:
+    """The segment that says where the tiles are; it stands right before `tables` (of which the last
+    is SOS), in which SOF begins at `frame`.
+    tile: height, width in pixels; grid: rows, columns of tiles. Raises ValueError if a number
+    doesn't fit.
+    """
+    if (
+        grid[0] * grid[1] != len(lengths)
+        or len(lengths) > MAX_TILES
+        or int(lengths.max()) > 65535
+        or len(tables) > MAX_TABLES
+    ):
+        raise ValueError(
+            f"{grid[0]} x {grid[1]} tiles of up to {int(lengths.max())} bytes don't fit an index"
+        )
     head = HEAD.pack(VERSION, flags, *tile, *grid, len(tables), frame, int(lengths.sum()))
     body = IDENTIFIER + head + lengths.astype("<u2").tobytes()
     return bytes((0xFF, APP9)) + (len(body) + 2).to_bytes(2, "big") + body
 
 
 class TileRun(NamedTuple):
-    """A rectangle of an image as a JPEG of its own. At a scale of e/8 its first pixel is number left * e // 8 (exactly) of the scaled image,
-    and its last column and row end where the image's do, or at a whole number of scaled pixels."""
+    """A rectangle of an image as a JPEG of its own.
+
+    At a scale of e/8 its first pixel is number left * e // 8 (exactly) of the scaled image, and its
+    last column and row end where the image's do, or at a whole number of scaled pixels.
+    """
 
     data: Data  # a JPEG; the stored one itself when the crop needs all tiles
     left: int  # pixels of the whole image
@@ -107,7 +141,10 @@ class TileRun(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """A JPEG and where its tiles are. Holds a view of the data; lives as long as that may be read."""
+    """A JPEG and where its tiles are.
+
+    Holds a view of the data; lives as long as that may be read.
+    """
 
     data: Data
     width: int  # pixels
@@ -121,32 +158,64 @@ class Tiles(NamedTuple):
     lengths: np.ndarray  # uint16, rows x columns of tiles
     ends: np.ndarray  # int64, rows x columns: byte after a tile's marker, from the scan's begin
 
-    def splice(self, left: float, top: float, right: float, bottom: float, eighths: int = 8) -> TileRun:
-        """The smallest piece that shows the pixels [left, right) x [top, bottom) (in pixels of the whole image, fractions allowed; not empty
-        inside it) at a scale of eighths / 8 as the whole image would. Raises ValueError for another box or scale, DamagedJpeg if the
-        index isn't this file's (then the whole file may still be decoded)."""
-        if not (0 <= left < right <= self.width and 0 <= top < bottom <= self.height and eighths in SCALES):
-            raise ValueError(f"a crop of ({left}, {top}) to ({right}, {bottom}) at {eighths}/8 of {self.width} x {self.height} pixels")
+    def splice(
+        self, left: float, top: float, right: float, bottom: float, eighths: int = 8
+    ) -> TileRun:
+        """The smallest piece that shows the pixels [left, right) x [top, bottom) (in pixels of the
+        whole image, fractions allowed; not empty inside it) at a scale of eighths / 8 as the whole
+        image would. Raises ValueError for another box or scale, DamagedJpeg if the index isn't this
+        file's (then the whole file may still be decoded).
+        """
+        if not (
+            0 <= left < right <= self.width
+            and 0 <= top < bottom <= self.height
+            and eighths in SCALES
+        ):
+            raise ValueError(
+                f"a crop of ({left}, {top}) to ({right}, {bottom}) at {eighths}/8 of {self.width} "
+                f"x {self.height} pixels"
+            )
         step = 8 // eighths
         first_column, columns = self._cover(left, right, step, self.width, self.tile_width)
         first_row, rows = self._cover(top, bottom, step, self.height, self.tile_height)
-        if self.margin and min(columns * self.tile_width, self.width) - first_column * self.tile_width <= 4 * step:
-            # Decoders don't interpolate chroma of one or two columns: none but a whole image may be that narrow.
-            first_column, columns = max(first_column - 1, 0), columns if first_column else min(columns + 1, self.ends.shape[1])
+        if (
+            self.margin
+            and min(columns * self.tile_width, self.width) - first_column * self.tile_width
+            <= 4 * step
+        ):
+            # Decoders don't interpolate chroma of one or two columns: none but a whole image may be
+            # that narrow.
+            first_column, columns = (
+                max(first_column - 1, 0),
+                columns if first_column else min(columns + 1, self.ends.shape[1]),
+            )
         x, y = first_column * self.tile_width, first_row * self.tile_height
-        width, height = min(columns * self.tile_width, self.width) - x, min(rows * self.tile_height, self.height) - y
+        width, height = (
+            min(columns * self.tile_width, self.width) - x,
+            min(rows * self.tile_height, self.height) - y,
+        )
         if width == self.width and height == self.height:
             return TileRun(self.data, 0, 0, width, height)
         ends = self.ends[first_row:rows, first_column:columns]
-        return TileRun(self._joined(ends, self.lengths[first_row:rows, first_column], height, width), x, y, width, height)
+        return TileRun(
+            self._joined(ends, self.lengths[first_row:rows, first_column], height, width),
+            x,
+            y,
+            width,
+            height,
+        )
 
     def _cover(self, low: float, high: float, step: int, size: int, tile: int) -> tuple[int, int]:
-        """Half-open range of tiles that hold the scaled pixels (of `step` pixels each) of [low, high) and the margin."""
+        """Half-open range of tiles that hold the scaled pixels (of `step` pixels each) of [low,
+        high) and the margin.
+        """
         first = (int(low) // step - self.margin) * step
         last = (-int(-high // step) + self.margin) * step
         return max(first, 0) // tile, -(-min(last, size) // tile)
 
-    def _joined(self, ends: np.ndarray, first_lengths: np.ndarray, height: int, width: int) -> bytearray:
+    def _joined(
+        self, ends: np.ndarray, first_lengths: np.ndarray, height: int, width: int
+    ) -> bytearray:
         header, frame, data, scan = self.header, self.frame, self.data, self.scan
         begin = (ends[:, 0] - first_lengths).tolist()
         end = ends[:, -1].tolist()
@@ -160,25 +229,35 @@ class Tiles(NamedTuple):
         body = np.frombuffer(out, np.uint8)
         places = (ends + np.array(shifts)[:, np.newaxis]).ravel()
         places -= 2
-        # In a scan 0xFF is followed by 0 unless it begins a marker: whatever else wrote this file, tiles end at markers. (On so few bytes
-        # the methods of bytes are several times faster than numpy's.)
+        # In a scan 0xFF is followed by 0 unless it begins a marker: whatever else wrote this file,
+        # tiles end at markers. (On so few bytes the methods of bytes are several times faster than
+        # numpy's.)
         first = body[places].tobytes()
         places += 1
         if first.strip(b"\xff") or 0 in body[places].tobytes():
-            raise DamagedJpeg("the index of tiles isn't that of this file: a tile doesn't end at a marker")
+            raise DamagedJpeg(
+                "the index of tiles isn't that of this file: a tile doesn't end at a marker"
+            )
         body[places] = RENUMBERED[: len(places)]
         body[places[-1]] = EOI
         return out
 
 
 def read(data: Data) -> Tiles | None:
-    """The tiles of a stored value; None if it has no index that fits it (it may be any bytes). A memoryview is not copied, nor kept from
-    its buffer's rules: the result lives no longer than the data."""
+    """The tiles of a stored value; None if it has no index that fits it (it may be any bytes).
+
+    A memoryview is not copied, nor kept from its buffer's rules: the result lives no longer than
+    the data.
+    """
     size, at = len(data), 2
     if size < 4 or data[0] != 0xFF or data[1] != SOI:
         return None
     while True:
-        if at + 4 + len(IDENTIFIER) > size or data[at] != 0xFF or not (APP0 <= data[at + 1] <= APP15 or data[at + 1] == COM):
+        if (
+            at + 4 + len(IDENTIFIER) > size
+            or data[at] != 0xFF
+            or not (APP0 <= data[at + 1] <= APP15 or data[at + 1] == COM)
+        ):
             return None
         end = at + 2 + (data[at + 2] << 8 | data[at + 3])
         if data[at + 1] == APP9 and data[at + 4 : at + 12] == IDENTIFIER:
@@ -189,11 +268,19 @@ def read(data: Data) -> Tiles | None:
 def _tiles(data: Data, at: int, end: int) -> Tiles | None:
     if end > len(data) or end - at < HEAD.size:
         return None
-    version, flags, tile_height, tile_width, rows, columns, tables, frame, scan_bytes = HEAD.unpack_from(data, at)
+    version, flags, tile_height, tile_width, rows, columns, tables, frame, scan_bytes = (
+        HEAD.unpack_from(data, at)
+    )
     count, scan = rows * columns, end + tables
-    # A file that another program has written anew keeps this segment, but hardly the length of its scan; splice looks at the markers.
-    # Behind the image other bytes may follow.
-    if version != VERSION or count == 0 or end - at != HEAD.size + 2 * count or frame + 9 > tables or scan_bytes < 2:
+    # A file that another program has written anew keeps this segment, but hardly the length of its
+    # scan; splice looks at the markers. Behind the image other bytes may follow.
+    if (
+        version != VERSION
+        or count == 0
+        or end - at != HEAD.size + 2 * count
+        or frame + 9 > tables
+        or scan_bytes < 2
+    ):
         return None
     if bytes(data[scan + scan_bytes - 2 : scan + scan_bytes]) != b"\xff\xd9":
         return None
@@ -201,7 +288,11 @@ def _tiles(data: Data, at: int, end: int) -> Tiles | None:
     if header[frame] != 0xFF or header[frame + 1] not in SEQUENTIAL:
         return None
     height, width = SIZE.unpack_from(header, frame + 5)
-    if not (tile_height and tile_width) or -(-height // tile_height) != rows or -(-width // tile_width) != columns:
+    if (
+        not (tile_height and tile_width)
+        or -(-height // tile_height) != rows
+        or -(-width // tile_width) != columns
+    ):
         return None
     lengths = np.frombuffer(data, "<u2", count, at + HEAD.size)
     ends = lengths.cumsum(dtype=np.int64)

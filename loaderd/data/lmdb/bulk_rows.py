@@ -1,4 +1,6 @@
-"""Rows of numbers copied straight from the database into a batch: one call for all rows of a job, no object for a field of a row."""
+"""Rows of numbers copied straight from the database into a batch: one call for all rows of a job,
+no object for a field of a row.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,16 @@ from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.page_reader import Pages
 from loaderd_wire.slots import FieldSpec
 
-LARGE = 16_384  # bytes of a value from which on rows are copied one by one; smaller ones are gathered first
+# bytes of a value from which on rows are copied one by one; smaller ones are gathered first
+LARGE = 16_384
 
 
 class Values(Protocol):
     def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
-        """The stored values of these samples; None for one that isn't there. Raises SourceError for a damaged page."""
+        """The stored values of these samples; None for one that isn't there.
+
+        Raises SourceError for a damaged page.
+        """
         ...
 
     def pages(self, row_bytes: int) -> Pages | None:
@@ -26,12 +32,21 @@ class Values(Protocol):
 
 
 class BulkReader:
-    """Copies samples of loaderd's own layout that all have these fields, arrays of numbers, and no name. Made by `bulk_of`."""
+    """Copies samples of loaderd's own layout that all have these fields, arrays of numbers, and no
+    name. Made by `bulk_of`.
+    """
 
     def __init__(self, source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> None:
         parts = [
-            record_format.RecordPart(s.name, record_format.FieldKind.PICTURE if s.image else record_format.FieldKind.ARRAY, s.dtype, s.shape, s.row_bytes) for s in specs
-        ]  # fmt: skip
+            record_format.RecordPart(
+                s.name,
+                record_format.FieldKind.PICTURE if s.image else record_format.FieldKind.ARRAY,
+                s.dtype,
+                s.shape,
+                s.row_bytes,
+            )
+            for s in specs
+        ]
         head = record_format.pack_head(parts)
         places = record_format.places(record_format.SIZES.size + len(head), parts)
         self._source = source
@@ -47,31 +62,48 @@ class BulkReader:
         return self._fits(self._source.values([index])[0])
 
     def _fits(self, value: memoryview | None) -> bool:
-        return value is not None and len(value) == self._size and value[: len(self._start)].tobytes() == self._start
+        return (
+            value is not None
+            and len(value) == self._size
+            and value[: len(self._start)].tobytes() == self._start
+        )
 
     def write(self, indices: np.ndarray, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Row i of each array (of its field's dtype, [n, *shape], contiguous; any of the fields) becomes sample indices[i]'s (int64[n]).
+        """Row i of each array (of its field's dtype, [n, *shape], contiguous; any of the fields)
+        becomes sample indices[i]'s (int64[n]).
 
-        False if one of the samples can't be read so, or has values that the stream calls bad: then nothing is known of any row, and
-        making them one by one tells which it is and why. Raises ValueError for arrays that aren't like that.
+        False if one of the samples can't be read so, or has values that the stream calls bad: then
+        nothing is known of any row, and making them one by one tells which it is and why. Raises
+        ValueError for arrays that aren't like that.
         """
         targets = []
         for name, array in arrays.items():
             at, size = self._places[name]
-            if len(array) != len(indices) or array.nbytes != size * len(indices) or not array.flags.c_contiguous:
+            if (
+                len(array) != len(indices)
+                or array.nbytes != size * len(indices)
+                or not array.flags.c_contiguous
+            ):
                 raise ValueError(
-                    f"field {name!r}: an array {array.dtype}{list(array.shape)} is none for {len(indices)} rows of {size} bytes"
+                    f"field {name!r}: an array {array.dtype}{list(array.shape)} is none for "
+                    f"{len(indices)} rows of {size} bytes"
                 )
             targets.append((array, at, size))
         if self._pages is not None:
             done = self._pages.copy(indices, self._start, self._size, targets)
         else:
             done = self._by_value(
-                indices, [(array.reshape(-1).view(np.uint8).reshape(len(indices), size), at, size) for array, at, size in targets]
+                indices,
+                [
+                    (array.reshape(-1).view(np.uint8).reshape(len(indices), size), at, size)
+                    for array, at, size in targets
+                ],
             )
         if not done:
             return False
-        return not self._finite or all(bool(np.isfinite(array).all()) for array in arrays.values() if array.dtype.kind in "fc")
+        return not self._finite or all(
+            bool(np.isfinite(array).all()) for array in arrays.values() if array.dtype.kind in "fc"
+        )
 
     def _by_value(self, indices: np.ndarray, targets: list[tuple[np.ndarray, int, int]]) -> bool:
         """targets: an array of bytes [n, length], what of the value goes there from, length."""
@@ -81,7 +113,9 @@ class BulkReader:
             return False
         return (self._one_by_one if self._size >= LARGE else self._gathered)(values, targets)
 
-    def _gathered(self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]) -> bool:
+    def _gathered(
+        self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]
+    ) -> bool:
         size, there = self._size, cast("list[memoryview]", values)
         try:
             if set(map(len, there)) - {size}:
@@ -95,24 +129,34 @@ class BulkReader:
             target[...] = rows[:, at : at + length]
         return True
 
-    def _one_by_one(self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]) -> bool:
+    def _one_by_one(
+        self, values: list[memoryview | None], targets: list[tuple[np.ndarray, int, int]]
+    ) -> bool:
         size, begin, head = self._size, self._start, len(self._start)
-        good = [value for value in values if value is not None and len(value) == size and value[:head].tobytes() == begin]
+        good = [
+            value
+            for value in values
+            if value is not None and len(value) == size and value[:head].tobytes() == begin
+        ]
         if len(good) != len(values):
             return False
         for target, at, length in targets:
             if length < LARGE:
-                target[...] = np.frombuffer(b"".join([value[at : at + length] for value in good]), np.uint8).reshape(target.shape)
+                target[...] = np.frombuffer(
+                    b"".join([value[at : at + length] for value in good]), np.uint8
+                ).reshape(target.shape)
                 continue
             to, places = target.reshape(-1).data, range(0, len(good) * length, length)
-            for to_at, value in zip(places, good, strict=True):  # between two memoryviews it is one memcpy, and little else
+            # between two memoryviews it is one memcpy, and little else
+            for to_at, value in zip(places, good, strict=True):
                 to[to_at : to_at + length] = value[at : at + length]
         return True
 
 
 def bulk_of(source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> BulkReader | None:
-    """A Bulk for a stream whose samples have these fields as they are stored; None if its first sample isn't stored so. finite: values
-    that aren't finite are bad."""
+    """A Bulk for a stream whose samples have these fields as they are stored; None if its first
+    sample isn't stored so. finite: values that aren't finite are bad.
+    """
     if not specs or any(spec.kind != "array" for spec in specs):
         return None
     bulk = BulkReader(source, specs, finite)

@@ -1,4 +1,6 @@
-"""What an LMDB file is, from its meta pages alone and without the library: whether it is whole, and which state of it this is."""
+"""What an LMDB file is, from its meta pages alone and without the library: whether it is whole, and
+which state of it this is.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,26 @@ from dataclasses import dataclass
 from loaderd.data.errors import SourceError
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
-META = struct.Struct("=16x II QQ 48s IHH QQQQQ QQ")  # page header, magic, version, address, map size, free db, main db, last page, txn id
+# page header, magic, version, address, map size, free db, main db, last page, txn id
+META = struct.Struct("=16x II QQ 48s IHH QQQQQ QQ")
 PSIZE = struct.Struct("=I")
 HEAD_BYTES = 512
-NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "glusterfs", "beegfs", "gpfs", "9p", "afs", "virtiofs", "wekafs"}
+NETWORK = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "lustre",
+    "ceph",
+    "glusterfs",
+    "beegfs",
+    "gpfs",
+    "9p",
+    "afs",
+    "virtiofs",
+    "wekafs",
+}
 WRONG = (  # what else people put where a database should be
     (b"version https://git-lfs", "is a Git LFS pointer, not the data: run `git lfs pull`"),
     (b"\x1f\x8b", "is gzip-compressed: unpack it first"),
@@ -27,8 +45,12 @@ WRONG = (  # what else people put where a database should be
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What tells one state of a database file from another. page: bytes of a page; pages: those that are in use; root: the main database's;
-    meta: a hash of both meta pages. mtime_ns, ctime_ns: when it was written to, and when anything about it changed, by its filesystem."""
+    """What tells one state of a database file from another.
+
+    page: bytes of a page; pages: those that are in use; root: the main database's;
+    meta: a hash of both meta pages. mtime_ns, ctime_ns: when it was written to, and when anything
+    about it changed, by its filesystem.
+    """
 
     device: int
     inode: int
@@ -44,7 +66,10 @@ class FileFacts:
 
 
 def data_file(path: str) -> str:
-    """The file that holds the pages: `path` itself, or data.mdb in it. Raises SourceError where there is none that can be read."""
+    """The file that holds the pages: `path` itself, or data.mdb in it.
+
+    Raises SourceError where there is none that can be read.
+    """
     path = path.rstrip("/") or path  # a slash behind a file's name is a slip of tab completion
     file = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
     try:
@@ -55,7 +80,9 @@ def data_file(path: str) -> str:
             raise SourceError(f"{path}: there is no such file or folder{link}") from None
         inside = sorted(os.listdir(path))
         seen = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "") if inside else "nothing"
-        raise SourceError(f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}") from None
+        raise SourceError(
+            f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}"
+        ) from None
     except OSError as error:
         raise SourceError(f"{file}: cannot be read: {error.strerror}") from None
     if not os.path.isfile(file):
@@ -86,7 +113,10 @@ def _meta(page: bytes, file: str) -> tuple[int, int, int, int, int]:
 
 
 def read_facts(fd: int, file: str) -> FileFacts:
-    """The state of an open database file, from its own meta pages and nothing else. Raises SourceError if it is none, or cut short."""
+    """The state of an open database file, from its own meta pages and nothing else.
+
+    Raises SourceError if it is none, or cut short.
+    """
     stat = os.fstat(fd)
     if stat.st_size == 0:
         raise SourceError(f"{file}: is empty (0 bytes)")
@@ -94,7 +124,10 @@ def read_facts(fd: int, file: str) -> FileFacts:
     magic, version = struct.unpack_from("=II", head.ljust(24, b"\0"), 16)
     if magic != MAGIC:
         if struct.pack("=I", magic)[::-1] == struct.pack("=I", MAGIC):
-            raise SourceError(f"{file}: was written on a machine of the other byte order; copy it with `mdb_dump` and `mdb_load`")
+            raise SourceError(
+                f"{file}: was written on a machine of the other byte order; copy it with "
+                "`mdb_dump` and `mdb_load`"
+            )
         raise SourceError(f"{file}: {_wrong(head)}")
     if version & 0xFFFF != VERSION:
         raise SourceError(f"{file}: has LMDB data version {version}, this library reads {VERSION}")
@@ -105,25 +138,51 @@ def read_facts(fd: int, file: str) -> FileFacts:
     second = os.pread(fd, HEAD_BYTES, psize)
     if len(second) < META.size:
         raise SourceError(f"{file}: is cut short: it needs {2 * psize} bytes, has {stat.st_size}")
-    newest = max(first, _meta(second, file)) if struct.unpack_from("=I", second, 16)[0] == MAGIC else first
+    newest = (
+        max(first, _meta(second, file))
+        if struct.unpack_from("=I", second, 16)[0] == MAGIC
+        else first
+    )
     txnid, last_page, entries, root, _ = newest
     needs = (last_page + 1) * psize
     if stat.st_size < needs:
-        raise SourceError(f"{file}: is cut short: it needs {needs} bytes, has {stat.st_size}; copy or download it again")
+        raise SourceError(
+            f"{file}: is cut short: it needs {needs} bytes, has {stat.st_size}; copy or download "
+            "it again"
+        )
     meta = hashlib.blake2b(head[: META.size] + second[: META.size], digest_size=8).hexdigest()
     times = stat.st_mtime_ns, stat.st_ctime_ns
-    return FileFacts(stat.st_dev, stat.st_ino, stat.st_size, txnid, entries, psize, last_page + 1, root, meta, *times)
+    return FileFacts(
+        stat.st_dev,
+        stat.st_ino,
+        stat.st_size,
+        txnid,
+        entries,
+        psize,
+        last_page + 1,
+        root,
+        meta,
+        *times,
+    )
 
 
 def _mount_type(path: str, mountinfo: str) -> str:
-    """The filesystem type that `path` lies on, from the text of /proc/self/mountinfo; "" if it isn't told."""
+    """The filesystem type that `path` lies on, from the text of /proc/self/mountinfo; "" if it
+    isn't told.
+    """
     best, kind = "", ""
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         parts = left.split(" ")
         if len(parts) < 5 or not right:
             continue
-        point = parts[4].replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+        point = (
+            parts[4]
+            .replace("\\040", " ")
+            .replace("\\011", "\t")
+            .replace("\\012", "\n")
+            .replace("\\134", "\\")
+        )
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, right.split(" ", 1)[0]
@@ -139,11 +198,16 @@ def on_network(path: str, mountinfo: str | None = None) -> bool:
         except OSError:
             return False
     kind = _mount_type(os.path.realpath(path), mountinfo)
-    return kind in NETWORK or (kind.startswith("fuse.") and kind not in ("fuse.lxcfs", "fuse.fuse-overlayfs"))
+    return kind in NETWORK or (
+        kind.startswith("fuse.") and kind not in ("fuse.lxcfs", "fuse.fuse-overlayfs")
+    )
 
 
 def open_file(path: str) -> tuple[int, str]:
-    """A read-only descriptor of the data file of `path`, and the file's name. Raises SourceError."""
+    """A read-only descriptor of the data file of `path`, and the file's name.
+
+    Raises SourceError.
+    """
     file = data_file(path)
     try:
         return os.open(file, os.O_RDONLY | os.O_CLOEXEC), file

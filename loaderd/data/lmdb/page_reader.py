@@ -1,5 +1,6 @@
-"""Rows from the pages of a database file in one call: a small shared object that is built when the package is installed (native/rows.c
-says what it does). Without it the same rows come through the lmdb library, one object each.
+"""Rows from the pages of a database file in one call: a small shared object that is built when the
+package is installed (native/rows.c says what it does). Without it the same rows come through the
+lmdb library, one object each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from loaderd.data.native_library import ROWS, load
 
 TARGET = struct.Struct("=QQQ")
 STREAMED = 1 << 20  # bytes of a copy from which on it goes past the caches
-LARGE = 64 << 10  # bytes of a row from which on the pages behind the one that is read are wanted, too
+# bytes of a row from which on the pages behind the one that is read are wanted, too
+LARGE = 64 << 10
 
 
 @functools.cache
@@ -29,40 +31,83 @@ def library() -> ctypes.CDLL | None:
 def _declare(found: ctypes.CDLL) -> None:
     word, number, address, data = ctypes.c_uint64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
     copy = found.loaderd_rows_copy
-    copy.argtypes = (address, word, word, word, address, number, data, word, word, data, number, ctypes.c_int)
+    copy.argtypes = (
+        address,
+        word,
+        word,
+        word,
+        address,
+        number,
+        data,
+        word,
+        word,
+        data,
+        number,
+        ctypes.c_int,
+    )
     copy.restype = number
 
 
 class Pages:
-    """A database file, mapped read-only. Samples lie in its main database under their numbers, 8 bytes, big-endian.
+    """A database file, mapped read-only.
 
-    page: bytes of a page. pages: of those, what belongs to the database; the file must have them. root: the main database's first page.
+    Samples lie in its main database under their numbers, 8 bytes, big-endian.
+
+    page: bytes of a page. pages: of those, what belongs to the database; the file must have them.
+    root: the main database's first page.
     row_bytes: about what a value has. Raises OSError and ValueError where the file can't be mapped.
     """
 
-    def __init__(self, library: Any, fd: int, page: int, pages: int, root: int, row_bytes: int) -> None:
+    def __init__(
+        self, library: Any, fd: int, page: int, pages: int, root: int, row_bytes: int
+    ) -> None:
         self._copy = library.loaderd_rows_copy
         self._map = mmap.mmap(fd, page * pages, access=mmap.ACCESS_READ)
         self._map.madvise(mmap.MADV_NORMAL if row_bytes >= LARGE else mmap.MADV_RANDOM)
         self._address = address_of(np.frombuffer(self._map, np.uint8, 1))
         self._where = page, pages, root
 
-    def copy(self, indices: np.ndarray, start: bytes, size: int, targets: Sequence[tuple[np.ndarray, int, int]]) -> bool:
-        """Row i of each target becomes [at, at + length) of the value of sample indices[i] (int64[n]).
+    def copy(
+        self,
+        indices: np.ndarray,
+        start: bytes,
+        size: int,
+        targets: Sequence[tuple[np.ndarray, int, int]],
+    ) -> bool:
+        """Row i of each target becomes [at, at + length) of the value of sample indices[i]
+        (int64[n]).
 
-        targets: (an array of n * length bytes, contiguous; at; length). False if a value is not there, has not `size` bytes or doesn't
-        begin with `start`: nothing is known of any row then. Damaged pages are found out or give wrong bytes, and never do harm.
+        targets: (an array of n * length bytes, contiguous; at; length). False if a value is not
+        there, has not `size` bytes or doesn't
+        begin with `start`: nothing is known of any row then. Damaged pages are found out or give
+        wrong bytes, and never do harm.
         """
-        if not all(0 <= at <= at + length <= size and array.nbytes == length * len(indices) for array, at, length in targets):
-            raise ValueError(f"targets that aren't for {len(indices)} rows of values of {size} bytes")
+        if not all(
+            0 <= at <= at + length <= size and array.nbytes == length * len(indices)
+            for array, at, length in targets
+        ):
+            raise ValueError(
+                f"targets that aren't for {len(indices)} rows of values of {size} bytes"
+            )
         if len(start) > size:
             raise ValueError(f"values of {size} bytes can't begin with {len(start)} others")
         keys = np.ascontiguousarray(indices, np.int64)
-        packed = b"".join([TARGET.pack(address_of(array), at, length) for array, at, length in targets])
+        packed = b"".join(
+            [TARGET.pack(address_of(array), at, length) for array, at, length in targets]
+        )
         streamed = sum(array.nbytes for array, _, _ in targets) >= STREAMED
         done = self._copy(
-            self._address, *self._where, address_of(keys), len(keys), start, len(start), size, packed, len(targets), streamed
-        )  # fmt: skip
+            self._address,
+            *self._where,
+            address_of(keys),
+            len(keys),
+            start,
+            len(start),
+            size,
+            packed,
+            len(targets),
+            streamed,
+        )
         return done == len(keys)
 
     def close(self) -> None:

@@ -1,14 +1,17 @@
 """loaderd's own layout: the bytes of what `pack` writes, declared once.
 
 key of sample i:   i as 8 bytes, big-endian, from 0 without gaps
-META_KEY:          META_MAGIC, then a msgpack map: version, count, identity, form, kind, named, classes, fields
-value:             uint32 little-endian, twice: bytes of the head, of the name | head | name | buffers
+META_KEY:          META_MAGIC, then a msgpack map: version, count, identity, form, kind, named,
+classes, fields
+value:             uint32 little-endian, twice: bytes of the head, of the name | head | name |
+buffers
 head:              msgpack [[field, kind, dtype, shape, bytes], ...]
 name:              where the sample came from, raw bytes, may be empty
 
-The buffers lie behind the name in the order of the fields. A value of more than half a page begins 16 bytes into a page of its own,
-so that buffers of BIG bytes or more can be placed to lie at multiples of 64 in memory, smaller ones at multiples of 8.
-META_KEY and PART_KEY sort before every sample, so that samples are appended.
+The buffers lie behind the name in the order of the fields. A value of more than half a page begins
+16 bytes into a page of its own, so that buffers of BIG bytes or more can be placed to lie at
+multiples of 64 in memory, smaller ones at multiples of 8. META_KEY and PART_KEY sort before every
+sample, so that samples are appended.
 """
 
 from __future__ import annotations
@@ -37,9 +40,12 @@ BIG = 1024
 MAX_HEAD = 1 << 20
 MAX_META = 64 << 20
 MAX_CLASSES = 100_000
-MAX_SPAN = 1 << 62  # bytes of an array if no axis of it were empty; numpy makes no greater one, even where there is nothing in it
+# bytes of an array if no axis of it were empty; numpy makes no greater one, even where there is
+# nothing in it
+MAX_SPAN = 1 << 62
 MAX_AXES = 32
-HEADS = 64  # parsed heads that are remembered: where all samples have the same shapes there is but one
+# parsed heads that are remembered: where all samples have the same shapes there is but one
+HEADS = 64
 
 
 class DamagedRecord(ValueError):
@@ -67,7 +73,10 @@ class RecordPart:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseMeta:
-    """What is known of the whole database. fields: (name, kind, dtype, shape) of the first sample, shape () for what has none."""
+    """What is known of the whole database.
+
+    fields: (name, kind, dtype, shape) of the first sample, shape () for what has none.
+    """
 
     count: int
     identity: str
@@ -83,7 +92,9 @@ def sample_key(index: int) -> bytes:
 
 
 def places(start: int, parts: Iterable[RecordPart]) -> list[int]:
-    """Where each buffer begins in the value, behind a head that ends at `start`; the last entry is the value's size."""
+    """Where each buffer begins in the value, behind a head that ends at `start`; the last entry is
+    the value's size.
+    """
     found: list[int] = []
     at = start
     for part in parts:
@@ -115,8 +126,14 @@ def pack_head(parts: Iterable[RecordPart]) -> bytes:
 
 
 def pack_sample(sample: Sample, name: bytes = b"") -> bytes:
-    """The value of one sample. The same sample gives the same bytes. Raises ValueError for text that is not UTF-8 (lone surrogates)."""
-    parts, buffers = zip(*[part_of(field_name, value, sample) for field_name, value in sample.items()], strict=True)
+    """The value of one sample.
+
+    The same sample gives the same bytes. Raises ValueError for text that is not UTF-8 (lone
+    surrogates).
+    """
+    parts, buffers = zip(
+        *[part_of(field_name, value, sample) for field_name, value in sample.items()], strict=True
+    )
     head = pack_head(parts)
     start = SIZES.size + len(head) + len(name)
     begins = places(start, parts)
@@ -134,7 +151,9 @@ def _sizes(value: bytes | memoryview) -> tuple[int, int]:
         raise DamagedRecord(f"a value of {len(value)} bytes has no head")
     head, name = SIZES.unpack_from(value)
     if head > MAX_HEAD or name > MAX_HEAD or SIZES.size + head + name > len(value):
-        raise DamagedRecord(f"a head of {head} and a name of {name} bytes in a value of {len(value)}")
+        raise DamagedRecord(
+            f"a head of {head} and a name of {name} bytes in a value of {len(value)}"
+        )
     return SIZES.size + head, SIZES.size + head + name
 
 
@@ -148,7 +167,10 @@ _heads: dict[bytes, tuple[RecordPart, ...]] = {}
 
 
 def read_head(value: bytes | memoryview) -> tuple[tuple[RecordPart, ...], int]:
-    """(parts, where the buffers may begin) of a stored sample. Raises Damaged, and nothing else, for anything that is none."""
+    """(parts, where the buffers may begin) of a stored sample.
+
+    Raises Damaged, and nothing else, for anything that is none.
+    """
     end, start = _sizes(value)
     head = bytes(value[SIZES.size : end])
     parts = _heads.get(head)
@@ -173,9 +195,20 @@ def _part(entry: Any) -> RecordPart:
     if type(entry) is not list or len(entry) != 5:
         raise DamagedRecord("a field is not described by five values")
     name, kind, dtype, shape, size = entry
-    if type(name) is not str or type(kind) is not int or type(dtype) is not str or type(shape) is not list or type(size) is not int:
+    if (
+        type(name) is not str
+        or type(kind) is not int
+        or type(dtype) is not str
+        or type(shape) is not list
+        or type(size) is not int
+    ):
         raise DamagedRecord("a field is described by values of wrong types")
-    if not 0 <= kind <= FieldKind.BYTES or size < 0 or len(shape) > MAX_AXES or not all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
+    if (
+        not 0 <= kind <= FieldKind.BYTES
+        or size < 0
+        or len(shape) > MAX_AXES
+        or not all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
+    ):
         raise DamagedRecord(f"field {name!r} is described by impossible values")
     if kind <= FieldKind.PICTURE:
         try:
@@ -198,7 +231,8 @@ def _unpack(data: bytes | memoryview) -> Any:
 
 
 def unpack_sample(value: bytes | memoryview) -> Sample:
-    """The sample in a stored value: arrays are read-only views of `value` where they lie well, encoded images and bytes are views.
+    """The sample in a stored value: arrays are read-only views of `value` where they lie well,
+    encoded images and bytes are views.
 
     Raises Damaged, and nothing else.
     """
@@ -210,7 +244,11 @@ def unpack_sample(value: bytes | memoryview) -> Sample:
     for part, at in zip(parts, begins, strict=False):
         data = memoryview(value)[at : at + part.size]
         if part.kind <= FieldKind.PICTURE:
-            array = np.frombuffer(data, part.dtype).reshape(part.shape) if part.size else np.zeros(part.shape, part.dtype)
+            array = (
+                np.frombuffer(data, part.dtype).reshape(part.shape)
+                if part.size
+                else np.zeros(part.shape, part.dtype)
+            )
             sample[part.name] = array if array.flags.aligned else array.copy()
             if part.kind == FieldKind.PICTURE:
                 sample.images.add(part.name)
@@ -244,22 +282,43 @@ def unpack_meta(value: bytes | memoryview) -> DatabaseMeta:
     version = record.get("version")
     if version != VERSION:
         raise DamagedRecord(f"its format is version {version!r:.20}, this loaderd reads {VERSION}")
-    wanted = {"count": int, "identity": str, "form": str, "kind": str, "named": bool, "classes": list, "fields": list}
+    wanted = {
+        "count": int,
+        "identity": str,
+        "form": str,
+        "kind": str,
+        "named": bool,
+        "classes": list,
+        "fields": list,
+    }
     for name, kind in wanted.items():
         if type(record.get(name)) is not kind:
             raise DamagedRecord(f"its metadata has no {name}, or not as {kind.__name__}")
     if not 0 <= record["count"] < 1 << 48 or record["form"] not in ("dict", "tuple"):
         raise DamagedRecord("its metadata has impossible values")
-    if len(record["classes"]) > MAX_CLASSES or not all(type(name) is str for name in record["classes"]):
+    if len(record["classes"]) > MAX_CLASSES or not all(
+        type(name) is str for name in record["classes"]
+    ):
         raise DamagedRecord("its class names are not a list of names")
     return DatabaseMeta(
-        record["count"], record["identity"], record["form"], record["kind"], record["named"], tuple(record["classes"]),
+        record["count"],
+        record["identity"],
+        record["form"],
+        record["kind"],
+        record["named"],
+        tuple(record["classes"]),
         tuple(map(_field, record["fields"])),
-    )  # fmt: skip
+    )
 
 
 def _field(entry: Any) -> tuple[str, int, str, tuple[int, ...]]:
-    if type(entry) is not list or len(entry) != 4 or type(entry[0]) is not str or type(entry[1]) is not int or type(entry[2]) is not str:
+    if (
+        type(entry) is not list
+        or len(entry) != 4
+        or type(entry[0]) is not str
+        or type(entry[1]) is not int
+        or type(entry[2]) is not str
+    ):
         raise DamagedRecord("its metadata describes an impossible field")
     shape = entry[3]
     if type(shape) is not list or len(shape) > MAX_AXES or not all(type(n) is int for n in shape):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loaderd.data.lmdb.store import Store, show_key
 
 EXAMPLE = """
-    class MyLayout:                        # in mylayout.py beside the config; then: layout = "mylayout:MyLayout"
+    class MyLayout:  # in mylayout.py beside the config; then: layout = "mylayout:MyLayout"
         def __init__(self, get, **layout_args):
             self.get = get                 # get(key: bytes) -> memoryview | None
 
@@ -19,14 +19,27 @@ EXAMPLE = """
             return {{"image": values[0]}}  # JPEG, PNG, ... bytes are decoded later"""
 
 MAGIC = (
-    (b"\xff\xd8\xff", "JPEG"), (b"\x89PNG", "PNG"), (b"RIFF", "RIFF (WebP or WAV)"), (b"\x1f\x8b", "gzip"), (b"x\x01", "zlib"),
-    (b"x\x9c", "zlib"), (b"x\xda", "zlib"), (b"\x04\x22\x4d\x18", "lz4"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"PK\x03\x04", "zip or npz"),
-    (b"\x93NUMPY", "npy"), (b"GIF8", "GIF"), (b"{", "JSON?"), (b"[", "JSON?"),
-)  # fmt: skip
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x89PNG", "PNG"),
+    (b"RIFF", "RIFF (WebP or WAV)"),
+    (b"\x1f\x8b", "gzip"),
+    (b"x\x01", "zlib"),
+    (b"x\x9c", "zlib"),
+    (b"x\xda", "zlib"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"PK\x03\x04", "zip or npz"),
+    (b"\x93NUMPY", "npy"),
+    (b"GIF8", "GIF"),
+    (b"{", "JSON?"),
+    (b"[", "JSON?"),
+)
 
 
 def guess(value: bytes | memoryview) -> str:
-    """What a value looks like from its first bytes: "JPEG", "pickle", "text", ...; "" if nothing is known."""
+    """What a value looks like from its first bytes: "JPEG", "pickle", "text", ...; "" if nothing is
+    known.
+    """
     head = bytes(value[:32])
     if head[:1] == b"\x80" and len(head) > 2 and 2 <= head[1] <= 5 and bytes(value[-1:]) == b".":
         return "pickle"
@@ -49,17 +62,22 @@ def describe_entry(store: Store, key: bytes, value: memoryview) -> str:
     if store.is_database(key, value):
         return f"{show_key(key)} (a named database)"
     looks = guess(value)
-    return f"{show_key(key)} ({len(value)} bytes{', ' + looks if looks else ''}: {bytes(value[:8]).hex(' ')})"
+    return (
+        f"{show_key(key)} ({len(value)} bytes{', ' + looks if looks else ''}: "
+        f"{bytes(value[:8]).hex(' ')})"
+    )
 
 
 def _numbered(key: bytes) -> str:
-    """How to write the key of any sample, if the first one is `key`: b"image-%09d" % (index + 1)."""
+    """How to write any sample's key, if the first one is `key`: b"image-%09d" % (index + 1)."""
     digits = len(key) - len(key.rstrip(b"0123456789"))
     if not digits:
         return repr(key)
     first = int(key[-digits:])
     form = repr(key[:-digits].replace(b"%", b"%%") + b"%%0%dd" % digits)
-    return f"{form} % {f'(index + {first})' if first else 'index'}".replace("b'", 'b"', 1).replace("d' %", 'd" %', 1)
+    return f"{form} % {f'(index + {first})' if first else 'index'}".replace("b'", 'b"', 1).replace(
+        "d' %", 'd" %', 1
+    )
 
 
 def unknown(store: Store) -> str:
@@ -71,7 +89,8 @@ def unknown(store: Store) -> str:
     key = first[0][0]
     shown = "str(index).encode()" if key in (b"0", b"1") else _numbered(key)
     return (
-        f"{store.path}: not in loaderd's own layout, and no other is recognised in this version. It has {store.entries} entries; "
+        f"{store.path}: not in loaderd's own layout, and no other is recognised in this version. "
+        f"It has {store.entries} entries; "
         f"first keys: {'; '.join(describe_entry(store, *item) for item in first)}; "
         f"last keys: {'; '.join(describe_entry(store, *item) for item in reversed(last))}.\n"
         "Pack it again with `loaderd pack`, or describe its layout with a class of your own:"

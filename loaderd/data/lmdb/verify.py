@@ -1,6 +1,8 @@
-"""Whether an LMDB file is whole: its every page walked by the verifier that the `lmdb` package ships, before the library opens it.
+"""Whether an LMDB file is whole: its every page walked by the verifier that the `lmdb` package
+ships, before the library opens it.
 
-It runs in a process of its own: a file made to do harm may take the process with it, or make it eat memory.
+It runs in a process of its own: a file made to do harm may take the process with it, or make it eat
+memory.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from dataclasses import dataclass
 from loaderd.data.lmdb.file_facts import open_file, read_facts
 
 SPARE_BYTES = 2 << 30  # of address space, beyond what the verifier notes of each page
-HARMLESS = " a leak "  # pages that nobody uses and nobody may reuse: a crash of whoever wrote the file; reading goes right
+# pages that nobody uses and nobody may reuse: a crash of whoever wrote the file; reading goes right
+HARMLESS = " a leak "
 HELP = "verifying a file needs lmdb 3.0 or newer: pip install -U lmdb"
 CHILD = """
 import resource, runpy, sys
@@ -30,7 +33,10 @@ runpy.run_module("lmdb", run_name="__main__")
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """problems: what is wrong with the file, () if it is sound. remark: what else should be said, or "". state: of the file verified."""
+    """problems: what is wrong with the file, () if it is sound.
+
+    remark: what else should be said, or "". state: of the file verified.
+    """
 
     problems: tuple[str, ...]
     remark: str
@@ -38,7 +44,10 @@ class VerifyResult:
 
 
 def state_of(path: str) -> str:
-    """Which state of which file lies there. Raises SourceError for what is no LMDB, or cut short."""
+    """Which state of which file lies there.
+
+    Raises SourceError for what is no LMDB, or cut short.
+    """
     fd, file = open_file(path)
     try:
         return str(read_facts(fd, file))
@@ -47,7 +56,10 @@ def state_of(path: str) -> str:
 
 
 def verify(path: str) -> VerifyResult:
-    """Walk the file's every page without opening it as a database; seconds for each million pages. Raises SourceError as `state_of`."""
+    """Walk the file's every page without opening it as a database; seconds for each million pages.
+
+    Raises SourceError as `state_of`.
+    """
     state = state_of(path)
     if not can_verify():
         return VerifyResult((), f"not verified: {HELP}", state)
@@ -76,11 +88,18 @@ def verify(path: str) -> VerifyResult:
     harmless = [line for line in lines if HARMLESS in line]
     problems = [line for line in lines if HARMLESS not in line]
     if not lines:
-        problems = [(error.strip().splitlines() or ["the verifier ended without output"])[-1].removeprefix("lmdb.tool: ")]
+        problems = [
+            (error.strip().splitlines() or ["the verifier ended without output"])[-1].removeprefix(
+                "lmdb.tool: "
+            )
+        ]
     return VerifyResult(tuple(problems), "; ".join(harmless), state)
 
 
 def can_verify() -> bool:
     """True if the installed `lmdb` has a verifier. Imports nothing."""
     found = importlib.util.find_spec("lmdb")
-    return any(os.path.exists(os.path.join(folder, "verify.py")) for folder in (found and found.submodule_search_locations) or ())
+    return any(
+        os.path.exists(os.path.join(folder, "verify.py"))
+        for folder in (found and found.submodule_search_locations) or ()
+    )

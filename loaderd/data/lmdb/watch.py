@@ -1,4 +1,6 @@
-"""Whether an open database still is what its stream was opened with, also as another process opened it."""
+"""Whether an open database still is what its stream was opened with, also as another process opened
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from loaderd.data.lmdb.store import Store
 
 TOLD = ("size", "last_txnid", "entries")  # what of the facts says something to people
 TIMES = ("mtime_ns", "ctime_ns")
-SETTLED_NS = 2_000_000_000  # a file's times are this coarse at worst, so that a younger one may be written to and keep them
+# a file's times are this coarse at worst, so that a younger one may be written to and keep them
+SETTLED_NS = 2_000_000_000
 
 
 class Watch:
-    """keys: of the values that stand for all of them; they are looked at again when nothing but the file's times has changed.
+    """keys: of the values that stand for all of them; they are looked at again when nothing but the
+    file's times has changed.
 
     notes: lines to be told, about what has changed and does no harm.
     """
@@ -45,14 +49,21 @@ class Watch:
         return json.dumps({"facts": asdict(self._known), "drawn": self._drawn})
 
     def expect(self, state: str) -> str:
-        """From now on the file is compared with what it was in the process whose `state` this is. "" or what is not as it was there."""
+        """From now on the file is compared with what it was in the process whose `state` this is.
+
+        "" or what is not as it was there.
+        """
         other = json.loads(state)
         self._known, self._drawn, self._settled = FileFacts(**other["facts"]), other["drawn"], False
-        # What this process has mapped comes first: it may have been opened for another stream, before the file was what it is.
+        # What this process has mapped comes first: it may have been opened for another stream,
+        # before the file was what it is.
         return _differing(self._known, self._store.facts, self._store.file) or self.changed()
 
     def changed(self) -> str:
-        """ "" while the file is what it was; else what changed, with path, old and new. A few microseconds."""
+        """ "" while the file is what it was; else what changed, with path, old and new.
+
+        A few microseconds.
+        """
         try:
             now = self._store.look()
             if now == self._known and self._settled:
@@ -66,18 +77,25 @@ class Watch:
             return text
         if any(getattr(now, name) != getattr(self._known, name) for name in TIMES):
             self.notes.append(
-                f"{self._store.file}: its modification times have changed (touch, chmod?); {len(self._keys)} of its values were compared and are the same, so the stream continues. "
+                f"{self._store.file}: its modification times have changed (touch, chmod?); "
+                f"{len(self._keys)} of its values were compared and are the same, so the "
+                "stream continues. "
                 "If the file was written to, drain the daemon and start it again"
             )
         self._know(now)
         return ""
 
     def _overwritten(self) -> str:
-        return f"{self._store.file}: was overwritten by another database of the same size: its values differ from those when it was opened"
+        return (
+            f"{self._store.file}: was overwritten by another database of the same size: its "
+            "values differ from those when it was opened"
+        )
 
 
 def changed_since(path: str, state: str) -> str:
-    """What of the file, its times included, is not as `state` has it; "" if nothing, or there is no state. The database is not opened."""
+    """What of the file, its times included, is not as `state` has it; "" if nothing, or there is no
+    state. The database is not opened.
+    """
     if not state:
         return ""
     was = FileFacts(**json.loads(state)["facts"])
@@ -89,14 +107,22 @@ def changed_since(path: str, state: str) -> str:
             os.close(fd)
     except SourceError as error:
         return str(error)
-    return _differing(was, now, file) or (f"{file}: was written to: its times have changed" if now != was else "")
+    return _differing(was, now, file) or (
+        f"{file}: was written to: its times have changed" if now != was else ""
+    )
 
 
 def _differing(was: FileFacts, now: FileFacts, file: str) -> str:
-    names = [f.name for f in fields(FileFacts) if f.name not in TIMES and getattr(was, f.name) != getattr(now, f.name)]
+    names = [
+        f.name
+        for f in fields(FileFacts)
+        if f.name not in TIMES and getattr(was, f.name) != getattr(now, f.name)
+    ]
     if not names:
         return ""
     if "inode" in names or "device" in names:
         return f"{file}: was replaced by another file (inode {was.inode} -> {now.inode})"
-    words = [f"{name} {getattr(was, name)} -> {getattr(now, name)}" for name in names if name in TOLD]
+    words = [
+        f"{name} {getattr(was, name)} -> {getattr(now, name)}" for name in names if name in TOLD
+    ]
     return f"{file}: was written to: {', '.join(words) or 'its meta pages have changed'}"

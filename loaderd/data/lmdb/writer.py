@@ -14,7 +14,10 @@ MAP_STEP = 64 << 20
 
 
 def _is_full(file: str) -> bool:
-    """True if the file cannot grow by another MAP_STEP. LMDB calls a write that the disk had no room for an input/output error."""
+    """True if the file cannot grow by another MAP_STEP.
+
+    LMDB calls a write that the disk had no room for an input/output error.
+    """
     try:
         with open(file, "r+b") as handle:
             size = os.fstat(handle.fileno()).st_size
@@ -32,14 +35,19 @@ class DamagedPart(SourceError):
 
 
 class Writer:
-    """A database file being written by this process alone (the caller sees to that). Its map grows as needed."""
+    """A database file being written by this process alone (the caller sees to that).
+
+    Its map grows as needed.
+    """
 
     def __init__(self, file: str) -> None:
         """Opens or makes `file`. Raises WriteFault."""
         self.file = file
         size = max(MAP_STEP, 2 * os.path.getsize(file)) if os.path.exists(file) else MAP_STEP
         try:
-            self._env = lmdb.open(os.fsencode(file), subdir=False, lock=False, map_size=size, max_readers=1)
+            self._env = lmdb.open(
+                os.fsencode(file), subdir=False, lock=False, map_size=size, max_readers=1
+            )
         except (lmdb.Error, OSError) as error:
             raise self._fault(error) from None
 
@@ -51,10 +59,17 @@ class Writer:
         except lmdb.Error as error:
             raise self._fault(error) from None
 
-    def put(self, first: Iterable[tuple[bytes, bytes]], then: Iterable[tuple[bytes, bytes]], without: bytes | None = None) -> None:
-        """One transaction, on disk when this returns: `first` in any order, `then` behind all keys there are, `without` deleted.
+    def put(
+        self,
+        first: Iterable[tuple[bytes, bytes]],
+        then: Iterable[tuple[bytes, bytes]],
+        without: bytes | None = None,
+    ) -> None:
+        """One transaction, on disk when this returns: `first` in any order, `then` behind all keys
+        there are, `without` deleted.
 
-        Both may be gone through twice. Raises WriteFault, DamagedPart; nothing of it is written then.
+        Both may be gone through twice. Raises WriteFault, DamagedPart; nothing of it is written
+        then.
         """
         while True:
             try:
@@ -73,9 +88,13 @@ class Writer:
 
     def _fault(self, error: Exception) -> SourceError:
         text = str(error)
-        if isinstance(error, (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.InvalidError)):
+        if isinstance(
+            error, (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.InvalidError)
+        ):
             return DamagedPart(f"{self.file}: is damaged ({text}): remove it and run it again")
-        full = any(os.strerror(code) in text for code in NO_ROOM) or (os.strerror(errno.EIO) in text and _is_full(self.file))
+        full = any(os.strerror(code) in text for code in NO_ROOM) or (
+            os.strerror(errno.EIO) in text and _is_full(self.file)
+        )
         return WriteFault(self.file, text, full)
 
     def close(self) -> None:

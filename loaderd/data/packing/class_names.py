@@ -10,7 +10,10 @@ MAX_BYTES = 16 << 20  # of a file with names
 
 
 def of_file(path: str) -> tuple[str, ...]:
-    """The names in a text file, one a line; the first is label 0. Raises SourceError that names the line."""
+    """The names in a text file, one a line; the first is label 0.
+
+    Raises SourceError that names the line.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -25,7 +28,9 @@ def of_file(path: str) -> tuple[str, ...]:
     seen: dict[str, int] = {}
     for number, name in enumerate(names, 1):
         if not name.strip():
-            raise SourceError(f"{path}:{number}: is empty; write one class per line, the first is label 0")
+            raise SourceError(
+                f"{path}:{number}: is empty; write one class per line, the first is label 0"
+            )
         if name in seen:
             raise SourceError(f"{path}:{number}: {name!r} is already in line {seen[name]}")
         seen[name] = number

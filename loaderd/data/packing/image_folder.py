@@ -1,6 +1,8 @@
-"""A folder of images, listed as torchvision's ImageFolder lists it: one subfolder a class, classes and files sorted by name.
+"""A folder of images, listed as torchvision's ImageFolder lists it: one subfolder a class, classes
+and files sorted by name.
 
-Names go to an unnamed temporary file, not into memory: only the names of one folder at a time are held.
+Names go to an unnamed temporary file, not into memory: only the names of one folder at a time are
+held.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def _shown(path: str) -> str:
 
 
 def _of_the_kernel() -> frozenset[int]:
-    """Devices of mounted file systems whose files are the kernel's own: reading one may wait for ever. Empty where /proc is missing."""
+    """Devices of mounted file systems whose files are the kernel's own: reading one may wait for
+    ever. Empty where /proc is missing.
+    """
     found: set[int] = set()
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
         for line in lines:
@@ -42,7 +46,12 @@ def _of_the_kernel() -> frozenset[int]:
 
 
 def _kind(mode: int) -> str:
-    kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+    kinds = (
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    )
     return next((name for is_it, name in kinds if is_it(mode)), "something else")
 
 
@@ -55,7 +64,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 class Ignored:
-    """Files that are not packed, counted by the ending of their names, each ending with an example."""
+    """Files that are not packed: for each ending of a name their number and an example."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -71,14 +80,20 @@ class Ignored:
     def __str__(self) -> str:
         """ "2 .txt (such as a/notes.txt), 1 .json (b/x.json)" """
         kinds = sorted(self._kinds.items(), key=lambda kind: (-kind[1][0], kind[0]))
-        told = [f"{count:,} {ending} ({'such as ' if count > 1 else ''}{example})" for ending, (count, example) in kinds[:SHOWN]]
+        told = [
+            f"{count:,} {ending} ({'such as ' if count > 1 else ''}{example})"
+            for ending, (count, example) in kinds[:SHOWN]
+        ]
         others = sum(count for _, (count, _) in kinds[SHOWN:])
         return ", ".join([*told, f"{others:,} with other endings"] if others else told)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One file with the name of an image. path: relative to the folder, as the filesystem's bytes. label: NO_LABEL in a flat folder."""
+    """One file with the name of an image.
+
+    path: relative to the folder, as the filesystem's bytes. label: NO_LABEL in a flat folder.
+    """
 
     path: bytes
     label: int
@@ -87,14 +102,21 @@ class Found:
 class Listing:
     """What a folder holds. Use it as a context manager: it owns a temporary file.
 
-    classes: names of the labels, () for a flat folder. total: files. ignored: files that are no images by name; beside: images beside the
-    class folders. empty: classes without images; absent: without a folder. unreadable: (folder or link, why).
+    classes: names of the labels, () for a flat folder. total: files. ignored: files that are no
+    images by name; beside: images beside the
+    class folders. empty: classes without images; absent: without a folder. unreadable: (folder or
+    link, why).
     fingerprint: of names, sizes and times.
     """
 
-    def __init__(self, folder: str, spool_folder: str, classes: tuple[str, ...] | None = None) -> None:
-        """Goes through `folder`. classes: names of the labels in their order, each folder must be one of them; None: the folders' own names,
-        sorted. Raises SourceError if it is no folder, or holds no images, or a class that is not known; WriteFault.
+    def __init__(
+        self, folder: str, spool_folder: str, classes: tuple[str, ...] | None = None
+    ) -> None:
+        """Goes through `folder`.
+
+        classes: names of the labels in their order, each folder must be one of them; None: the
+        folders' own names, sorted. Raises SourceError if it is no folder, or holds no images, or a
+        class that is not known; WriteFault.
         """
         self.folder = folder
         self.total = 0
@@ -109,7 +131,10 @@ class Listing:
         self._deep = 0  # images that lie deeper than a class folder
         self._digest = hashlib.blake2b(digest_size=16)
         if not os.path.isdir(folder):
-            raise SourceError(f"{folder}: {'is not a folder' if os.path.exists(folder) else 'there is no such folder'}")
+            there = os.path.exists(folder)
+            raise SourceError(
+                f"{folder}: {'is not a folder' if there else 'there is no such folder'}"
+            )
         with writing(spool_folder):
             self._spool: IO[bytes] = tempfile.TemporaryFile(dir=spool_folder)  # noqa: SIM115 - closed by __exit__
         try:
@@ -117,7 +142,10 @@ class Listing:
             with writing(spool_folder):
                 self._spool.flush()
             if not self.total:
-                raise SourceError(f"{folder}: holds no images: no file in it or its subfolders ends with {' '.join(IMAGES)}")
+                raise SourceError(
+                    f"{folder}: holds no images: no file in it or its subfolders ends with "
+                    f"{' '.join(IMAGES)}"
+                )
         except BaseException:
             self._close()
             raise
@@ -140,31 +168,55 @@ class Listing:
     def notes(self) -> list[str]:
         """What whoever packs this folder should know, a line each."""
         lines: list[str] = []
-        for ignored, what in ((self.ignored, "not named like images"), (self.beside, "outside the class folders")):
+        for ignored, what in (
+            (self.ignored, "not named like images"),
+            (self.beside, "outside the class folders"),
+        ):
             if ignored.total:
-                lines.append(f"{ignored.total:,} {'files were' if ignored.total > 1 else 'file was'} ignored, {what}: {ignored}")
+                lines.append(
+                    f"{ignored.total:,} {'files were' if ignored.total > 1 else 'file was'} "
+                    f"ignored, {what}: {ignored}"
+                )
         if not self.classes:
             lines.append(
-                f"no classes, so no labels: the images are directly in {_shown(self.folder)}. For labels give the parent folder, "
+                f"no classes, so no labels: the images are directly in {_shown(self.folder)}. For "
+                "labels give the parent folder, "
                 "which has one folder per class"
             )
         elif self._deep == self.total:
-            first = ", ".join(map(repr, self.classes[:SHOWN])) + (", ..." if len(self.classes) > SHOWN else "")
+            first = ", ".join(map(repr, self.classes[:SHOWN])) + (
+                ", ..." if len(self.classes) > SHOWN else ""
+            )
             lines.append(
-                f"warning: all images are one level deeper than the folders that name the classes ({first}). If the folders inside are the classes, "
-                f"pack each by itself: loaderd pack imagefolder {_shown(os.path.join(self.folder, self._names[0]))} ..."
+                "warning: all images are one level deeper than the folders that name the classes "
+                f"({first}). If the folders inside are the classes, "
+                "pack each by itself: loaderd pack imagefolder "
+                f"{_shown(os.path.join(self.folder, self._names[0]))} ..."
             )
         if self.absent:
-            named = ", ".join(map(repr, self.absent[:SHOWN])) + (", ..." if len(self.absent) > SHOWN else "")
+            named = ", ".join(map(repr, self.absent[:SHOWN])) + (
+                ", ..." if len(self.absent) > SHOWN else ""
+            )
             have = "has" if len(self.absent) == 1 else "have"
-            lines.append(f"{len(self.absent):,} of the {len(self.classes):,} classes given {have} no folder here: {named}")
-        if self.empty:
-            named = ", ".join(f"{name!r} (label {self.classes.index(name)})" for name in self.empty[:SHOWN])
-            more = f" and {len(self.empty) - SHOWN:,} more" if len(self.empty) > SHOWN else ""
-            have, its = ("class has", "its label is") if len(self.empty) == 1 else ("classes have", "their labels are")
             lines.append(
-                f"warning: {len(self.empty):,} {have} no images: {named}{more}; {its} given to no sample. torchvision's ImageFolder refuses "
-                "such a folder unless allow_empty=True. Remove folders that are not classes, and pack again"
+                f"{len(self.absent):,} of the {len(self.classes):,} classes given {have} no "
+                f"folder here: {named}"
+            )
+        if self.empty:
+            named = ", ".join(
+                f"{name!r} (label {self.classes.index(name)})" for name in self.empty[:SHOWN]
+            )
+            more = f" and {len(self.empty) - SHOWN:,} more" if len(self.empty) > SHOWN else ""
+            have, its = (
+                ("class has", "its label is")
+                if len(self.empty) == 1
+                else ("classes have", "their labels are")
+            )
+            lines.append(
+                f"warning: {len(self.empty):,} {have} no images: {named}{more}; {its} given to no "
+                "sample. torchvision's ImageFolder refuses "
+                "such a folder unless allow_empty=True. Remove folders that are not classes, and "
+                "pack again"
             )
         return lines
 
@@ -187,7 +239,10 @@ class Listing:
                 self.empty.append(self.classes[label])
 
     def _labels(self) -> dict[str, int]:
-        """The label of each class. Raises SourceError for a folder that is none of the classes given."""
+        """The label of each class.
+
+        Raises SourceError for a folder that is none of the classes given.
+        """
         names = [_shown(name) for name in self._names]
         self.classes = tuple(names) if self._given is None else self._given
         labels = {name: label for label, name in enumerate(self.classes)}
@@ -200,14 +255,18 @@ class Listing:
             near = nearest(unknown[0], self.classes)
             more = f" (nor {len(unknown) - 1:,} others)" if len(unknown) > 1 else ""
             raise SourceError(
-                f"{self.folder}: folder {unknown[0]!r} is not one of the {len(self.classes):,} classes given{more}"
+                f"{self.folder}: folder {unknown[0]!r} is not one of the {len(self.classes):,} "
+                f"classes given{more}"
                 f"{f'; did you mean {near!r}?' if near else ''}: rename it, or add it to them"
             )
         self.absent = [name for name in self.classes if name not in set(names)]
         return labels
 
     def _walk(self, below: str, label: int, above: tuple[tuple[int, int], ...]) -> None:
-        """All of a class: its own files, then those of each subfolder; the order of sorted paths. A link back to where we came from ends it."""
+        """All of a class: its own files, then those of each subfolder; the order of sorted paths.
+
+        A link back to where we came from ends it.
+        """
         for place in sorted(self._places(below, above)):
             names, _ = self._scan(os.path.join(self.folder, place))
             self._write(place, names, label)
@@ -225,7 +284,11 @@ class Listing:
         yield below
         try:
             with os.scandir(os.path.join(self.folder, below)) as entries:
-                folders = [entry.name for entry in entries if _is_folder(entry) and not entry.name.startswith(".")]
+                folders = [
+                    entry.name
+                    for entry in entries
+                    if _is_folder(entry) and not entry.name.startswith(".")
+                ]
         except OSError as error:
             self.unreadable.append((_shown(below), error.strerror or str(error)))
             return
@@ -233,7 +296,9 @@ class Listing:
             yield from self._places(os.path.join(below, name), (*above, here))
 
     def _scan(self, path: str) -> tuple[list[tuple[str, int, int]], list[str]]:
-        """((name, size, mtime) of the images, names of the subfolders) in `path`; hidden ones are not seen."""
+        """((name, size, mtime) of the images, names of the subfolders) in `path`; hidden ones are
+        not seen.
+        """
         names: list[tuple[str, int, int]] = []
         folders: list[str] = []
         try:
@@ -248,7 +313,9 @@ class Listing:
                     else:
                         self._image(entry, names)
         except OSError as error:
-            self.unreadable.append((_shown(os.path.relpath(path, self.folder)), error.strerror or str(error)))
+            self.unreadable.append(
+                (_shown(os.path.relpath(path, self.folder)), error.strerror or str(error))
+            )
         return names, folders
 
     def _image(self, entry: os.DirEntry[str], names: list[tuple[str, int, int]]) -> None:
@@ -259,7 +326,10 @@ class Listing:
                 names.append((entry.name, found.st_size, found.st_mtime_ns))
                 return
             link = "a link to " if entry.is_symlink() else ""
-            reason = f"{link}{'a file of the kernel (proc, sysfs)' if kernel else f'{_kind(found.st_mode)}, not a file'}"
+            kind = _kind(found.st_mode)
+            reason = link + (
+                "a file of the kernel (proc, sysfs)" if kernel else f"{kind}, not a file"
+            )
         except FileNotFoundError:
             reason = "a broken link" if entry.is_symlink() else "it no longer exists"
         except OSError as error:
@@ -269,7 +339,8 @@ class Listing:
     def _write(self, place: str, names: list[tuple[str, int, int]], label: int) -> None:
         for name, size, mtime in sorted(names):
             path = os.fsencode(os.path.join(place, name))
-            self._digest.update(b"%b\0%d %d;" % (path, size, mtime))  # labels follow from the classes
+            # labels follow from the classes
+            self._digest.update(b"%b\0%d %d;" % (path, size, mtime))
             with writing(self._spool_folder):
                 self._spool.write(b"%d %d\n" % (label, len(path)) + path)
             self.total += 1

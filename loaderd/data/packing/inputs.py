@@ -42,14 +42,21 @@ def _quiet(*args: object) -> None:
 
 
 class _Folder:
-    """The images of a listing as samples: `image` as its file's bytes or a JPEG rewritten, `label` if there are classes."""
+    """The images of a listing as samples: `image` as its file's bytes or a JPEG rewritten, `label`
+    if there are classes.
+    """
 
     kind = "imagefolder"
     named = True
     form = "dict"
 
-    def __init__(self, listing: Listing, verify: bool, means: str, printed: LibraryOutput, waits: OnWait) -> None:
-        """means: what rewrites JPEGs for random access, "" if nothing does. printed: listens to what decoders print."""
+    def __init__(
+        self, listing: Listing, verify: bool, means: str, printed: LibraryOutput, waits: OnWait
+    ) -> None:
+        """means: what rewrites JPEGs for random access, "" if nothing does.
+
+        printed: listens to what decoders print.
+        """
         self._listing = listing
         self._verify = verify
         self._means = means
@@ -61,7 +68,9 @@ class _Folder:
         self.classes = listing.classes
 
     def each(self, start: int) -> Generator[tuple[bytes, Callable[[], PackedSample]]]:
-        """The work on a file is nearly all done without the interpreter's lock: threads are enough to use all cores."""
+        """The work on a file is nearly all done without the interpreter's lock: threads are enough
+        to use all cores.
+        """
         threads = len(os.sched_getaffinity(0))
         pool = ThreadPoolExecutor(threads, "pack")
         try:
@@ -75,11 +84,18 @@ class _Folder:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _next(self, ahead: deque[tuple[Found, Future[PackedSample]]]) -> tuple[bytes, Callable[[], PackedSample]]:
+    def _next(
+        self, ahead: deque[tuple[Found, Future[PackedSample]]]
+    ) -> tuple[bytes, Callable[[], PackedSample]]:
         found, future = ahead.popleft()
         return found.path, partial(self._result, found, future, ahead)
 
-    def _result(self, found: Found, future: Future[PackedSample], ahead: deque[tuple[Found, Future[PackedSample]]]) -> PackedSample:
+    def _result(
+        self,
+        found: Found,
+        future: Future[PackedSample],
+        ahead: deque[tuple[Found, Future[PackedSample]]],
+    ) -> PackedSample:
         try:
             self._await(found, future)
             return future.result()
@@ -90,7 +106,10 @@ class _Folder:
             if self._printed.listen():
                 wait([other for _, other in ahead])
                 self._printed.listen()
-                self._printed.find((_shown(one), partial(self._again, one)) for one in (found, *(other for other, _ in ahead)))
+                self._printed.find(
+                    (_shown(one), partial(self._again, one))
+                    for one in (found, *(other for other, _ in ahead))
+                )
 
     def _await(self, found: Found, future: Future[PackedSample]) -> None:
         """A file of a dead network or FUSE mount may never be read: it is named, and waited for."""
@@ -107,7 +126,9 @@ class _Folder:
         try:
             with open(os.path.join(os.fsencode(self._listing.folder), found.path), "rb") as file:
                 if os.fstat(file.fileno()).st_size > MAX_FILE:
-                    raise SampleFault("read", "ValueError", f"the file is larger than {MAX_FILE:,} bytes")
+                    raise SampleFault(
+                        "read", "ValueError", f"the file is larger than {MAX_FILE:,} bytes"
+                    )
                 data = file.read()
         except OSError as error:
             raise SampleFault("read", type(error).__name__, error.strerror or str(error)) from None
@@ -118,7 +139,10 @@ class _Folder:
         return PackedSample(sample, remark)
 
     def _stored(self, data: bytes) -> tuple[bytes, str]:
-        """What is kept of a file, and what became of it. Raises ValueError if it is no image, which makes it a bad sample."""
+        """What is kept of a file, and what became of it.
+
+        Raises ValueError if it is no image, which makes it a bad sample.
+        """
         remark = ""
         if self._means and codec_of(data) == "jpeg":
             try:
@@ -141,8 +165,11 @@ def _shown(found: Found) -> str:
 
 
 def _rewritten(data: bytes) -> bytes:
-    """The JPEG for random access. That reads every coefficient, more strictly than decoders do; so that they take what comes out is known
-    from a pixel of it. Raises NotRewritable."""
+    """The JPEG for random access.
+
+    That reads every coefficient, more strictly than decoders do; so that they take what comes out
+    is known from a pixel of it. Raises NotRewritable.
+    """
     out = rewrite(data)
     try:
         open_image(out, "rgb").read(ImagePart(0, 0, 1, 1))
@@ -167,23 +194,31 @@ def pack_imagefolder(
     classes: tuple[str, ...] | None = None,
     waits: OnWait = _quiet,
 ) -> PackReport:
-    """Pack a folder of images, one subfolder a class as torchvision's ImageFolder has it, or a flat folder without labels.
+    """Pack a folder of images, one subfolder a class as torchvision's ImageFolder has it, or a flat
+    folder without labels.
 
-    random_access: rewrite JPEGs without loss, so that a crop can be decoded without the rest of the image; the report's tally counts them,
-    and those that stay as they are with the reason. Everything else keeps its bytes, and so does all where nothing is there that rewrites.
-    verify: decode each, and leave out (and report) those that cannot be. classes: names of the labels in their order, None for the names of
+    random_access: rewrite JPEGs without loss, so that a crop can be decoded without the rest of the
+    image; the report's tally counts them, and those that stay as they are with the reason.
+    Everything else keeps its bytes, and so does all where nothing is there that rewrites.
+    verify: decode each, and leave out (and report) those that cannot be. classes: names of the
+    labels in their order, None for the names of
     the subfolders, sorted. waits: is told of a file that takes long. Raises SourceError.
     """
     target = os.path.abspath(target)
     means = _means() if random_access else ""
-    with CapturedStderr() as stderr, Listing(os.path.abspath(folder), _place(target), classes) as listing:
+    with (
+        CapturedStderr() as stderr,
+        Listing(os.path.abspath(folder), _place(target), classes) as listing,
+    ):
         for name, reason in listing.unreadable:
             bad(name, reason)
         printed = LibraryOutput(stderr.lines)
         report = pack(_Folder(listing, verify, means, printed, waits), target, progress, bad)
         listed = (*listing.unreadable, *report.bad)[:LISTED]
         notes = (*listing.notes, *printed.notes)
-        return replace(report, bad=listed, bad_count=report.bad_count + len(listing.unreadable), notes=notes)
+        return replace(
+            report, bad=listed, bad_count=report.bad_count + len(listing.unreadable), notes=notes
+        )
 
 
 class _Dataset:
@@ -214,7 +249,9 @@ class _Dataset:
             raise
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, of libraries in Rust also what is no Exception
             fault = SampleFault.of("read", error)
-            raise SampleFault(fault.stage, fault.error, f"{fault.error}: {fault.message}", fault.traceback) from None
+            raise SampleFault(
+                fault.stage, fault.error, f"{fault.error}: {fault.message}", fault.traceback
+            ) from None
 
 
 def pack_dataset(
@@ -226,9 +263,11 @@ def pack_dataset(
     bad: OnBad = _quiet,
     mode: str = "rgb",
 ) -> PackReport:
-    """Pack every sample of the map-style dataset "pkg.module:Class", built as Class(**args), baked as it comes.
+    """Pack every sample of the map-style dataset "pkg.module:Class", built as Class(**args), baked
+    as it comes.
 
-    Pillow images become pixels by `mode`. A sample that raises is left out and reported. Raises SourceError.
+    Pillow images become pixels by `mode`. A sample that raises is left out and reported. Raises
+    SourceError.
     """
     target = os.path.abspath(target)
     _place(target)

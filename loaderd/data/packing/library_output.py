@@ -1,4 +1,6 @@
-"""What libraries print while files are looked at: each kind of line once, with the file that it is about."""
+"""What libraries print while files are looked at: each kind of line once, with the file that it is
+about.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,11 @@ class PrintedNote:
 
 
 class LibraryOutput:
-    """lines(): what was printed since it was asked last. Several files are looked at side by side, so that nobody knows which one a new kind
-    of line is about, until they are looked at once more, one after the other: `find`."""
+    """lines(): what was printed since it was asked last.
+
+    Several files are looked at side by side, so that nobody knows which one a new kind of line is
+    about, until they are looked at once more, one after the other: `find`.
+    """
 
     def __init__(self, lines: Callable[[], Iterable[str]]) -> None:
         self._lines = lines
@@ -30,7 +35,10 @@ class LibraryOutput:
         self._unnamed: list[str] = []
 
     def listen(self) -> bool:
-        """Count what was printed. True if there is a kind of line that no file has been found for."""
+        """Count what was printed.
+
+        True if there is a kind of line that no file has been found for.
+        """
         for line in self._lines():
             kind = self._kind(line)
             if kind not in self._kinds:
@@ -40,7 +48,9 @@ class LibraryOutput:
         return bool(self._unnamed)
 
     def find(self, again: Iterable[tuple[str, Callable[[], object]]]) -> None:
-        """again: (name, what looks at the file once more and raises nothing) of each file that it may be, while no other is looked at."""
+        """again: (name, what looks at the file once more and raises nothing) of each file that it
+        may be, while no other is looked at.
+        """
         for name, look in again:
             if not self._unnamed:
                 break
@@ -55,7 +65,9 @@ class LibraryOutput:
     def notes(self) -> list[str]:
         """A line for each kind."""
         return [
-            (f"{told.name}: " if told.name else "") + told.line + (f" ({told.count:,} such lines in total)" if told.count > 1 else "")
+            (f"{told.name}: " if told.name else "")
+            + told.line
+            + (f" ({told.count:,} such lines in total)" if told.count > 1 else "")
             for told in self._kinds.values()
         ]
 

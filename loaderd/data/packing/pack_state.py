@@ -1,4 +1,6 @@
-"""How far a pack has come: kept in the unfinished database with each transaction, so that a broken-off run can go on."""
+"""How far a pack has come: kept in the unfinished database with each transaction, so that a
+broken-off run can go on.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class PackState:
-    """How far a pack has come, as kept in the unfinished database. chain: hash over all values so far."""
+    """How far a pack has come, as kept in the unfinished database.
+
+    chain: hash over all values so far.
+    """
 
     fingerprint: str
     seen: int = 0
@@ -32,7 +37,17 @@ class PackState:
 
     def to_bytes(self) -> bytes:
         return packed(
-            [self.fingerprint, self.seen, self.count, self.chain, self.bad_count, self.bad, self.form, self.fields, self.tally],
+            [
+                self.fingerprint,
+                self.seen,
+                self.count,
+                self.chain,
+                self.bad_count,
+                self.bad,
+                self.form,
+                self.fields,
+                self.tally,
+            ],
             "backslashreplace",
         )
 
@@ -40,14 +55,27 @@ class PackState:
     def from_bytes(cls, data: bytes) -> PackState | None:
         """The state, or None if it is none of this version's."""
         try:
-            fingerprint, seen, count, chain, bad_count, bad, form, fields, tally = msgpack.unpackb(data, use_list=False)
+            fingerprint, seen, count, chain, bad_count, bad, form, fields, tally = msgpack.unpackb(
+                data, use_list=False
+            )
         except Exception:  # noqa: BLE001 - msgpack raises many kinds; whatever it is, it cannot be gone on with
             return None
         return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields, tally)
 
-    def with_sample(self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]) -> PackState:
-        chain = hashlib.blake2b(self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16).digest()
-        return replace(self, seen=self.seen + 1, count=self.count + 1, chain=chain, form=form, fields=self.fields or described())
+    def with_sample(
+        self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]
+    ) -> PackState:
+        chain = hashlib.blake2b(
+            self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16
+        ).digest()
+        return replace(
+            self,
+            seen=self.seen + 1,
+            count=self.count + 1,
+            chain=chain,
+            form=form,
+            fields=self.fields or described(),
+        )
 
     def with_remark(self, remark: str) -> PackState:
         if not remark:

@@ -1,4 +1,6 @@
-"""The unfinished file beside the target: claimed by one process, and renamed to the target when it is complete."""
+"""The unfinished file beside the target: claimed by one process, and renamed to the target when it
+is complete.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,10 @@ def _lies_at(fd: int, part: str) -> bool:
 
 
 def finish(part: str, target: str) -> int:
-    """Put the part in the target's place, for good. Its size in bytes. Raises WriteFault; SourceError if something lies there by now."""
+    """Put the part in the target's place, for good.
+
+    Its size in bytes. Raises WriteFault; SourceError if something lies there by now.
+    """
     with writing(part), open(part, "rb") as file:
         os.fsync(file.fileno())
         size = os.fstat(file.fileno()).st_size

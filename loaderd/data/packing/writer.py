@@ -1,7 +1,8 @@
 """Packing: samples from somewhere into a database of loaderd's own layout.
 
-The target appears whole or not at all: everything is written to `<target>.part` beside it and renamed at the end. After a kill -9 the
-same call goes on behind the last transaction; what comes out is the same, key by key and byte by byte, as without the kill.
+The target appears whole or not at all: everything is written to `<target>.part` beside it and
+renamed at the end. After a kill -9 the same call goes on behind the last transaction; what comes
+out is the same, key by key and byte by byte, as without the kill.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ OnBad = Callable[[str, str], None]  # (name, reason)
 
 @dataclass(frozen=True, slots=True)
 class PackReport:
-    """What was packed. bad: (name, reason) of the first LISTED ones left out, bad_count of them in all.
+    """What was packed.
 
-    resumed_at: samples looked at by an earlier run that was broken off; 0: none. restarted: there was one, of another source, and it was
+    bad: (name, reason) of the first LISTED ones left out, bad_count of them in all.
+
+    resumed_at: samples looked at by an earlier run that was broken off; 0: none. restarted: there
+    was one, of another source, and it was
     thrown away. tally: what became of how many, in words. notes: further lines for the user.
     """
 
@@ -52,14 +56,20 @@ class PackReport:
 
 
 class PackedSample(NamedTuple):
-    """A sample to be stored. remark: what became of it, for the report's tally; "": nothing worth telling."""
+    """A sample to be stored.
+
+    remark: what became of it, for the report's tally; "": nothing worth telling.
+    """
 
     sample: Sample
     remark: str = ""
 
 
 class Samples(Protocol):
-    """What is to be packed. fingerprint: of the source; a broken-off pack of another one is not gone on with."""
+    """What is to be packed.
+
+    fingerprint: of the source; a broken-off pack of another one is not gone on with.
+    """
 
     total: int
     fingerprint: str
@@ -73,7 +83,10 @@ class Samples(Protocol):
         ...
 
     def each(self, start: int) -> Generator[tuple[bytes, Callable[[], PackedSample]]]:
-        """From number `start` on: a name, and what makes the sample or raises SampleFault. It is closed when no more are wanted."""
+        """From number `start` on: a name, and what makes the sample or raises SampleFault.
+
+        It is closed when no more are wanted.
+        """
         ...
 
 
@@ -84,7 +97,9 @@ class NothingGood(SourceError):
 class PackRun:
     """One pack at work: what is read but not yet written, and how far it has come."""
 
-    def __init__(self, samples: Samples, writer: Writer, on_progress: OnProgress, on_bad: OnBad) -> None:
+    def __init__(
+        self, samples: Samples, writer: Writer, on_progress: OnProgress, on_bad: OnBad
+    ) -> None:
         self._samples = samples
         self._writer = writer
         self._on_progress = on_progress
@@ -106,7 +121,11 @@ class PackRun:
             for name, make in samples:
                 self._take(name, make)
                 self._on_progress(self.state.seen, self._samples.total)
-                if self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_SAMPLES or time.monotonic() - self._flushed_s >= BATCH_S:
+                if (
+                    self._bytes >= BATCH_BYTES
+                    or len(self._batch) >= BATCH_SAMPLES
+                    or time.monotonic() - self._flushed_s >= BATCH_S
+                ):
                     self._flush()
         self._flush()
 
@@ -115,7 +134,10 @@ class PackRun:
             sample, remark = make()
             value = record_format.pack_sample(sample, name if self._samples.named else b"")
             if len(value) > MAX_VALUE:
-                raise ValueError(f"it has {len(value):,} bytes, more than the {MAX_VALUE:,} that a database takes for a sample")
+                raise ValueError(
+                    f"it has {len(value):,} bytes, more than the {MAX_VALUE:,} that a database "
+                    "takes for a sample"
+                )
         except Exception as error:  # noqa: BLE001 - decoders may raise anything; it is one sample that is at stake
             shown = name.decode("utf-8", "backslashreplace")
             reason = _reason(error)
@@ -124,7 +146,9 @@ class PackRun:
             return
         self._batch.append((record_format.sample_key(self.state.count), value))
         self._bytes += len(value)
-        self.state = self.state.with_sample(value, self._samples.form, lambda: _described(sample)).with_remark(remark)
+        self.state = self.state.with_sample(
+            value, self._samples.form, lambda: _described(sample)
+        ).with_remark(remark)
 
     def _flush(self) -> None:
         self._writer.put([(record_format.PART_KEY, self.state.to_bytes())], self._batch)
@@ -135,20 +159,40 @@ class PackRun:
         state, samples = self.state, self._samples
         if state.count == 0:
             name, reason = state.bad[0] if state.bad else ("", "there are none")
-            raise NothingGood(f"not one of {samples.total} samples can be read; the first, {name}: {reason}")
+            raise NothingGood(
+                f"not one of {samples.total} samples can be read; the first, {name}: {reason}"
+            )
         meta = record_format.DatabaseMeta(
-            state.count, state.chain.hex(), state.form, samples.kind, samples.named, samples.classes, state.fields
+            state.count,
+            state.chain.hex(),
+            state.form,
+            samples.kind,
+            samples.named,
+            samples.classes,
+            state.fields,
         )
-        self._writer.put([(record_format.META_KEY, record_format.pack_meta(meta))], [], without=record_format.PART_KEY)
+        self._writer.put(
+            [(record_format.META_KEY, record_format.pack_meta(meta))],
+            [],
+            without=record_format.PART_KEY,
+        )
         return meta
 
 
 def _reason(error: Exception) -> str:
-    """Why a sample is left out. ValueErrors are our own or a decoder's, and say it in words; of others the class is half of what they say."""
+    """Why a sample is left out.
+
+    ValueErrors are our own or a decoder's, and say it in words; of others the class is half of what
+    they say.
+    """
     if isinstance(error, MemoryError):
         return "there is not enough memory for it (MemoryError)"
     fault = error if isinstance(error, SampleFault) else SampleFault.of("read", error)
-    return fault.message if isinstance(error, (SampleFault, ValueError)) else f"{fault.error}: {fault.message}"
+    return (
+        fault.message
+        if isinstance(error, (SampleFault, ValueError))
+        else f"{fault.error}: {fault.message}"
+    )
 
 
 def _described(sample: Sample) -> tuple[tuple[str, int, str, tuple[int, ...]], ...]:
@@ -157,9 +201,15 @@ def _described(sample: Sample) -> tuple[tuple[str, int, str, tuple[int, ...]], .
 
 
 def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) -> PackReport:
-    """Pack all of them into `target`, a file that must not exist. Raises SourceError in one line; what was done is kept for the next call."""
+    """Pack all of them into `target`, a file that must not exist.
+
+    Raises SourceError in one line; what was done is kept for the next call.
+    """
     if len(samples.classes) > record_format.MAX_CLASSES:
-        raise SourceError(f"{target}: {len(samples.classes):,} classes; a database takes {record_format.MAX_CLASSES:,}")
+        raise SourceError(
+            f"{target}: {len(samples.classes):,} classes; a database takes "
+            f"{record_format.MAX_CLASSES:,}"
+        )
     with claimed(target) as part:
         run, writer, restarted = _opened(samples, part, on_progress, on_bad)
         try:
@@ -174,12 +224,25 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) 
         size = finish(part, target)
         state = run.state
         return PackReport(
-            target, meta.count, meta.identity, size, meta.classes, state.bad, state.bad_count, run.resumed_at, restarted, state.tally
-        )  # fmt: skip
+            target,
+            meta.count,
+            meta.identity,
+            size,
+            meta.classes,
+            state.bad,
+            state.bad_count,
+            run.resumed_at,
+            restarted,
+            state.tally,
+        )
 
 
-def _opened(samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad) -> tuple[PackRun, Writer, bool]:
-    """(the run, its writer, whether an older part was thrown away: it was damaged, or of another source)."""
+def _opened(
+    samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad
+) -> tuple[PackRun, Writer, bool]:
+    """(the run, its writer, whether an older part was thrown away: it was damaged, or of another
+    source).
+    """
     restarted = False
     while True:
         with writing(part):

@@ -1,4 +1,6 @@
-"""One sample while it is made: its fields, the images that are planned, its random generator, and its stage."""
+"""One sample while it is made: its fields, the images that are planned, its random generator, and
+its stage.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,20 @@ from loaderd.data.pipeline.ops import OpError, picture
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.sample import Sample
 
-NAMES = {Stage.READ: "read", Stage.FETCH_MANY: "read", Stage.DECODE: "decode", Stage.TRANSFORM: "transform", Stage.COLLATE: "collate"}
+NAMES = {
+    Stage.READ: "read",
+    Stage.FETCH_MANY: "read",
+    Stage.DECODE: "decode",
+    Stage.TRANSFORM: "transform",
+    Stage.COLLATE: "collate",
+}
 
 
 class Seeds(ISpawnableSeedSequence):
-    """SeedSequence(draws.key()) whose seeds for a PCG64 are known already. The whole sequence is made only when more of it is asked for."""
+    """SeedSequence(draws.key()) whose seeds for a PCG64 are known already.
+
+    The whole sequence is made only when more of it is asked for.
+    """
 
     def __init__(self, draws: CounterRng, seeds: np.ndarray) -> None:
         self._draws = draws
@@ -30,7 +41,11 @@ class Seeds(ISpawnableSeedSequence):
         self._full: np.random.SeedSequence | None = None
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        return self._seeds if n_words == 4 and dtype is np.uint64 else self.full.generate_state(n_words, dtype)
+        return (
+            self._seeds
+            if n_words == 4 and dtype is np.uint64
+            else self.full.generate_state(n_words, dtype)
+        )
 
     def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
         return self.full.spawn(n_children)
@@ -53,12 +68,15 @@ class SampleContext:
     sample: Sample
     __slots__ = ("_draws", "_note", "_request", "_rng", "coded", "out", "sample", "stage", "views")
 
-    def __init__(self, request: SampleRequest, note: Note, out: Mapping[str, np.ndarray] = NOTHING) -> None:
+    def __init__(
+        self, request: SampleRequest, note: Note, out: Mapping[str, np.ndarray] = NOTHING
+    ) -> None:
         """out: the request's, if pictures may be made there."""
         self._request = request
         self.out = out
         self._draws: CounterRng | None = None
-        self.views: dict[str, LazyImage] = {}  # pictures that are planned, by field; the sample still has what they are made from
+        # pictures that are planned, by field; the sample still has what they are made from
+        self.views: dict[str, LazyImage] = {}
         self._note = note
         self._rng: np.random.Generator | None = None
         self.stage = Stage.READ
@@ -83,7 +101,10 @@ class SampleContext:
         return self._rng
 
     def view(self, name: str, modes: DecodeModes, op: str) -> LazyImage:
-        """The plan of this field's picture, begun if there is none. Raises OpError if it is none, ImageError."""
+        """The plan of this field's picture, begun if there is none.
+
+        Raises OpError if it is none, ImageError.
+        """
         view = self.views.get(name)
         if view is None:
             view = self.views[name] = self._begun(name, modes, op)
@@ -103,7 +124,11 @@ class SampleContext:
                 self.enter(before)
             return view
         if name in sample.planar:
-            view = LazyImage(ArraySource(picture(value.transpose(1, 2, 0) if value.ndim == 3 else value, op, name)))
+            view = LazyImage(
+                ArraySource(
+                    picture(value.transpose(1, 2, 0) if value.ndim == 3 else value, op, name)
+                )
+            )
             view.planar = True
             return view
         labels = _holds_labels(name, value, name in sample.images, modes)
@@ -115,20 +140,28 @@ class SampleContext:
 
     def materialize(self, name: str) -> None:
         """Make the picture that has been planned."""
-        view, sample, before, out = self.views.pop(name), self.sample, self.stage, self.out.get(name)
+        view, sample, before, out = (
+            self.views.pop(name),
+            self.sample,
+            self.stage,
+            self.out.get(name),
+        )
         if view.stored and before is not Stage.DECODE:
             self.enter(Stage.DECODE)
             view.load(out)
             if before is not Stage.READ:
                 self.enter(before)
         value, old = view.pixels(out), sample[name]
-        if isinstance(old, np.ndarray) and old.ndim == 2:  # a mask without an axis of channels stays one
+        # a mask without an axis of channels stays one
+        if isinstance(old, np.ndarray) and old.ndim == 2:
             sample[name] = np.ascontiguousarray(value[:, :, 0])
             sample.fresh.discard(name)
             return
         if value is not old:
             sample[name] = value
-            own = value.flags.c_contiguous and not (isinstance(old, np.ndarray) and np.may_share_memory(value, old))
+            own = value.flags.c_contiguous and not (
+                isinstance(old, np.ndarray) and np.may_share_memory(value, old)
+            )
             (sample.fresh.add if own else sample.fresh.discard)(name)
         sample.encoded.discard(name)
         (sample.planar if view.planar else sample.images).add(name)
@@ -140,11 +173,19 @@ class SampleContext:
 
 
 def _holds_labels(name: str, value: np.ndarray, picture: bool, modes: DecodeModes) -> bool:
-    """Whether an array's numbers are labels. picture: they were an image, in the field's mode. An array of a user's with one channel of
-    whole numbers is a mask where it has no axis of channels or shares the geometry of other fields, unless the config says a mode."""
+    """Whether an array's numbers are labels.
+
+    picture: they were an image, in the field's mode. An array of a user's with one channel of whole
+    numbers is a mask where it has no axis of channels or shares the geometry of other fields,
+    unless the config says a mode.
+    """
     if modes.of(name) == "index":
         return True
-    if modes.said(name) or value.dtype.kind not in "biu" or (value.ndim > 2 and value.shape[2] != 1):
+    if (
+        modes.said(name)
+        or value.dtype.kind not in "biu"
+        or (value.ndim > 2 and value.shape[2] != 1)
+    ):
         return False
     if value.dtype != np.uint8:
         return True
@@ -159,5 +200,7 @@ def fault_of(error: BaseException, stage: Stage) -> SampleFault:
 def present(sample: Sample, name: str, op: str) -> type:
     """The type of the field's value. Raises OpError where there is none."""
     if name not in sample:
-        raise OpError(f"{op}: the sample has no field {name!r}; it has {', '.join(map(repr, sample))}")
+        raise OpError(
+            f"{op}: the sample has no field {name!r}; it has {', '.join(map(repr, sample))}"
+        )
     return type(sample[name])

@@ -1,7 +1,8 @@
-"""The code of each built-in op (named in `config/transforms.py`): each adds to the plan of an image that is not made yet (see images/lazy_image.py).
+"""The code of each built-in op (named in `config/transforms.py`): each adds to the plan of an image
+that is not made yet (see images/lazy_image.py).
 
-What an op draws comes from `Draws` with the op's place among the stream's transforms, so that a result depends on (seed, epoch, index)
-alone.
+What an op draws comes from `Draws` with the op's place among the stream's transforms, so that a
+result depends on (seed, epoch, index) alone.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def _random_crop(number: int, size: Any, padding: int) -> Run:
     def run(view: LazyImage, draws: CounterRng) -> None:
         if view.height + 2 * padding < height or view.width + 2 * padding < width:
             raise OpError(
-                f"random_crop of {height} x {width} from an image of {view.height + 2 * padding} x {view.width + 2 * padding} "
+                f"random_crop of {height} x {width} from an image of {view.height + 2 * padding} "
+                f"x {view.width + 2 * padding} "
                 "(padding included): raise padding, or resize first"
             )
         if padding:
@@ -75,8 +77,11 @@ def _random_crop(number: int, size: Any, padding: int) -> Run:
     return run
 
 
-def crop_box(height: int, width: int, scale: Any, ratio: Any, draws: CounterRng, number: int) -> tuple[int, int, int, int]:
-    """(top, left, height, width) of random_resized_crop: ten tries at a random area and aspect, else the largest middle part that fits.
+def crop_box(
+    height: int, width: int, scale: Any, ratio: Any, draws: CounterRng, number: int
+) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of random_resized_crop: ten tries at a random area and aspect,
+    else the largest middle part that fits.
 
     Draws 4t ... 4t + 3 belong to try t.
     """
@@ -86,7 +91,12 @@ def crop_box(height: int, width: int, scale: Any, ratio: Any, draws: CounterRng,
         aspect = math.exp(low + (high - low) * draws.uniform(number, attempt + 1))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
-            return draws.integer(number, attempt + 2, height - h + 1), draws.integer(number, attempt + 3, width - w + 1), h, w
+            return (
+                draws.integer(number, attempt + 2, height - h + 1),
+                draws.integer(number, attempt + 3, width - w + 1),
+                h,
+                w,
+            )
     if width / height < ratio[0]:
         w, h = width, min(height, max(1, round(width / ratio[0])))
     elif width / height > ratio[1]:
@@ -115,7 +125,9 @@ def _hflip(number: int, p: float) -> Run:
 
 
 def as_float(image: np.ndarray) -> np.ndarray:
-    """float32: whole numbers are divided by the largest that their type has, bools are 0 and 1, floats stay as they are."""
+    """float32: whole numbers are divided by the largest that their type has, bools are 0 and 1,
+    floats stay as they are.
+    """
     if image.dtype.kind in "iu":
         return (image / np.float64(np.iinfo(image.dtype).max)).astype(np.float32)
     return image.astype(np.float32, copy=False)
@@ -134,7 +146,9 @@ def _to_float(number: int) -> Run:
 def _normalize(number: int, mean: Any, std: Any) -> Run:
     def run(view: LazyImage, draws: CounterRng) -> None:
         channels = view.channels
-        center, spread = (_per_channel(name, value, channels) for name, value in (("mean", mean), ("std", std)))
+        center, spread = (
+            _per_channel(name, value, channels) for name, value in (("mean", mean), ("std", std))
+        )
         if view.dtype == np.uint8:
             if channels not in tables:
                 exact = (np.arange(256) / 255 - center[:, np.newaxis]) / spread[:, np.newaxis]
@@ -145,7 +159,9 @@ def _normalize(number: int, mean: Any, std: Any) -> Run:
         if view.levels is not None:
             view.levels = (view.levels - center[:, np.newaxis]) / spread[:, np.newaxis]
         else:
-            view.become(((as_float(view.settled()) - center) / spread).astype(np.float32, copy=False))
+            view.become(
+                ((as_float(view.settled()) - center) / spread).astype(np.float32, copy=False)
+            )
 
     tables: dict[int, np.ndarray] = {}
     return run
@@ -154,7 +170,9 @@ def _normalize(number: int, mean: Any, std: Any) -> Run:
 def _per_channel(name: str, value: Any, channels: int) -> np.ndarray:
     values = np.atleast_1d(np.asarray(value, np.float64))
     if len(values) not in (1, channels):
-        raise OpError(f"normalize has {len(values)} values of {name} for an image of {channels} channels")
+        raise OpError(
+            f"normalize has {len(values)} values of {name} for an image of {channels} channels"
+        )
     return np.broadcast_to(values, (channels,))
 
 
@@ -180,8 +198,9 @@ FLAT = ("to_float", "normalize")  # work on whatever order the axes have
 
 
 def make_op(op: str, args: dict[str, Any], number: int) -> tuple[Run, tuple[str, ...]]:
-    """(the op ready to run, the fields that it is to run on; () if none is named). number: its place among the stream's transforms. Raises
-    ValueError for wrong arguments.
+    """(the op ready to run, the fields that it is to run on; () if none is named).
+
+    number: its place among the stream's transforms. Raises ValueError for wrong arguments.
 
     "decode" is not here: it is not a picture that it gets.
     """
@@ -197,13 +216,17 @@ def check(view: LazyImage, op: str, name: str) -> None:
 
 
 def one_size(views: Mapping[str, LazyImage], op: str) -> None:
-    """Raises OpError naming two fields if they aren't of one size: then one geometry can't be that of both."""
+    """Raises OpError naming two fields if they aren't of one size: then one geometry can't be that
+    of both.
+    """
     (first, view), *others = views.items()
     for name, other in others:
         if (other.height, other.width) != (view.height, view.width):
             raise OpError(
-                f"{op}: field {first!r} is {view.height} x {view.width} pixels and {name!r} {other.height} x {other.width}: "
-                "the fields of one op must have one size; resize them to the same [height, width] first"
+                f"{op}: field {first!r} is {view.height} x {view.width} pixels and {name!r} "
+                f"{other.height} x {other.width}: "
+                "the fields of one op must have one size; resize them to the same [height, width] "
+                "first"
             )
 
 
@@ -216,5 +239,6 @@ def picture(image: np.ndarray, op: str, name: str) -> np.ndarray:
 
 def _unfit(op: str, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> OpError:
     return OpError(
-        f"{op} cannot work on field {name!r}: it takes pictures of height x width x channels, uint8 or float32, not {dtype} of shape {shape}"
+        f"{op} cannot work on field {name!r}: it takes pictures of height x width x channels, "
+        f"uint8 or float32, not {dtype} of shape {shape}"
     )

@@ -1,4 +1,7 @@
-"""How a sample is made: read, decode, transform, check. The same (seed, epoch, index) gives the same bytes, in any worker, at any time."""
+"""How a sample is made: read, decode, transform, check.
+
+The same (seed, epoch, index) gives the same bytes, in any worker, at any time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ from loaderd.data.sources.source import Source
 from loaderd.data.user_code import find, invoke
 from loaderd_wire.slots import FieldSpec
 
-ANYTHING = (Exception, SystemExit)  # what user code may raise; KeyboardInterrupt is no fault of a sample
+# what user code may raise; KeyboardInterrupt is no fault of a sample
+ANYTHING = (Exception, SystemExit)
 
 
 class SamplePipeline:
@@ -37,7 +41,8 @@ class SamplePipeline:
     Attributes:
         schema: What every sample must be; None until `fix` is called.
         collated: Whether a collate function makes the batches.
-        user_code: Whether user code runs. It may draw from global generators, so the caller seeds them for every sample.
+        user_code: Whether user code runs. It may draw from global generators, so the caller seeds
+            them for every sample.
         calls: Whether transforms of the user run. They are given an rng.
     """
 
@@ -69,7 +74,9 @@ class SamplePipeline:
 
     @property
     def jpeg_extension(self) -> str:
-        """`fused_decode.version()` if images of the samples made so far may have been decoded by it, else "not used"."""
+        """`fused_decode.version()` if images of the samples made so far may have been decoded by
+        it, else "not used".
+        """
         return fused_decode.version() if self._resizes and self._coded else "not used"
 
     def _all_steps(self) -> list[StepRun]:
@@ -81,7 +88,9 @@ class SamplePipeline:
         return steps
 
     def label_notes(self, indices: Sequence[int]) -> tuple[str, ...]:
-        """One line for each field whose stored images hold label numbers that this stream turns into colours, unless the config says so."""
+        """One line for each field whose stored images hold label numbers that this stream turns
+        into colours, unless the config says so.
+        """
         found: dict[str, str] = {}
         modes = self._modes
         if not self._plan.decode or self._source.dataset is not None:
@@ -96,8 +105,10 @@ class SamplePipeline:
             except ANYTHING:
                 continue
         return tuple(
-            f"field {name!r} has stored images of mode {mode}, whose numbers become colours; if they are labels, add "
-            f'{{op = "decode", field = "{name}", mode = "index"}} to the transforms, or mode = "rgb" in it if they are not'
+            f"field {name!r} has stored images of mode {mode}, whose numbers become colours; if "
+            "they are labels, add "
+            f'{{op = "decode", field = "{name}", mode = "index"}} to the transforms, or mode = '
+            '"rgb" in it if they are not'
             for name, mode in found.items()
         )
 
@@ -111,7 +122,8 @@ class SamplePipeline:
             note: Called with each stage before it begins.
 
         Returns:
-            Arrays, str and bytes. Arrays may be views into the database, valid until the source is closed.
+            Arrays, str and bytes. Arrays may be views into the database, valid until the source is
+                closed.
 
         Raises:
             SampleFault: The sample cannot be made, or it does not fit the schema.
@@ -128,7 +140,8 @@ class SamplePipeline:
         """`make` for a caller that copies the sample at once. It has noted READ already.
 
         Returns:
-            Where user code returns exactly what the schema says, its own dict, not copied. A number may then stand for an array without axes.
+            Where user code returns exactly what the schema says, its own dict, not copied. A number
+                may then stand for an array without axes.
             Otherwise what `make` returns.
 
         Raises:
@@ -150,7 +163,12 @@ class SamplePipeline:
             raise fault_of(error, making.stage if making else Stage.READ) from None
 
     def make_many(
-        self, requests: Sequence[SampleRequest], note: Note, at: Callable[[int], None] = lambda row: None, *, copied: bool = False
+        self,
+        requests: Sequence[SampleRequest],
+        note: Note,
+        at: Callable[[int], None] = lambda row: None,
+        *,
+        copied: bool = False,
     ) -> list[dict[str, Any] | SampleFault]:
         """Make several samples through the dataset's `__getitems__`; only where `source.many`.
 
@@ -164,7 +182,8 @@ class SamplePipeline:
             The sample or the fault of each request.
 
         Raises:
-            SampleFault: The fetch as a whole failed. Call `make` for each request to find out which sample it is.
+            SampleFault: The fetch as a whole failed. Call `make` for each request to find out which
+                sample it is.
         """
         try:
             note(Stage.FETCH_MANY)
@@ -194,7 +213,10 @@ class SamplePipeline:
         if self.schema is not None:
             self.schema.check(sample)
             if self._moldable and self._matcher is None:
-                self._matcher, self._read_raw = RawMatcher(self.schema, self._source.form), self._source.value
+                self._matcher, self._read_raw = (
+                    RawMatcher(self.schema, self._source.form),
+                    self._source.value,
+                )
         return sample
 
     def _transform(self, making: SampleContext) -> None:
@@ -204,7 +226,10 @@ class SamplePipeline:
         self._transforms.run(making)
 
     def _finish(self, making: SampleContext) -> None:
-        """Make the images that are planned. Check that all numbers are finite, where the stream asks for it."""
+        """Make the images that are planned.
+
+        Check that all numbers are finite, where the stream asks for it.
+        """
         if self._plan.decode:
             self._transforms.open_images(making)
         making.materialize_all()
@@ -212,7 +237,11 @@ class SamplePipeline:
         for name, value in sample.items():
             if isinstance(value, (memoryview, bytearray)):
                 sample[name] = bytes(value)
-            elif self._plan.nonfinite == "error" and isinstance(value, np.ndarray) and value.dtype.kind in "fc":
+            elif (
+                self._plan.nonfinite == "error"
+                and isinstance(value, np.ndarray)
+                and value.dtype.kind in "fc"
+            ):
                 _finite(name, value)
         self._pictures |= sample.images
         self._coded |= making.coded
@@ -233,9 +262,14 @@ class SamplePipeline:
     def bulk(self) -> BulkReader | None:
         """What copies rows straight from the database, with the same bytes as `make`.
 
-        None unless samples are delivered as they are stored, as arrays of numbers. `make` makes a row that this cannot copy, or says why not.
+        None unless samples are delivered as they are stored, as arrays of numbers. `make` makes a
+        row that this cannot copy, or says why not.
         """
-        return self._source.bulk(self.schema.specs) if self.schema is not None and self._as_stored else None
+        return (
+            self._source.bulk(self.schema.specs)
+            if self.schema is not None and self._as_stored
+            else None
+        )
 
     # -- collating
 
@@ -257,8 +291,14 @@ class SamplePipeline:
         assert self._collate is not None
         key = CounterRng(seed, epoch, position).key()
         try:
-            rng = np.random.Generator(np.random.PCG64([key, 1]))  # differs from the generator of the sample with this index
-            made = invoke(self._collate, f"{self._plan.collate}(samples, rng)", [for_user_code(sample) for sample in samples], rng)
+            # differs from the generator of the sample with this index
+            rng = np.random.Generator(np.random.PCG64([key, 1]))
+            made = invoke(
+                self._collate,
+                f"{self._plan.collate}(samples, rng)",
+                [for_user_code(sample) for sample in samples],
+                rng,
+            )
             batch, form = batch_of(made, self._modes)
             if self._batch_form and form != self._batch_form:
                 raise BadValue(f"collate returned a {form}, before it was a {self._batch_form}")
@@ -277,5 +317,8 @@ def _finite(name: str, value: np.ndarray) -> None:
     if not good.all():
         first = tuple(int(n) for n in np.argwhere(~good)[0]) if value.ndim else ()
         raise SampleFault(
-            "check", "NonFinite", f"field {name!r} has {int(np.count_nonzero(~good))} values that are not finite, the first at {first}"
+            "check",
+            "NonFinite",
+            f"field {name!r} has {int(np.count_nonzero(~good))} values that are not finite, the "
+            f"first at {first}",
         )

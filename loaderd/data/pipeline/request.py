@@ -24,8 +24,8 @@ class SampleRequest:
         seed: Of the stream. All that is random in the sample is a function of (seed, epoch, index).
         epoch: Counted from 0.
         index: Its place in the dataset.
-        out: By field, an array that may be written to, whether it is used or not. An image of its shape and dtype may be made in it, and is
-            that array then. User code never gets it.
+        out: By field, an array that may be written to, whether it is used or not. An image of its
+            shape and dtype may be made in it, and is that array then. User code never gets it.
         rng_seeds: `pcg_seeds` of the sample's key, if the caller has them.
     """
 

@@ -1,4 +1,6 @@
-"""What a scan of a whole stream wants to know of a sample, as one small row of numbers: the sample itself never leaves the worker."""
+"""What a scan of a whole stream wants to know of a sample, as one small row of numbers: the sample
+itself never leaves the worker.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,26 @@ BITS = 64
 
 
 class Surveyor:
-    """Turns each finished sample of a stream into a summary of it, a Sample whose fields always are:
+    """Turns each finished sample of a stream into a summary of it, a Sample whose fields always
+    are:
 
-    hash: uint64, of the content as its source gave it; scalars such as labels count only if there is nothing else. stored: int64, bytes
-    as its source gave it. bytes: int64[fields], of each field. channels: int64[fields], how many rows of "numbers" are the field's.
-    numbers: float64[all channels, 6]: how many finite values, the least, the greatest, their mean, the sum of squared distances from it,
-    and how many values are not finite; a uint8 picture counts as 0 to 1. shapes: text, of all arrays in order. fault: text, "" or what
-    makes the sample unfit for its stream; then its numbers count nothing.
+    hash: uint64, of the content as its source gave it; scalars such as labels count only if there
+    is nothing else. stored: int64, bytes
+    as its source gave it. bytes: int64[fields], of each field. channels: int64[fields], how many
+    rows of "numbers" are the field's.
+    numbers: float64[all channels, 6]: how many finite values, the least, the greatest, their mean,
+    the sum of squared distances from it, and how many values are not finite; a uint8 picture counts
+    as 0 to 1. shapes: text, of all arrays in order. fault: text, "" or what makes the sample unfit
+    for its stream; then its numbers count nothing.
     """
 
     def __init__(self, wanted: Mapping[str, Any], where: str) -> None:
-        """wanted: `specs`, as dicts, of the fields that samples should have; `collated`, as in a SamplePipeline."""
-        self._specs = specs = tuple(FieldSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in wanted["specs"])
+        """wanted: `specs`, as dicts, of the fields that samples should have; `collated`, as in a
+        SamplePipeline.
+        """
+        self._specs = specs = tuple(
+            FieldSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in wanted["specs"]
+        )
         self._types = SampleSchema(specs, collated=True, where=where)
         self._schema = SampleSchema(specs, collated=bool(wanted["collated"]), where=where)
         self._mark = (0, 0)
@@ -42,11 +52,17 @@ class Surveyor:
         self._mark = mark(making.sample)
 
     def end(self, making: SampleContext) -> None:
-        """The last step of a pipeline: puts the summary in place of the sample. Raises as `summary` does."""
+        """The last step of a pipeline: puts the summary in place of the sample.
+
+        Raises as `summary` does.
+        """
         making.sample = self.summary(making.sample, self._mark)
 
     def summary(self, sample: Sample, mark: tuple[int, int]) -> Sample:
-        """mark: of the sample as it was read. Raises SampleFault ("check") for other fields or dtypes than the stream has."""
+        """mark: of the sample as it was read.
+
+        Raises SampleFault ("check") for other fields or dtypes than the stream has.
+        """
         self._types.check(sample)
         fault = ""
         try:
@@ -63,7 +79,11 @@ class Surveyor:
             at += count
         if fault:
             numbers[:] = NOTHING
-        shapes = ";".join(",".join(map(str, sample[spec.name].shape)) for spec in self._specs if spec.kind == "array")
+        shapes = ";".join(
+            ",".join(map(str, sample[spec.name].shape))
+            for spec in self._specs
+            if spec.kind == "array"
+        )
         return Sample(
             {
                 "hash": np.array(mark[0], np.uint64),
@@ -87,7 +107,9 @@ class Surveyor:
 def mark(sample: Sample) -> tuple[int, int]:
     """(hash, bytes) of a sample as its source gave it."""
     solid = [
-        name for name, value in sample.items() if not isinstance(value, str) and not (isinstance(value, np.ndarray) and value.ndim == 0)
+        name
+        for name, value in sample.items()
+        if not isinstance(value, str) and not (isinstance(value, np.ndarray) and value.ndim == 0)
     ]
     digest = hashlib.blake2b(digest_size=BITS // 8)
     for name in solid or sample:
@@ -97,7 +119,9 @@ def mark(sample: Sample) -> tuple[int, int]:
             digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         else:
             digest.update(b"%d:" % len(value))
-            digest.update(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
+            digest.update(
+                value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+            )
     return int.from_bytes(digest.digest(), "little"), sum(map(_size, sample.values()))
 
 
@@ -118,11 +142,18 @@ def _measure(value: np.ndarray, rows: np.ndarray, name: str, sample: Sample) -> 
         flat = value.reshape(-1, count)
         parts = [flat[:, channel] for channel in range(count)]
     else:
-        return f"field {name!r} is of shape {value.shape}, which does not have the {count} channels of the stream's first sample"
+        return (
+            f"field {name!r} is of shape {value.shape}, which does not have the {count} "
+            "channels of the stream's first sample"
+        )
     picture = name in sample.images or name in sample.planar
     for row, part in zip(rows, parts, strict=True):
         if part.size:
-            row[:] = _of_bytes(part, 255.0 if picture else 1.0) if part.dtype == np.uint8 else _of_numbers(part)
+            row[:] = (
+                _of_bytes(part, 255.0 if picture else 1.0)
+                if part.dtype == np.uint8
+                else _of_numbers(part)
+            )
     return ""
 
 

@@ -1,4 +1,6 @@
-"""A stream's transforms, ready to run: built-in ops and the user's callables, one after the other on one sample."""
+"""A stream's transforms, ready to run: built-in ops and the user's callables, one after the other
+on one sample.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,12 @@ StepRun = Callable[[SampleContext], None]
 
 
 class Transforms:
-    """The transforms of one stream, in order. Raises SourceError for user code that cannot be imported and for wrong arguments.
+    """The transforms of one stream, in order.
 
-    form: of the samples that come out, "dict" or "tuple"; "" where no user code has returned one yet.
+    Raises SourceError for user code that cannot be imported and for wrong arguments.
+
+    form: of the samples that come out, "dict" or "tuple"; "" where no user code has returned one
+    yet.
     """
 
     def __init__(self, plan: StreamConfig, source_form: Callable[[], str]) -> None:
@@ -65,19 +70,28 @@ class Transforms:
             name = field if field is not None else _sole_image(making.sample, "decode")
             if present(making.sample, name, "decode") in (bytes, memoryview):
                 making.view(name, self._modes, "decode")
-            elif name not in making.sample.images and not (self._modes.said(name) and isinstance(making.sample[name], np.ndarray)):
+            elif name not in making.sample.images and not (
+                self._modes.said(name) and isinstance(making.sample[name], np.ndarray)
+            ):
                 raise OpError(f"decode cannot work on field {name!r}: it is not a stored image")
 
         return step
 
     def _op(self, op: str, run: Run, fields: tuple[str, ...]) -> StepRun:
-        """What an op draws depends on its place and the sample alone: fields of one size get the same geometry."""
+        """What an op draws depends on its place and the sample alone: fields of one size get the
+        same geometry.
+        """
 
         def step(making: SampleContext) -> None:
-            views = {name: making.view(name, self._modes, op) for name in fields or (_sole_image(making.sample, op),)}
+            views = {
+                name: making.view(name, self._modes, op)
+                for name in fields or (_sole_image(making.sample, op),)
+            }
             for name, view in views.items():
                 if view.planar and op not in FLAT:
-                    raise OpError(f"{op} cannot work on field {name!r} after to_chw: put to_chw last")
+                    raise OpError(
+                        f"{op} cannot work on field {name!r} after to_chw: put to_chw last"
+                    )
                 check(view, op, name)
             one_size(views, op)
             for view in views.values():
@@ -102,16 +116,25 @@ class Transforms:
         return step
 
     def _returned(self, returned: Mapping[str, Any], before: Sample) -> Sample:
-        """What a call returned, as a sample. A field stays a picture, or a stored image, as long as its value can be one.
+        """What a call returned, as a sample.
+
+        A field stays a picture, or a stored image, as long as its value can be one.
 
         A tuple stays one while its fields have numbers for names.
         """
         sample, _ = flatten(returned, self._modes)
-        tuple_still = self._source_form() == "tuple" and all(name.partition(".")[0].isdigit() for name in sample)
+        tuple_still = self._source_form() == "tuple" and all(
+            name.partition(".")[0].isdigit() for name in sample
+        )
         self.form = "tuple" if tuple_still else "dict"
         for name, value in sample.items():
             if isinstance(value, np.ndarray):
-                if name in before.images and value.ndim == 3 and value.shape[2] in (1, 3, 4) and not _looks_planar(value, before[name]):
+                if (
+                    name in before.images
+                    and value.ndim == 3
+                    and value.shape[2] in (1, 3, 4)
+                    and not _looks_planar(value, before[name])
+                ):
                     sample.images.add(name)
                 elif name in before.planar and value.ndim == 3:
                     sample.planar.add(name)
@@ -122,22 +145,34 @@ class Transforms:
 
 def for_user_code(sample: Sample) -> dict[str, Any]:
     """The sample as a plain dict, whose arrays are writable and shared with nothing."""
-    return {
-        name: (value if name in sample.fresh else np.array(value, order="C")) if isinstance(value, np.ndarray)
-        else bytes(value) if isinstance(value, memoryview)
-        else value
-        for name, value in sample.items()
-    }  # fmt: skip
+
+    def own(name: str, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value if name in sample.fresh else np.array(value, order="C")
+        return bytes(value) if isinstance(value, memoryview) else value
+
+    return {name: own(name, value) for name, value in sample.items()}
 
 
 def _sole_image(sample: Sample, op: str) -> str:
-    found = [name for name in sample if name in sample.images or name in sample.encoded or name in sample.planar]
-    found = found or [name for name, value in sample.items() if isinstance(value, (bytes, memoryview))]
+    found = [
+        name
+        for name in sample
+        if name in sample.images or name in sample.encoded or name in sample.planar
+    ]
+    found = found or [
+        name for name, value in sample.items() if isinstance(value, (bytes, memoryview))
+    ]
     if len(found) == 1:
         return found[0]
     if not found:
-        raise OpError(f"{op}: the sample has no image; set field to one of {', '.join(map(repr, sample))}")
-    raise OpError(f"{op}: the sample has {len(found)} images, {', '.join(map(repr, found))}: choose one with field")
+        raise OpError(
+            f"{op}: the sample has no image; set field to one of {', '.join(map(repr, sample))}"
+        )
+    raise OpError(
+        f"{op}: the sample has {len(found)} images, {', '.join(map(repr, found))}: choose one "
+        "with field"
+    )
 
 
 def _looks_planar(value: np.ndarray, before: np.ndarray) -> bool:

@@ -1,4 +1,6 @@
-"""Any map-style dataset as a source: `dataset = "pkg.module:Class"`, built once a process, used through its own methods alone."""
+"""Any map-style dataset as a source: `dataset = "pkg.module:Class"`, built once a process, used
+through its own methods alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from loaderd.data.user_code import build, count_of
 
 
 class DatasetSource:
-    """The dataset and what is known of it. many: it has `__getitems__`, which fetches several samples at once."""
+    """The dataset and what is known of it.
+
+    many: it has `__getitems__`, which fetches several samples at once.
+    """
 
     stored_names = False
     user_code = True
@@ -25,7 +30,11 @@ class DatasetSource:
         self.total = count_of(self._inner, plan.dataset, "dataset")
         self.many = callable(getattr(self._inner, "__getitems__", None))
         classes = getattr(self._inner, "classes", ())
-        self.classes = tuple(classes) if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes) else ()
+        self.classes = (
+            tuple(classes)
+            if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes)
+            else ()
+        )
         self.form = ""  # known from the first sample on
         args = json.dumps(plan.dataset_args, sort_keys=True, default=repr)
         digest = hashlib.sha256(f"{plan.dataset}\n{args}\n{self.total}".encode()).hexdigest()[:32]
@@ -56,7 +65,10 @@ class DatasetSource:
         """Such a value, or one of those of `fetch`, as a sample."""
         sample, form = flatten(value, mode)
         if self.form and form != self.form:
-            raise BadValue(f"{self.name} returned a {type(value).__name__} where earlier samples were a {self.form}")
+            raise BadValue(
+                f"{self.name} returned a {type(value).__name__} where earlier samples were a "
+                f"{self.form}"
+            )
         self.form = form
         return sample
 

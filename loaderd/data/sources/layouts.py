@@ -1,4 +1,6 @@
-"""From an index to keys and from values to a sample: loaderd's own layout, and a user's class for any other LMDB."""
+"""From an index to keys and from values to a sample: loaderd's own layout, and a user's class for
+any other LMDB.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,17 @@ from loaderd.data.user_code import build, count_of, failure
 
 NAMES = ("auto", "loaderd")  # what `layout` may say in this version, besides "pkg.module:Class"
 SAMPLED = 64  # samples that an identity looks at, and values whose bytes it does
-OWN_DRAWN = 63  # values, besides the metadata, that a database of our own layout is known again by while it is open
+# values, besides the metadata, that a database of our own layout is known again by while it is open
+OWN_DRAWN = 63
 
 
 class Layout(Protocol):
-    """What a user's class for an LMDB of any make looks like. It is built once a worker as Class(get, **layout_args).
+    """What a user's class for an LMDB of any make looks like.
 
-    get(key: bytes, db: str | None = None) -> memoryview | None reads a value (of a named database): a read-only view that is valid for
-    as long as the database is open.
+    It is built once a worker as Class(get, **layout_args).
+
+    get(key: bytes, db: str | None = None) -> memoryview | None reads a value (of a named database):
+    a read-only view that is valid for as long as the database is open.
     """
 
     def __len__(self) -> int:
@@ -38,7 +43,9 @@ class Layout(Protocol):
         ...
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
-        """The fields of the sample from the values of its keys: arrays, numbers, str, bytes; stored images as their bytes."""
+        """The fields of the sample from the values of its keys: arrays, numbers, str, bytes; stored
+        images as their bytes.
+        """
         ...
 
 
@@ -55,7 +62,10 @@ class OwnLayout:
         self.classes = meta.classes
         self.stored_names = meta.named
         self.user_code = False
-        self.drawn = [record_format.META_KEY, *map(record_format.sample_key, _spread(OWN_DRAWN, meta.count))]
+        self.drawn = [
+            record_format.META_KEY,
+            *map(record_format.sample_key, _spread(OWN_DRAWN, meta.count)),
+        ]
 
     def _value(self, index: int) -> memoryview:
         value = self._store.get(record_format.sample_key(index))
@@ -64,12 +74,17 @@ class OwnLayout:
         return value
 
     def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
-        """The stored values of these samples; None for one that isn't there. Raises SourceError for a damaged page."""
+        """The stored values of these samples; None for one that isn't there.
+
+        Raises SourceError for a damaged page.
+        """
         keys = np.asarray(indices, ">u8").tobytes()
         return self._store.get_many([keys[at : at + 8] for at in range(0, len(keys), 8)])
 
     def pages(self, row_bytes: int) -> Pages | None:
-        """The same without an object for each, if that is to be had, valid while the database is open."""
+        """The same without an object for each, if that is to be had, valid while the database is
+        open.
+        """
         return self._store.pages(row_bytes)
 
     def read(self, index: int, mode: str | DecodeModes) -> Sample:
@@ -81,7 +96,10 @@ class OwnLayout:
 
 
 class UserLayout:
-    """A database read through a user's `Layout` class. drawn: keys of values that stand for all of them."""
+    """A database read through a user's `Layout` class.
+
+    drawn: keys of values that stand for all of them.
+    """
 
     form = "dict"
     stored_names = True
@@ -90,19 +108,25 @@ class UserLayout:
     def __init__(self, store: Store, plan: StreamConfig) -> None:
         self._store = store
         self.name = plan.layout
-        self._last: tuple[int, list[bytes]] = (-1, [])  # a sample's name is asked for just before it is read
+        # a sample's name is asked for just before it is read
+        self._last: tuple[int, list[bytes]] = (-1, [])
         self._inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
         self.total = count_of(self._inner, plan.layout, "layout")
         classes = getattr(self._inner, "classes", ())
-        self.classes = tuple(classes) if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes) else ()
+        self.classes = (
+            tuple(classes)
+            if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes)
+            else ()
+        )
         samples: list[list[bytes]] = []
         self.identity = f"{plan.layout}:{self.total}:{self._fingerprint(samples)}"
         step = -(-sum(map(len, samples)) // SAMPLED)
         self.drawn = [key for keys in samples[::step] for key in keys][:SAMPLED]
 
     def _fingerprint(self, samples: list[list[bytes]]) -> str:
-        """A hash over entries, and over keys and value sizes of samples spread over the database; never of path or time. samples: gets
-        the keys of each."""
+        """A hash over entries, and over keys and value sizes of samples spread over the database;
+        never of path or time. samples: gets the keys of each.
+        """
         digest = hashlib.sha256(f"{self._store.entries} {self.total}".encode())
         for index in _spread(SAMPLED, self.total):
             try:
@@ -115,7 +139,9 @@ class UserLayout:
             except BadValue as error:
                 raise SourceError(f"{self.name}: {error}") from None
             except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
-                raise SourceError(f"{self.name}.keys({index}) failed: {failure(error)}", user_traceback(error)) from None
+                raise SourceError(
+                    f"{self.name}.keys({index}) failed: {failure(error)}", user_traceback(error)
+                ) from None
         return digest.hexdigest()[:32]
 
     def _keys(self, index: int) -> list[bytes]:
@@ -126,7 +152,10 @@ class UserLayout:
         keys = list(found) if isinstance(found, (list, tuple)) else []
         for key in keys or [None]:
             if not isinstance(key, bytes):
-                raise BadValue(f"{self.name}.keys({index}) returned {found!r:.80}: expected a list of bytes, at least one")
+                raise BadValue(
+                    f"{self.name}.keys({index}) returned {found!r:.80}: expected a list of bytes, "
+                    "at least one"
+                )
         self._last = (index, keys)
         return keys
 
@@ -146,7 +175,9 @@ class UserLayout:
     def take(self, value: Any, mode: str | DecodeModes) -> Sample:
         """Such a value as a sample."""
         if not isinstance(value, Mapping):
-            raise BadValue(f"{self.name}.parse() returned {type(value).__name__}: expected a dict of fields")
+            raise BadValue(
+                f"{self.name}.parse() returned {type(value).__name__}: expected a dict of fields"
+            )
         sample, _ = flatten(value, mode)
         for name, value in sample.items():
             if isinstance(value, (bytes, memoryview)) and is_image_file(value):
@@ -164,15 +195,24 @@ def _spread(most: int, total: int) -> list[int]:
 
 
 def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout:
-    """The layout to read this database with. Raises SourceError; for an unknown one it tells what was seen and how to go on."""
+    """The layout to read this database with.
+
+    Raises SourceError; for an unknown one it tells what was seen and how to go on.
+    """
     if ":" in plan.layout:
         return UserLayout(store, plan)
     if plan.layout not in NAMES:
-        raise SourceError(f'layout = "{plan.layout}": not in this version; there are {", ".join(NAMES)} and "package.module:Class"')
+        raise SourceError(
+            f'layout = "{plan.layout}": not in this version; there are {", ".join(NAMES)} and '
+            '"package.module:Class"'
+        )
     record = store.get(record_format.META_KEY)
     if record is None or not record_format.is_meta(record):
         if store.get(record_format.PART_KEY) is not None:
-            raise SourceError(f"{store.path}: is an unfinished `loaderd pack`: run the same command again; it continues")
+            raise SourceError(
+                f"{store.path}: is an unfinished `loaderd pack`: run the same command again; it "
+                "continues"
+            )
         raise SourceError(unknown(store))
     try:
         meta = record_format.unpack_meta(record)
@@ -180,8 +220,12 @@ def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout:
         raise SourceError(f"{store.path}: {error}") from None
     if meta.count < 1:
         raise SourceError(f"{store.path}: holds no samples")
-    if store.get(record_format.sample_key(meta.count - 1)) is None or store.get(record_format.sample_key(meta.count)) is not None:
+    if (
+        store.get(record_format.sample_key(meta.count - 1)) is None
+        or store.get(record_format.sample_key(meta.count)) is not None
+    ):
         raise SourceError(
-            f"{store.path}: its metadata says {meta.count} samples, which do not match its entries: it is damaged, pack it again"
+            f"{store.path}: its metadata says {meta.count} samples, which do not match its "
+            "entries: it is damaged, pack it again"
         )
     return OwnLayout(store, meta)

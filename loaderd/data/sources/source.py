@@ -18,13 +18,17 @@ from loaderd_wire.slots import FieldSpec
 
 
 class Source:
-    """The samples of one stream. Open it after the fork, in the process that reads; `close()` it, or use it as a context manager.
+    """The samples of one stream.
 
-    total: number of samples. identity: names the content, never path or time. layout: "loaderd", or the user's class. values: a hash over some of the stored
-    values, "" where identity has all of them or there are none. keys: "index" if a
-    sample's name is its index, "stored" if it has one of its own. classes: names of the labels, () if unknown. warnings: lines to show.
-    many: `read_many` is there. user_code: somebody else's code reads or parses. form: "dict" or "tuple"; "" for a dataset until a first
-    sample was read. Raises SourceError, naming path and reason.
+    Open it after the fork, in the process that reads; `close()` it, or use it as a context manager.
+
+    total: number of samples. identity: names the content, never path or time. layout: "loaderd", or
+    the user's class. values: a hash over some of the stored values, "" where identity has all of
+    them or there are none. keys: "index" if a sample's name is its index, "stored" if it has one of
+    its own. classes: names of the labels, () if unknown. warnings: lines to show.
+    many: `read_many` is there. user_code: somebody else's code reads or parses. form: "dict" or
+    "tuple"; "" for a dataset until a first sample was read. Raises SourceError, naming path and
+    reason.
     """
 
     def __init__(self, plan: StreamConfig) -> None:
@@ -47,15 +51,23 @@ class Source:
                 self._store.close()
                 raise
             if self._store.network:
-                self.warnings = (f"{plan.lmdb} is on a network filesystem: loaderd reads ahead, and cannot interrupt a read that hangs",)
+                self.warnings = (
+                    f"{plan.lmdb} is on a network filesystem: loaderd reads ahead, and cannot "
+                    "interrupt a read that hangs",
+                )
         self.total = self._reader.total
         self.identity = self._reader.identity
         self.layout = self._reader.name
         self.keys = "stored" if self._reader.stored_names else "index"
         self.classes = self._reader.classes
         self.user_code = self._reader.user_code
-        # What `pack` stored as identity is a hash over all values. Of others' databases a part is looked at.
-        self.values = self._watch.drawn if self._watch is not None and isinstance(self._reader, UserLayout) else ""
+        # What `pack` stored as identity is a hash over all values. Of others' databases a part is
+        # looked at.
+        self.values = (
+            self._watch.drawn
+            if self._watch is not None and isinstance(self._reader, UserLayout)
+            else ""
+        )
         self.many = isinstance(self._reader, DatasetSource) and self._reader.many
 
     @property
@@ -69,38 +81,53 @@ class Source:
 
     @property
     def state(self) -> str:
-        """What of the file must stay as it is, as text for `expect` in another process; "" for a dataset."""
+        """What of the file must stay as it is, as text for `expect` in another process; "" for a
+        dataset.
+        """
         return "" if self._watch is None else self._watch.state
 
     def expect(self, state: str) -> str:
-        """From now on `changed` compares with what the file was for the process whose `state` this is. "" or what is not as it was."""
+        """From now on `changed` compares with what the file was for the process whose `state` this
+        is. "" or what is not as it was.
+        """
         return self._watch.expect(state) if self._watch is not None and state else ""
 
     def key(self, index: int) -> str:
-        """The sample's name: what `pack` stored, else the LMDB key as text or hex, else the index. May raise what reading raises."""
+        """The sample's name: what `pack` stored, else the LMDB key as text or hex, else the index.
+
+        May raise what reading raises.
+        """
         self._check(index)
         return self._reader.key(index)
 
     def read(self, index: int) -> Sample:
-        """Sample `index` as stored: views are valid while this is open. Raises whatever the data or the user's code raises."""
+        """Sample `index` as stored: views are valid while this is open.
+
+        Raises whatever the data or the user's code raises.
+        """
         self._check(index)
         return self._reader.read(index, self._modes)
 
     @property
     def value(self) -> Callable[[int], Any]:
-        """value(index) is what the user's code makes of sample `index` of [0, total), not yet looked at; it becomes a sample by `take`. Only
-        where `user_code`."""
+        """value(index) is what the user's code makes of sample `index` of [0, total), not yet
+        looked at; it becomes a sample by `take`. Only where `user_code`.
+        """
         assert not isinstance(self._reader, OwnLayout)
         return self._reader.value
 
     def bulk(self, specs: tuple[FieldSpec, ...]) -> BulkReader | None:
-        """What copies rows of these fields in bulk, valid while this is open; None where samples aren't stored as such rows, or have names."""
+        """What copies rows of these fields in bulk, valid while this is open; None where samples
+        aren't stored as such rows, or have names.
+        """
         if not isinstance(self._reader, OwnLayout) or self._reader.stored_names:
             return None
         return bulk_of(self._reader, specs, self.plan.nonfinite == "error")
 
     def fetch(self, indices: Sequence[int]) -> list[Any]:
-        """The dataset's own values for these indices at once (only where `many`); each becomes a sample by `take`."""
+        """The dataset's own values for these indices at once (only where `many`); each becomes a
+        sample by `take`.
+        """
         assert isinstance(self._reader, DatasetSource)
         for index in indices:
             self._check(index)
@@ -115,7 +142,10 @@ class Source:
             raise IndexError(f"sample {index} of {self.total}")
 
     def changed(self) -> str:
-        """ "" while the data is what was opened; else what changed, old and new, with the path. Always "" for a dataset."""
+        """ "" while the data is what was opened; else what changed, old and new, with the path.
+
+        Always "" for a dataset.
+        """
         return self._watch.changed() if self._watch is not None else ""
 
     def notes(self) -> list[str]:
@@ -136,5 +166,10 @@ class Source:
     def __enter__(self) -> Source:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()

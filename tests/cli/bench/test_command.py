@@ -19,7 +19,17 @@ from importlib.machinery import PathFinder
 real = PathFinder.find_spec
 PathFinder.find_spec = classmethod(lambda cls, name, path=None, target=None: None if name == "torch" else real(name, path, target))
 """
-FIGURES = {"batches_s", "samples_s", "bytes_s", "next_p50_s", "next_p99_s", "ready_p50_s", "ready_p99_s", "cpu_s", "first_s"}
+FIGURES = {
+    "batches_s",
+    "samples_s",
+    "bytes_s",
+    "next_p50_s",
+    "next_p99_s",
+    "ready_p50_s",
+    "ready_p99_s",
+    "cpu_s",
+    "first_s",
+}
 
 
 @pytest.fixture
@@ -55,9 +65,20 @@ def test_the_loader_alone_is_measured_and_nothing_is_left(place: Place, temporar
     assert all(facts["loaderd"][name] > 0 for name in FIGURES)
     assert facts["loaderd"]["samples_s"] / facts["loaderd"]["batches_s"] == pytest.approx(8)
     assert facts["loaderd"]["bytes_s"] / facts["loaderd"]["samples_s"] == pytest.approx(16 + 8)
-    assert list(facts["parts_s"]) == ["read", "decode", "transform", "write", "schedule", "announce", "wrap"]
+    assert list(facts["parts_s"]) == [
+        "read",
+        "decode",
+        "transform",
+        "write",
+        "schedule",
+        "announce",
+        "wrap",
+    ]
     assert all(facts["parts_s"][name] > 0 for name in ("read", "schedule", "announce", "wrap"))
-    assert facts["whole_s"] > facts["parts_s"]["schedule"] + facts["parts_s"]["announce"] + facts["parts_s"]["wrap"]
+    assert (
+        facts["whole_s"]
+        > facts["parts_s"]["schedule"] + facts["parts_s"]["announce"] + facts["parts_s"]["wrap"]
+    )
     assert facts["loaderd"]["turn_s"] > 0
     assert 0 <= facts["ready"] <= facts["prefetch"]
     assert facts["versions"]["loaderd"]
@@ -66,13 +87,34 @@ def test_the_loader_alone_is_measured_and_nothing_is_left(place: Place, temporar
     assert not (place.folder / "run" / "loaderd").exists()
 
 
-def test_the_same_stream_in_a_dataloader_is_measured_beside_it(place: Place, temporary: Path) -> None:
-    config = place.config(stream="[[streams.train.transforms]]\ncall = 'mine:seeded'", workers="num_workers = 1\ninit = 'mine:prints'")
-    text = place.cli("bench", config, "--seconds", "0.3", "--against", "dataloader", "--rounds", "1").stdout
+def test_the_same_stream_in_a_dataloader_is_measured_beside_it(
+    place: Place, temporary: Path
+) -> None:
+    config = place.config(
+        stream="[[streams.train.transforms]]\ncall = 'mine:seeded'",
+        workers="num_workers = 1\ninit = 'mine:prints'",
+    )
+    text = place.cli(
+        "bench", config, "--seconds", "0.3", "--against", "dataloader", "--rounds", "1"
+    ).stdout
     assert "1 workers, batches of 8, prefetch 4, 0.3 s a round\n" in text
-    for row in ("batches/s", "samples/s", "MB/s", r"next\(\) p50, ms", r"next\(\) p99 after a pause, us", "trainer CPU a batch, us"):
+    for row in (
+        "batches/s",
+        "samples/s",
+        "MB/s",
+        r"next\(\) p50, ms",
+        r"next\(\) p99 after a pause, us",
+        "trainer CPU a batch, us",
+    ):
         assert re.search(rf"{row} +[\d.e+,]+ +[\d.e+,]+ +[\d.]+x\n", text), row
-    parts = ("read", "transform", "write", r"schedule \(daemon\)", r"announce \(daemon\)", r"wrap \(trainer\)")
+    parts = (
+        "read",
+        "transform",
+        "write",
+        r"schedule \(daemon\)",
+        r"announce \(daemon\)",
+        r"wrap \(trainer\)",
+    )
     for row in (*parts, "sum", "all CPU, less reading the batch"):
         assert re.search(rf"  {row} +[\d.e+-]+ ms", text), row
     assert re.search(r"of which the sum is \d+%", text)
@@ -82,15 +124,22 @@ def test_the_same_stream_in_a_dataloader_is_measured_beside_it(place: Place, tem
 
 def test_a_stream_with_a_collate_of_its_own_is_measured_too(place: Place, temporary: Path) -> None:
     command = ("--seconds", "0.2", "--against", "dataloader", "--rounds", "1", "--json")
-    facts = json.loads(place.cli("bench", place.config(stream="collate = 'mine:pad'"), *command).stdout)
+    facts = json.loads(
+        place.cli("bench", place.config(stream="collate = 'mine:pad'"), *command).stdout
+    )
     assert facts["dataloader"]["samples_s"] / facts["dataloader"]["batches_s"] == pytest.approx(8)
-    assert facts["ratio"]["batches_s"] == pytest.approx(facts["loaderd"]["batches_s"] / facts["dataloader"]["batches_s"])
+    assert facts["ratio"]["batches_s"] == pytest.approx(
+        facts["loaderd"]["batches_s"] / facts["dataloader"]["batches_s"]
+    )
 
 
 def test_without_torch_only_the_loader_alone_can_be_measured(place: Place, temporary: Path) -> None:
     (place.folder / "sitecustomize.py").write_text(NO_TORCH)
     env = {"PYTHONPATH": str(place.folder)}
-    assert "torch is not installed" in place.cli("bench", place.config(), "--against", "dataloader", code=3, env=env).stderr
+    assert (
+        "torch is not installed"
+        in place.cli("bench", place.config(), "--against", "dataloader", code=3, env=env).stderr
+    )
     assert place.cli("bench", place.config(), "--seconds", "0.2", env=env).stdout
 
 
@@ -112,9 +161,14 @@ def test_a_bad_sample_ends_it_with_its_name(place: Place, temporary: Path) -> No
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_breaking_it_off_leaves_nothing(place: Place, temporary: Path, number: int) -> None:
     command = [sys.executable, "-m", "loaderd", "bench", place.config(), "--seconds", "600"]
-    with subprocess.Popen(command, cwd=place.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+    with subprocess.Popen(
+        command, cwd=place.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as bench:
         try:
-            until("its trainer", lambda: any("loaderd_client._bench" in line for line in processes(str(temporary))))
+            until(
+                "its trainer",
+                lambda: any("loaderd_client._bench" in line for line in processes(str(temporary))),
+            )
             bench.send_signal(number)
             assert bench.wait(DEADLINE_S) == 130
         finally:
@@ -128,5 +182,10 @@ def test_a_long_name_of_the_folder_for_temporary_files_is_no_hindrance(
     long = temporary / ("x" * 90)
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
-    assert json.loads(place.cli("bench", place.config(), "--seconds", "0.2", "--json").stdout)["loaderd"]["samples_s"] > 0
+    assert (
+        json.loads(place.cli("bench", place.config(), "--seconds", "0.2", "--json").stdout)[
+            "loaderd"
+        ]["samples_s"]
+        > 0
+    )
     assert list(long.iterdir()) == []

@@ -1,4 +1,6 @@
-"""`loaderd check --all`: every sample, what they come to, what is wrong; broken off and gone on with."""
+"""`loaderd check --all`: every sample, what they come to, what is wrong; broken off and gone on
+with.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ HELD = 512 + 250  # when 256 have been made twice, and 250 of all once more
 
 def config(place: Place, name: str, more: str = "") -> str:
     (place.folder / "odd.py").write_text(MODULE)
-    (place.folder / "odd.toml").write_text(f"[workers]\nnum_workers = 2\n[streams.train]\ndataset = 'odd:{name}'\nbatch_size = 8\n{more}")
+    (place.folder / "odd.toml").write_text(
+        f"[workers]\nnum_workers = 2\n[streams.train]\ndataset = 'odd:{name}'\nbatch_size = "
+        f"8\n{more}"
+    )
     return "odd.toml"
 
 
@@ -66,7 +71,10 @@ def kept(place: Place) -> list[Path]:
 
 def packed(place: Place, *, stream: str = "") -> str:
     place.cli("pack", "imagefolder", place.images(each=30), "photos.lmdb", "--no-random-access")
-    (place.folder / "c.toml").write_text(f"[workers]\nnum_workers = 2\n[streams.train]\nlmdb = 'photos.lmdb'\nbatch_size = 8\n{stream}")
+    (place.folder / "c.toml").write_text(
+        "[workers]\nnum_workers = 2\n[streams.train]\nlmdb = 'photos.lmdb'\nbatch_size = "
+        f"8\n{stream}"
+    )
     return "c.toml"
 
 
@@ -108,23 +116,33 @@ def test_a_stream_that_is_not_trained_on_is_sent_to_the_one_that_is(place: Place
     (place.folder / name).write_text((place.folder / name).read_text() + test)
     train, _, text = place.cli("check", name, "--all").stdout.partition("\ntest  ")
     assert 'op = "normalize"' in train
-    assert "normalize image: with mean and std of stream 'train', which check --all --stream train prints; not with this" in text
+    assert (
+        "normalize image: with mean and std of stream 'train', which check --all --stream train "
+        "prints; not with this"
+    ) in text
     assert "op = " not in text
     step = "[[streams.train.transforms]]\nop = 'normalize'\nmean = 0.5\nstd = 0.2\n"
     (place.folder / name).write_text((place.folder / name).read_text() + step)
     text = place.cli("check", name, "--all", "--stream", "test").stdout
-    assert "normalize image: with mean and std of stream 'train', which has that step; not with this" in text
+    assert (
+        "normalize image: with mean and std of stream 'train', which has that step; not with this"
+        in text
+    )
 
 
 def test_what_the_users_own_code_has_normalised_is_left_alone(place: Place) -> None:
-    (place.folder / "own.py").write_text("def norm(sample, rng):\n    return {'image': sample['image'].astype('f4') / 255 - 0.9}\n")
+    (place.folder / "own.py").write_text(
+        "def norm(sample, rng):\n    return {'image': sample['image'].astype('f4') / 255 - 0.9}\n"
+    )
     name = packed(place, stream="[[streams.train.transforms]]\ncall = 'own:norm'\n")
     text = place.cli("check", name, "--all").stdout
     assert re.search(r"values    image: min \[-0\.[\d., -]+\]  max \[0\.", text)
     assert "normalize" not in text
 
 
-def test_with_an_lmdb_that_has_no_verifier_one_line_says_so_and_the_rest_is_done(place: Place) -> None:
+def test_with_an_lmdb_that_has_no_verifier_one_line_says_so_and_the_rest_is_done(
+    place: Place,
+) -> None:
     name = packed(place)
     older = place.folder / "older" / "lmdb"
     older.mkdir(parents=True)
@@ -132,7 +150,10 @@ def test_with_an_lmdb_that_has_no_verifier_one_line_says_so_and_the_rest_is_done
         if path.name not in ("verify.py", "__pycache__"):
             (older / path.name).symlink_to(path)
     done = place.cli("check", name, "--all", env={"PYTHONPATH": str(older.parent)})
-    assert "  structure not verified: verifying a file needs lmdb 3.0 or newer: pip install -U lmdb\n" in done.stdout
+    assert (
+        "  structure not verified: verifying a file needs lmdb 3.0 or newer: pip install -U lmdb\n"
+        in done.stdout
+    )
     assert "fine      60 of 60 samples made once" in done.stdout
 
 
@@ -142,10 +163,18 @@ def test_what_is_odd_about_samples_is_told_by_field_and_key(place: Place) -> Non
     assert "NONFINITE x: 1 values are NaN or infinite, in 1 samples" in done.stdout
     assert re.search(r"COPIES    '9' = '10' = '11'\n", done.stdout)
     assert "copies    2 samples have the content of another" in done.stdout
-    assert "BAD       sample '13' (index 13) failed in read: KeyError: 'no such file'" in done.stdout
-    assert "BAD       sample '7' (index 7) failed in check: BadValue: odd:Odd: field 'x' is float32 of shape (5, 2)" in done.stdout
+    assert (
+        "BAD       sample '13' (index 13) failed in read: KeyError: 'no such file'" in done.stdout
+    )
+    assert (
+        "BAD       sample '7' (index 7) failed in check: BadValue: odd:Odd: field 'x' is float32 "
+        "of shape (5, 2)"
+    ) in done.stdout
     entries = [json.loads(line) for line in (place.folder / "bad.jsonl").read_text().splitlines()]
-    assert sorted((entry["stream"], entry["index"], entry["key"], entry["stage"], entry["error"]) for entry in entries) == [
+    assert sorted(
+        (entry["stream"], entry["index"], entry["key"], entry["stage"], entry["error"])
+        for entry in entries
+    ) == [
         ("train", 7, "7", "check", "BadValue"),
         ("train", 13, "13", "read", "KeyError"),
     ]
@@ -155,8 +184,9 @@ def test_what_is_odd_about_samples_is_told_by_field_and_key(place: Place) -> Non
 def test_nan_is_a_bad_sample_where_the_stream_says_so(place: Place) -> None:
     text = place.cli("check", config(place, "Odd", "nonfinite = 'error'"), "--all", code=1).stdout
     assert (
-        "BAD       sample '5' (index 5) failed in check: NonFinite: field 'x' has 1 values that are not finite, the first at (1, 1)" in text
-    )
+        "BAD       sample '5' (index 5) failed in check: NonFinite: field 'x' has 1 values that "
+        "are not finite, the first at (1, 1)"
+    ) in text
     assert "NONFINITE" not in text
 
 
@@ -165,15 +195,23 @@ def test_copies_of_stored_images_are_named_by_their_files(place: Place) -> None:
     (photos / "b" / "zzz.png").write_bytes((photos / "a" / "003.png").read_bytes())
     place.cli("pack", "imagefolder", "photos", "photos.lmdb")
     (place.folder / "c.toml").write_text(
-        "[streams.train]\nlmdb = 'photos.lmdb'\n[[streams.train.transforms]]\nop = 'random_resized_crop'\nsize = 8\n"
+        "[streams.train]\nlmdb = 'photos.lmdb'\n[[streams.train.transforms]]\nop = "
+        "'random_resized_crop'\nsize = 8\n"
     )
     assert "COPIES    'a/003.png' = 'b/zzz.png'" in place.cli("check", "c.toml", "--all").stdout
 
 
 def test_a_bit_flipped_in_a_picture_is_a_bad_sample_by_key(place: Place) -> None:
     name = packed(place)
-    with lmdb.open(str(place.folder / "photos.lmdb"), subdir=False, lock=False) as env, env.begin(write=True) as txn:
-        key, value = next((key, value) for key, value in txn.cursor() if b"\x89PNG" in value and key.endswith(b"\x09"))
+    with (
+        lmdb.open(str(place.folder / "photos.lmdb"), subdir=False, lock=False) as env,
+        env.begin(write=True) as txn,
+    ):
+        key, value = next(
+            (key, value)
+            for key, value in txn.cursor()
+            if b"\x89PNG" in value and key.endswith(b"\x09")
+        )
         at = value.index(b"IDAT") + 40
         txn.put(key, value[:at] + bytes([value[at] ^ 0xFF] * 30) + value[at + 30 :])
     text = place.cli("check", name, "--all", code=1).stdout
@@ -211,7 +249,13 @@ def broken_off(place: Place, name: str, number: int) -> tuple[int, str]:
     ) as check:
         assert check.stderr is not None
         try:
-            until("the scan to wait", lambda: (asked.exists() and asked.stat().st_size > 512 + 250) or check.poll() is not None)
+            until(
+                "the scan to wait",
+                lambda: (
+                    (asked.exists() and asked.stat().st_size > 512 + 250)
+                    or check.poll() is not None
+                ),
+            )
             os.killpg(check.pid, number)
             said = check.stderr.read()
             return check.wait(DEADLINE_S), said
@@ -234,12 +278,15 @@ def test_a_scan_that_was_broken_off_is_gone_on_with(place: Place, number: int) -
     (place.folder / "go").touch()
     text = place.cli("check", name, "--all", code=1).stdout
     values = np.array([index // 2 for index in range(400) if index % 100 != 3])
-    assert f"values    x: min 0  max 199  mean {values.mean():.6g}  std {values.std():.6g}\n" in text
+    assert (
+        f"values    x: min 0  max 199  mean {values.mean():.6g}  std {values.std():.6g}\n" in text
+    )
     assert "shapes    x: 3 (396)" in text
     assert re.findall(r"BAD       sample '(\d+)'", text) == ["3", "103", "203", "303"]
     assert "copies    196 samples have the content of another" in text
     earlier = re.search(r"scanned   400 of 400 samples, [1-9]\d* of them by an earlier run", text)
-    assert earlier or number == signal.SIGKILL  # a killed one has saved nothing in its first seconds
+    # a killed one has saved nothing in its first seconds
+    assert earlier or number == signal.SIGKILL
     assert kept(place) == []
 
 

@@ -14,10 +14,18 @@ from loaderd_testing.cli_harness import Place
 
 
 def test_a_good_stream_is_described_and_passes(place: Place) -> None:
-    text = place.cli("check", place.config(stream="split = '0%:50%'\n[[streams.train.transforms]]\ncall = 'mine:seeded'")).stdout
+    text = place.cli(
+        "check",
+        place.config(stream="split = '0%:50%'\n[[streams.train.transforms]]\ncall = 'mine:seeded'"),
+    ).stdout
     assert "train  mine:Numbers" in text
     assert "samples   20 of 40 (0%:50%), layout mine:Numbers" in text
-    for field in ("x uint8[4,4], 16 B a row", "y int64, 8 B a row", "t text", "noise float32[4], 16 B a row"):
+    for field in (
+        "x uint8[4,4], 16 B a row",
+        "y int64, 8 B a row",
+        "t text",
+        "noise float32[4], 16 B a row",
+    ):
         assert field in text
     assert "8 rows, 40 B a row, 4 KiB a slot" in text
     assert "memory at full credit: 24 KiB a trainer (prefetch 4, so 6 slots)" in text
@@ -26,24 +34,43 @@ def test_a_good_stream_is_described_and_passes(place: Place) -> None:
 
 
 def test_every_bad_sample_is_named_whatever_it_does(place: Place) -> None:
-    config = place.config(args="bad = [3, 4], crash = [17], hang = [23]", workers="num_workers = 2\nsample_timeout_s = 1")
+    config = place.config(
+        args="bad = [3, 4], crash = [17], hang = [23]",
+        workers="num_workers = 2\nsample_timeout_s = 1",
+    )
     text = place.cli("check", config, "--all", code=1).stdout
     assert "BAD       sample '3' (index 3) failed in read: ValueError: unlucky 3" in text
     assert "BAD       sample '4' (index 4) failed in read: ValueError: unlucky 4" in text
     assert re.search(r"BAD       sample '17' \(index 17\) failed in read: .*SIGSEGV", text)
     assert re.search(r"BAD       sample '23' \(index 23\) failed in read: .*sample_timeout_s", text)
     assert 'raise ValueError("unlucky %d" % index)' in text
-    assert "faults    4 bad, 0 different; 40 of 40 samples made once, 40 of them once more, in another process" in text
+    assert (
+        "faults    4 bad, 0 different; 40 of 40 samples made once, 40 of them once more, in "
+        "another process"
+    ) in text
 
 
 def test_fields_that_differ_between_two_makings_are_named(place: Place) -> None:
-    text = place.cli("check", place.config(stream="[[streams.train.transforms]]\ncall = 'mine:unseeded'"), "--all", code=1).stdout
-    assert re.findall(r"DIFFERS   sample '(\d+)' .*different (.*)", text) == [("5", "'x'"), ("6", "'x'")]
+    text = place.cli(
+        "check",
+        place.config(stream="[[streams.train.transforms]]\ncall = 'mine:unseeded'"),
+        "--all",
+        code=1,
+    ).stdout
+    assert re.findall(r"DIFFERS   sample '(\d+)' .*different (.*)", text) == [
+        ("5", "'x'"),
+        ("6", "'x'"),
+    ]
     assert "use the rng" in text
 
 
 def test_a_sample_that_fails_only_sometimes_is_told_apart(place: Place) -> None:
-    text = place.cli("check", place.config(stream="[[streams.train.transforms]]\ncall = 'mine:sometimes'"), "--all", code=1).stdout
+    text = place.cli(
+        "check",
+        place.config(stream="[[streams.train.transforms]]\ncall = 'mine:sometimes'"),
+        "--all",
+        code=1,
+    ).stdout
     assert "sample '30' (index 30) was made once and failed once" in text
     assert "RuntimeError: only the first time" in text
 
@@ -57,12 +84,16 @@ def test_a_stream_with_a_collate_of_its_own_is_checked_batch_by_batch(place: Pla
 def test_a_stream_that_no_trainer_could_be_served_with_is_not_fine(place: Place) -> None:
     out = place.cli("check", place.config(stream="drop_last = true")).stdout
     assert "BAD" not in out
-    (place.folder / "config.toml").write_text((place.folder / "config.toml").read_text().replace("batch_size = 8", "batch_size = 4000"))
+    (place.folder / "config.toml").write_text(
+        (place.folder / "config.toml").read_text().replace("batch_size = 8", "batch_size = 4000")
+    )
     for more in ([], ["--all"]):
         out = place.cli("check", "config.toml", *more, code=1).stdout
         assert "no whole step: 40 samples, batch_size = 4000" in out
     config = place.folder / "config.toml"
-    config.write_text('[daemon]\nmemory = "64KB"\n' + config.read_text().replace("drop_last = true", ""))
+    config.write_text(
+        '[daemon]\nmemory = "64KB"\n' + config.read_text().replace("drop_last = true", "")
+    )
     assert "[daemon] memory is" in place.cli("check", "config.toml", code=1).stdout
 
 
@@ -71,7 +102,10 @@ def test_so_many_samples_as_asked_for_are_made(place: Place) -> None:
 
 
 def test_all_streams_are_checked_and_the_worst_decides(place: Place) -> None:
-    config = place.config(more="[streams.val]\ndataset = 'mine:Numbers'\ndataset_args = {bad = [1]}\n[streams.none]\nlmdb = 'none.lmdb'\n")
+    config = place.config(
+        more="[streams.val]\ndataset = 'mine:Numbers'\ndataset_args = {bad = "
+        "[1]}\n[streams.none]\nlmdb = 'none.lmdb'\n"
+    )
     done = place.cli("check", config, code=3)
     assert "fine      40 of 40" in done.stdout
     assert "faults    1 bad" in done.stdout
@@ -91,7 +125,9 @@ def test_a_check_leaves_no_process_and_no_socket(place: Place) -> None:
 
 def test_one_sample_is_made_here_stage_by_stage(place: Place) -> None:
     place.cli("pack", "imagefolder", place.images(), "photos.lmdb")
-    (place.folder / "c.toml").write_text("[streams.train]\nlmdb = 'photos.lmdb'\n[[streams.train.transforms]]\nop = 'hflip'\np = 1\n")
+    (place.folder / "c.toml").write_text(
+        "[streams.train]\nlmdb = 'photos.lmdb'\n[[streams.train.transforms]]\nop = 'hflip'\np = 1\n"
+    )
     for which in (("--index", "11"), ("--key", "b/001.png")):
         text = place.cli("check", "c.toml", *which).stdout
         assert "train  sample 'b/001.png' (index 11)" in text
@@ -122,11 +158,15 @@ def test_a_breakpoint_in_user_code_works(place: Place) -> None:
         (["--stream", "val"], 2, "there are: train"),
     ],
 )
-def test_a_sample_that_is_not_there_is_told(place: Place, args: list[str], code: int, said: str) -> None:
+def test_a_sample_that_is_not_there_is_told(
+    place: Place, args: list[str], code: int, said: str
+) -> None:
     assert said in place.cli("check", place.config(), *args, code=code).stderr
 
 
-def test_images_whose_numbers_become_colours_are_told_with_the_word_that_keeps_them(place: Place) -> None:
+def test_images_whose_numbers_become_colours_are_told_with_the_word_that_keeps_them(
+    place: Place,
+) -> None:
     (place.folder / "masks").mkdir()
     numbers = np.arange(12, dtype=np.uint8).reshape(3, 4)
     for n in range(3):

@@ -1,4 +1,6 @@
-"""What a scan keeps on disk: found again after any end, never more than was kept, and copies found in it."""
+"""What a scan keeps on disk: found again after any end, never more than was kept, and copies found
+in it.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_without_a_home_no_folder_is_called_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a uid that the machine does not know
+    # as for a uid that the machine does not know
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     assert folder_of({}) == f"/tmp/loaderd-{os.getuid()}/check"
     assert folder_of({"XDG_RUNTIME_DIR": "/run/user/7"}) == "/run/user/7/loaderd/check"
     assert folder_of({"XDG_CACHE_HOME": "/cache"}) == "/cache/loaderd/check"

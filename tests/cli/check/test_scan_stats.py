@@ -1,4 +1,6 @@
-"""What a scan adds up equals numpy on all of it at once, in whatever parts it comes, and survives being written down."""
+"""What a scan adds up equals numpy on all of it at once, in whatever parts it comes, and survives
+being written down.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ from loaderd_testing.sample_builders import QUARTER_ROWS, by_pillow, coded, pict
 
 
 def reference(image: Image.Image, mode: str) -> np.ndarray:
-    pixels = np.asarray(image.convert("RGB") if mode == "rgb" else image.convert("RGB").convert("L"))
+    pixels = np.asarray(
+        image.convert("RGB") if mode == "rgb" else image.convert("RGB").convert("L")
+    )
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
@@ -41,7 +43,9 @@ def odd(mode: str) -> Image.Image:
 @pytest.mark.parametrize("mode", ["rgb", "gray"])
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP", "GIF", "WEBP", "PPM"])
 @pytest.mark.parametrize("stored", ["RGB", "L", "P", "1", "RGBA", "LA"])
-def test_every_stored_mode_becomes_what_pillow_makes_of_it(stored: str, kind: str, mode: str) -> None:
+def test_every_stored_mode_becomes_what_pillow_makes_of_it(
+    stored: str, kind: str, mode: str
+) -> None:
     image = odd(stored)
     if kind in ("BMP", "PPM", "GIF") and stored in ("RGBA", "LA"):
         image = image.convert("RGB")
@@ -55,13 +59,17 @@ def test_every_stored_mode_becomes_what_pillow_makes_of_it(stored: str, kind: st
     assert got.shape == (40, 50, 3 if mode == "rgb" else 1)
     assert got.flags.c_contiguous
     assert got.flags.writeable
-    np.testing.assert_allclose(got.astype(int), reference(image, mode), atol=1 if mode == "gray" else 0)
+    np.testing.assert_allclose(
+        got.astype(int), reference(image, mode), atol=1 if mode == "gray" else 0
+    )
 
 
 @pytest.mark.parametrize("mode", ["rgb", "gray"])
 @pytest.mark.parametrize("stored", ["RGB", "L", "CMYK"])
 @pytest.mark.parametrize("progressive", [False, True])
-def test_jpegs_are_decoded_as_pillow_decodes_them(stored: str, mode: str, progressive: bool) -> None:
+def test_jpegs_are_decoded_as_pillow_decodes_them(
+    stored: str, mode: str, progressive: bool
+) -> None:
     data = coded(odd(stored), "JPEG", quality=90, progressive=progressive)
     assert codec_of(data) == "jpeg"
     with Image.open(__import__("io").BytesIO(data)) as image:
@@ -91,12 +99,17 @@ def test_sixteen_bits_of_colour_are_scaled_too() -> None:
     header = struct.pack(">IIBBBBB", 2, 2, 16, 2, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n"
     for kind, body in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
-        data += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        data += (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
     assert decode(data)[0].tolist() == [[0, 0, 1], [255, 128, 18]]
 
 
 def test_images_without_a_known_range_are_refused() -> None:
-    for image in (Image.fromarray(np.ones((4, 4), np.float32)), Image.fromarray(np.ones((4, 4), np.int32))):
+    for image in (
+        Image.fromarray(np.ones((4, 4), np.float32)),
+        Image.fromarray(np.ones((4, 4), np.int32)),
+    ):
         with pytest.raises(ImageError, match="no known range"):
             decode(coded(image, "TIFF"))
         with pytest.raises(ImageError, match="no known range"):
@@ -118,7 +131,17 @@ def test_a_truncated_file_is_an_error_and_never_half_a_picture(kind: str, share:
         decode(data[: int(len(data) * share)])
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"hello", bytes(100), b"%!PS-Adobe-3.0 EPSF-3.0\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xd8\xff",
+        b"\x89PNG\r\n\x1a\n",
+        b"hello",
+        bytes(100),
+        b"%!PS-Adobe-3.0 EPSF-3.0\n",
+    ],
+)
 def test_bytes_that_are_no_image_are_an_error(data: bytes) -> None:
     with pytest.raises(ImageError):
         decode(data)
@@ -140,7 +163,14 @@ def bomb(kind: str) -> bytes:
     side = 60_000
     if kind == "png":
         body = b"IHDR" + struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-        return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body)) + bytes(20) + b"IEND"
+        return (
+            b"\x89PNG\r\n\x1a\n"
+            + struct.pack(">I", 13)
+            + body
+            + struct.pack(">I", zlib.crc32(body))
+            + bytes(20)
+            + b"IEND"
+        )
     if kind == "jpeg":
         data = bytearray(coded(picture(), "JPEG"))
         at = data.index(b"\xff\xc0")
@@ -187,7 +217,9 @@ SAMPLINGS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)]
 
 @pytest.mark.parametrize("mode", ["rgb", "gray"])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-def test_every_sampling_is_decoded_as_pillow_decodes_it(sampling: tuple[int, int], mode: str) -> None:
+def test_every_sampling_is_decoded_as_pillow_decodes_it(
+    sampling: tuple[int, int], mode: str
+) -> None:
     stored = sampled(*sampling, 75, 118)
     wanted = by_pillow(stored)
     if mode == "rgb":
@@ -201,9 +233,21 @@ def test_parts_of_every_sampling_are_those_of_the_whole_image(sampling: tuple[in
     stored = sampled(*sampling, 75, 118)
     rewritten = rewrite(stored, growth=9.0)
     for eighths in tiles.SCALES:
-        whole = open_image(stored, "rgb").read(ImagePart(0, 0, -(-75 * eighths // 8), -(-118 * eighths // 8), eighths))
-        for top, left, bottom, right in ((0, 0, 9, 9), (33, 17, 60, 100), (31, 60, 75, 118), (50, 100, 51, 101)):
-            box = top * eighths // 8, left * eighths // 8, -(-bottom * eighths // 8), -(-right * eighths // 8)
+        whole = open_image(stored, "rgb").read(
+            ImagePart(0, 0, -(-75 * eighths // 8), -(-118 * eighths // 8), eighths)
+        )
+        for top, left, bottom, right in (
+            (0, 0, 9, 9),
+            (33, 17, 60, 100),
+            (31, 60, 75, 118),
+            (50, 100, 51, 101),
+        ):
+            box = (
+                top * eighths // 8,
+                left * eighths // 8,
+                -(-bottom * eighths // 8),
+                -(-right * eighths // 8),
+            )
             for data in (stored, rewritten):
                 part = open_image(data, "rgb").read(ImagePart(*box, eighths))
                 np.testing.assert_array_equal(part, whole[box[0] : box[2], box[1] : box[3]])
@@ -212,17 +256,28 @@ def test_parts_of_every_sampling_are_those_of_the_whole_image(sampling: tuple[in
 def test_chroma_of_a_quarter_of_the_rows_is_read() -> None:
     assert jpeg_head(QUARTER_ROWS) == (16, 16, True)
     np.testing.assert_array_equal(decode(QUARTER_ROWS), by_pillow(QUARTER_ROWS))
-    np.testing.assert_array_equal(open_image(QUARTER_ROWS, "rgb").read(ImagePart(3, 5, 9, 14)), by_pillow(QUARTER_ROWS)[3:9, 5:14])
+    np.testing.assert_array_equal(
+        open_image(QUARTER_ROWS, "rgb").read(ImagePart(3, 5, 9, 14)),
+        by_pillow(QUARTER_ROWS)[3:9, 5:14],
+    )
 
 
 def with_segment(data: bytes, marker: int, payload: bytes) -> bytes:
-    return data[:2] + bytes((0xFF, marker)) + (len(payload) + 2).to_bytes(2, "big") + payload + data[2:]
+    return (
+        data[:2]
+        + bytes((0xFF, marker))
+        + (len(payload) + 2).to_bytes(2, "big")
+        + payload
+        + data[2:]
+    )
 
 
 def test_an_adobe_segment_of_64_kilobytes_makes_no_good_picture_bad() -> None:
     stored = with_segment(coded(picture(), "JPEG"), 0xEE, b"Adobe\0\x64\0\0\0\0\1" + bytes(65521))
     np.testing.assert_array_equal(decode(stored), by_pillow(stored))
-    np.testing.assert_array_equal(open_image(stored, "rgb").read(ImagePart(3, 5, 9, 14)), by_pillow(stored)[3:9, 5:14])
+    np.testing.assert_array_equal(
+        open_image(stored, "rgb").read(ImagePart(3, 5, 9, 14)), by_pillow(stored)[3:9, 5:14]
+    )
     with pytest.raises(NotRewritable, match="too long"):
         rewrite(stored, growth=9.0)
 
@@ -251,11 +306,23 @@ for name, run in (
 """
 
 
-@pytest.mark.parametrize(("kind", "options"), [("JPEG", {}), ("PNG", {"compress_level": 1}), ("WEBP", {"lossless": True, "method": 0})])
-def test_a_picture_that_memory_is_too_short_for_is_an_error_of_that_picture(kind: str, options: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("JPEG", {}), ("PNG", {"compress_level": 1}), ("WEBP", {"lossless": True, "method": 0})],
+)
+def test_a_picture_that_memory_is_too_short_for_is_an_error_of_that_picture(
+    kind: str, options: dict[str, Any], tmp_path: Path
+) -> None:
     path = tmp_path / "large"
-    path.write_bytes(coded(np.random.default_rng(0).integers(0, 256, (3000, 3000, 3), np.uint8), kind, **options))
-    done = subprocess.run([sys.executable, "-c", SHORT_OF_MEMORY, str(path)], capture_output=True, text=True, check=False)
+    path.write_bytes(
+        coded(np.random.default_rng(0).integers(0, 256, (3000, 3000, 3), np.uint8), kind, **options)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT_OF_MEMORY, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert said["decode"].startswith(("ImageError", "NoMemory"))

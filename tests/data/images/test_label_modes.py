@@ -1,4 +1,6 @@
-"""Images whose numbers are labels keep them: decoded, resized, cropped together with their pictures, and never taken for colours unsaid."""
+"""Images whose numbers are labels keep them: decoded, resized, cropped together with their
+pictures, and never taken for colours unsaid.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,16 @@ from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
 from loaderd_testing import sample_builders
-from loaderd_testing.sample_builders import by_pillow, call, coded, dataset_plan, op, picture, silent, write_own
+from loaderd_testing.sample_builders import (
+    by_pillow,
+    call,
+    coded,
+    dataset_plan,
+    op,
+    picture,
+    silent,
+    write_own,
+)
 
 LABELS = np.array([[0, 1, 2, 255], [255, 2, 1, 0], [7, 7, 7, 7]], np.uint8)
 INDEX = op("decode", field="mask", mode="index")
@@ -30,7 +41,9 @@ INDEX = op("decode", field="mask", mode="index")
 
 def palette(labels: np.ndarray = LABELS) -> Image.Image:
     image = Image.fromarray(labels, "L").convert("L")
-    image.putpalette([n for entry in range(256) for n in (entry * 37 % 256, entry * 91 % 256, entry * 13 % 256)])
+    image.putpalette(
+        [n for entry in range(256) for n in (entry * 37 % 256, entry * 91 % 256, entry * 13 % 256)]
+    )
     assert image.mode == "P"
     return image
 
@@ -58,7 +71,8 @@ def stored(tmp_path: Path, sample: Sample, *transforms: Any, index: int = 0, **p
     write_own(path, [sample] * (index + 1))
     with Source(StreamConfig("t", lmdb=str(path), transforms=transforms, **plan)) as source:
         found = SamplePipeline(source.plan, source).make(SampleRequest(0, 0, index), silent)
-        return Sample({name: np.array(value) for name, value in found.items()})  # the file's own pages go with the source
+        # the file's own pages go with the source
+        return Sample({name: np.array(value) for name, value in found.items()})
 
 
 @pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP", "TIFF"])
@@ -66,7 +80,8 @@ def test_a_palette_image_keeps_its_numbers(kind: str) -> None:
     data = coded(palette(), kind)
     with Image.open(io.BytesIO(data)) as image:
         numbers = np.asarray(image)
-    assert kind == "GIF" or np.array_equal(numbers, LABELS)  # GIF is written with numbers of its own
+    # GIF is written with numbers of its own
+    assert kind == "GIF" or np.array_equal(numbers, LABELS)
     np.testing.assert_array_equal(decode(data, "index")[:, :, 0], numbers)
     np.testing.assert_array_equal(decode(data), by_pillow(data))
     assert label_mode(data) == "P"
@@ -89,10 +104,16 @@ def test_gray_one_bit_and_sixteen_bit_images_keep_their_numbers() -> None:
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_palettes_and_gray_of_a_few_bits_keep_their_numbers(bits: int) -> None:
     numbers = np.arange(16, dtype=np.uint8).reshape(4, 4) % (1 << bits)
-    np.testing.assert_array_equal(decode(coded(palette(numbers), "PNG", bits=bits), "index")[:, :, 0], numbers)
+    np.testing.assert_array_equal(
+        decode(coded(palette(numbers), "PNG", bits=bits), "index")[:, :, 0], numbers
+    )
     width = -(-4 * bits // 8)
     rows = b"".join(
-        b"\0" + (int("".join(f"{n:0{bits}b}" for n in row), 2) << (8 * width - 4 * bits)).to_bytes(width, "big") for row in numbers.tolist()
+        b"\0"
+        + (int("".join(f"{n:0{bits}b}" for n in row), 2) << (8 * width - 4 * bits)).to_bytes(
+            width, "big"
+        )
+        for row in numbers.tolist()
     )
     np.testing.assert_array_equal(decode(png(bits, rows), "index")[:, :, 0], numbers)
 
@@ -101,13 +122,23 @@ def png(bits: int, rows: bytes, width: int = 4, height: int = 4) -> bytes:
     """A gray PNG."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        return (
+            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        )
 
     head = struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
-@pytest.mark.parametrize(("stored", "kind"), [("RGB", "JPEG"), ("RGB", "PNG"), ("RGBA", "PNG"), ("LA", "PNG"), ("CMYK", "JPEG")])
+@pytest.mark.parametrize(
+    ("stored", "kind"),
+    [("RGB", "JPEG"), ("RGB", "PNG"), ("RGBA", "PNG"), ("LA", "PNG"), ("CMYK", "JPEG")],
+)
 def test_an_image_of_colours_has_no_numbers_to_keep(stored: str, kind: str) -> None:
     with pytest.raises(ImageError, match=r"'(RGB|RGBA|LA|CMYK)'.*rgb"):
         decode(coded(Image.fromarray(picture()).convert(stored), kind), "index")
@@ -121,9 +152,13 @@ def test_a_palette_with_transparency_becomes_the_colours_that_pillow_makes() -> 
 
 
 @pytest.mark.parametrize(
-    "image", [palette(), Image.fromarray(LABELS > 1), Image.fromarray(LABELS.astype(np.uint16))], ids=lambda image: image.mode
+    "image",
+    [palette(), Image.fromarray(LABELS > 1), Image.fromarray(LABELS.astype(np.uint16))],
+    ids=lambda image: image.mode,
 )
-def test_a_pillow_image_of_labels_is_a_bad_sample_that_names_both_ways_out(image: Image.Image) -> None:
+def test_a_pillow_image_of_labels_is_a_bad_sample_that_names_both_ways_out(
+    image: Image.Image,
+) -> None:
     for mode in ("rgb", "gray"):
         with pytest.raises(SampleFault) as caught:
             made({"mask": image}, mode=mode)
@@ -146,7 +181,10 @@ def test_a_call_that_returns_a_palette_image_is_told_the_same() -> None:
 
 
 def test_one_stream_has_fields_of_several_modes(tmp_path: Path) -> None:
-    sample = Sample({"image": coded(picture(), "JPEG"), "mask": coded(palette(), "PNG")}, encoded=("image", "mask"))
+    sample = Sample(
+        {"image": coded(picture(), "JPEG"), "mask": coded(palette(), "PNG")},
+        encoded=("image", "mask"),
+    )
     found = stored(tmp_path, sample, INDEX)
     assert found["image"].shape == (40, 50, 3)
     np.testing.assert_array_equal(found["mask"][:, :, 0], LABELS)
@@ -156,15 +194,26 @@ PAIR = ["image", "mask"]
 RANDOM = [
     (op("random_crop", size=20, fields=PAIR),),
     (op("random_crop", size=[50, 44], padding=9, fields=PAIR), op("hflip", fields=PAIR)),
-    (op("hflip", fields=PAIR), op("random_crop", size=17, fields=PAIR), op("hflip", fields=PAIR), op("center_crop", size=30, fields=PAIR)),
+    (
+        op("hflip", fields=PAIR),
+        op("random_crop", size=17, fields=PAIR),
+        op("hflip", fields=PAIR),
+        op("center_crop", size=30, fields=PAIR),
+    ),
 ]
 
 
-@pytest.mark.parametrize("transforms", RANDOM, ids=lambda steps: "-".join(step.op for step in steps))
+@pytest.mark.parametrize(
+    "transforms", RANDOM, ids=lambda steps: "-".join(step.op for step in steps)
+)
 def test_fields_of_one_op_get_one_geometry(transforms: tuple[Any, ...], tmp_path: Path) -> None:
     labels = np.random.default_rng(0).integers(0, 256, (40, 50), np.uint8)
     image = coded(np.repeat(labels[:, :, np.newaxis], 3, 2), "PNG")
-    masks = {"palette": coded(palette(labels), "PNG"), "array": labels.astype(np.int64), "small": labels[:, :, np.newaxis]}
+    masks = {
+        "palette": coded(palette(labels), "PNG"),
+        "array": labels.astype(np.int64),
+        "small": labels[:, :, np.newaxis],
+    }
     places = set()
     for index in range(8):
         for kind, mask in masks.items():
@@ -172,7 +221,9 @@ def test_fields_of_one_op_get_one_geometry(transforms: tuple[Any, ...], tmp_path
             steps = (*([INDEX] if kind == "palette" else []), *transforms)
             folder = tmp_path / f"{kind}{index}"
             folder.mkdir()
-            found = stored(folder, Sample({"image": image, "mask": mask}, encoded=encoded), *steps, index=index)
+            found = stored(
+                folder, Sample({"image": image, "mask": mask}, encoded=encoded), *steps, index=index
+            )
             mask = found["mask"] if found["mask"].ndim == 2 else found["mask"][:, :, 0]
             np.testing.assert_array_equal(mask, found["image"][:, :, 0])
             if kind != "palette":
@@ -182,7 +233,9 @@ def test_fields_of_one_op_get_one_geometry(transforms: tuple[Any, ...], tmp_path
 
 
 @pytest.mark.parametrize("size", [24, [31, 17], 90])
-def test_labels_are_resized_by_nearest_with_the_box_of_their_picture(size: Any, tmp_path: Path) -> None:
+def test_labels_are_resized_by_nearest_with_the_box_of_their_picture(
+    size: Any, tmp_path: Path
+) -> None:
     labels = regions(120, 97)
     image = coded(picture(120, 97), "JPEG")
     for kind, mask in (
@@ -192,14 +245,20 @@ def test_labels_are_resized_by_nearest_with_the_box_of_their_picture(size: Any, 
         ("wide", labels.astype(np.uint16)),
         ("bool", labels > 2),
     ):
-        sample = Sample({"image": image, "mask": mask}, encoded=("image", "mask") if kind == "index" else ("image",))
+        sample = Sample(
+            {"image": image, "mask": mask},
+            encoded=("image", "mask") if kind == "index" else ("image",),
+        )
         steps = [INDEX] if kind == "index" else []
         found = stored(tmp_path, sample, *steps, op("resize", size=size, fields=PAIR))["mask"]
         height, width = found.shape[:2]
-        wanted = np.asarray(Image.fromarray(labels).resize((width, height), Image.Resampling.NEAREST))
+        wanted = np.asarray(
+            Image.fromarray(labels).resize((width, height), Image.Resampling.NEAREST)
+        )
         if kind == "bool":
             wanted = wanted > 2
-        assert (np.squeeze(found) != wanted).mean() < 0.02  # a centre that lies on an edge may fall to either side
+        # a centre that lies on an edge may fall to either side
+        assert (np.squeeze(found) != wanted).mean() < 0.02
         assert set(np.unique(found)) <= set(np.unique(labels > 2 if kind == "bool" else labels))
         for path in tmp_path.glob("db*"):
             path.unlink()
@@ -225,17 +284,30 @@ def test_a_random_part_of_labels_holds_labels_that_lie_under_the_picture(tmp_pat
 
 
 @pytest.mark.parametrize(("height", "width"), [(20, 25), (40, 25), (20, 50), (50, 40)])
-def test_fields_whose_sizes_differ_are_a_bad_sample_that_names_both(height: int, width: int, tmp_path: Path) -> None:
-    sample = Sample({"image": coded(picture(40, 50), "PNG"), "mask": np.zeros((height, width), np.int64)}, encoded=("image",))
+def test_fields_whose_sizes_differ_are_a_bad_sample_that_names_both(
+    height: int, width: int, tmp_path: Path
+) -> None:
+    sample = Sample(
+        {"image": coded(picture(40, 50), "PNG"), "mask": np.zeros((height, width), np.int64)},
+        encoded=("image",),
+    )
     with pytest.raises(SampleFault, match=rf"'image' is 40 x 50 .*'mask' {height} x {width}"):
         stored(tmp_path, sample, op("random_crop", size=16, fields=PAIR))
 
 
 def test_a_gray_picture_beside_a_mask_is_still_a_picture(tmp_path: Path) -> None:
     gray = picture()[:, :, :1]
-    sample = Sample({"image": coded(gray[:, :, 0], "PNG"), "mask": regions(40, 50)}, encoded=("image",))
+    sample = Sample(
+        {"image": coded(gray[:, :, 0], "PNG"), "mask": regions(40, 50)}, encoded=("image",)
+    )
     found = stored(tmp_path, sample, op("resize", size=[20, 25], fields=PAIR), mode="gray")
-    wanted = stored(tmp_path, Sample({"image": sample["image"]}, encoded=("image",)), op("resize", size=[20, 25]), mode="gray", index=1)
+    wanted = stored(
+        tmp_path,
+        Sample({"image": sample["image"]}, encoded=("image",)),
+        op("resize", size=[20, 25]),
+        mode="gray",
+        index=1,
+    )
     np.testing.assert_array_equal(found["image"], wanted["image"])
 
 
@@ -248,13 +320,18 @@ def test_an_array_said_to_be_an_index_image_is_resized_by_nearest(tmp_path: Path
 
 def test_an_image_file_opened_late_by_a_dataset_is_an_index_image() -> None:
     opened = Image.open(io.BytesIO(coded(palette(), "PNG")))
-    np.testing.assert_array_equal(made((opened, 1), op("decode", field="0", mode="index"))["0"][:, :, 0], LABELS)
+    np.testing.assert_array_equal(
+        made((opened, 1), op("decode", field="0", mode="index"))["0"][:, :, 0], LABELS
+    )
 
 
 def test_a_gray_jpeg_of_labels_is_an_index_image_in_a_recipe(tmp_path: Path) -> None:
     flat = np.full((40, 48), 77, np.uint8)
     flat[:, 24:] = 200  # on the border of blocks: the codec leaves them as they are
-    sample = Sample({"image": coded(picture(40, 48), "JPEG"), "mask": coded(flat, "JPEG", quality=100)}, encoded=("image", "mask"))
+    sample = Sample(
+        {"image": coded(picture(40, 48), "JPEG"), "mask": coded(flat, "JPEG", quality=100)},
+        encoded=("image", "mask"),
+    )
     found = stored(tmp_path, sample, INDEX, op("resize", size=[21, 31], fields=PAIR))
     assert found["mask"].shape == (21, 31, 1)
     assert set(np.unique(found["mask"])) == {77, 200}
@@ -264,15 +341,26 @@ def test_a_gray_pillow_mask_beside_its_picture_is_not_taken_for_one_unsaid() -> 
     value = {"image": Image.fromarray(picture(40, 50)), "mask": Image.fromarray(regions(40, 50))}
     with pytest.raises(SampleFault, match="'mask' is a Pillow image of mode 'L'"):
         made(value, op("resize", size=20, fields=PAIR))
-    assert set(np.unique(made(value, INDEX, op("resize", size=[21, 31], fields=PAIR))["mask"])) <= set(np.unique(regions(40, 50)))
+    assert set(
+        np.unique(made(value, INDEX, op("resize", size=[21, 31], fields=PAIR))["mask"])
+    ) <= set(np.unique(regions(40, 50)))
     said = made(value, op("decode", field="mask", mode="rgb"), op("resize", size=20, fields=PAIR))
     assert said["mask"].shape == (20, 25, 3)
-    assert made({"mask": value["mask"]})["mask"].shape == (40, 50, 3)  # by itself it may be any gray picture
+    # by itself it may be any gray picture
+    assert made({"mask": value["mask"]})["mask"].shape == (40, 50, 3)
 
 
 def test_gray_stored_masks_beside_their_pictures_are_told_of(tmp_path: Path) -> None:
     path = tmp_path / "db"
-    write_own(path, [Sample({"image": coded(picture(), "JPEG"), "mask": coded(regions(40, 50), "PNG")}, encoded=("image", "mask"))])
+    write_own(
+        path,
+        [
+            Sample(
+                {"image": coded(picture(), "JPEG"), "mask": coded(regions(40, 50), "PNG")},
+                encoded=("image", "mask"),
+            )
+        ],
+    )
     for transforms, told in (
         ((op("hflip", fields=PAIR),), True),
         ((INDEX, op("hflip", fields=PAIR)), False),
@@ -286,21 +374,35 @@ def test_gray_stored_masks_beside_their_pictures_are_told_of(tmp_path: Path) -> 
 def test_an_array_said_to_be_gray_is_a_picture_beside_others_too(tmp_path: Path) -> None:
     gray = picture(40, 50)[:, :, 0]
     sample = Sample({"image": coded(picture(40, 50), "PNG"), "mask": gray}, encoded=("image",))
-    found = stored(tmp_path, sample, op("decode", field="mask", mode="gray"), op("resize", size=[20, 25], fields=PAIR))["mask"]
+    found = stored(
+        tmp_path,
+        sample,
+        op("decode", field="mask", mode="gray"),
+        op("resize", size=[20, 25], fields=PAIR),
+    )["mask"]
     nearest = np.asarray(Image.fromarray(gray).resize((25, 20), Image.Resampling.NEAREST))
     smooth = np.asarray(Image.fromarray(gray).resize((25, 20), Image.Resampling.BILINEAR))
-    assert np.abs(found.astype(int) - smooth).mean() < np.abs(nearest.astype(int) - smooth).mean() / 2
+    assert (
+        np.abs(found.astype(int) - smooth).mean() < np.abs(nearest.astype(int) - smooth).mean() / 2
+    )
 
 
 @pytest.mark.parametrize("mode", ["rgb", "gray"])
-def test_a_stored_picture_of_one_channel_is_one_by_itself_and_in_a_gray_stream(mode: str, tmp_path: Path) -> None:
+def test_a_stored_picture_of_one_channel_is_one_by_itself_and_in_a_gray_stream(
+    mode: str, tmp_path: Path
+) -> None:
     sample = Sample({"image": picture()[:, :, :1]}, images=("image",))
     alone = stored(tmp_path, sample, op("resize", size=[20, 25], field="image"), mode=mode)["image"]
     np.testing.assert_array_equal(
-        stored(tmp_path, sample, op("resize", size=[20, 25], fields=["image"]), mode=mode, index=1)["image"], alone
+        stored(tmp_path, sample, op("resize", size=[20, 25], fields=["image"]), mode=mode, index=1)[
+            "image"
+        ],
+        alone,
     )
     both = Sample({**sample, "mask": regions(40, 50)}, images=("image",))
-    found = stored(tmp_path, both, op("resize", size=[20, 25], fields=PAIR), mode=mode, index=2)["image"]
+    found = stored(tmp_path, both, op("resize", size=[20, 25], fields=PAIR), mode=mode, index=2)[
+        "image"
+    ]
     assert np.array_equal(found, alone) == (mode == "gray")
 
 
@@ -313,7 +415,9 @@ def test_whole_numbers_wider_than_a_byte_are_labels_wherever_they_are(tmp_path: 
 
 def test_the_first_decode_op_of_a_field_says_its_mode(tmp_path: Path) -> None:
     sample = Sample({"mask": coded(palette(), "PNG")}, encoded=("mask",))
-    assert stored(tmp_path, sample, INDEX, op("decode", field="mask", mode="rgb"))["mask"].shape == (3, 4, 1)
+    assert stored(tmp_path, sample, INDEX, op("decode", field="mask", mode="rgb"))[
+        "mask"
+    ].shape == (3, 4, 1)
 
 
 def packed(numbers: list[int], bits: int) -> bytes:
@@ -323,14 +427,36 @@ def packed(numbers: list[int], bits: int) -> bytes:
 
 def pnm(magic: str, top: int, numbers: list[int]) -> bytes:
     head = f"{magic} 8 1 {top}\n".encode()
-    return head + (" ".join(map(str, numbers)).encode() if magic == "P2" else np.array(numbers, ">u2" if top > 255 else "u1").tobytes())
+    return head + (
+        " ".join(map(str, numbers)).encode()
+        if magic == "P2"
+        else np.array(numbers, ">u2" if top > 255 else "u1").tobytes()
+    )
 
 
 def tiff(bits: int, white: bool, body: bytes, sample: int = 1) -> bytes:
-    tags = [(256, 8), (257, 1), (258, bits), (259, 1), (262, int(not white)), (273, 8), (277, 1), (278, 1), (279, len(body)), (339, sample)]
+    tags = [
+        (256, 8),
+        (257, 1),
+        (258, bits),
+        (259, 1),
+        (262, int(not white)),
+        (273, 8),
+        (277, 1),
+        (278, 1),
+        (279, len(body)),
+        (339, sample),
+    ]
     body += b"\0" * (len(body) % 2)
     entries = b"".join(struct.pack("<HHII", tag, 3, 1, value) for tag, value in tags)
-    return b"II*\0" + struct.pack("<I", 8 + len(body)) + body + struct.pack("<H", len(tags)) + entries + bytes(4)
+    return (
+        b"II*\0"
+        + struct.pack("<I", 8 + len(body))
+        + body
+        + struct.pack("<H", len(tags))
+        + entries
+        + bytes(4)
+    )
 
 
 def sun(bits: int, numbers: list[int]) -> bytes:
@@ -343,7 +469,11 @@ def bmp(bits: int, numbers: list[int]) -> bytes:
     colours = 1 << bits
     body, values = packed(numbers, bits), [0, 255] if bits == 1 else range(colours)
     offset = 54 + 4 * colours
-    head = b"BM" + struct.pack("<IHHI", offset + 8, 0, 0, offset) + struct.pack("<IiiHHIIiiII", 40, 8, 1, 1, bits, 0, 8, 0, 0, colours, 0)
+    head = (
+        b"BM"
+        + struct.pack("<IHHI", offset + 8, 0, 0, offset)
+        + struct.pack("<IiiHHIIiiII", 40, 8, 1, 1, bits, 0, 8, 0, 0, colours, 0)
+    )
     return head + b"".join(bytes([n, n, n, 0]) for n in values) + body.ljust(8, b"\0")
 
 
@@ -364,12 +494,21 @@ def every_depth() -> dict[str, tuple[bytes, list[int]]]:
         for magic in ("P2", "P5"):
             numbers = [min(n, top) for n in few(8)]
             found[f"{magic} {top}"] = (pnm(magic, top, numbers), numbers)
-    found["P5 above its maximum"] = (pnm("P5", 3, [0, 1, 2, 3, 255, 0, 0, 0]), [0, 1, 2, 3, 255, 0, 0, 0])
+    found["P5 above its maximum"] = (
+        pnm("P5", 3, [0, 1, 2, 3, 255, 0, 0, 0]),
+        [0, 1, 2, 3, 255, 0, 0, 0],
+    )
     for bits in (1, 2, 4, 8, 12, 16):
         for white in (False, True):
             body = np.array(few(16), "<u2").tobytes() if bits == 16 else packed(few(bits), bits)
-            found[f"tiff {bits} {'white' if white else 'black'}"] = (tiff(bits, white, body), few(bits))
-    found["tiff signed"] = (tiff(8, False, np.array([0, 1, -1, -1, 0, 0, 0, 0], "i1").tobytes(), 2), [0, 1, -1, -1, 0, 0, 0, 0])
+            found[f"tiff {bits} {'white' if white else 'black'}"] = (
+                tiff(bits, white, body),
+                few(bits),
+            )
+    found["tiff signed"] = (
+        tiff(8, False, np.array([0, 1, -1, -1, 0, 0, 0, 0], "i1").tobytes(), 2),
+        [0, 1, -1, -1, 0, 0, 0, 0],
+    )
     for bits in (1, 2, 4, 8, 16):
         body = np.array(few(16), ">u2").tobytes() if bits == 16 else packed(few(bits), bits)
         found[f"png {bits}"] = (png(bits, b"\0" + body, 8, 1), few(bits))
@@ -377,8 +516,27 @@ def every_depth() -> dict[str, tuple[bytes, list[int]]]:
     found |= {f"bmp {bits}": (bmp(bits, few(bits)), few(bits)) for bits in (1, 4, 8)}
     found |= {f"sgi {size}": (sgi(size, few(8)), few(8)) for size in (1, 2)}
     gray = np.array([few(8)], np.uint8)
-    for kind in ("PNG", "GIF", "BMP", "DIB", "TIFF", "PPM", "PCX", "SGI", "ICO", "DDS", "JPEG2000", "XBM", "TGA"):
-        for image in (Image.fromarray(gray), palette(gray), Image.fromarray(gray > 0), Image.fromarray(gray.astype(np.uint16))):
+    for kind in (
+        "PNG",
+        "GIF",
+        "BMP",
+        "DIB",
+        "TIFF",
+        "PPM",
+        "PCX",
+        "SGI",
+        "ICO",
+        "DDS",
+        "JPEG2000",
+        "XBM",
+        "TGA",
+    ):
+        for image in (
+            Image.fromarray(gray),
+            palette(gray),
+            Image.fromarray(gray > 0),
+            Image.fromarray(gray.astype(np.uint16)),
+        ):
             try:
                 data = coded(image, kind)
             except (OSError, ValueError):
@@ -386,7 +544,10 @@ def every_depth() -> dict[str, tuple[bytes, list[int]]]:
             if kind == "GIF" and image.mode != "L":
                 continue  # it is written with numbers of its own
             zero = kind == "PPM"  # its 1 is black
-            found[f"{kind} {image.mode}"] = (data, [int((n > 0) != zero) for n in few(8)] if image.mode == "1" else few(8))
+            found[f"{kind} {image.mode}"] = (
+                data,
+                [int((n > 0) != zero) for n in few(8)] if image.mode == "1" else few(8),
+            )
     return found
 
 
@@ -413,8 +574,17 @@ EXACT = (
 
 
 @pytest.mark.parametrize("name", EVERY_DEPTH)
-def test_numbers_of_an_index_image_are_those_of_its_file_or_refused(name: str, tmp_path: Path) -> None:
-    for how in ("bytes", "stored", "opened", "opened again", "loaded from a path", "loaded from memory"):
+def test_numbers_of_an_index_image_are_those_of_its_file_or_refused(
+    name: str, tmp_path: Path
+) -> None:
+    for how in (
+        "bytes",
+        "stored",
+        "opened",
+        "opened again",
+        "loaded from a path",
+        "loaded from memory",
+    ):
         folder = tmp_path / how
         folder.mkdir()
         kept_or_refused(name, how, folder)
@@ -431,9 +601,13 @@ def kept_or_refused(name: str, how: str, tmp_path: Path) -> None:
         elif how == "stored":
             found = stored(tmp_path, Sample({"mask": data}, encoded=("mask",)), INDEX)["mask"]
         else:
-            with Image.open(io.BytesIO(data) if how == "loaded from memory" else tmp_path / "mask") as image:
+            with Image.open(
+                io.BytesIO(data) if how == "loaded from memory" else tmp_path / "mask"
+            ) as image:
                 if how == "opened again":
-                    np.testing.assert_array_equal(made({"mask": image}, INDEX)["mask"].reshape(-1), numbers)
+                    np.testing.assert_array_equal(
+                        made({"mask": image}, INDEX)["mask"].reshape(-1), numbers
+                    )
                 elif how.startswith("loaded"):
                     image.load()
                 found = made({"mask": image}, INDEX)["mask"]
@@ -458,5 +632,7 @@ def test_a_gray_pillow_image_of_eight_bits_is_an_index_image_though_it_was_loade
 def test_a_loaded_pillow_image_whose_bits_nobody_knows_names_the_ways_out() -> None:
     image = Image.open(io.BytesIO(EVERY_DEPTH["png 4"][0]))
     image.load()
-    with pytest.raises(SampleFault, match=r"PNG image as they are stored.*loaded already.*numpy\.asarray"):
+    with pytest.raises(
+        SampleFault, match=r"PNG image as they are stored.*loaded already.*numpy\.asarray"
+    ):
         made({"mask": image}, INDEX)

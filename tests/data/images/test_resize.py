@@ -18,7 +18,10 @@ def photos() -> list[np.ndarray]:
     found = []
     for name in ("china.jpg", "flower.jpg"):
         with Image.open(os.path.join(folder, name)) as image:
-            found += [np.asarray(image), np.asarray(image.resize((500, 334), Image.Resampling.LANCZOS))]
+            found += [
+                np.asarray(image),
+                np.asarray(image.resize((500, 334), Image.Resampling.LANCZOS)),
+            ]
     return found
 
 
@@ -37,7 +40,10 @@ def test_the_training_recipe_on_photos_is_close_to_pillows_antialiased_bilinear(
     for image in photos():
         height, width, _ = image.shape
         for _ in range(30):
-            area, aspect = height * width * rng.uniform(0.08, 1), math.exp(rng.uniform(math.log(0.75), math.log(1.3333)))
+            area, aspect = (
+                height * width * rng.uniform(0.08, 1),
+                math.exp(rng.uniform(math.log(0.75), math.log(1.3333))),
+            )
             h, w = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
             if h <= height and w <= width:
                 top, left = rng.randint(0, height - h), rng.randint(0, width - w)
@@ -55,7 +61,11 @@ def test_far_shrinking_growing_and_mixed_sizes_are_close_to_pillow(size: tuple[i
 
 
 def test_a_checkerboard_shrinks_to_gray_and_does_not_alias() -> None:
-    board = (np.indices((200, 200)).sum(axis=0) % 2 * 255).astype(np.uint8)[:, :, None].repeat(3, axis=2)
+    board = (
+        (np.indices((200, 200)).sum(axis=0) % 2 * 255)
+        .astype(np.uint8)[:, :, None]
+        .repeat(3, axis=2)
+    )
     for size in (100, 90, 70, 67, 50, 20):
         assert np.abs(resize(board, size, size)[5:-5, 5:-5].astype(int) - 127).max() <= 8, size
 
@@ -63,7 +73,9 @@ def test_a_checkerboard_shrinks_to_gray_and_does_not_alias() -> None:
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("size", [(20, 25), (80, 100), (30, 40), (5, 6)])
-def test_shape_and_dtype_are_kept_for_any_channels(channels: int, dtype: type, size: tuple[int, int]) -> None:
+def test_shape_and_dtype_are_kept_for_any_channels(
+    channels: int, dtype: type, size: tuple[int, int]
+) -> None:
     image = np.repeat(picture()[:, :, :1], channels, axis=2).astype(dtype)
     out = resize(image, *size)
     assert out.shape == (*size, channels)
@@ -75,14 +87,18 @@ def test_shape_and_dtype_are_kept_for_any_channels(channels: int, dtype: type, s
 def test_floats_are_resized_like_bytes() -> None:
     image = picture()
     for size in ((25, 30), (9, 9)):
-        np.testing.assert_allclose(resize(image.astype(np.float32), *size), resize(image, *size), atol=1.6)
+        np.testing.assert_allclose(
+            resize(image.astype(np.float32), *size), resize(image, *size), atol=1.6
+        )
 
 
 def test_a_view_with_any_strides_is_taken_and_left_as_it_is() -> None:
     image = picture(60, 60)
     before = image.copy()
     for size in ((10, 10), (25, 25), (100, 100)):
-        np.testing.assert_array_equal(resize(image[::2, 5:40], *size), resize(image[::2, 5:40].copy(), *size))
+        np.testing.assert_array_equal(
+            resize(image[::2, 5:40], *size), resize(image[::2, 5:40].copy(), *size)
+        )
     np.testing.assert_array_equal(image, before)
 
 
@@ -105,18 +121,29 @@ def test_taps_sum_to_one_and_are_the_triangle_at_two_and_three() -> None:
 @pytest.mark.parametrize("channels", [1, 3, 5])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("step", [0.8, 1.0, 1.03, 1.3, 1.5, 1.9, 2.2, 2.7, 3.3, 4.5, 8.1])
-def test_boxes_that_lie_between_pixels_are_close_to_pillow(channels: int, dtype: type, step: float) -> None:
+def test_boxes_that_lie_between_pixels_are_close_to_pillow(
+    channels: int, dtype: type, step: float
+) -> None:
     draw = random.Random(step)
     photo = np.repeat(photos()[1][:, :, 1:2], channels, axis=2)
     for _ in range(6):
         count = draw.randint(8, int(300 / step))
-        left, top = draw.uniform(0, 499 - count * step), draw.uniform(0, 333 - count * step) if count * step < 333 else 0.3
+        left, top = (
+            draw.uniform(0, 499 - count * step),
+            draw.uniform(0, 333 - count * step) if count * step < 333 else 0.3,
+        )
         high = min(count, int((333 - top) / step))
-        out = resample(photo.astype(dtype), Axis(top + (step - 1) / 2, step, high), Axis(left + (step - 1) / 2, step, count))
+        out = resample(
+            photo.astype(dtype),
+            Axis(top + (step - 1) / 2, step, high),
+            Axis(left + (step - 1) / 2, step, count),
+        )
         assert out.shape == (high, count, channels)
         assert out.dtype == dtype
         plane = Image.fromarray(photo[:, :, 0]).resize(
-            (count, high), Image.Resampling.BILINEAR, (left, top, left + count * step, top + high * step)
+            (count, high),
+            Image.Resampling.BILINEAR,
+            (left, top, left + count * step, top + high * step),
         )
         assert psnr(np.rint(out[:, :, -1]), np.asarray(plane)) >= 38, (left, top, count, high)
 

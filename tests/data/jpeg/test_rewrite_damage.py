@@ -1,4 +1,6 @@
-"""What the rewriter and the index of tiles make of damaged files: they stay in their memory, and end in an image or a declared error."""
+"""What the rewriter and the index of tiles make of damaged files: they stay in their memory, and
+end in an image or a declared error.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,17 @@ KINDS = (
 
 
 def stored() -> list[bytes]:
-    pictures = [picture(33, 47), picture(16, 131), np.random.default_rng(0).integers(0, 256, (70, 17, 3), np.uint8)]
-    return [coded(shown, "JPEG", **kind) for image in pictures for kind in KINDS for shown in (image, image[:, :, 0])]
+    pictures = [
+        picture(33, 47),
+        picture(16, 131),
+        np.random.default_rng(0).integers(0, 256, (70, 17, 3), np.uint8),
+    ]
+    return [
+        coded(shown, "JPEG", **kind)
+        for image in pictures
+        for kind in KINDS
+        for shown in (image, image[:, :, 0])
+    ]
 
 
 @pytest.fixture
@@ -62,7 +73,9 @@ def test_a_damaged_jpeg_is_refused_or_rewritten_to_the_same_pixels(guarded) -> N
                 continue
             rewritten += 1
             assert restart.read(new) is not None, worse.hex()
-            np.testing.assert_array_equal(simplejpeg.decode_jpeg(new), simplejpeg.decode_jpeg(worse), worse.hex())
+            np.testing.assert_array_equal(
+                simplejpeg.decode_jpeg(new), simplejpeg.decode_jpeg(worse), worse.hex()
+            )
     assert refused > 500
     assert rewritten > 50
 
@@ -73,7 +86,9 @@ def misled(draw: random.Random, data: bytes) -> bytes:
     at = data.index(restart.IDENTIFIER) - 2
     for _ in range(draw.randint(1, 3)):
         place = draw.randrange(at, at + 2 + int.from_bytes(data[at : at + 2], "big"))
-        out[place] = draw.choice((0, 0xFF, out[place] ^ 1 << draw.randrange(8), out[place] + 1 & 0xFF))
+        out[place] = draw.choice(
+            (0, 0xFF, out[place] ^ 1 << draw.randrange(8), out[place] + 1 & 0xFF)
+        )
     return bytes(out)
 
 
@@ -87,7 +102,10 @@ def test_an_index_that_misleads_ends_in_a_piece_or_a_declared_error(guarded) -> 
                 if tiles is None:
                     continue
                 left, top = draw.uniform(0, tiles.width - 1), draw.uniform(0, tiles.height - 1)
-                right, bottom = draw.uniform(left + 0.5, tiles.width), draw.uniform(top + 0.5, tiles.height)
+                right, bottom = (
+                    draw.uniform(left + 0.5, tiles.width),
+                    draw.uniform(top + 0.5, tiles.height),
+                )
                 try:
                     piece = tiles.splice(left, top, right, bottom, draw.choice(restart.SCALES))
                     shown = simplejpeg.decode_jpeg(piece.data)

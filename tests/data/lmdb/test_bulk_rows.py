@@ -16,7 +16,14 @@ from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
-from loaderd_testing.sample_builders import dataset_plan, image_samples, op, picture, silent, write_own
+from loaderd_testing.sample_builders import (
+    dataset_plan,
+    image_samples,
+    op,
+    picture,
+    silent,
+    write_own,
+)
 
 
 @pytest.fixture(params=["pages", "without"], autouse=True)
@@ -59,7 +66,9 @@ def bulk_of(sample_pipeline: SamplePipeline) -> BulkReader | None:
 
 @pytest.mark.parametrize("width", [3, 100, LARGE + 5])
 def test_rows_in_bulk_are_the_rows_one_by_one(tmp_path: Path, width: int) -> None:
-    source, sample_pipeline = opened(Path(write_own(tmp_path / "db", [numbers(i, width) for i in range(20)])))
+    source, sample_pipeline = opened(
+        Path(write_own(tmp_path / "db", [numbers(i, width) for i in range(20)]))
+    )
     with source:
         bulk = bulk_of(sample_pipeline)
         assert bulk is not None
@@ -89,8 +98,12 @@ def test_rows_in_bulk_are_the_rows_one_by_one(tmp_path: Path, width: int) -> Non
     ],
 )
 @pytest.mark.parametrize("width", [100, LARGE])
-def test_a_row_of_another_shape_dtype_or_order_is_left_to_those_that_can_tell(tmp_path: Path, odd: Sample, width: int) -> None:
-    source, sample_pipeline = opened(Path(write_own(tmp_path / "db", [numbers(0, width), odd, numbers(2, width)])))
+def test_a_row_of_another_shape_dtype_or_order_is_left_to_those_that_can_tell(
+    tmp_path: Path, odd: Sample, width: int
+) -> None:
+    source, sample_pipeline = opened(
+        Path(write_own(tmp_path / "db", [numbers(0, width), odd, numbers(2, width)]))
+    )
     with source:
         bulk = bulk_of(sample_pipeline)
         assert bulk is not None
@@ -127,11 +140,18 @@ def test_values_that_are_not_finite_are_left_to_those_that_can_tell(tmp_path: Pa
 
 
 def test_arrays_that_do_not_fit_are_a_mistake_and_not_memory_overwritten(tmp_path: Path) -> None:
-    source, sample_pipeline = opened(Path(write_own(tmp_path / "db", [numbers(i) for i in range(3)])))
+    source, sample_pipeline = opened(
+        Path(write_own(tmp_path / "db", [numbers(i) for i in range(3)]))
+    )
     with source:
         bulk = bulk_of(sample_pipeline)
         assert bulk is not None
-        for array in (np.zeros(1, np.int64), np.zeros(2, np.int32), np.zeros((2, 2), np.int64)[:, 0], np.zeros(3, np.int64)):
+        for array in (
+            np.zeros(1, np.int64),
+            np.zeros(2, np.int32),
+            np.zeros((2, 2), np.int64)[:, 0],
+            np.zeros(3, np.int64),
+        ):
             with pytest.raises(ValueError, match=r"field 'y': an array .* is none for 2 rows"):
                 bulk.write(np.array([0, 1]), {"y": array})
 

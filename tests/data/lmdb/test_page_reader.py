@@ -34,7 +34,10 @@ def written(path: Path, count: int, size: int, odd: dict[bytes, bytes] | None = 
         | {record_format.META_KEY: b"meta", record_format.PART_KEY: b"part"}
         | (odd or {})
     )
-    with lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 28, sync=False) as env, env.begin(write=True) as txn:
+    with (
+        lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 28, sync=False) as env,
+        env.begin(write=True) as txn,
+    ):
         for key, data in sorted(items.items()):
             txn.put(key, data, append=True)
     return path
@@ -48,17 +51,34 @@ def opened(path: Path, size: int) -> tuple[Store, Pages]:
 
 
 @pytest.mark.parametrize(
-    ("count", "size", "depth"), [(1, 30, 1), (40, 200, 2), (300, 1500, 2), (25_000, 100, 3), (7, 2000, 2), (9, 4096, 1), (12, 70_001, 1)]
+    ("count", "size", "depth"),
+    [
+        (1, 30, 1),
+        (40, 200, 2),
+        (300, 1500, 2),
+        (25_000, 100, 3),
+        (7, 2000, 2),
+        (9, 4096, 1),
+        (12, 70_001, 1),
+    ],
 )
-def test_every_value_is_found_whatever_the_tree(tmp_path: Path, count: int, size: int, depth: int) -> None:
+def test_every_value_is_found_whatever_the_tree(
+    tmp_path: Path, count: int, size: int, depth: int
+) -> None:
     path = written(tmp_path / "db", count, size)
     with lmdb.open(str(path), subdir=False, lock=False, readonly=True) as env:
         assert env.stat()["depth"] == depth
     store, pages = opened(path, size)
     indices = np.random.default_rng(0).permutation(np.repeat(np.arange(count), 2))
-    head, tail = np.full((len(indices), 7), 3, np.uint8), np.full((len(indices), size - 9), 3, np.uint8)
+    head, tail = (
+        np.full((len(indices), 7), 3, np.uint8),
+        np.full((len(indices), size - 9), 3, np.uint8),
+    )
     assert pages.copy(indices, BEGIN, size, [(head, 2, 7), (tail, 9, size - 9)])
-    expected = np.frombuffer(b"".join(bytes(store.get(record_format.sample_key(i)) or b"") for i in indices.tolist()), np.uint8)
+    expected = np.frombuffer(
+        b"".join(bytes(store.get(record_format.sample_key(i)) or b"") for i in indices.tolist()),
+        np.uint8,
+    )
     expected = expected.reshape(len(indices), size)
     np.testing.assert_array_equal(head, expected[:, 2:9])
     np.testing.assert_array_equal(tail, expected[:, 9:])
@@ -68,7 +88,9 @@ def test_every_value_is_found_whatever_the_tree(tmp_path: Path, count: int, size
 
 @pytest.mark.parametrize("shift", [0, 1, 8, 63])
 @pytest.mark.parametrize("size", [STREAMED // 8 + 1, 1_500_007, 2000])
-def test_copies_past_the_caches_are_whole_wherever_they_begin_and_end(tmp_path: Path, shift: int, size: int) -> None:
+def test_copies_past_the_caches_are_whole_wherever_they_begin_and_end(
+    tmp_path: Path, shift: int, size: int
+) -> None:
     store, pages = opened(written(tmp_path / "db", 9, size), size)
     length = size - 6
     rows = -(-STREAMED // length) + 3
@@ -100,7 +122,9 @@ def test_what_is_not_there_or_not_as_it_should_be_is_not_copied(tmp_path: Path) 
     assert pages.copy(np.array([], np.int64), BEGIN, 100, [])
     assert not pages.copy(np.array([6]), BEGIN, 100, [])
     for targets in ([(out, 1, 100)], [(out, 0, 99)], [(out, -1, 100)], [(out[:2], 0, 100)]):
-        with pytest.raises(ValueError, match="targets that aren't for 3 rows of values of 100 bytes"):
+        with pytest.raises(
+            ValueError, match="targets that aren't for 3 rows of values of 100 bytes"
+        ):
             pages.copy(np.array([7, 4, 0]), BEGIN, 100, targets)
     with pytest.raises(ValueError, match="values of 4 bytes can't begin with"):
         pages.copy(np.array([0, 1, 2]), BEGIN, 4, [(out[:, :0], 0, 0)])
@@ -138,7 +162,9 @@ def guarded() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("count", "size"), [(6, 30), (200, 200), (5, 5000)])
-def test_damaged_pages_do_no_harm_and_give_only_what_is_in_the_file(tmp_path: Path, guarded: Any, count: int, size: int) -> None:
+def test_damaged_pages_do_no_harm_and_give_only_what_is_in_the_file(
+    tmp_path: Path, guarded: Any, count: int, size: int
+) -> None:
     path = written(tmp_path / "db", count, size)
     store = open_store(str(path))
     page, pages, root = store.facts.page, store.facts.pages, store.facts.root
@@ -149,7 +175,12 @@ def test_damaged_pages_do_no_harm_and_give_only_what_is_in_the_file(tmp_path: Pa
     for _ in range(400):
         damaged = bytearray(whole)
         for _ in range(draw.choice((1, 2, 20))):
-            at = draw.choice((draw.randrange(page * 2, len(whole)), draw.randrange(2, pages) * page + draw.randrange(64)))
+            at = draw.choice(
+                (
+                    draw.randrange(page * 2, len(whole)),
+                    draw.randrange(2, pages) * page + draw.randrange(64),
+                )
+            )
             damaged[at] = draw.randrange(256)
         out = np.zeros((count, size), np.uint8)
         done = found.loaderd_rows_copy(

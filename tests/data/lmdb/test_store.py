@@ -15,7 +15,9 @@ from loaderd_testing.sample_builders import write
 
 
 @pytest.mark.parametrize("subdir", [False, True])
-def test_a_database_is_found_by_what_it_is_and_not_by_its_name(tmp_path: Path, subdir: bool) -> None:
+def test_a_database_is_found_by_what_it_is_and_not_by_its_name(
+    tmp_path: Path, subdir: bool
+) -> None:
     path = filled(tmp_path / ("file.lmdb" if subdir else "folder"), subdir=subdir)
     store = open_store(str(path))
     value = store.get(b"0007")
@@ -84,7 +86,9 @@ def test_a_child_opens_anew_what_its_parent_has_open(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_page_overwritten_in_the_middle_is_an_error_or_a_wrong_value_but_no_crash_of_open(tmp_path: Path) -> None:
+def test_a_page_overwritten_in_the_middle_is_an_error_or_a_wrong_value_but_no_crash_of_open(
+    tmp_path: Path,
+) -> None:
     path = filled(tmp_path / "db")
     with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env:
         depth = env.stat()["depth"]
@@ -100,7 +104,10 @@ def test_a_page_overwritten_in_the_middle_is_an_error_or_a_wrong_value_but_no_cr
 
 
 def damaged(path: Path) -> tuple[bytes, bytes]:
-    """Spoils the last leaf page, and older ones like it. Returns a key that lies there and one that doesn't."""
+    """Spoils the last leaf page, and older ones like it.
+
+    Returns a key that lies there and one that doesn't.
+    """
     data = bytearray(path.read_bytes())
     for at in range(0, len(data), 4096):
         if struct.unpack_from("=H", data, at + 10)[0] == 2 and b"0299" in data[at : at + 4096]:
@@ -178,7 +185,9 @@ def test_a_map_that_is_full_grows_and_nothing_is_lost(tmp_path: Path) -> None:
     writer = Writer(str(tmp_path / "db"))
     value = os.urandom(1 << 20)
     for first in range(0, 160, 40):
-        writer.put([(b"\0", b"%d" % first)], [(b"k%04d" % i, value) for i in range(first, first + 40)])
+        writer.put(
+            [(b"\0", b"%d" % first)], [(b"k%04d" % i, value) for i in range(first, first + 40)]
+        )
     writer.put([], [], without=b"\0")
     assert writer.get(b"\0") is None
     writer.close()
@@ -203,7 +212,9 @@ def test_keys_are_shown_as_text_or_hex() -> None:
 def test_a_key_that_no_lmdb_has_says_how_long_keys_may_be(tmp_path: Path) -> None:
     store = open_store(write(tmp_path / "db", {b"a": b"b"}))
     try:
-        with pytest.raises(SourceError, match="a key of 512 bytes: keys of an LMDB have at most 511"):
+        with pytest.raises(
+            SourceError, match="a key of 512 bytes: keys of an LMDB have at most 511"
+        ):
             store.get(b"k" * 512)
         assert store.get(b"k" * 511) is None
         assert bytes(store.get(b"a") or b"") == b"b"

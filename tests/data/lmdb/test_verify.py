@@ -1,4 +1,6 @@
-"""A database's structure is verified without opening it, and whatever the file does stays in another process."""
+"""A database's structure is verified without opening it, and whatever the file does stays in
+another process.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ def leaf(path: Path) -> int:
     """A page with keys in it."""
     data = path.read_bytes()
     pages = range(2, len(data) // PAGE)
-    return next(n for n in pages if data[n * PAGE : n * PAGE + 12] == n.to_bytes(8, "little") + b"\0\0\x02\0")
+    return next(
+        n
+        for n in pages
+        if data[n * PAGE : n * PAGE + 12] == n.to_bytes(8, "little") + b"\0\0\x02\0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,8 @@ def test_a_torn_page_is_found(database: Path, at: int, data: bytes) -> None:
 
 def test_a_root_that_points_beyond_the_file_is_found_and_not_followed(database: Path) -> None:
     for page in (0, 1):
-        spoil(database, page, 16 + 24 + 48 + 40, (1 << 40).to_bytes(8, "little"))  # root of the main database
+        # root of the main database
+        spoil(database, page, 16 + 24 + 48 + 40, (1 << 40).to_bytes(8, "little"))
     assert verify(str(database)).problems
 
 

@@ -51,7 +51,8 @@ def test_what_changed_is_told_with_path_old_and_new(path: Path, store: Store) ->
     watch = Watch(store, KEYS)
     assert watch.changed() == ""
     script = (
-        "import lmdb, sys; env = lmdb.open(sys.argv[1], subdir=False, lock=False, map_size=1 << 28); "
+        "import lmdb, sys; env = lmdb.open(sys.argv[1], subdir=False, lock=False, map_size=1 << "
+        "28); "
         "txn = env.begin(write=True); txn.put(b'new', b'v'); txn.commit(); env.close()"
     )
     subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=DEADLINE_S)
@@ -66,12 +67,16 @@ def test_a_replaced_database_is_noticed(path: Path, store: Store) -> None:
     inode = path.stat().st_ino
     shutil.copy(path, path.parent / "copy")
     os.rename(path.parent / "copy", path)
-    assert f"was replaced by another file (inode {inode} -> {path.stat().st_ino})" in watch.changed()
+    assert (
+        f"was replaced by another file (inode {inode} -> {path.stat().st_ino})" in watch.changed()
+    )
     path.unlink()
     assert "no longer exists" in watch.changed()
 
 
-def test_a_database_cut_while_it_is_open_is_noticed_before_its_pages_are_touched(path: Path, store: Store) -> None:
+def test_a_database_cut_while_it_is_open_is_noticed_before_its_pages_are_touched(
+    path: Path, store: Store
+) -> None:
     watch = Watch(store, KEYS)
     size = path.stat().st_size
     os.truncate(path, size // 2)
@@ -107,7 +112,9 @@ def test_a_touched_database_is_one_note_and_no_change(path: Path, store: Store) 
     assert str(path) in watch.notes[0]
 
 
-def test_a_write_that_leaves_the_time_of_a_young_file_as_it_was_is_noticed(path: Path, store: Store) -> None:
+def test_a_write_that_leaves_the_time_of_a_young_file_as_it_was_is_noticed(
+    path: Path, store: Store
+) -> None:
     watch = Watch(store, KEYS)
     path.touch()
     assert watch.changed() == ""
@@ -119,7 +126,9 @@ def test_a_write_that_leaves_the_time_of_a_young_file_as_it_was_is_noticed(path:
     assert "was overwritten" in watch.changed()
 
 
-def test_a_process_that_opens_it_later_compares_with_what_the_first_one_found(path: Path, store: Store) -> None:
+def test_a_process_that_opens_it_later_compares_with_what_the_first_one_found(
+    path: Path, store: Store
+) -> None:
     state = Watch(store, KEYS).state
     assert Watch(store, KEYS).expect(state) == ""
     store.close()
@@ -136,11 +145,16 @@ def test_a_process_that_opens_another_file_later_says_so(path: Path, store: Stor
     state = Watch(store, KEYS).state
     os.rename(filled(path.parent / "new"), path)
     later = open_store(str(path))
-    assert f"was replaced by another file (inode {store.facts.inode} -> {later.facts.inode})" in Watch(later, KEYS).expect(state)
+    assert (
+        f"was replaced by another file (inode {store.facts.inode} -> {later.facts.inode})"
+        in Watch(later, KEYS).expect(state)
+    )
     later.close()
 
 
-def test_what_cannot_be_opened_any_longer_is_compared_all_the_same(path: Path, store: Store) -> None:
+def test_what_cannot_be_opened_any_longer_is_compared_all_the_same(
+    path: Path, store: Store
+) -> None:
     state = Watch(store, KEYS).state
     assert changed_since(str(path), state) == ""
     path.touch()
@@ -152,7 +166,9 @@ def test_what_cannot_be_opened_any_longer_is_compared_all_the_same(path: Path, s
 
 
 @pytest.mark.parametrize("at", [0, DRAWN_BYTES, -1])
-def test_a_large_value_is_known_by_its_size_both_ends_and_parts_between(tmp_path: Path, at: int) -> None:
+def test_a_large_value_is_known_by_its_size_both_ends_and_parts_between(
+    tmp_path: Path, at: int
+) -> None:
     value = bytearray(3 * DRAWN_BYTES + 2)
     drawn = []
     for number in range(2):

@@ -43,14 +43,26 @@ def test_classes_and_files_are_sorted_by_name(tmp_path: Path) -> None:
     assert listing.ignored.total == 1
 
 
-def test_the_order_is_that_of_the_sorted_folders_and_in_each_of_the_sorted_names(tmp_path: Path) -> None:
+def test_the_order_is_that_of_the_sorted_folders_and_in_each_of_the_sorted_names(
+    tmp_path: Path,
+) -> None:
     source = tmp_path / "src"
-    for name in ("c/b/1.jpg", "c/a/2.jpg", "c/a-b/3.jpg", "c/0.jpg", "c/a/x/4.jpg", "d/z.jpg", "d/A.jpg"):
+    for name in (
+        "c/b/1.jpg",
+        "c/a/2.jpg",
+        "c/a-b/3.jpg",
+        "c/0.jpg",
+        "c/a/x/4.jpg",
+        "d/z.jpg",
+        "d/A.jpg",
+    ):
         put(source / name)
     expected = []
     for name in ("c", "d"):  # as torchvision goes through a class
         for folder, _, files in sorted(os.walk(source / name, followlinks=True)):
-            expected += [os.path.relpath(os.path.join(folder, file), source) for file in sorted(files)]
+            expected += [
+                os.path.relpath(os.path.join(folder, file), source) for file in sorted(files)
+            ]
     assert [name for name, _ in listed(source, tmp_path)[0]] == expected
 
 
@@ -117,8 +129,12 @@ def test_names_of_any_bytes_come_through(tmp_path: Path) -> None:
         with open(os.path.join(os.fsencode(tmp_path / "src" / "a"), name), "wb") as file:
             file.write(b"x")
     with Listing(str(tmp_path / "src"), str(tmp_path)) as listing:
-        assert sorted(found.path for found in listing.files()) == sorted(b"a/" + name for name in names)
-        assert [found.path for found in listing.files(start=2)] == [found.path for found in listing.files()][2:]
+        assert sorted(found.path for found in listing.files()) == sorted(
+            b"a/" + name for name in names
+        )
+        assert [found.path for found in listing.files(start=2)] == [
+            found.path for found in listing.files()
+        ][2:]
 
 
 def test_the_fingerprint_is_of_names_sizes_and_times(tmp_path: Path) -> None:
@@ -129,8 +145,13 @@ def test_the_fingerprint_is_of_names_sizes_and_times(tmp_path: Path) -> None:
     assert listed(tmp_path / "src", tmp_path)[1].fingerprint != first
 
 
-@pytest.mark.parametrize(("make", "words"), [("nothing", "no such folder"), ("file", "is not a folder"), ("empty", "holds no images")])
-def test_a_source_that_cannot_be_is_an_error_that_names_it(tmp_path: Path, make: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [("nothing", "no such folder"), ("file", "is not a folder"), ("empty", "holds no images")],
+)
+def test_a_source_that_cannot_be_is_an_error_that_names_it(
+    tmp_path: Path, make: str, words: str
+) -> None:
     source = tmp_path / "src"
     if make == "file":
         source.touch()

@@ -4,7 +4,13 @@ from loaderd.data.packing.library_output import KINDS, OTHER, LibraryOutput
 
 
 def test_a_kind_of_line_is_told_once_with_the_file_that_prints_it_again() -> None:
-    waiting = [["warning 5 of 0xff"], ["warning 6 of 0x0e", "else"], [], ["warning 7 of 0x1"], ["else"]]
+    waiting = [
+        ["warning 5 of 0xff"],
+        ["warning 6 of 0x0e", "else"],
+        [],
+        ["warning 7 of 0x1"],
+        ["else"],
+    ]
     printed = LibraryOutput(lambda: waiting.pop(0))
     assert printed.listen()
     assert printed.listen()

@@ -9,13 +9,19 @@ from loaderd.data.packing.pack_state import KINDS, LISTED, OTHER, PackState
 
 
 def test_a_state_comes_back_from_its_bytes() -> None:
-    state = PackState("of the source").with_sample(b"value", "tuple", lambda: (("x", 1, "<f4", (3,)),)).with_remark("rewritten")
+    state = (
+        PackState("of the source")
+        .with_sample(b"value", "tuple", lambda: (("x", 1, "<f4", (3,)),))
+        .with_remark("rewritten")
+    )
     state = state.with_bad("a.png", "it is empty")
     assert (state.seen, state.count, state.bad_count) == (2, 1, 1)
     assert PackState.from_bytes(state.to_bytes()) == state
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", msgpack.packb([1, 2]), msgpack.packb({"fingerprint": "x"})])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xc1", msgpack.packb([1, 2]), msgpack.packb({"fingerprint": "x"})]
+)
 def test_bytes_of_another_version_are_no_state(data: bytes) -> None:
     assert PackState.from_bytes(data) is None
 
@@ -24,7 +30,11 @@ def test_all_bad_samples_are_counted_and_the_first_are_listed() -> None:
     state = PackState("")
     for n in range(LISTED + 5):
         state = state.with_bad(str(n), "bad")
-    assert (state.bad_count, len(state.bad), state.bad[-1][0]) == (LISTED + 5, LISTED, str(LISTED - 1))
+    assert (state.bad_count, len(state.bad), state.bad[-1][0]) == (
+        LISTED + 5,
+        LISTED,
+        str(LISTED - 1),
+    )
 
 
 def test_remarks_without_end_are_counted_as_others() -> None:

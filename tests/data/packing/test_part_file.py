@@ -14,7 +14,10 @@ def test_a_claimed_target_is_refused_until_the_claim_ends(tmp_path: Path) -> Non
     target = str(tmp_path / "db")
     with claimed(target) as part:
         assert part == target + ".part"
-        with pytest.raises(SourceError, match="another process is packing into it"), claimed(target):
+        with (
+            pytest.raises(SourceError, match="another process is packing into it"),
+            claimed(target),
+        ):
             pass
     with claimed(target) as again:
         assert again == part

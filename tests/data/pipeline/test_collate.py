@@ -12,7 +12,16 @@ from loaderd.data.sample import BadValue
 
 def test_arrays_tensors_numbers_and_lists_become_fields() -> None:
     batch, form = batch_of(
-        {"a": np.ones((2, 3)), "t": torch.ones(2, 4), "n": 5, "ls": [1.5, 2], "b": (True, False), "s": ("x", "y"), "y": [b"1", b"2"]}, "rgb"
+        {
+            "a": np.ones((2, 3)),
+            "t": torch.ones(2, 4),
+            "n": 5,
+            "ls": [1.5, 2],
+            "b": (True, False),
+            "s": ("x", "y"),
+            "y": [b"1", b"2"],
+        },
+        "rgb",
     )
     assert form == "dict"
     assert {name: (value.dtype.str, value.shape) for name, value in batch.items() if isinstance(value, np.ndarray)} == {

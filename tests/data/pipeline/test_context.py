@@ -1,4 +1,6 @@
-"""The rng that user code gets: the same whether its seeds were known beforehand or not, whatever is done with it."""
+"""The rng that user code gets: the same whether its seeds were known beforehand or not, whatever is
+done with it.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,36 @@ SEEDS = pcg_seeds(keys(3, 2, np.array([5], np.int64)))[0]
 @pytest.fixture
 def rngs() -> tuple[np.random.Generator, np.random.Generator]:
     """With seeds that were known, and as numpy makes it of the key."""
-    return SampleContext(SampleRequest(3, 2, 5, rng_seeds=SEEDS), silent).rng(), np.random.Generator(
-        np.random.PCG64(CounterRng(3, 2, 5).key())
-    )
+    return SampleContext(
+        SampleRequest(3, 2, 5, rng_seeds=SEEDS), silent
+    ).rng(), np.random.Generator(np.random.PCG64(CounterRng(3, 2, 5).key()))
 
 
-def test_it_draws_what_numpys_own_draws(rngs: tuple[np.random.Generator, np.random.Generator]) -> None:
+def test_it_draws_what_numpys_own_draws(
+    rngs: tuple[np.random.Generator, np.random.Generator],
+) -> None:
     ours, numpys = rngs
     assert ours.random(8).tolist() == numpys.random(8).tolist()
     assert ours.bit_generator.state == numpys.bit_generator.state
 
 
-def test_its_copies_and_children_are_those_of_numpys_own(rngs: tuple[np.random.Generator, np.random.Generator]) -> None:
+def test_its_copies_and_children_are_those_of_numpys_own(
+    rngs: tuple[np.random.Generator, np.random.Generator],
+) -> None:
     ours, numpys = rngs
-    children = [[np.random.Generator(np.random.PCG64(seed)).random() for seed in rng.bit_generator.seed_seq.spawn(3)] for rng in rngs]
+    children = [
+        [
+            np.random.Generator(np.random.PCG64(seed)).random()
+            for seed in rng.bit_generator.seed_seq.spawn(3)
+        ]
+        for rng in rngs
+    ]
     assert children[0] == children[1]
     assert ours.bit_generator.seed_seq.entropy == numpys.bit_generator.seed_seq.entropy
     assert ours.bit_generator.seed_seq.n_children_spawned == 3
     expected = copy.deepcopy(numpys).random(3).tolist()
-    assert copy.deepcopy(ours).random(3).tolist() == pickle.loads(pickle.dumps(ours)).random(3).tolist() == expected
+    assert (
+        copy.deepcopy(ours).random(3).tolist()
+        == pickle.loads(pickle.dumps(ours)).random(3).tolist()
+        == expected
+    )

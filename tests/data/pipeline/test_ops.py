@@ -36,7 +36,9 @@ class Given(CounterRng):
         return int(self.values[k])
 
 
-def run(name: str, image: np.ndarray, draws: CounterRng | None = None, number: int = 0, **args: Any) -> np.ndarray:
+def run(
+    name: str, image: np.ndarray, draws: CounterRng | None = None, number: int = 0, **args: Any
+) -> np.ndarray:
     before = image.copy()
     view = LazyImage(ArraySource(image))
     make_op(name, args, number)[0](view, draws or CounterRng(0, 0, 0))
@@ -64,7 +66,9 @@ def numbered(height: int, width: int) -> np.ndarray:
         ((1, 3000), 1, (1, 3000)),
     ],
 )
-def test_resize_takes_the_shorter_side_and_rounds_the_longer_down(shape: tuple[int, int], size: Any, expected: tuple[int, int]) -> None:
+def test_resize_takes_the_shorter_side_and_rounds_the_longer_down(
+    shape: tuple[int, int], size: Any, expected: tuple[int, int]
+) -> None:
     assert run("resize", np.zeros((*shape, 3), np.uint8), size=size).shape == (*expected, 3)
 
 
@@ -75,7 +79,8 @@ def test_center_crop_takes_the_middle() -> None:
 
 
 def test_center_crop_rounds_halves_as_torchvision_does() -> None:
-    assert run("center_crop", numbered(13, 15), size=10)[0, 0].tolist() == [2, 2, 9]  # 1.5 and 2.5 both to the even 2
+    # 1.5 and 2.5 both to the even 2
+    assert run("center_crop", numbered(13, 15), size=10)[0, 0].tolist() == [2, 2, 9]
 
 
 def test_center_crop_pads_what_is_too_small_with_zeros() -> None:
@@ -99,7 +104,10 @@ def test_random_crop_pads_with_zeros_first() -> None:
 
 
 def test_random_crop_reaches_every_place_and_no_other() -> None:
-    seen = {tuple(run("random_crop", numbered(6, 5), CounterRng(0, 0, i), size=4)[0, 0, :2].tolist()) for i in range(200)}
+    seen = {
+        tuple(run("random_crop", numbered(6, 5), CounterRng(0, 0, i), size=4)[0, 0, :2].tolist())
+        for i in range(200)
+    }
     assert seen == {(row, column) for row in range(3) for column in range(2)}
 
 
@@ -119,7 +127,9 @@ def test_hflip_mirrors_as_often_as_p_says() -> None:
 
 
 def test_the_box_is_the_area_and_aspect_that_were_drawn() -> None:
-    top, left, height, width = crop_box(100, 200, (0.08, 1.0), (0.5, 2.0), Given(0.5, 0.75, 3, 5), 0)
+    top, left, height, width = crop_box(
+        100, 200, (0.08, 1.0), (0.5, 2.0), Given(0.5, 0.75, 3, 5), 0
+    )
     area, aspect = 20_000 * 0.54, math.exp(math.log(0.5) + 0.75 * math.log(4))
     assert (width, height) == (round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect)))
     assert (top, left) == (3, 5)
@@ -129,7 +139,12 @@ def test_a_box_that_never_fits_is_the_largest_middle_part() -> None:
     full = [1.0, 0.5, 0, 0] * 10  # the whole area as a square: fits neither of these
     assert crop_box(100, 400, (1, 1), (0.75, 1.3333), Given(*full), 0) == (0, 133, 100, 133)
     assert crop_box(400, 100, (1, 1), (0.75, 1.3333), Given(*full), 0) == (133, 0, 133, 100)
-    assert crop_box(100, 125, (1, 1), (1.0, 1.3333), Given(*([1.0, 1.0, 0, 0] * 10)), 0) == (0, 0, 100, 125)
+    assert crop_box(100, 125, (1, 1), (1.0, 1.3333), Given(*([1.0, 1.0, 0, 0] * 10)), 0) == (
+        0,
+        0,
+        100,
+        125,
+    )
 
 
 def test_the_box_takes_the_next_try_when_the_first_does_not_fit() -> None:
@@ -140,7 +155,9 @@ def test_the_box_takes_the_next_try_when_the_first_does_not_fit() -> None:
 def test_boxes_spread_over_the_range_of_areas() -> None:
     areas = []
     for index in range(2000):
-        top, left, height, width = crop_box(300, 400, (0.08, 1.0), (0.75, 1.3333), CounterRng(1, 2, index), 0)
+        top, left, height, width = crop_box(
+            300, 400, (0.08, 1.0), (0.75, 1.3333), CounterRng(1, 2, index), 0
+        )
         assert 0 <= top <= 300 - height
         assert 0 <= left <= 400 - width
         assert 0.74 < width / height < 1.35
@@ -151,7 +168,10 @@ def test_boxes_spread_over_the_range_of_areas() -> None:
 
 
 def test_a_crop_of_one_pixel_is_enough() -> None:
-    assert run("random_resized_crop", np.full((1, 1, 3), 5, np.uint8), size=4).tolist() == np.full((4, 4, 3), 5).tolist()
+    assert (
+        run("random_resized_crop", np.full((1, 1, 3), 5, np.uint8), size=4).tolist()
+        == np.full((4, 4, 3), 5).tolist()
+    )
     assert run("random_resized_crop", picture(2, 500), size=8).shape == (8, 8, 3)
 
 
@@ -176,7 +196,9 @@ def test_normalize_is_mean_and_std_of_the_image_in_zero_to_one(channels: int) ->
         out = run("normalize", source, mean=mean, std=std)
         assert out.dtype == np.float32
         np.testing.assert_allclose(out, expected, atol=1e-5)
-    np.testing.assert_allclose(run("normalize", image, mean=0.5, std=2), (image / 255 - 0.5) / 2, atol=1e-6)
+    np.testing.assert_allclose(
+        run("normalize", image, mean=0.5, std=2), (image / 255 - 0.5) / 2, atol=1e-6
+    )
 
 
 def test_normalize_with_the_wrong_number_of_channels_says_so() -> None:
@@ -192,7 +214,12 @@ def test_to_chw_is_contiguous_and_planar() -> None:
 
 
 def test_what_is_no_picture_is_refused_naming_op_and_field() -> None:
-    for value in (np.zeros(3), np.zeros((2, 2), np.uint8), np.zeros((2, 2, 3), np.int16), np.zeros((0, 2, 3), np.uint8)):
+    for value in (
+        np.zeros(3),
+        np.zeros((2, 2), np.uint8),
+        np.zeros((2, 2, 3), np.int16),
+        np.zeros((0, 2, 3), np.uint8),
+    ):
         with pytest.raises(OpError, match="resize cannot work on field 'x'"):
             check(LazyImage(ArraySource(as_picture(value, "resize", "x"))), "resize", "x")
 
@@ -200,26 +227,50 @@ def test_what_is_no_picture_is_refused_naming_op_and_field() -> None:
 def test_draws_depend_on_place_and_sample_and_on_nothing_else() -> None:
     image = picture(60, 60)
     first = run("random_resized_crop", image, CounterRng(1, 2, 3), number=4, size=16)
-    np.testing.assert_array_equal(first, run("random_resized_crop", image, CounterRng(1, 2, 3), number=4, size=16))
-    for draws, number in ((CounterRng(2, 2, 3), 4), (CounterRng(1, 3, 3), 4), (CounterRng(1, 2, 4), 4), (CounterRng(1, 2, 3), 5)):
-        assert not np.array_equal(first, run("random_resized_crop", image, draws, number=number, size=16))
+    np.testing.assert_array_equal(
+        first, run("random_resized_crop", image, CounterRng(1, 2, 3), number=4, size=16)
+    )
+    for draws, number in (
+        (CounterRng(2, 2, 3), 4),
+        (CounterRng(1, 3, 3), 4),
+        (CounterRng(1, 2, 4), 4),
+        (CounterRng(1, 2, 3), 5),
+    ):
+        assert not np.array_equal(
+            first, run("random_resized_crop", image, draws, number=number, size=16)
+        )
 
 
 def test_golden_draws_do_not_change_between_versions() -> None:
-    boxes = [crop_box(375, 500, (0.08, 1.0), (0.75, 1.3333), CounterRng(0, 0, index), 0) for index in range(4)]
+    boxes = [
+        crop_box(375, 500, (0.08, 1.0), (0.75, 1.3333), CounterRng(0, 0, index), 0)
+        for index in range(4)
+    ]
     assert boxes == GOLDEN_BOXES
     crops = [
-        tuple(run("random_crop", numbered(40, 40), CounterRng(0, 1, index), number=1, size=32)[0, 0, :2].tolist()) for index in range(6)
+        tuple(
+            run("random_crop", numbered(40, 40), CounterRng(0, 1, index), number=1, size=32)[
+                0, 0, :2
+            ].tolist()
+        )
+        for index in range(6)
     ]
     assert crops == GOLDEN_CROPS
-    assert [run("hflip", numbered(1, 2), CounterRng(5, 1, index), number=2)[0, 0, 1] == 1 for index in range(12)] == GOLDEN_FLIPS
+    assert [
+        run("hflip", numbered(1, 2), CounterRng(5, 1, index), number=2)[0, 0, 1] == 1
+        for index in range(12)
+    ] == GOLDEN_FLIPS
 
 
 def test_pillow_agrees_on_what_a_crop_and_resize_is() -> None:
     image = picture(90, 120)
     draws = CounterRng(3, 1, 4)
     top, left, height, width = crop_box(90, 120, (0.3, 1.0), (0.75, 1.3333), draws, 0)
-    expected = Image.fromarray(image).crop((left, top, left + width, top + height)).resize((32, 32), Image.Resampling.BILINEAR)
+    expected = (
+        Image.fromarray(image)
+        .crop((left, top, left + width, top + height))
+        .resize((32, 32), Image.Resampling.BILINEAR)
+    )
     out = run("random_resized_crop", image, draws, size=32, scale=[0.3, 1.0])
     assert np.abs(out.astype(int) - np.asarray(expected)).mean() < 1
 
@@ -234,7 +285,9 @@ def test_pillow_agrees_on_what_a_crop_and_resize_is() -> None:
         ("random_resized_crop", {"size": 65535}, (100, 100)),
     ],
 )
-def test_what_would_have_more_pixels_than_an_image_may_takes_no_memory(name: str, args: dict[str, Any], shape: tuple[int, int]) -> None:
+def test_what_would_have_more_pixels_than_an_image_may_takes_no_memory(
+    name: str, args: dict[str, Any], shape: tuple[int, int]
+) -> None:
     image = np.zeros((*shape, 3), np.uint8)
     tracemalloc.start()
     try:
@@ -246,4 +299,8 @@ def test_what_would_have_more_pixels_than_an_image_may_takes_no_memory(name: str
 
 
 def test_as_many_pixels_as_an_image_may_have_are_made() -> None:
-    assert run("resize", np.zeros((1, 1, 1), np.uint8), size=[13000, 13000]).shape == (13000, 13000, 1)
+    assert run("resize", np.zeros((1, 1, 1), np.uint8), size=[13000, 13000]).shape == (
+        13000,
+        13000,
+        1,
+    )

@@ -15,9 +15,24 @@ from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
-from loaderd_testing.sample_builders import call, coded, dataset_plan, image_samples, op, picture, silent, write_own
+from loaderd_testing.sample_builders import (
+    call,
+    coded,
+    dataset_plan,
+    image_samples,
+    op,
+    picture,
+    silent,
+    write_own,
+)
 
-TRAIN = (op("random_resized_crop", size=24), op("hflip"), call("noisy"), op("normalize", mean=0.5, std=0.5), op("to_chw"))
+TRAIN = (
+    op("random_resized_crop", size=24),
+    op("hflip"),
+    call("noisy"),
+    op("normalize", mean=0.5, std=0.5),
+    op("to_chw"),
+)
 
 
 OPENED: list[Source] = []
@@ -58,7 +73,11 @@ def same(a: Sample, b: Sample) -> bool:
 def test_the_decoder_is_told_where_stored_images_may_be_resized_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    resized, cropped, bytes_alone = (op("resize", size=20),), (op("random_crop", size=20),), {"decode": False}
+    resized, cropped, bytes_alone = (
+        (op("resize", size=20),),
+        (op("random_crop", size=20),),
+        {"decode": False},
+    )
     for plan, used in (
         ({"transforms": resized}, True),
         ({"transforms": TRAIN}, True),
@@ -71,7 +90,9 @@ def test_the_decoder_is_told_where_stored_images_may_be_resized_and_nowhere_else
                     patch.setattr(fused_decode, "library", lambda: None)
                 stream = Stream(tmp_path, image_samples(kind=kind), **plan)
                 stream.make()
-                assert stream.sample_pipeline.jpeg_extension == (fused_decode.version() if used else "not used")
+                assert stream.sample_pipeline.jpeg_extension == (
+                    fused_decode.version() if used else "not used"
+                )
                 assert there or not used or stream.sample_pipeline.jpeg_extension == "missing"
 
 
@@ -138,24 +159,39 @@ def test_without_decode_the_stored_bytes_are_delivered(tmp_path: Path) -> None:
 
 
 def test_an_op_decodes_what_it_needs_even_without_decode(tmp_path: Path) -> None:
-    assert Stream(tmp_path, decode=False, transforms=(op("resize", size=[8, 9]),)).make()["image"].shape == (8, 9, 3)
+    assert Stream(tmp_path, decode=False, transforms=(op("resize", size=[8, 9]),)).make()[
+        "image"
+    ].shape == (8, 9, 3)
 
 
 def test_a_callable_gets_pixels_with_decode_and_bytes_without(tmp_path: Path) -> None:
     assert Stream(tmp_path, transforms=(call("noisy"),)).make()["image"].shape == (40, 50, 3)
-    assert Stream(tmp_path, decode=False, transforms=(call("noisy"),)).make()["image"] == coded(picture())
+    assert Stream(tmp_path, decode=False, transforms=(call("noisy"),)).make()["image"] == coded(
+        picture()
+    )
 
 
-@pytest.mark.parametrize(("mode", "step", "channels"), [("gray", None, 1), ("rgb", "gray", 1), ("gray", "rgb", 3), ("gray", "", 1)])
-def test_the_mode_is_the_streams_unless_decode_has_its_own(tmp_path: Path, mode: str, step: str | None, channels: int) -> None:
-    steps = () if step is None else (op("decode", **({"mode": step} if step else {})), op("resize", size=[8, 8]))
+@pytest.mark.parametrize(
+    ("mode", "step", "channels"),
+    [("gray", None, 1), ("rgb", "gray", 1), ("gray", "rgb", 3), ("gray", "", 1)],
+)
+def test_the_mode_is_the_streams_unless_decode_has_its_own(
+    tmp_path: Path, mode: str, step: str | None, channels: int
+) -> None:
+    steps = (
+        ()
+        if step is None
+        else (op("decode", **({"mode": step} if step else {})), op("resize", size=[8, 8]))
+    )
     sample = Stream(tmp_path, mode=mode, transforms=steps).make()
     assert sample["image"].shape[2] == channels
     assert sample["image"].flags.writeable
 
 
 def test_decode_of_an_image_that_is_decoded_already_does_nothing(tmp_path: Path) -> None:
-    np.testing.assert_array_equal(Stream(tmp_path, transforms=(op("decode"), op("decode"))).make()["image"], picture())
+    np.testing.assert_array_equal(
+        Stream(tmp_path, transforms=(op("decode"), op("decode"))).make()["image"], picture()
+    )
 
 
 def test_user_code_may_scribble_over_its_sample_and_harms_nobody(tmp_path: Path) -> None:
@@ -190,7 +226,9 @@ def test_a_picture_that_comes_back_planar_is_a_picture_no_longer(tmp_path: Path)
         ("leaving", "SystemExit", "3"),
     ],
 )
-def test_a_callable_that_fails_is_a_fault_of_the_transform(tmp_path: Path, name: str, error: str, message: str) -> None:
+def test_a_callable_that_fails_is_a_fault_of_the_transform(
+    tmp_path: Path, name: str, error: str, message: str
+) -> None:
     fault = Stream(tmp_path, transforms=(call(name),)).fault()
     assert (fault.stage, fault.error) == ("transform", error)
     assert message in fault.message
@@ -199,7 +237,10 @@ def test_a_callable_that_fails_is_a_fault_of_the_transform(tmp_path: Path, name:
 
 
 def test_a_callable_gets_its_arguments_or_fails_naming_them(tmp_path: Path) -> None:
-    assert "unexpected keyword argument 'strong'" in Stream(tmp_path, transforms=(call("noisy", strong=1),)).fault().message
+    assert (
+        "unexpected keyword argument 'strong'"
+        in Stream(tmp_path, transforms=(call("noisy", strong=1),)).fault().message
+    )
     with pytest.raises(SourceError, match=r"loaderd_testing\.sample_builders has no 'missing'"):
         Stream(tmp_path, transforms=(call("missing"),))
 
@@ -213,13 +254,25 @@ def test_a_callable_gets_its_arguments_or_fails_naming_them(tmp_path: Path) -> N
         (TransformConfig("decode", None, {"mode": "x"}), "mode: wrong"),
     ],
 )
-def test_a_transform_that_cannot_be_is_a_source_error(tmp_path: Path, step: TransformConfig, words: str) -> None:
+def test_a_transform_that_cannot_be_is_a_source_error(
+    tmp_path: Path, step: TransformConfig, words: str
+) -> None:
     with pytest.raises(SourceError, match=words):
         Stream(tmp_path, transforms=(step,))
 
 
 def two_images() -> list[Sample]:
-    return [Sample({"left": coded(picture()), "right": coded(picture(seed=1)), "word": "x", "n": np.array(1)}, encoded=("left", "right"))]
+    return [
+        Sample(
+            {
+                "left": coded(picture()),
+                "right": coded(picture(seed=1)),
+                "word": "x",
+                "n": np.array(1),
+            },
+            encoded=("left", "right"),
+        )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +285,9 @@ def two_images() -> list[Sample]:
         (op("decode", field="n"), "not a stored image"),
     ],
 )
-def test_an_op_that_has_nothing_to_work_on_says_so(tmp_path: Path, step: TransformConfig, words: str) -> None:
+def test_an_op_that_has_nothing_to_work_on_says_so(
+    tmp_path: Path, step: TransformConfig, words: str
+) -> None:
     fault = Stream(tmp_path, two_images(), transforms=(step,)).fault()
     assert fault.stage == "transform"
     assert words in fault.message
@@ -240,7 +295,9 @@ def test_an_op_that_has_nothing_to_work_on_says_so(tmp_path: Path, step: Transfo
 
 
 def test_an_op_on_one_field_leaves_the_other(tmp_path: Path) -> None:
-    sample = Stream(tmp_path, two_images(), transforms=(op("resize", size=[8, 8], field="right"),)).make()
+    sample = Stream(
+        tmp_path, two_images(), transforms=(op("resize", size=[8, 8], field="right"),)
+    ).make()
     assert (sample["left"].shape, sample["right"].shape) == ((40, 50, 3), (8, 8, 3))
 
 
@@ -250,7 +307,10 @@ def test_a_sample_without_an_image_says_which_fields_it_has(tmp_path: Path) -> N
 
 
 def test_the_only_bytes_of_a_sample_are_its_image_for_an_op(tmp_path: Path) -> None:
-    stored = [Sample({"data": coded(picture(), "BMP"), "n": np.array(1)}), Sample({"data": b"no image", "n": np.array(1)})]
+    stored = [
+        Sample({"data": coded(picture(), "BMP"), "n": np.array(1)}),
+        Sample({"data": b"no image", "n": np.array(1)}),
+    ]
     stream = Stream(tmp_path, stored, transforms=(op("resize", size=[8, 8]),))
     assert stream.make(0)["data"].shape == (8, 8, 3)
     fault = stream.fault(1)
@@ -259,11 +319,18 @@ def test_the_only_bytes_of_a_sample_are_its_image_for_an_op(tmp_path: Path) -> N
 
 def test_after_to_chw_floats_work_and_crops_do_not(tmp_path: Path) -> None:
     mean = [0.1, 0.2, 0.3]
-    late = Stream(tmp_path, transforms=(op("to_chw"), op("normalize", mean=mean, std=1))).make()["image"]
-    early = Stream(tmp_path, transforms=(op("normalize", mean=mean, std=1), op("to_chw"))).make()["image"]
+    late = Stream(tmp_path, transforms=(op("to_chw"), op("normalize", mean=mean, std=1))).make()[
+        "image"
+    ]
+    early = Stream(tmp_path, transforms=(op("normalize", mean=mean, std=1), op("to_chw"))).make()[
+        "image"
+    ]
     np.testing.assert_array_equal(late, early)
     assert late.flags.c_contiguous
-    assert "after to_chw: put to_chw last" in Stream(tmp_path, transforms=(op("to_chw"), op("hflip"))).fault().message
+    assert (
+        "after to_chw: put to_chw last"
+        in Stream(tmp_path, transforms=(op("to_chw"), op("hflip"))).fault().message
+    )
 
 
 def test_an_undecodable_image_is_a_fault_of_decode(tmp_path: Path) -> None:
@@ -287,10 +354,15 @@ def test_complex_numbers_that_are_not_finite_are_bad_too(tmp_path: Path) -> None
 
 
 def test_whole_numbers_and_finite_floats_pass_the_nonfinite_check(tmp_path: Path) -> None:
-    assert Stream(tmp_path, transforms=(op("to_float"),), nonfinite="error").make()["image"].dtype == np.float32
+    assert (
+        Stream(tmp_path, transforms=(op("to_float"),), nonfinite="error").make()["image"].dtype
+        == np.float32
+    )
 
 
-def test_a_later_sample_that_differs_names_field_both_sides_and_the_database(tmp_path: Path) -> None:
+def test_a_later_sample_that_differs_names_field_both_sides_and_the_database(
+    tmp_path: Path,
+) -> None:
     samples = [
         Sample({"x": np.zeros(3, np.float32), "t": "a"}),
         Sample({"x": np.zeros(4, np.float32), "t": "a"}),
@@ -324,7 +396,9 @@ def test_pictures_of_different_sizes_get_a_hint(tmp_path: Path) -> None:
 
 
 def collated(function: str, **plan: Any) -> tuple[SamplePipeline, Source]:
-    source = Source(dataset_plan("Numbers", collate=f"loaderd_testing.sample_builders:{function}", **plan))
+    source = Source(
+        dataset_plan("Numbers", collate=f"loaderd_testing.sample_builders:{function}", **plan)
+    )
     return SamplePipeline(source.plan, source), source
 
 
@@ -347,7 +421,11 @@ def test_a_collate_function_makes_the_batch() -> None:
 def test_the_rng_of_collate_depends_on_the_batchs_first_position_alone() -> None:
     sample_pipeline, source = collated("padded")
     samples = [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
-    draws = {(e, p): float(sample_pipeline.collate(samples, 0, e, p)["draw"]) for e in (0, 1) for p in (0, 32)}
+    draws = {
+        (e, p): float(sample_pipeline.collate(samples, 0, e, p)["draw"])
+        for e in (0, 1)
+        for p in (0, 32)
+    }
     assert len(set(draws.values())) == 4
     assert float(sample_pipeline.collate(samples[:1], 0, 1, 32)["draw"]) == draws[1, 32]
     source.close()
@@ -355,7 +433,9 @@ def test_the_rng_of_collate_depends_on_the_batchs_first_position_alone() -> None
 
 def test_a_collate_function_that_returns_a_tuple_makes_a_tuple_batch() -> None:
     sample_pipeline, source = collated("tupled")
-    batch = sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)], 0, 0, 0)
+    batch = sample_pipeline.collate(
+        [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)], 0, 0, 0
+    )
     assert list(batch) == ["0", "1.y"]
     assert batch["1.y"].tolist() == [1, 0]
     assert sample_pipeline.form == "tuple"
@@ -365,25 +445,40 @@ def test_a_collate_function_that_returns_a_tuple_makes_a_tuple_batch() -> None:
 def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
     sample_pipeline, source = collated("as_dataloader_calls_it")
     with pytest.raises(
-        SampleFault, match=r"2 were given; it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(samples, rng\)$"
+        SampleFault,
+        match=r"2 were given; it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(samples, rng\)$",
     ) as caught:
         sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 3), silent)], 0, 0, 0)
     assert caught.value.traceback == ""
     source.close()
     with Source(
-        dataset_plan("Numbers", transforms=(TransformConfig(None, "loaderd_testing.sample_builders:as_dataloader_calls_it", {"p": 1}),))
+        dataset_plan(
+            "Numbers",
+            transforms=(
+                TransformConfig(
+                    None, "loaderd_testing.sample_builders:as_dataloader_calls_it", {"p": 1}
+                ),
+            ),
+        )
     ) as source:
         sample_pipeline = SamplePipeline(source.plan, source)
         with pytest.raises(
-            SampleFault, match=r"it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(sample, rng, p=\.\.\.\)$"
+            SampleFault,
+            match=r"it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(sample, rng, p=\.\.\.\)$",
         ):
             sample_pipeline.make(SampleRequest(0, 0, 0), silent)
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "words"), [("ragged", "BadValue", "pad or concatenate"), ("broken_collate", "RuntimeError", "cannot stack")]
+    ("function", "error", "words"),
+    [
+        ("ragged", "BadValue", "pad or concatenate"),
+        ("broken_collate", "RuntimeError", "cannot stack"),
+    ],
 )
-def test_a_collate_function_that_fails_is_a_fault_of_collate(function: str, error: str, words: str) -> None:
+def test_a_collate_function_that_fails_is_a_fault_of_collate(
+    function: str, error: str, words: str
+) -> None:
     sample_pipeline, source = collated(function)
     with pytest.raises(SampleFault) as caught:
         sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0)
@@ -402,7 +497,9 @@ def test_with_collate_shapes_may_differ_but_dtypes_may_not() -> None:
     source.close()
 
 
-@pytest.mark.parametrize(("function", "form"), [("scribble", "tuple"), ("noisy", "dict"), ("by_index", "dict")])
+@pytest.mark.parametrize(
+    ("function", "form"), [("scribble", "tuple"), ("noisy", "dict"), ("by_index", "dict")]
+)
 def test_a_tuple_stays_one_while_a_callable_keeps_its_numbers(function: str, form: str) -> None:
     plan = dataset_plan("Numbers", transforms=(call(function),))
     with Source(plan) as source:

@@ -20,14 +20,18 @@ from loaderd_testing.sample_builders import call, image_samples, op, silent, wri
 from loaderd_wire.slots import FieldSpec
 
 
-def surveyed(sample: Sample, *, collated: bool = False, specs: tuple[FieldSpec, ...] = ()) -> Sample:
+def surveyed(
+    sample: Sample, *, collated: bool = False, specs: tuple[FieldSpec, ...] = ()
+) -> Sample:
     wanted = specs or tuple(
         FieldSpec(name, value.dtype.str, value.shape, image=name in sample.images)
         if isinstance(value, np.ndarray)
         else FieldSpec(name, "", (), "text" if isinstance(value, str) else "bytes")
         for name, value in sample.items()
     )
-    return Surveyor({"specs": [asdict(spec) for spec in wanted], "collated": collated}, "here").summary(sample, mark(sample))
+    return Surveyor(
+        {"specs": [asdict(spec) for spec in wanted], "collated": collated}, "here"
+    ).summary(sample, mark(sample))
 
 
 def expect(numbers: np.ndarray, values: np.ndarray) -> None:
@@ -62,7 +66,9 @@ def test_the_numbers_of_an_array_are_numpys(dtype: str) -> None:
 
 
 def test_values_that_are_not_finite_are_counted_and_left_out() -> None:
-    made = surveyed(Sample({"x": np.array([1, np.nan, 3, np.inf], np.float32), "y": np.full(2, np.nan)}))
+    made = surveyed(
+        Sample({"x": np.array([1, np.nan, 3, np.inf], np.float32), "y": np.full(2, np.nan)})
+    )
     assert made["numbers"][0].tolist() == [2, 1, 3, 2, 2, 2]
     assert made["numbers"][1].tolist() == [0, np.inf, -np.inf, 0, 0, 2]
 
@@ -97,12 +103,19 @@ def made_by(path: Path, **plan: Any) -> tuple[Sample, Sample, tuple[FieldSpec, .
         return sample, source.read(0), sample_pipeline.specs(sample)
 
 
-def test_a_stream_with_a_survey_hashes_what_is_stored_and_measures_what_is_made(tmp_path: Path) -> None:
+def test_a_stream_with_a_survey_hashes_what_is_stored_and_measures_what_is_made(
+    tmp_path: Path,
+) -> None:
     write_own(tmp_path / "db", image_samples())
     plain, _, specs = made_by(tmp_path / "db", transforms=(op("to_float"),))
     wanted = {"specs": [asdict(spec) for spec in specs], "collated": False}
-    with Source(StreamConfig("t", lmdb=str(tmp_path / "db"), transforms=(op("to_float"),), survey=wanted)) as source:
-        made, stored = SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 0), silent), source.read(0)
+    with Source(
+        StreamConfig("t", lmdb=str(tmp_path / "db"), transforms=(op("to_float"),), survey=wanted)
+    ) as source:
+        made, stored = (
+            SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 0), silent),
+            source.read(0),
+        )
         assert (int(made["hash"]), int(made["stored"])) == mark(stored)
     for channel in range(3):
         expect(made["numbers"][channel], plain["image"][..., channel])
@@ -112,4 +125,9 @@ def test_a_stream_with_a_survey_hashes_what_is_stored_and_measures_what_is_made(
 def test_a_survey_leaves_faults_as_they_are(tmp_path: Path) -> None:
     write_own(tmp_path / "db", image_samples())
     with pytest.raises(SampleFault, match="NonFinite"):
-        made_by(tmp_path / "db", transforms=(call("as_infinite"),), nonfinite="error", survey={"specs": [], "collated": False})
+        made_by(
+            tmp_path / "db",
+            transforms=(call("as_infinite"),),
+            nonfinite="error",
+            survey={"specs": [], "collated": False},
+        )

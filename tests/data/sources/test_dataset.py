@@ -16,7 +16,15 @@ from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
 from loaderd_testing import sample_builders
-from loaderd_testing.sample_builders import QUARTER_ROWS, Point, by_pillow, dataset_plan, op, picture, silent
+from loaderd_testing.sample_builders import (
+    QUARTER_ROWS,
+    Point,
+    by_pillow,
+    dataset_plan,
+    op,
+    picture,
+    silent,
+)
 
 
 def made(value: Any, **plan: Any) -> tuple[Sample, str]:
@@ -56,7 +64,9 @@ def fault(value: Any) -> SampleFault:
         (torch.tensor([1 + 1j]).conj(), "<c8", (1,)),
     ],
 )
-def test_one_value_is_a_tuple_of_one_and_keeps_its_type(value: Any, dtype: str, shape: tuple[int, ...]) -> None:
+def test_one_value_is_a_tuple_of_one_and_keeps_its_type(
+    value: Any, dtype: str, shape: tuple[int, ...]
+) -> None:
     sample, form = made(value)
     assert form == "tuple"
     assert list(sample) == ["0"]
@@ -81,23 +91,39 @@ def test_dicts_tuples_lists_and_nested_ones_are_flattened() -> None:
 
 
 def test_text_and_bytes_stay_what_they_are() -> None:
-    sample, _ = made({"t": "grüße", "b": b"\xff\xd8\xff\xe0", "a": bytearray(b"xy"), "m": memoryview(b"z"), "s": np.str_("n")})
+    sample, _ = made(
+        {
+            "t": "grüße",
+            "b": b"\xff\xd8\xff\xe0",
+            "a": bytearray(b"xy"),
+            "m": memoryview(b"z"),
+            "s": np.str_("n"),
+        }
+    )
     assert dict(sample) == {"t": "grüße", "b": b"\xff\xd8\xff\xe0", "a": b"xy", "m": b"z", "s": "n"}
     assert [type(v) for v in sample.values()] == [str, bytes, bytes, bytes, str]
 
 
 @pytest.mark.parametrize(
-    ("stored", "mode", "channels"), [("RGB", "rgb", 3), ("L", "rgb", 3), ("RGBA", "rgb", 3), ("RGB", "gray", 1), ("L", "gray", 1)]
+    ("stored", "mode", "channels"),
+    [("RGB", "rgb", 3), ("L", "rgb", 3), ("RGBA", "rgb", 3), ("RGB", "gray", 1), ("L", "gray", 1)],
 )
-def test_a_pillow_image_becomes_a_picture_of_the_streams_mode(stored: str, mode: str, channels: int) -> None:
+def test_a_pillow_image_becomes_a_picture_of_the_streams_mode(
+    stored: str, mode: str, channels: int
+) -> None:
     sample, _ = made(Image.fromarray(picture()).convert(stored), mode=mode)
     assert sample["0"].shape == (40, 50, channels)
     assert sample["0"].dtype == np.uint8
     assert sample.images == {"0"}
 
 
-@pytest.mark.parametrize(("value", "field"), [(None, None), ((1, None), "1"), ({"a": {"b": [1, None]}}, "a.b.1"), ([None], "0")])
-def test_none_at_any_depth_is_a_bad_sample_that_names_the_field(value: Any, field: str | None) -> None:
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [(None, None), ((1, None), "1"), ({"a": {"b": [1, None]}}, "a.b.1"), ([None], "0")],
+)
+def test_none_at_any_depth_is_a_bad_sample_that_names_the_field(
+    value: Any, field: str | None
+) -> None:
     caught = fault(value)
     assert caught.stage == "read"
     assert "None" in caught.message
@@ -129,7 +155,9 @@ def test_none_at_any_depth_is_a_bad_sample_that_names_the_field(value: Any, fiel
         ((), "empty tuple"),
     ],
 )
-def test_what_a_batch_cannot_hold_is_a_bad_sample_that_says_what_to_do(value: Any, words: str) -> None:
+def test_what_a_batch_cannot_hold_is_a_bad_sample_that_says_what_to_do(
+    value: Any, words: str
+) -> None:
     caught = fault(value)
     assert words in caught.message
     assert caught.error == "BadValue"
@@ -145,7 +173,9 @@ def test_a_sample_nested_without_end_is_a_bad_sample() -> None:
 def test_a_zero_size_array_does_not_stack_but_collates() -> None:
     with pytest.raises(SampleFault, match=r"'x' has no elements \(shape \(0, 4\)\)"):
         made({"x": np.zeros((0, 4))})
-    assert made({"x": np.zeros((0, 4))}, collate="loaderd_testing.sample_builders:padded")[0]["x"].shape == (0, 4)
+    assert made({"x": np.zeros((0, 4))}, collate="loaderd_testing.sample_builders:padded")[0][
+        "x"
+    ].shape == (0, 4)
 
 
 def test_the_dataset_is_built_once_with_its_arguments() -> None:
@@ -173,7 +203,10 @@ def test_identity_depends_on_class_arguments_and_length_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("loaderd_testing.sample_builders:Missing", "loaderd_testing.sample_builders has no 'Missing'"),
+        (
+            "loaderd_testing.sample_builders:Missing",
+            "loaderd_testing.sample_builders has no 'Missing'",
+        ),
         ("no_such_module:X", "there is no module 'no_such_module'"),
         ("data.no_such:X", "there is no module 'data.no_such'"),
         ("loaderd_testing.sample_builders", 'expected "package.module:Name"'),
@@ -182,7 +215,8 @@ def test_identity_depends_on_class_arguments_and_length_alone() -> None:
         ("loaderd_testing.sample_builders:Holding", "it is empty"),
         (
             "loaderd_testing.sample_builders:Unbuilt",
-            r"missing 1 required positional argument: 'root'; it is called as Class\(\*\*dataset_args\)",
+            r"missing 1 required positional argument: 'root'; it is called as "
+            r"Class\(\*\*dataset_args\)",
         ),
     ],
 )
@@ -202,9 +236,16 @@ def test_an_error_in_the_constructor_comes_with_its_traceback() -> None:
 
 
 def test_an_error_in_getitem_names_it_and_shows_the_users_frames_alone() -> None:
-    with Source(dataset_plan("Numbers", args={"fails_at": 4})) as source, pytest.raises(SampleFault) as caught:
+    with (
+        Source(dataset_plan("Numbers", args={"fails_at": 4})) as source,
+        pytest.raises(SampleFault) as caught,
+    ):
         SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 4), silent)
-    assert (caught.value.stage, caught.value.error, caught.value.message) == ("read", "ValueError", "sample 4 is broken")
+    assert (caught.value.stage, caught.value.error, caught.value.message) == (
+        "read",
+        "ValueError",
+        "sample 4 is broken",
+    )
     assert "in __getitem__" in caught.value.traceback
     assert "pipeline.py" not in caught.value.traceback
 
@@ -217,20 +258,34 @@ def test_getitems_fetches_many_and_keeps_their_order() -> None:
             [SampleRequest(0, 0, index) for index in (5, 2, 9)], stages.append, at=stages.append
         )
     assert [int(sample["1"]) for sample in got if isinstance(sample, Sample)] == [1, 0, 1]
-    assert [stage if isinstance(stage, bool) else getattr(stage, "name", stage) for stage in stages] == ["FETCH_MANY", 0, 1, 2]
+    assert [
+        stage if isinstance(stage, bool) else getattr(stage, "name", stage) for stage in stages
+    ] == ["FETCH_MANY", 0, 1, 2]
 
 
 def test_getitems_that_returns_too_few_is_a_fault_of_the_fetch() -> None:
-    with Source(dataset_plan("Short")) as source, pytest.raises(SampleFault, match="__getitems__ of 3 indices returned 2 values"):
-        SamplePipeline(source.plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2, 3)], silent)
+    with (
+        Source(dataset_plan("Short")) as source,
+        pytest.raises(SampleFault, match="__getitems__ of 3 indices returned 2 values"),
+    ):
+        SamplePipeline(source.plan, source).make_many(
+            [SampleRequest(0, 0, index) for index in (1, 2, 3)], silent
+        )
 
 
 def test_getitems_that_raises_is_a_fault_of_the_fetch_and_a_bad_row_is_its_own() -> None:
-    with Source(dataset_plan("Many", args={"fails_at": 2})) as source, pytest.raises(SampleFault, match="sample 2 is broken"):
-        SamplePipeline(source.plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2, 3)], silent)
+    with (
+        Source(dataset_plan("Many", args={"fails_at": 2})) as source,
+        pytest.raises(SampleFault, match="sample 2 is broken"),
+    ):
+        SamplePipeline(source.plan, source).make_many(
+            [SampleRequest(0, 0, index) for index in (1, 2, 3)], silent
+        )
     plan = dataset_plan("Many", transforms=(sample_builders.call("failing"),))
     with Source(plan) as source:
-        got = SamplePipeline(plan, source).make_many([SampleRequest(0, 0, index) for index in (1, 2)], silent)
+        got = SamplePipeline(plan, source).make_many(
+            [SampleRequest(0, 0, index) for index in (1, 2)], silent
+        )
     assert [type(each) for each in got] == [SampleFault, SampleFault]
 
 
@@ -244,6 +299,9 @@ def test_a_dataset_that_changes_its_form_is_a_bad_sample() -> None:
 
 
 def test_a_jpeg_with_chroma_of_a_quarter_of_the_rows_is_decoded() -> None:
-    stored, opened = made((QUARTER_ROWS, 1), transforms=(op("decode", field="0"),))[0], made(Image.open(io.BytesIO(QUARTER_ROWS)))[0]
+    stored, opened = (
+        made((QUARTER_ROWS, 1), transforms=(op("decode", field="0"),))[0],
+        made(Image.open(io.BytesIO(QUARTER_ROWS)))[0],
+    )
     np.testing.assert_array_equal(stored["0"], by_pillow(QUARTER_ROWS))
     np.testing.assert_array_equal(opened["0"], by_pillow(QUARTER_ROWS))

@@ -18,19 +18,34 @@ from loaderd_testing.sample_builders import coded, image_samples, picture, silen
 
 
 def plan(path: str, layout: str = "auto", **rest: Any) -> StreamConfig:
-    return StreamConfig("t", lmdb=path, layout=layout if ":" not in layout else f"loaderd_testing.sample_builders{layout}", **rest)
+    return StreamConfig(
+        "t",
+        lmdb=path,
+        layout=layout if ":" not in layout else f"loaderd_testing.sample_builders{layout}",
+        **rest,
+    )
 
 
 def pairs(path: Path, n: int = 2) -> str:
-    items = {b"img-%d" % i: coded(picture(seed=i)) for i in range(n)} | {b"lab-%d" % i: b"%d" % (i * 10) for i in range(n)}
+    items = {b"img-%d" % i: coded(picture(seed=i)) for i in range(n)} | {
+        b"lab-%d" % i: b"%d" % (i * 10) for i in range(n)
+    }
     return write(path, items)
 
 
 def test_our_own_layout_is_recognised_and_says_what_it_knows(tmp_path: Path) -> None:
-    path = write_own(tmp_path / "db", image_samples(3), [b"a/0.png", b"a/1.png", b"\xff.png"], classes=("a", "b"))
+    path = write_own(
+        tmp_path / "db", image_samples(3), [b"a/0.png", b"a/1.png", b"\xff.png"], classes=("a", "b")
+    )
     for layout in ("auto", "loaderd"):
         with Source(plan(path, layout)) as source:
-            assert (source.total, source.layout, source.keys, source.classes, source.form) == (3, "loaderd", "stored", ("a", "b"), "dict")
+            assert (source.total, source.layout, source.keys, source.classes, source.form) == (
+                3,
+                "loaderd",
+                "stored",
+                ("a", "b"),
+                "dict",
+            )
             assert [source.key(i) for i in range(3)] == ["a/0.png", "a/1.png", b"\xff.png".hex()]
             assert not source.many
             sample = source.read(1)
@@ -65,8 +80,12 @@ def test_the_identity_is_of_the_content_and_not_of_the_path(tmp_path: Path) -> N
 def test_equal_keys_and_sizes_with_other_bytes_are_other_values(tmp_path: Path) -> None:
     found = []
     for place, fill in (("a", b"1"), ("b", b"1"), ("c", b"2")):
-        items = {b"img-%d" % i: fill * 100 for i in range(200)} | {b"lab-%d" % i: b"%03d" % i for i in range(200)}
-        with Source(plan(write(tmp_path / place, items), ":Pairs", layout_args={"n": 200})) as source:
+        items = {b"img-%d" % i: fill * 100 for i in range(200)} | {
+            b"lab-%d" % i: b"%03d" % i for i in range(200)
+        }
+        with Source(
+            plan(write(tmp_path / place, items), ":Pairs", layout_args={"n": 200})
+        ) as source:
             found.append((source.identity, source.values))
     assert found[0] == found[1]
     assert found[0][0] == found[2][0]
@@ -82,7 +101,9 @@ def test_at_most_64_values_of_a_users_database_are_looked_at(tmp_path: Path) -> 
     with Source(plan(pairs(tmp_path / "db", 150), ":Pairs", layout_args={"n": 150})) as source:
         drawn = source._reader.drawn  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
         assert 48 <= len(drawn) <= 64
-        assert sum(key.startswith(b"img") for key in drawn) == sum(key.startswith(b"lab") for key in drawn)
+        assert sum(key.startswith(b"img") for key in drawn) == sum(
+            key.startswith(b"lab") for key in drawn
+        )
 
 
 def test_a_users_layout_reads_several_keys_a_sample(tmp_path: Path) -> None:
@@ -115,7 +136,10 @@ def test_a_users_layout_reads_named_databases(tmp_path: Path) -> None:
 
 def test_a_missing_key_is_a_bad_sample_that_names_key_and_path(tmp_path: Path) -> None:
     path = pairs(tmp_path / "db", 2)
-    with Source(plan(path, ":Pairs", layout_args={"n": 3})) as source, pytest.raises(SampleFault) as caught:
+    with (
+        Source(plan(path, ":Pairs", layout_args={"n": 3})) as source,
+        pytest.raises(SampleFault) as caught,
+    ):
         SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 2), silent)
     assert "img-2" in caught.value.message
     assert path in caught.value.message
@@ -127,13 +151,19 @@ def test_a_layout_with_wrong_keys_is_a_source_error(tmp_path: Path) -> None:
 
 
 def test_a_layout_whose_keys_fail_is_a_source_error_with_its_traceback(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"FailingKeys\.keys\(0\) failed: LookupError: no index file and a second line") as caught:
+    with pytest.raises(
+        SourceError,
+        match=r"FailingKeys\.keys\(0\) failed: LookupError: no index file and a second line",
+    ) as caught:
         Source(plan(pairs(tmp_path / "db"), ":FailingKeys"))
     assert "sample_builders.py" in caught.value.traceback
 
 
 def test_a_layout_with_wrong_parse_is_a_bad_sample(tmp_path: Path) -> None:
-    with Source(plan(pairs(tmp_path / "db"), ":WrongParse")) as source, pytest.raises(SampleFault, match="returned list: expected a dict"):
+    with (
+        Source(plan(pairs(tmp_path / "db"), ":WrongParse")) as source,
+        pytest.raises(SampleFault, match="returned list: expected a dict"),
+    ):
         SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 0), silent)
 
 
@@ -146,11 +176,23 @@ def test_a_layout_that_cannot_be_built_closes_the_database(tmp_path: Path) -> No
 
 
 def test_an_unknown_database_tells_what_it_has_and_how_to_go_on(tmp_path: Path) -> None:
-    path = write(tmp_path / "db", {b"%08d" % i: coded(picture(), "JPEG") for i in range(5)} | {b"__keys__": b"\x80\x04]."})
+    path = write(
+        tmp_path / "db",
+        {b"%08d" % i: coded(picture(), "JPEG") for i in range(5)} | {b"__keys__": b"\x80\x04]."},
+    )
     with pytest.raises(SourceError) as caught:
         Source(plan(path))
     text = str(caught.value)
-    for part in (path, "6 entries", "00000000 (", "JPEG", "__keys__ (4 bytes, pickle", "class MyLayout", 'b"%08d" % index', "def parse"):
+    for part in (
+        path,
+        "6 entries",
+        "00000000 (",
+        "JPEG",
+        "__keys__ (4 bytes, pickle",
+        "class MyLayout",
+        'b"%08d" % index',
+        "def parse",
+    ):
         assert part in text
     example = text[text.index("    class") :]
     assert len(example.splitlines()) == 12
@@ -169,7 +211,10 @@ def test_the_example_class_reads_the_database_that_it_was_made_for(tmp_path: Pat
     material.Example = namespace["MyLayout"]  # type: ignore[attr-defined] # as if it lay in the user's module
     with Source(plan(path, ":Example")) as source:
         assert source.total == 5
-        np.testing.assert_array_equal(SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 3), silent)["image"], picture(seed=3))
+        np.testing.assert_array_equal(
+            SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 3), silent)["image"],
+            picture(seed=3),
+        )
 
 
 def test_an_empty_database_and_one_of_another_layouts_name_say_so(tmp_path: Path) -> None:
@@ -189,24 +234,43 @@ def test_a_named_database_is_shown_as_one(tmp_path: Path) -> None:
 
 def test_a_pack_that_was_not_finished_is_not_read(tmp_path: Path) -> None:
     path = write(tmp_path / "db", {record_format.PART_KEY: b"x", record_format.sample_key(0): b"y"})
-    with pytest.raises(SourceError, match="is an unfinished `loaderd pack`: run the same command again"):
+    with pytest.raises(
+        SourceError, match="is an unfinished `loaderd pack`: run the same command again"
+    ):
         Source(plan(path))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 1 << 40])
 def test_metadata_that_contradicts_the_samples_is_refused(tmp_path: Path, count: int) -> None:
-    items = {record_format.sample_key(i): record_format.pack_sample(Sample({"x": np.arange(3)})) for i in range(2)}
-    path = write(tmp_path / "db", items | {record_format.META_KEY: record_format.pack_meta(record_format.DatabaseMeta(count, "x"))})
-    with pytest.raises(SourceError, match=f"holds no samples|its metadata says {count} samples, which do not match its entries"):
+    items = {
+        record_format.sample_key(i): record_format.pack_sample(Sample({"x": np.arange(3)}))
+        for i in range(2)
+    }
+    path = write(
+        tmp_path / "db",
+        items
+        | {record_format.META_KEY: record_format.pack_meta(record_format.DatabaseMeta(count, "x"))},
+    )
+    with pytest.raises(
+        SourceError,
+        match=f"holds no samples|its metadata says {count} samples, which do not match its entries",
+    ):
         Source(plan(path))
 
 
 def test_damaged_metadata_is_refused_and_a_damaged_sample_is_bad(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="not msgpack"):
-        Source(plan(write(tmp_path / "a", {record_format.META_KEY: record_format.META_MAGIC + b"\xc1"})))
+        Source(
+            plan(
+                write(tmp_path / "a", {record_format.META_KEY: record_format.META_MAGIC + b"\xc1"})
+            )
+        )
     path = write(
         tmp_path / "b",
-        {record_format.sample_key(0): b"garbage", record_format.META_KEY: record_format.pack_meta(record_format.DatabaseMeta(1, "x"))},
+        {
+            record_format.sample_key(0): b"garbage",
+            record_format.META_KEY: record_format.pack_meta(record_format.DatabaseMeta(1, "x")),
+        },
     )
     with Source(plan(path)) as source, pytest.raises(SampleFault) as caught:
         SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 0), silent)

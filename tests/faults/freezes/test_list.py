@@ -84,7 +84,9 @@ CASES = [
 
 
 def names_in(path: Path) -> set[str]:
-    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
+    }
 
 
 def test_every_test_that_the_list_names_exists() -> None:

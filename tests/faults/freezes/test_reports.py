@@ -1,4 +1,7 @@
-"""What people report about loaders in public, replayed: data and order. Which report is replayed where is in README.md beside this."""
+"""What people report about loaders in public, replayed: data and order.
+
+Which report is replayed where is in README.md beside this.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def test_a9_behind_a_slow_sample_the_other_batches_are_made_and_come_in_order(si
     (site.folder / "served").touch()
     batches = iter(site.loader(prefetch=6))
     with taken_in_thread(batches) as first:
-        until("batches behind it", lambda: (s := site.status()["sessions"]) and s[0]["slots"]["ready"] >= 3)
+        until(
+            "batches behind it",
+            lambda: (s := site.status()["sessions"]) and s[0]["slots"]["ready"] >= 3,
+        )
         (site.folder / "go").touch()
     assert first[0]["y"].tolist() == list(range(8))
     assert [y for b in batches for y in b["y"].tolist()] == list(range(8, 64))
@@ -63,7 +69,8 @@ class taken_in_thread:
         assert not self.thread.is_alive()
 
 
-# Root, too, is bound by file modes in what is started without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH; others are anyway.
+# Root, too, is bound by file modes in what is started without CAP_DAC_OVERRIDE and
+# CAP_DAC_READ_SEARCH; others are anyway.
 BOUND = """
 import ctypes, os, sys
 for capability in (1, 2):
@@ -72,22 +79,36 @@ os.execv(sys.executable, [sys.executable, "-m", "loaderd", "serve", sys.argv[1]]
 """
 
 
-@pytest.mark.parametrize("lock", ["no lock file", "a lock file that nobody may write", "a lock file full of dead readers"])
-def test_c5_c6_a_database_that_may_only_be_read_is_read_and_left_as_it_is(site: Site, lock: str) -> None:
-    bring(site, "class Data:\n    def __len__(self): return 40\n    def __getitem__(self, index): return {'y': index}\n")
+@pytest.mark.parametrize(
+    "lock",
+    ["no lock file", "a lock file that nobody may write", "a lock file full of dead readers"],
+)
+def test_c5_c6_a_database_that_may_only_be_read_is_read_and_left_as_it_is(
+    site: Site, lock: str
+) -> None:
+    bring(
+        site,
+        "class Data:\n    def __len__(self): return 40\n    def __getitem__(self, index): return "
+        "{'y': index}\n",
+    )
     folder = site.folder / "data"
     folder.mkdir()
     packed = site.cli("pack", "dataset", "mine:Data", str(folder / "train.lmdb"))
     assert packed.returncode == 0, packed.stderr
     database = folder / "train.lmdb"
-    beside = [Path(f"{database}-lock"), database / "lock.mdb" if database.is_dir() else Path(f"{database}-lock")]
+    beside = [
+        Path(f"{database}-lock"),
+        database / "lock.mdb" if database.is_dir() else Path(f"{database}-lock"),
+    ]
     if lock != "no lock file":
         fill_readers(database) if "dead" in lock else beside[1].touch()
     paths = [p for p in [*folder.rglob("*"), folder] if not p.is_symlink()]
     for path in paths:
         path.chmod(0o555 if path.is_dir() else 0o444)
     before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in paths}
-    site.config.write_text(site.config.read_text().replace('dataset = "mine:Data"', 'lmdb = "data/train.lmdb"'))
+    site.config.write_text(
+        site.config.read_text().replace('dataset = "mine:Data"', 'lmdb = "data/train.lmdb"')
+    )
     with site.log.open("ab") as log:
         command = [sys.executable, "-c", BOUND, str(site.config)]
         site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -108,14 +129,17 @@ def fill_readers(database: Path) -> None:
         "import lmdb, os, sys\n"
         "for _ in range(126):\n"
         "    if os.fork() == 0:\n"
-        f"        env = lmdb.open({str(database)!r}, subdir={database.is_dir()}, readonly=True, lock=True)\n"
+        f"        env = lmdb.open({str(database)!r}, subdir={database.is_dir()}, readonly=True, "
+        "lock=True)\n"
         "        txn = env.begin(); txn.get(b'x'); os._exit(0)\n"
         "    os.wait()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE_S)
 
 
-def test_d10_a_stream_of_nothing_but_bad_samples_ends_and_says_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_d10_a_stream_of_nothing_but_bad_samples_ends_and_says_so(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     module = """
     class Data:
         def __len__(self):
@@ -128,7 +152,9 @@ def test_d10_a_stream_of_nothing_but_bad_samples_ends_and_says_so(site: Site, ca
     bring(site, module, stream='on_error = "skip"').serve()
     (site.folder / "served").touch()
     assert pull(site.loader()) == ([], [])
-    (warning,) = [record.getMessage() for record in caplog.records if "gave no batch" in record.getMessage()]
+    (warning,) = [
+        record.getMessage() for record in caplog.records if "gave no batch" in record.getMessage()
+    ]
     assert "all 5 of its steps lost all their rows" in warning
     assert "garbage" in warning
     site.config.write_text(site.config.read_text().replace('"skip"', '"replace"'))
@@ -149,7 +175,10 @@ def test_e3_two_ranks_of_one_daemon_share_nothing_and_miss_nothing(site: Site) -
 
 
 def test_e4_a_bad_sample_on_one_rank_leaves_all_ranks_with_as_many_batches(site: Site) -> None:
-    fault = "def fault(index):\n    if index in (3, 500, 501, 502, 999):\n        raise ValueError('bad')\n"
+    fault = (
+        "def fault(index):\n    if index in (3, 500, 501, 502, 999):\n        raise "
+        "ValueError('bad')\n"
+    )
     site.write(n=1003, fault=fault, stream='on_error = "skip"\nempty = "deliver"').serve()
     ranks = [site.loader(rank=r, world_size=3) for r in range(3)]
     taken = [take(loader) for loader in ranks]
@@ -159,7 +188,10 @@ def test_e4_a_bad_sample_on_one_rank_leaves_all_ranks_with_as_many_batches(site:
 
 
 def test_e4_two_ranks_that_meet_in_an_all_reduce_each_step_both_come_to_the_end(site: Site) -> None:
-    fault = "def fault(index):\n    if index % 8 < 6 and index < 200:\n        raise ValueError('bad')\n"
+    fault = (
+        "def fault(index):\n    if index % 8 < 6 and index < 200:\n        raise "
+        "ValueError('bad')\n"
+    )
     site.write(n=1003, fault=fault, stream='on_error = "skip"\nempty = "deliver"').serve()
     bad = sum(index % 8 < 6 for index in range(200))
     code = f"""
@@ -194,14 +226,18 @@ def test_f1_batches_held_by_tee_and_zip_stay_what_they_were(site: Site, undistur
     for batch in (b for pair in pairs for b in pair):
         assert batch["y"].tolist() == batch.indices.tolist()
         for row, index in enumerate(batch.indices.tolist()):
-            assert (batch["x"][row] == np.random.default_rng(index).integers(0, 256, (8, 8), np.uint8)).all()
+            assert (
+                batch["x"][row] == np.random.default_rng(index).integers(0, 256, (8, 8), np.uint8)
+            ).all()
 
 
 def test_g1_a_users_pillow_flag_lets_no_half_picture_through(site: Site) -> None:
     for index in range(16):
         kind = "PNG" if index % 2 else "JPEG"
         data = io.BytesIO()
-        Image.fromarray(np.random.default_rng(index).integers(0, 256, (64, 64, 3), np.uint8)).save(data, kind)
+        Image.fromarray(np.random.default_rng(index).integers(0, 256, (64, 64, 3), np.uint8)).save(
+            data, kind
+        )
         cut = data.getvalue()[: -len(data.getvalue()) // 3] if index in (6, 9) else data.getvalue()
         (site.folder / f"{index}.img").write_bytes(cut)
     module = """
@@ -229,12 +265,18 @@ def test_i6_no_deadline_looks_at_the_wall_clock() -> None:
     users = {}
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (node.value.id, node.attr) == ("time", "time"):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and (node.value.id, node.attr) == ("time", "time")
+            ):
                 users[str(path.relative_to(ROOT))] = node.lineno
     assert "loaderd/system/logs.py" in users, "the search finds nothing"
-    assert set(users) <= {"loaderd/system/logs.py", "loaderd/server/daemon.py", "loaderd/server/dispatcher.py"}, (
-        users
-    )  # stamps of log lines
+    assert set(users) <= {
+        "loaderd/system/logs.py",
+        "loaderd/server/daemon.py",
+        "loaderd/server/dispatcher.py",
+    }, users  # stamps of log lines
 
 
 def test_h9_no_module_of_ours_unpickles_or_runs_what_it_read() -> None:
@@ -274,7 +316,10 @@ def test_c1_a_database_that_the_trainer_and_the_users_own_dataset_have_open_too(
     packed = site.cli("pack", "dataset", "mine:Plain", str(site.folder / "train.lmdb"))
     assert packed.returncode == 0, packed.stderr
     (site.folder / "link.lmdb").symlink_to("train.lmdb")
-    own = f'\n[streams.own]\ndataset = "mine:Data"\ndataset_args = {{path = "{site.folder}/link.lmdb"}}\nbatch_size = 8\n'
+    own = (
+        f'\n[streams.own]\ndataset = "mine:Data"\ndataset_args = {{path = '
+        f'"{site.folder}/link.lmdb"}}\nbatch_size = 8\n'
+    )
     bring(site, module, source='lmdb = "train.lmdb"', stream=own)
     with lmdb.open(str(site.folder / "train.lmdb"), readonly=True, lock=False, subdir=False):
         site.serve()
@@ -294,7 +339,11 @@ class Bomb:
 
 
 def test_h9_hostile_values_are_bad_samples_and_run_nothing(site: Site) -> None:
-    bring(site, "class Data:\n    def __len__(self): return 16\n    def __getitem__(self, index): return {'y': index}\n")
+    bring(
+        site,
+        "class Data:\n    def __len__(self): return 16\n    def __getitem__(self, index): return "
+        "{'y': index}\n",
+    )
     packed = site.cli("pack", "dataset", "mine:Data", str(site.folder / "train.lmdb"))
     assert packed.returncode == 0, packed.stderr
     marker = site.folder / "ran"
@@ -302,17 +351,36 @@ def test_h9_hostile_values_are_bad_samples_and_run_nothing(site: Site) -> None:
     np.savez(array, x=np.array([Bomb(marker)], object))
     hostile = [pickle.dumps(Bomb(marker), protocol) for protocol in range(6)] + [
         array.getvalue(),
-        msgpack.packb({b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": pickle.dumps(Bomb(marker))}),
-        msgpack.packb({b"nd": True, b"type": [["a", "|O"]], b"kind": b"V", b"shape": [1], b"data": bytes(8)}),
+        msgpack.packb(
+            {
+                b"nd": True,
+                b"type": "|O",
+                b"kind": b"O",
+                b"shape": [1],
+                b"data": pickle.dumps(Bomb(marker)),
+            }
+        ),
+        msgpack.packb(
+            {b"nd": True, b"type": [["a", "|O"]], b"kind": b"V", b"shape": [1], b"data": bytes(8)}
+        ),
         msgpack.packb({"y": ["|O", [1], pickle.dumps(Bomb(marker))]}),
         b"",
         os.urandom(100),
     ]
-    with lmdb.open(str(site.folder / "train.lmdb"), subdir=False, map_size=1 << 24) as env, env.begin(write=True) as txn:
+    with (
+        lmdb.open(str(site.folder / "train.lmdb"), subdir=False, map_size=1 << 24) as env,
+        env.begin(write=True) as txn,
+    ):
         keys = [key for key, _ in txn.cursor()][-16:]
         for key, value in zip(keys[4:], hostile, strict=True):
             txn.put(key, value)
-    bring(site, "", source='lmdb = "train.lmdb"', batch=4, stream='on_error = "skip"\nempty = "deliver"').serve()
+    bring(
+        site,
+        "",
+        source='lmdb = "train.lmdb"',
+        batch=4,
+        stream='on_error = "skip"\nempty = "deliver"',
+    ).serve()
     batches = list(site.loader())
     assert [b["y"].tolist() for b in batches] == [[0, 1, 2, 3], [], [], []]
     assert sorted(bad.index for b in batches for bad in b.errors) == list(range(4, 16))

@@ -1,4 +1,7 @@
-"""What people report about loaders in public, replayed: memory, sockets, signals, processes. README.md beside this has the list."""
+"""What people report about loaders in public, replayed: memory, sockets, signals, processes.
+
+README.md beside this has the list.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from loaderd_testing.daemon_harness import Site, alive, children, digest, plain,
 from loaderd_testing.deadlines import DEADLINE_S
 
 
-def test_a7_a_daemon_that_wakes_after_its_client_has_left_writes_into_nobodys_batch(site: Site, undisturbed: str) -> None:
+def test_a7_a_daemon_that_wakes_after_its_client_has_left_writes_into_nobodys_batch(
+    site: Site, undisturbed: str
+) -> None:
     site.write().serve()
     loader = site.loader(prefetch=2)
     batches = iter(loader)
@@ -69,7 +74,8 @@ def test_b6_b7_killed_daemons_and_trainers_leave_no_shared_memory_and_disturb_no
         for _ in range(3):
             site.serve()
             with trainer(
-                f"loader = Loader({str(site.socket)!r}, stream='train', output='numpy')\nfirst = next(iter(loader))\nprint(len(first['y']), flush=True)\ninput()"
+                f"loader = Loader({str(site.socket)!r}, stream='train', output='numpy')\nfirst = "
+                "next(iter(loader))\nprint(len(first['y']), flush=True)\ninput()"
             ) as one:
                 assert one.stdout.readline() == "8\n"
                 family = [*site.workers(), site.template()]
@@ -78,7 +84,9 @@ def test_b6_b7_killed_daemons_and_trainers_leave_no_shared_memory_and_disturb_no
                 _, err = one.communicate(timeout=DEADLINE_S)
             assert "resource_tracker" not in err
             until("its processes gone", lambda family=family: not any(map(alive, family)))
-            files.add(frozenset(p.name for p in site.folder.iterdir() if p.name.startswith("d.sock")))
+            files.add(
+                frozenset(p.name for p in site.folder.iterdir() if p.name.startswith("d.sock"))
+            )
             assert shared() <= before
         assert len(files) == 1  # the same names each time, and no more
         assert digest([plain(held)]) == digest([content])
@@ -88,8 +96,13 @@ def test_b6_b7_killed_daemons_and_trainers_leave_no_shared_memory_and_disturb_no
     assert "resource_tracker" not in site.text() + other.text()
 
 
-@pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise RuntimeError('user')", "threading.Thread(target=sys.exit).start()"])
-def test_h1_k2_a_trainer_whose_daemon_is_dead_ends_when_its_script_does(site: Site, end: str) -> None:
+@pytest.mark.parametrize(
+    "end",
+    ["", "sys.exit(3)", "raise RuntimeError('user')", "threading.Thread(target=sys.exit).start()"],
+)
+def test_h1_k2_a_trainer_whose_daemon_is_dead_ends_when_its_script_does(
+    site: Site, end: str
+) -> None:
     site.write().serve()
     code = f"""
     import threading
@@ -104,7 +117,9 @@ def test_h1_k2_a_trainer_whose_daemon_is_dead_ends_when_its_script_does(site: Si
         assert int(status_of(process.pid)["Threads"]) < 20
         site.kill()
         _, err = process.communicate("\n", timeout=DEADLINE_S)
-    assert process.returncode == {"sys.exit(3)": 3, "raise RuntimeError('user')": 1}.get(end, 0), err
+    assert process.returncode == {"sys.exit(3)": 3, "raise RuntimeError('user')": 1}.get(end, 0), (
+        err
+    )
 
 
 def test_h3_a_client_that_reads_nothing_keeps_the_daemon_flat_and_idle(site: Site) -> None:
@@ -161,7 +176,9 @@ def test_i2_after_ctrl_c_a_trainer_may_take_more_batches_and_save(site: Site) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_i3_a_schedulers_signal_to_everybody_costs_no_batch(site: Site, undisturbed: str, number: signal.Signals) -> None:
+def test_i3_a_schedulers_signal_to_everybody_costs_no_batch(
+    site: Site, undisturbed: str, number: signal.Signals
+) -> None:
     loader = site.write(pause=0.002).serve().loader()
     before = set(site.settled())
     got = []
@@ -204,9 +221,22 @@ def test_j6_as_process_1_it_reaps_what_dies_and_obeys_term(site: Site) -> None:
     """
     bring(site, module)
     user = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
-    command = ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-m", "loaderd", "serve"]
+    command = [
+        "unshare",
+        *user,
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        sys.executable,
+        "-m",
+        "loaderd",
+        "serve",
+    ]
     with site.log.open("ab") as log:
-        site.process = subprocess.Popen([*command, str(site.config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        site.process = subprocess.Popen(
+            [*command, str(site.config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
     until("the ready line", lambda: site.process.poll() is not None or "ready: " in site.text())
     (first,) = children(site.pid)
     try:
@@ -219,6 +249,8 @@ def test_j6_as_process_1_it_reaps_what_dies_and_obeys_term(site: Site) -> None:
 
 
 def zombies(pid: int) -> list[int]:
-    """Dead and unreaped: children of `pid` and of its children that no living worker still has to wait for."""
+    """Dead and unreaped: children of `pid` and of its children that no living worker still has to
+    wait for.
+    """
     found = [c for c in children(pid) if not alive(c)]
     return found + [c for t in children(pid) for c in children(t) if not alive(c)]

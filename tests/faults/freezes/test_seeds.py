@@ -1,4 +1,7 @@
-"""Accounts of training that stood still, as their users would bring them: slow, large, crowded. What breaks is in test_seeds_faults.py."""
+"""Accounts of training that stood still, as their users would bring them: slow, large, crowded.
+
+What breaks is in test_seeds_faults.py.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,15 @@ def test_s1_heavy_arithmetic_is_done_by_all_workers_at_once_outside_the_trainer(
     assert makers == set(site.workers())
     assert sorted(indices(got)) == list(range(64))
     stream = site.status()["streams"]["train"]
-    assert stream["stage_s"]["read"] > 10 * stream["stage_s"]["write"] > 0  # the arithmetic is in __getitem__
+    # the arithmetic is in __getitem__
+    assert stream["stage_s"]["read"] > 10 * stream["stage_s"]["write"] > 0
     assert "workers' time: read " in site.cli("status", str(site.socket)).stdout
     assert 0 < loader.stats()["wait_fraction"] <= 1
 
 
-def test_s2_a_batch_too_large_for_the_memory_is_refused_with_numbers_and_a_smaller_one_is_served(site: Site) -> None:
+def test_s2_a_batch_too_large_for_the_memory_is_refused_with_numbers_and_a_smaller_one_is_served(
+    site: Site,
+) -> None:
     module = """
     class Data:
         def __len__(self):
@@ -62,7 +68,9 @@ def test_s2_a_batch_too_large_for_the_memory_is_refused_with_numbers_and_a_small
             assert 0 < memory["segments"] <= memory["limit"] == 16 << 20
 
 
-def test_s3_more_workers_than_cpus_work_and_are_warned_of_once(site: Site, undisturbed: str) -> None:
+def test_s3_more_workers_than_cpus_work_and_are_warned_of_once(
+    site: Site, undisturbed: str
+) -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
@@ -148,7 +156,9 @@ def test_s6_a_million_samples_in_batches_of_one(site: Site) -> None:
     assert got == expected
 
 
-def test_s7_workers_that_read_one_file_at_once_without_locks_read_what_one_reads(site: Site) -> None:
+def test_s7_workers_that_read_one_file_at_once_without_locks_read_what_one_reads(
+    site: Site,
+) -> None:
     module = """
     class Data:
         file = open(place("numbers"), "rb")  # opened before the workers are made: they share its offset
@@ -185,7 +195,9 @@ def test_s11_a_lock_that_all_workers_share_serialises_them_and_no_more(site: Sit
     assert site.status()["streams"]["train"]["stage_s"]["read"] >= 0.2
 
 
-def test_s18_s19_a_trainer_that_writes_into_its_batches_and_keeps_them_all(site: Site, undisturbed: str) -> None:
+def test_s18_s19_a_trainer_that_writes_into_its_batches_and_keeps_them_all(
+    site: Site, undisturbed: str
+) -> None:
     loader = site.write().serve().loader(output="torch")
     kept, before = [], []
     for batch in loader:
@@ -193,7 +205,9 @@ def test_s18_s19_a_trainer_that_writes_into_its_batches_and_keeps_them_all(site:
         batch["x"].add_(1)
         batch["noise"].mul_(0)
         kept.append(batch)
-    assert all((b["x"] == x).all() and not b["noise"].any() for b, x in zip(kept, before, strict=True))
+    assert all(
+        (b["x"] == x).all() and not b["noise"].any() for b, x in zip(kept, before, strict=True)
+    )
     again = site.loader()
     assert digest(take(again) + take(again)) == undisturbed
 
@@ -202,7 +216,10 @@ def test_s22_slots_are_filled_ahead_while_the_trainer_computes(site: Site) -> No
     loader = site.write().serve().loader(prefetch=5)
     batches = iter(loader)
     held = next(batches)
-    slots = until("five batches ahead", lambda: (s := site.status()["sessions"][0]["slots"])["announced"] == 5 and s)
+    slots = until(
+        "five batches ahead",
+        lambda: (s := site.status()["sessions"][0]["slots"])["announced"] == 5 and s,
+    )
     assert slots["leased"] <= 1
     assert "■■■■■" in site.cli("status", str(site.socket)).stdout
     assert len(held["y"]) == 8
@@ -213,7 +230,9 @@ def test_e8_the_next_epoch_is_made_before_this_one_is_left(site: Site) -> None:
     loader = site.loader(prefetch=3)
     workers = set(site.settled())
     got, _ = pull(loader)
-    until("the next epoch's batches", lambda: site.status()["sessions"][0]["slots"]["announced"] == 3)
+    until(
+        "the next epoch's batches", lambda: site.status()["sessions"][0]["slots"]["announced"] == 3
+    )
     assert site.status()["sessions"][0]["epoch"] == 1
     assert len(got) == len(take(loader))
     assert set(site.workers()) == workers

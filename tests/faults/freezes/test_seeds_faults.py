@@ -1,4 +1,6 @@
-"""Accounts of training that broke, as their users would bring them: errors, hangs, crashes, bad records, the frozen run itself."""
+"""Accounts of training that broke, as their users would bring them: errors, hangs, crashes, bad
+records, the frozen run itself.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ import pytest
 
 from faults.freezes.users import bring, pull, status_of, trainer
 from loaderd_client import SampleError, StreamFailedError
-from loaderd_testing.daemon_harness import Site, alive, children, digest, indices, plain, take, until
+from loaderd_testing.daemon_harness import (
+    Site,
+    alive,
+    children,
+    digest,
+    indices,
+    plain,
+    take,
+    until,
+)
 from loaderd_testing.deadlines import DEADLINE_S
 
 DATA = """
@@ -28,12 +39,14 @@ class Data:
 BAD = {
     "S8 divides by zero": ("index / 0", "ZeroDivisionError: division by zero"),
     "S9 prints the error and returns None": (
-        "\n            try:\n                1 / 0\n            except Exception as e:\n                print('oh no:', e)\n                return None",
+        "\n            try:\n                1 / 0\n            except Exception as e:\n          "
+        "      print('oh no:', e)\n                return None",
         "the sample is None",
     ),
     "S12 blocks": ("threading.Event().wait()", "Timeout"),
     "S13 tries files that do not exist, for ever": (
-        "\n            while True:\n                try:\n                    open(place('not there'))\n                except OSError:\n                    pass",
+        "\n            while True:\n                try:\n                    open(place('not "
+        "there'))\n                except OSError:\n                    pass",
         "Timeout",
     ),
     "S14 reads a pipe that nobody writes": ("open(place('fifo'))", "Timeout"),
@@ -42,7 +55,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_s8_to_s15_the_sample_is_named_once_and_its_neighbours_are_delivered(site: Site, what: str) -> None:
+def test_s8_to_s15_the_sample_is_named_once_and_its_neighbours_are_delivered(
+    site: Site, what: str
+) -> None:
     code, name = BAD[what]
     os.mkfifo(site.folder / "fifo")
     bring(site, DATA.format(what=code), timeout=1.0, stream='on_error = "skip"').serve()
@@ -104,8 +119,14 @@ def test_s10_a_lock_that_belongs_to_one_workers_dataset_dies_with_its_holder(sit
     assert [y for b in got for y in b["y"]] == list(range(40))
 
 
-def test_s20_a_nan_is_named_before_it_reaches_the_trainer_and_its_batch_can_be_shown(site: Site) -> None:
-    bring(site, DATA.format(what="return {'x': np.array([1, 2, np.nan, 4], np.float32), 'y': index}"), stream='nonfinite = "error"').serve()
+def test_s20_a_nan_is_named_before_it_reaches_the_trainer_and_its_batch_can_be_shown(
+    site: Site,
+) -> None:
+    bring(
+        site,
+        DATA.format(what="return {'x': np.array([1, 2, np.nan, 4], np.float32), 'y': index}"),
+        stream='nonfinite = "error"',
+    ).serve()
     got, errors = pull(site.loader())
     assert len(got) == 4
     assert len(errors) == 1
@@ -118,7 +139,9 @@ def test_s20_a_nan_is_named_before_it_reaches_the_trainer_and_its_batch_can_be_s
 
 
 def test_s20_without_the_check_a_nan_passes_as_it_is(site: Site) -> None:
-    bring(site, DATA.format(what="return {'x': np.array([1, 2, np.nan, 4], np.float32), 'y': index}")).serve()
+    bring(
+        site, DATA.format(what="return {'x': np.array([1, 2, np.nan, 4], np.float32), 'y': index}")
+    ).serve()
     got = take(site.loader())
     assert [math.isnan(x) for x in got[1]["x"][5].tolist()] == [False, False, True, False]
 
@@ -154,7 +177,9 @@ def test_s23_pages_of_the_database_do_not_count_as_a_leak(site: Site) -> None:
     packed = site.cli("pack", "dataset", "mine:Data", str(site.folder / "train.lmdb"))
     assert packed.returncode == 0, packed.stderr
     pool = 'worker_memory = "100MiB"'
-    bring(site, module, workers=1, pool=pool, source='lmdb = "train.lmdb"', transform="mine:small").serve()
+    bring(
+        site, module, workers=1, pool=pool, source='lmdb = "train.lmdb"', transform="mine:small"
+    ).serve()
     before = site.workers()
     loader = site.loader()
     for _ in range(3):
@@ -186,10 +211,14 @@ def test_s25_one_ctrl_c_ends_a_frozen_loader_and_leaves_nothing(site: Site) -> N
     assert out.split() == ["0", "1", "2"]
     assert err.strip().endswith("KeyboardInterrupt")
     until("nothing left", lambda: not any(map(alive, family)))
-    assert not list(site.folder.glob("d.sock*")) or {p.name for p in site.folder.glob("d.sock*")} == {"d.sock.lock"}
+    assert not list(site.folder.glob("d.sock*")) or {
+        p.name for p in site.folder.glob("d.sock*")
+    } == {"d.sock.lock"}
 
 
-def test_s26_a_training_that_crashes_goes_on_at_the_next_batch_without_repeating_or_skipping(site: Site, undisturbed: str) -> None:
+def test_s26_a_training_that_crashes_goes_on_at_the_next_batch_without_repeating_or_skipping(
+    site: Site, undisturbed: str
+) -> None:
     site.write().serve()
     code = f"""
     import json, os, pathlib, pickle

@@ -1,4 +1,6 @@
-"""A trainer that waits is told what for: one line after stall_warning_s, the whole story in StallError, and the same in `status`."""
+"""A trainer that waits is told what for: one line after stall_warning_s, the whole story in
+StallError, and the same in `status`.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +37,29 @@ def wait_here():
 
 
 def stalled(batches: Iterator[Any], caplog: pytest.LogCaptureFixture) -> tuple[str, str]:
-    """(the first line that the client logs while it waits, what it raises then); the batches that are ready are taken first."""
+    """(the first line that the client logs while it waits, what it raises then); the batches that
+    are ready are taken first.
+    """
     caplog.clear()
     with caplog.at_level(logging.WARNING, "loaderd_client"), pytest.raises(StallError) as raised:  # noqa: PT012 - as above
         for _ in range(400):
             next(batches)
     error = str(raised.value)
     where = re.search(r"for step \d+ of epoch \d+ ", error)[0]  # type: ignore[index]  # it is there
-    lines = [r.getMessage() for r in caplog.records if r.name == "loaderd_client" and where in r.getMessage()]
+    lines = [
+        r.getMessage()
+        for r in caplog.records
+        if r.name == "loaderd_client" and where in r.getMessage()
+    ]
     assert lines, caplog.text
     assert "\n" not in lines[0]
     return lines[0], error
 
 
 def stalled_by(named: str, batches: Iterator[Any], caplog: pytest.LogCaptureFixture) -> str:
-    """As `stalled`, once line and error both say this, which on a busy machine takes a while to show. Returns the error."""
+    """As `stalled`, once line and error both say this, which on a busy machine takes a while to
+    show. Returns the error.
+    """
 
     def look() -> str:
         line, error = stalled(batches, caplog)
@@ -76,7 +86,9 @@ class Kept:
             self._batches = iter(self._loader)
 
     def go_on(self, undisturbed: str) -> None:
-        """After the error the same loader gives the rest of its two epochs, and all of it is the undisturbed stream."""
+        """After the error the same loader gives the rest of its two epochs, and all of it is the
+        undisturbed stream.
+        """
         again = self._loader.state_dict()
         self._loader.load_state_dict(again)
         self._batches = iter(self._loader)
@@ -85,16 +97,26 @@ class Kept:
         assert digest(self.got) == undisturbed
 
 
-def test_a_hung_sample_is_named_with_worker_stage_key_and_seconds(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hung_sample_is_named_with_worker_stage_key_and_seconds(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     bring(site, WAITS, timeout=1000).serve()
     batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
     line, error = stalled(batches, caplog)
-    named = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ has been reading row 5, sample 21, for \d+\.\d s"
+    named = (
+        r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ has been reading row 5, "
+        r"sample 21, for \d+\.\d s"
+    )
     assert re.search(named, line)
     assert re.search(named, error)
-    assert re.search(r"\nworker \d+ has been reading row 5, sample 21", error)  # a line for each worker that is busy
+    # a line for each worker that is busy
+    assert re.search(r"\nworker \d+ has been reading row 5, sample 21", error)
     # and the stack of the living worker, down to the line that waits
-    assert re.search(r"its stacks \d+\.\d s ago:\n  Current thread .*\n(.*\n)* +File .*mine\.py\", line \d+ in wait_here\n", error)
+    assert re.search(
+        r"its stacks \d+\.\d s ago:\n  Current thread .*\n(.*\n)* +File .*mine\.py\", line \d+ in "
+        r"wait_here\n",
+        error,
+    )
     (it,) = [w for w in site.status()["workers"] if w["key"] == "21"]
     assert "in wait_here" in it["stack"]
     assert it["pid"] in site.workers()  # it lives
@@ -104,10 +126,14 @@ def test_a_hung_sample_is_named_with_worker_stage_key_and_seconds(site: Site, ca
     assert "waits for: batch 2" in shown
     assert re.search(r"busy .* read +'21'", shown)
     (site.folder / "go").touch()
-    assert [plain(b)["y"].tolist() for b in patiently(batches)] == [list(range(i, i + 8)) for i in (16, 24, 32)]
+    assert [plain(b)["y"].tolist() for b in patiently(batches)] == [
+        list(range(i, i + 8)) for i in (16, 24, 32)
+    ]
 
 
-def test_stopped_workers_are_named_as_stopped(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:
+def test_stopped_workers_are_named_as_stopped(
+    site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str
+) -> None:
     loader = site.write().serve().loader(stall_warning_s=1, timeout_s=3, prefetch=1)
     batches = Kept(loader)
     next(patiently(batches))
@@ -122,7 +148,9 @@ def test_stopped_workers_are_named_as_stopped(site: Site, caplog: pytest.LogCapt
     batches.go_on(undisturbed)
 
 
-def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_keeps_nobody_waiting(site: Site, undisturbed: str) -> None:
+def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_keeps_nobody_waiting(
+    site: Site, undisturbed: str
+) -> None:
     loader = site.write().serve().loader(prefetch=1)
     batches = pulls(loader)
     got = [plain(next(batches)) for _ in range(3)]
@@ -133,12 +161,18 @@ def test_a_worker_that_is_stopped_while_it_has_nothing_to_do_keeps_nobody_waitin
     try:
         got += [plain(next(batches)) for _ in range(23)]
         assert digest(got) == undisturbed
-        until("its end, for its job is made and no session waits for it", lambda: stopped not in site.workers())
+        until(
+            "its end, for its job is made and no session waits for it",
+            lambda: stopped not in site.workers(),
+        )
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(stopped, signal.SIGCONT)
     until("its end of that job", lambda: not site.status()["jobs"])
-    assert f"(pid {stopped}) has ended: killed: it is stopped by a signal (T), and no session waits for it" in site.log.read_text()
+    assert (
+        f"(pid {stopped}) has ended: killed: it is stopped by a signal (T), and no session waits "
+        "for it"
+    ) in site.log.read_text()
 
 
 def test_workers_that_stopped_themselves_are_ended_when_their_trainer_has_gone(site: Site) -> None:
@@ -156,12 +190,17 @@ def test_workers_that_stopped_themselves_are_ended_when_their_trainer_has_gone(s
         batches = iter(loader)
         for _ in range(20):
             next(batches)
-        until("both workers' stop", lambda: [w["state"] for w in site.status()["workers"]] == ["stopped", "stopped"])
+        until(
+            "both workers' stop",
+            lambda: [w["state"] for w in site.status()["workers"]] == ["stopped", "stopped"],
+        )
     with site.loader() as loader:
         assert [int(y) for batch in loader for y in batch["y"]] == list(range(40))
 
 
-def test_a_stopped_template_is_named_while_no_worker_can_be_started(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:
+def test_a_stopped_template_is_named_while_no_worker_can_be_started(
+    site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str
+) -> None:
     loader = site.write(workers=1).serve().loader(stall_warning_s=3, timeout_s=6, prefetch=1)
     batches = Kept(loader)
     next(patiently(batches))
@@ -170,16 +209,24 @@ def test_a_stopped_template_is_named_while_no_worker_can_be_started(site: Site, 
     try:
         site.kill(site.workers()[0])
         _, error = stalled(batches, caplog)
-        stopped = rf"workers are starting: worker 2 has been waiting: the fork server \(pid {template}\) is stopped by a signal \(T\); continue it with SIGCONT, for \d"
+        stopped = (
+            r"workers are starting: worker 2 has been waiting: the fork server \(pid "
+            rf"{template}\) is stopped by a signal \(T\); continue it with SIGCONT, for \d"
+        )
         assert re.search(stopped, error)
         shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
-        assert f"fork server pid {template} is stopped by a signal (T): no worker can be started; continue it with SIGCONT" in shown
+        assert (
+            f"fork server pid {template} is stopped by a signal (T): no worker can be started; "
+            "continue it with SIGCONT"
+        ) in shown
     finally:
         os.kill(template, signal.SIGCONT)
     batches.go_on(undisturbed)
 
 
-def test_a_stopped_daemon_is_said_to_be_silent(site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str) -> None:
+def test_a_stopped_daemon_is_said_to_be_silent(
+    site: Site, caplog: pytest.LogCaptureFixture, undisturbed: str
+) -> None:
     loader = site.write().serve().loader(stall_warning_s=3, timeout_s=5)
     batches = Kept(loader)
     next(patiently(batches))
@@ -191,7 +238,9 @@ def test_a_stopped_daemon_is_said_to_be_silent(site: Site, caplog: pytest.LogCap
     batches.go_on(undisturbed)
 
 
-def test_a_trainer_that_holds_nearly_all_its_slots_is_told_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trainer_that_holds_nearly_all_its_slots_is_told_so(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     module = WAITS.replace('{"y": index}', '{"x": np.full(100_000, index, np.uint8)}')
     bring(site, module, timeout=1000, batch=4).serve()
     batches = iter(site.loader(stall_warning_s=1, timeout_s=3, prefetch=1))
@@ -205,7 +254,9 @@ def test_a_trainer_that_holds_nearly_all_its_slots_is_told_so(site: Site, caplog
     assert next(patiently(batches))["x"][1, 5] == 21
 
 
-def test_other_sessions_heavy_work_is_named_as_the_cause(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_sessions_heavy_work_is_named_as_the_cause(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     module = WAITS.replace("if index == 21", "if os.path.exists(place('busy'))")
     bring(site, module, timeout=1000).serve()
     waiting = site.loader(stall_warning_s=1, timeout_s=3)
@@ -213,7 +264,10 @@ def test_other_sessions_heavy_work_is_named_as_the_cause(site: Site, caplog: pyt
     (site.folder / "busy").touch()
     greedy = site.loader(prefetch=8)
     with in_thread(lambda: next(iter(greedy))):
-        until("both workers at it", lambda: [len(w["jobs"]) for w in site.status()["workers"]] == [2, 2])
+        until(
+            "both workers at it",
+            lambda: [len(w["jobs"]) for w in site.status()["workers"]] == [2, 2],
+        )
         line, error = stalled(iter(waiting), caplog)
         (site.folder / "go").touch()
     assert re.search(r"workers are busy with other sessions' batches \(4 of 4 jobs\)", line)
@@ -242,7 +296,11 @@ def test_workers_that_are_starting_are_named_and_what_the_last_one_died_of(
         while os.path.exists(os.path.join(os.path.dirname(__file__), "slow")):
             time.sleep(0.02)
     """
-    loader = site.write(fault=fault, pool='init = "mine:init"').serve().loader(stall_warning_s=1, timeout_s=3, prefetch=1)
+    loader = (
+        site.write(fault=fault, pool='init = "mine:init"')
+        .serve()
+        .loader(stall_warning_s=1, timeout_s=3, prefetch=1)
+    )
     batches = Kept(loader)
     next(patiently(batches))
     (site.folder / "slow").touch()
@@ -253,7 +311,9 @@ def test_workers_that_are_starting_are_named_and_what_the_last_one_died_of(
     batches.go_on(undisturbed)
 
 
-def test_the_last_dead_workers_stack_is_told_while_its_successor_hangs_too(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_last_dead_workers_stack_is_told_while_its_successor_hangs_too(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     module = """
     class Data:
         def __len__(self):
@@ -274,8 +334,12 @@ def test_the_last_dead_workers_stack_is_told_while_its_successor_hangs_too(site:
     assert next(patiently(batches))["y"].tolist() == list(range(16, 24))
 
 
-def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """Time in which a worker is stopped counts towards no deadline, so it is named and not killed; others go on without it."""
+def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Time in which a worker is stopped counts towards no deadline, so it is named and not killed;
+    others go on without it.
+    """
     module = """
     class Data:
         def __len__(self):
@@ -288,7 +352,10 @@ def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(
     bring(site, module, timeout=2).serve()
     batches = iter(site.loader(stall_warning_s=1, timeout_s=4))
     line, error = stalled(batches, caplog)
-    stopped = r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ is stopped by a signal \(T\), \d+\.\d s so far, reading row 5, sample 21"
+    stopped = (
+        r"step 2 of epoch 0 of stream 'train': batch 2 .*worker \d+ is stopped by a signal "
+        r"\(T\), \d+\.\d s so far, reading row 5, sample 21"
+    )
     assert re.search(stopped, line)
     assert re.search(stopped, error)
     assert "\n  its stack cannot be read while it is stopped" in error
@@ -299,9 +366,13 @@ def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(
     assert it["seconds"] > 2  # over sample_timeout_s
     shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
     assert re.search(r"stopped .* read +'21'", shown)
-    assert [plain(b)["y"].tolist() for b in site.loader()] == [list(range(i, i + 8)) for i in range(0, 40, 8)]
+    assert [plain(b)["y"].tolist() for b in site.loader()] == [
+        list(range(i, i + 8)) for i in range(0, 40, 8)
+    ]
     os.kill(it["pid"], signal.SIGCONT)
-    assert [plain(b)["y"].tolist() for b in patiently(batches)] == [list(range(i, i + 8)) for i in (16, 24, 32)]
+    assert [plain(b)["y"].tolist() for b in patiently(batches)] == [
+        list(range(i, i + 8)) for i in (16, 24, 32)
+    ]
     assert it["pid"] in site.workers()
 
 
@@ -315,7 +386,9 @@ sys.exit(main())
 """
 
 
-def test_a_batch_that_waits_for_a_larger_segment_says_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_that_waits_for_a_larger_segment_says_so(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     module = """
     class Data:
         def __len__(self):
@@ -330,10 +403,18 @@ def test_a_batch_that_waits_for_a_larger_segment_says_so(site: Site, caplog: pyt
     (site.folder / "narrow.py").write_text(NARROW)
     site.serve(program=(str(site.folder / "narrow.py"),))
     batches = iter(site.loader(stall_warning_s=0.2, timeout_s=0.6, prefetch=1))
-    stalled_by(r"step 2 of epoch 0 of stream 'train': batch 2 .* has no slot: waiting for a larger segment", batches, caplog)
+    stalled_by(
+        r"step 2 of epoch 0 of stream 'train': batch 2 .* has no slot: waiting for a larger "
+        r"segment",
+        batches,
+        caplog,
+    )
     assert "has no slot: waiting for a larger segment" in site.status()["sessions"][0]["story"]
     patient = site.loader(prefetch=1)
-    assert [(b["x"].size, int(b["x"][0])) for b in patient][2:4] == [(10_000_000, 16), (10_000_000, 24)]
+    assert [(b["x"].size, int(b["x"][0])) for b in patient][2:4] == [
+        (10_000_000, 16),
+        (10_000_000, 24),
+    ]
 
 
 def test_status_of_a_stopped_daemon_says_that_it_is_silent(site: Site) -> None:
@@ -366,12 +447,16 @@ def test_a_slow_import_after_a_template_was_killed_is_named_with_its_module_and_
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     bring(site, SLOW_MODULE).serve()
-    # Stacks are taken once, just before the end of the wait: by then the new template must be that far, on a slow machine too.
+    # Stacks are taken once, just before the end of the wait: by then the new template must be that
+    # far, on a slow machine too.
     batches = iter(site.loader(stall_warning_s=2, timeout_s=25, prefetch=1))
     next(patiently(batches))
     (site.folder / "slow").touch()
     os.kill(site.template(), signal.SIGKILL)
-    named = r"workers are starting: worker \d+ has been waiting for the fork server, which is importing mine \(dataset of stream 'train'\), for \d+\.\d s"
+    named = (
+        r"workers are starting: worker \d+ has been waiting for the fork server, which is "
+        r"importing mine \(dataset of stream 'train'\), for \d+\.\d s"
+    )
     stack = r"its stacks \d+\.\d s ago:\n(.*\n)* +File .*mine\.py\", line \d+ in slowly\n"
     line, error = stalled(batches, caplog)
     assert "workers are starting" in line
@@ -390,7 +475,9 @@ def error_steps(error: str) -> int:
     return int(re.search(r"step (\d+)", error)[1]) - 1  # type: ignore[index]  # it is there
 
 
-def test_workers_that_die_again_and_again_before_they_are_ready_are_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_workers_that_die_again_and_again_before_they_are_ready_are_counted(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     module = SLOW_MODULE + textwrap.dedent("""
     def init(worker_id):
         if os.path.exists(place("doomed")):
@@ -414,15 +501,30 @@ def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -
     bring(site, SLOW_MODULE)
     (site.folder / "hasty.py").write_text(HASTY)
     site.serve(program=(str(site.folder / "hasty.py"),), wait=False)
-    said = r"not ready after \d+ s: opening stream 'train'; the fork server has been importing mine \(dataset of stream 'train'\) for \d+ s"
+    said = (
+        r"not ready after \d+ s: opening stream 'train'; the fork server has been importing "
+        r"mine \(dataset of stream 'train'\) for \d+ s"
+    )
     until("what it waits for", lambda: re.search(said, site.text()))
-    with pytest.raises(StallError, match=r"is starting: opening stream 'train'; the fork server has been importing mine \(dataset of"):
+    with pytest.raises(
+        StallError,
+        match=r"is starting: opening stream 'train'; the fork server has been importing mine "
+        r"\(dataset of",
+    ):
         next(iter(site.loader(stall_warning_s=1, timeout_s=2)))
-    until("its status", lambda: "importing mine" in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"])
+    until(
+        "its status",
+        lambda: (
+            "importing mine"
+            in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"]
+        ),
+    )
     until("its end", lambda: site.process.poll() is not None)  # type: ignore[union-attr]  # it was started
     assert site.process.returncode == 3  # type: ignore[union-attr]  # as above
     end = site.text()[site.text().rindex("error") :]
-    assert re.search(r"not ready after 10 s, importing mine \(dataset of stream 'train'\) for \d+ s", end)
+    assert re.search(
+        r"not ready after 10 s, importing mine \(dataset of stream 'train'\) for \d+ s", end
+    )
     assert re.search(r"File .*mine\.py\", line \d+ in slowly\n", end)
 
 

@@ -1,4 +1,6 @@
-"""User code that behaves badly in a worker: what it does stays in that worker, and the stream is the undisturbed one or names the sample."""
+"""User code that behaves badly in a worker: what it does stays in that worker, and the stream is
+the undisturbed one or names the sample.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +15,59 @@ from faults.freezes.users import bring, pull
 from loaderd_testing.daemon_harness import Site, digest, indices, plain, take, until
 from loaderd_testing.deadlines import DEADLINE_S
 
-# Each is done at one sample in eleven, in whatever worker makes it; the stream must be byte for byte the undisturbed one.
+# Each is done at one sample in eleven, in whatever worker makes it; the stream must be byte for
+# byte the undisturbed one.
 HARMLESS = {
-    "prints, much and without an end of line": "print('x' * 100_000, end=''); os.write(1, b'y' * 5000); print('err', file=sys.stderr)",
-    "closes and replaces its standard streams": "if sys.stdout:\n    sys.stdout.close(); sys.stdout = None; os.close(0); os.close(2)",
+    "prints, much and without an end of line": (
+        "print('x' * 100_000, end=''); os.write(1, b'y' * 5000); print('err', file=sys.stderr)"
+    ),
+    "closes and replaces its standard streams": (
+        "if sys.stdout:\n    sys.stdout.close(); sys.stdout = None; os.close(0); os.close(2)"
+    ),
     "forks a child that ends": "pid = os.fork()\nif pid == 0: os._exit(3)\nos.waitpid(pid, 0)",
     "forks a child that lives on": "if os.fork() == 0:\n    time.sleep(1000)",
     "forks a child that falls back into the worker's code": "os.fork()",
     "reaps whoever is there": "if os.fork() == 0: os._exit(0)\nos.waitpid(-1, 0)",
-    "starts threads that never end": "[threading.Thread(target=time.sleep, args=(1000,), daemon=True).start() for _ in range(3)]",
-    "starts a thread that is no daemon": "threading.Thread(target=time.sleep, args=(1000,)).start()",
-    "runs programs": "import subprocess\nassert subprocess.run(['true']).returncode == 0; subprocess.Popen(['sleep', '1000'])",
-    "starts a process by multiprocessing": "import multiprocessing as mp\np = mp.get_context('fork').Process(target=abs, args=(1,)); p.start(); p.join(); assert p.exitcode == 0",
+    "starts threads that never end": (
+        "[threading.Thread(target=time.sleep, args=(1000,), daemon=True).start() for _ in range(3)]"
+    ),
+    "starts a thread that is no daemon": (
+        "threading.Thread(target=time.sleep, args=(1000,)).start()"
+    ),
+    "runs programs": (
+        "import subprocess\nassert subprocess.run(['true']).returncode == 0; "
+        "subprocess.Popen(['sleep', '1000'])"
+    ),
+    "starts a process by multiprocessing": (
+        "import multiprocessing as mp\np = "
+        "mp.get_context('fork').Process(target=abs, args=(1,)); p.start(); p.join(); assert "
+        "p.exitcode == 0"
+    ),
     "changes its folder and its umask": "os.chdir('/'); os.umask(0)",
-    "takes over signals": "for s in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD): signal.signal(s, signal.SIG_DFL)\nsignal.alarm(0)",
+    "takes over signals": (
+        "for s in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, "
+        "signal.SIGCHLD): signal.signal(s, signal.SIG_DFL)\nsignal.alarm(0)"
+    ),
     "blocks all signals": "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
-    "sets every random seed and draws": "import random; random.seed(1); np.random.seed(1); random.random(); np.random.rand(1000)",
-    "empties sys.path, sys.modules and the environment": "sys.path.clear(); os.environ.clear(); sys.modules.pop('json', None)",
+    "sets every random seed and draws": (
+        "import random; random.seed(1); np.random.seed(1); random.random(); np.random.rand(1000)"
+    ),
+    "empties sys.path, sys.modules and the environment": (
+        "sys.path.clear(); os.environ.clear(); sys.modules.pop('json', None)"
+    ),
     "turns off collection and digs deep": "import gc; gc.disable(); sys.setrecursionlimit(50)",
-    "ends faulthandler and sets excepthooks": "import faulthandler; faulthandler.disable(); sys.excepthook = None; threading.excepthook = None",
+    "ends faulthandler and sets excepthooks": (
+        "import faulthandler; faulthandler.disable(); "
+        "sys.excepthook = None; threading.excepthook = None"
+    ),
     "registers things for the exit": "import atexit; atexit.register(time.sleep, 1000)",
-    "leaves its process group": "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)",
-    "limits its own descriptors": "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))",
+    "leaves its process group": (
+        "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)"
+    ),
+    "limits its own descriptors": (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, "
+        "(64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"
+    ),
 }
 
 
@@ -42,10 +75,16 @@ GROUPS = [list(HARMLESS)[n::4] for n in range(4)]
 
 
 @pytest.mark.parametrize("group", range(4))
-def test_what_user_code_does_to_its_worker_changes_no_batch(site: Site, undisturbed: str, group: int) -> None:
+def test_what_user_code_does_to_its_worker_changes_no_batch(
+    site: Site, undisturbed: str, group: int
+) -> None:
     fault = "def fault(index):\n"
     for n, deed in enumerate(GROUPS[group]):
-        fault += f"    if index % 11 == {n}:  # {deed}\n" + textwrap.indent(HARMLESS[deed], " " * 8) + "\n"
+        fault += (
+            f"    if index % 11 == {n}:  # {deed}\n"
+            + textwrap.indent(HARMLESS[deed], " " * 8)
+            + "\n"
+        )
     loader = site.write(fault=fault, timeout=10.0).serve().loader()
     assert digest(take(loader) + take(loader)) == undisturbed
 
@@ -57,7 +96,10 @@ ONCE = {
     "exits with 0 from C": "os._exit(0)",
     "sends itself SIGKILL": "os.kill(os.getpid(), signal.SIGKILL)",
     "kills its process group": "os.killpg(0, signal.SIGKILL)",
-    "stops itself": "import subprocess; subprocess.Popen(['sh', '-c', f'sleep 1; kill -CONT {os.getpid()}']); os.kill(os.getpid(), signal.SIGSTOP)",
+    "stops itself": (
+        "import subprocess; subprocess.Popen(['sh', '-c', f'sleep 1; kill -CONT "
+        "{os.getpid()}']); os.kill(os.getpid(), signal.SIGSTOP)"
+    ),
     "overruns its stack": "ctypes.CFUNCTYPE(None)(0)()",
 }
 
@@ -65,7 +107,9 @@ ONCE = {
 def test_a_worker_that_user_code_ends_once_costs_nothing(site: Site, undisturbed: str) -> None:
     fault = "def fault(index):\n"
     for n, deed in enumerate(ONCE):
-        fault += f"    if index == {10 * n + 12} and once('deed{n}'):  # {deed}\n        {ONCE[deed]}\n"
+        fault += (
+            f"    if index == {10 * n + 12} and once('deed{n}'):  # {deed}\n        {ONCE[deed]}\n"
+        )
     loader = site.write(fault=fault, timeout=10.0).serve().loader()
     assert digest(take(loader) + take(loader)) == undisturbed
 
@@ -78,16 +122,21 @@ ALWAYS = {
     "calls os._exit with 0": ("os._exit(0)", "exit code 0"),
     "closes descriptors 3 to 20": ("os.closerange(3, 21)", "each worker that made it died"),
     "takes its timer for an error": (
-        "signal.signal(signal.SIGALRM, lambda *a: 1 / 0); signal.setitimer(signal.ITIMER_REAL, 0.01); time.sleep(1)",
+        "signal.signal(signal.SIGALRM, lambda *a: 1 / 0); signal.setitimer(signal.ITIMER_REAL, "
+        "0.01); time.sleep(1)",
         "ZeroDivisionError",
     ),
     "recurses without end": ("f = lambda f: f(f); f(f)", "RecursionError"),
     "asks for more memory than there is": ("np.empty(1 << 60, np.uint8)", "MemoryError"),
     "blocks in C with the GIL": ("re.match('(a+)+$', 'a' * 60 + 'b')", "Timeout"),
     "blocks in C without the GIL": ("os.read(os.pipe()[0], 1)", "Timeout"),
-    "blocks all signals and sleeps": ("signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); time.sleep(1000)", "Timeout"),
+    "blocks all signals and sleeps": (
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); time.sleep(1000)",
+        "Timeout",
+    ),
     "catches everything for ever": (
-        "\n        while True:\n            try:\n                time.sleep(0.01); raise ValueError\n            except BaseException:\n                pass",
+        "\n        while True:\n            try:\n                time.sleep(0.01); raise "
+        "ValueError\n            except BaseException:\n                pass",
         "Timeout",
     ),
 }
@@ -160,7 +209,10 @@ def change(index, sample):
 """
 CHANGES = {
     "another shape": ("sample['x'] = sample['x'][:3]", ["'x'", r"\(3, 4\)", r"\(4, 4\)"]),
-    "another dtype": ("sample['x'] = sample['x'].astype(np.float64)", ["'x'", "float64", "float32"]),
+    "another dtype": (
+        "sample['x'] = sample['x'].astype(np.float64)",
+        ["'x'", "float64", "float32"],
+    ),
     "one more axis": ("sample['x'] = sample['x'][None]", ["'x'", r"\(1, 4, 4\)", r"\(4, 4\)"]),
     "a field too many": ("sample['extra'] = np.zeros(100_000_000 // 8)", ["extra"]),
     "a field too few": ("del sample['y']", ["'y'"]),
@@ -271,9 +323,15 @@ def test_a2_matrix_products_start_no_threads(site: Site) -> None:
         assert set(batch["threads"].tolist()) == {1}
 
 
-def test_a2_a_number_of_threads_that_the_user_sets_is_respected(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a2_a_number_of_threads_that_the_user_sets_is_respected(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    bring(site, NATIVE.replace("cv2.setNumThreads(4)", "").replace("torch.set_num_threads(4)", ""), workers=1).serve()
+    bring(
+        site,
+        NATIVE.replace("cv2.setNumThreads(4)", "").replace("torch.set_num_threads(4)", ""),
+        workers=1,
+    ).serve()
     got = take(site.loader())
     assert {omp for b in got for omp in b["omp"]} == {"2"}
     assert {n for b in got for n in b["torch"].tolist()} == {2}
@@ -304,7 +362,9 @@ def test_e1_every_generator_draws_by_sample_whoever_makes_it(site: Site) -> None
     assert digest(plain(b) for _ in range(2) for b in loader) == digest(got)
 
 
-def test_an_import_in_a_sample_takes_longer_than_a_sample_may_and_is_no_fault_of_it(site: Site) -> None:
+def test_an_import_in_a_sample_takes_longer_than_a_sample_may_and_is_no_fault_of_it(
+    site: Site,
+) -> None:
     module = """
     class Data:
         def __len__(self):

@@ -1,9 +1,10 @@
-"""The same situations under torch's DataLoader and under loaderd, each in a process with a limit; prints README.md's table.
+"""The same situations under torch's DataLoader and under loaderd, each in a process with a limit;
+prints README.md's table.
 
     python tests/faults/freezes/torch_side.py [--only S13] [--limit 30]
 
-Each case is a `Data` class. Both sides go through its 48 samples in batches of 8 with 2 workers and print a line a batch; what is reported is
-how far they came, how they ended, and what they said.
+Each case is a `Data` class. Both sides go through its 48 samples in batches of 8 with 2 workers and
+print a line a batch; what is reported is how far they came, how they ended, and what they said.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Base:
     def good(self, index):
         return {"x": np.full(1000, index, np.float32), "y": index}
 """
-# What the training scripts have at hand: tell() reaches the table, timed() notes how long was waited, own_mb() is what the other
-# processes here have to themselves.
+# What the training scripts have at hand: tell() reaches the table, timed() notes how long was
+# waited, own_mb() is what the other processes here have to themselves.
 TOLD = """
 import os, sys, time
 
@@ -132,9 +133,12 @@ on_error = "replace"
 
 @dataclass(frozen=True)
 class Case:
-    """data: the body of class Data(Base). before, start, body, after: of the training script. daemon, pool, more: lines of the config.
+    """data: the body of class Data(Base).
 
-    torch, loader: further arguments of DataLoader and of Loader. interrupt: Ctrl-C to its group once it stands. patient: no sample is
+    before, start, body, after: of the training script. daemon, pool, more: lines of the config.
+
+    torch, loader: further arguments of DataLoader and of Loader. interrupt: Ctrl-C to its group
+    once it stands. patient: no sample is
     ever given up. warns: Python's warnings are shown. total: batches of all epochs.
     """
 
@@ -289,9 +293,19 @@ def run(case: Case, side: str, limit_s: float) -> str:
     """What came of it, in a few words."""
     with tempfile.TemporaryDirectory(prefix="loaderd-side-") as name:
         folder = Path(name)
-        (folder / "mine.py").write_text(HEAD + "\nclass Data(Base):\n" + textwrap.indent(case.data, "    "))
-        config = CONFIG.format(daemon=case.daemon, workers=case.workers, pool=case.pool, batch=case.batch, more=case.more)
-        (folder / "config.toml").write_text(config.replace("timeout_s = 2", "timeout_s = 1000") if case.patient else config)
+        (folder / "mine.py").write_text(
+            HEAD + "\nclass Data(Base):\n" + textwrap.indent(case.data, "    ")
+        )
+        config = CONFIG.format(
+            daemon=case.daemon,
+            workers=case.workers,
+            pool=case.pool,
+            batch=case.batch,
+            more=case.more,
+        )
+        (folder / "config.toml").write_text(
+            config.replace("timeout_s = 2", "timeout_s = 1000") if case.patient else config
+        )
         (folder / "told.py").write_text(TOLD)
         script = TORCH if side == "torch" else LOADERD
         (folder / "train.py").write_text(script.format(**asdict(case)))
@@ -302,7 +316,9 @@ def run(case: Case, side: str, limit_s: float) -> str:
             command = ["unshare", *user, "--mount", *command]
         env = {**os.environ, "PYTHONPATH": f"{folder}:{TESTS.parent}:{TESTS.parent / 'client'}"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, env=env, **pipes)
+        process = subprocess.Popen(
+            command, cwd=folder, text=True, start_new_session=True, env=env, **pipes
+        )
         interrupts = 0
         try:
             if case.interrupt:
@@ -358,13 +374,18 @@ def words(out: str, err: str, end: str, case: Case, interrupts: int, left: int) 
         (
             line
             for line in reversed(lines)
-            if re.match(r"\w*(Error|Exception|Exit|Interrupt|Exhausted)\b|said:|[\w.]+(Error|Failed|Gone|RefusedError):", line)
+            if re.match(
+                r"\w*(Error|Exception|Exit|Interrupt|Exhausted)\b|said:|[\w.]+(Error|Failed|Gone|RefusedError):",
+                line,
+            )
         ),
         lines[-1] if lines else "",
     )
     said = re.sub(r"^.*UserWarning: |^said: ", "", said).replace("|", "/")
     said = said if len(said) < 150 else said[:147] + "..."
-    text = f"all {case.total:,} batches" if done == case.total else f"{done} of {case.total:,} batches"
+    text = (
+        f"all {case.total:,} batches" if done == case.total else f"{done} of {case.total:,} batches"
+    )
     if end != "done" or done != case.total:
         text += f", then it {end}" if not end.startswith("done") else ""
     if interrupts:
@@ -375,17 +396,24 @@ def words(out: str, err: str, end: str, case: Case, interrupts: int, left: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="")
     parser.add_argument("--limit", type=float, default=30)
     args = parser.parse_args()
     import torch
 
-    print(f"Python {platform.python_version()}, torch {torch.__version__}, Linux {platform.release()}, {os.cpu_count()} CPUs\n")
+    print(
+        f"Python {platform.python_version()}, torch {torch.__version__}, Linux {platform.release()}, {os.cpu_count()} CPUs\n"
+    )
     print("| situation | DataLoader | loaderd |\n|---|---|---|")
     for case in CASES:
         if args.only in case.name:
-            print(f"| {case.name} | {run(case, 'torch', args.limit)} | {run(case, 'loaderd', args.limit * 2)} |", flush=True)
+            print(
+                f"| {case.name} | {run(case, 'torch', args.limit)} | {run(case, 'loaderd', args.limit * 2)} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

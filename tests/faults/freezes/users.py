@@ -1,4 +1,6 @@
-"""What users bring: a module with a `Data` class of theirs, a config around it, and their training scripts as processes."""
+"""What users bring: a module with a `Data` class of theirs, a config around it, and their training
+scripts as processes.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +62,22 @@ def bring(
     stream: str = "",
     transform: str = "",
 ) -> Site:
-    """Write the user's module `mine` and a config whose stream `train` uses it. stream: more lines of that stream, or further tables."""
+    """Write the user's module `mine` and a config whose stream `train` uses it.
+
+    stream: more lines of that stream, or further tables.
+    """
     (site.folder / "mine.py").write_text(HEAD + textwrap.dedent(module))
     if transform:
         stream += f'\n[[streams.train.transforms]]\ncall = "{transform}"\n'
-    text = CONFIG.format(daemon=daemon, workers=workers, timeout=timeout, pool=pool, source=source, batch=batch, stream=stream)
+    text = CONFIG.format(
+        daemon=daemon,
+        workers=workers,
+        timeout=timeout,
+        pool=pool,
+        source=source,
+        batch=batch,
+        stream=stream,
+    )
     site.config.write_text(text)
     site.num_workers = workers
     return site
@@ -86,11 +99,17 @@ def pull(loader: Loader) -> tuple[list[dict[str, Any]], list[SampleError]]:
 
 @contextmanager
 def trainer(code: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A training script in a process and a session of its own, killed at the end. The tests' modules and loaderd are there to import."""
+    """A training script in a process and a session of its own, killed at the end.
+
+    The tests' modules and loaderd are there to import.
+    """
     head = f"import sys\nsys.path[:0] = {[str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / 'support')]!r}\nfrom loaderd_client import *\n"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
-        [sys.executable, "-c", head + textwrap.dedent(code), *args], text=True, start_new_session=True, **{**pipes, **options}
+        [sys.executable, "-c", head + textwrap.dedent(code), *args],
+        text=True,
+        start_new_session=True,
+        **{**pipes, **options},
     )
     try:
         yield process

@@ -1,4 +1,6 @@
-"""Where a storm takes place: the user's module, whose samples misbehave in every way by their index, and the config around it."""
+"""Where a storm takes place: the user's module, whose samples misbehave in every way by their
+index, and the config around it.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ STREAMS = {
 # A worker notes each fault before it commits it: (monotonic seconds, kind, stream).
 NOTE = struct.Struct("<d8s8s")
 
-# Bad for ever, each at an index of its own; index 0 is good, so that the probe learns fields and shapes from it. What a worker does
-# only once lies in a token that the storm drops into the folder.
+# Bad for ever, each at an index of its own; index 0 is good, so that the probe learns fields and
+# shapes from it. What a worker does only once lies in a token that the storm drops into the folder.
 MODULE = """
 import ctypes, os, signal, struct, threading, time
 import numpy as np
@@ -161,7 +163,10 @@ call = "mine:augment"
 
 
 def lay(folder: Path, *, samples: int, workers: int, timeout_s: float, calm: bool) -> Path:
-    """Write module and config into the folder; returns the config's path. calm: what hangs or crashes raises instead, nothing leaks."""
+    """Write module and config into the folder; returns the config's path.
+
+    calm: what hangs or crashes raises instead, nothing leaks.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "mine.py").write_text(MODULE.format())
     (folder / "struck").touch()
@@ -181,13 +186,23 @@ def lay(folder: Path, *, samples: int, workers: int, timeout_s: float, calm: boo
 
 
 def mark(batch: Any) -> str:
-    """Sixteen hex digits over everything of a batch: place, fields, indices, keys, which samples were bad and what took their place."""
+    """Sixteen hex digits over everything of a batch: place, fields, indices, keys, which samples
+    were bad and what took their place.
+    """
     total = hashlib.blake2b(digest_size=8)
     bad = sorted((e.index, e.substitute) for e in batch.errors)
-    total.update(repr((batch.epoch, batch.step, batch.indices.tolist(), list(batch.sample_keys), bad)).encode())
+    total.update(
+        repr(
+            (batch.epoch, batch.step, batch.indices.tolist(), list(batch.sample_keys), bad)
+        ).encode()
+    )
     for name, value in batch.items():
         total.update(name.encode())
-        total.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else repr(value).encode())
+        total.update(
+            np.ascontiguousarray(value).data
+            if isinstance(value, np.ndarray)
+            else repr(value).encode()
+        )
     return total.hexdigest()
 
 

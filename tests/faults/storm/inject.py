@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from faults.storm.storm import Seat, Storm
 
 T = TypeVar("T")
-RESUMING_S = 6.0  # how long after its own stop or death a trainer says nothing about a fault elsewhere
+# how long after its own stop or death a trainer says nothing about a fault elsewhere
+RESUMING_S = 6.0
 
 
 def strike(storm: Storm, fault: Fault) -> None:
@@ -42,7 +43,9 @@ def _later(storm: Storm, fault: Fault, lift: Callable[[], object]) -> None:
 
 def _kill(storm: Storm, fault: Fault, *, who: str) -> bool:
     templates, workers = family(storm.pid)
-    victims = {"worker": _pick(workers, fault.where), "workers": workers, "template": templates}[who]
+    victims = {"worker": _pick(workers, fault.where), "workers": workers, "template": templates}[
+        who
+    ]
     storm.seen.update(victims)
     signal_all(victims, signal.SIGKILL)
     return bool(victims)
@@ -99,10 +102,12 @@ def _change(storm: Storm, fault: Fault) -> bool:
 
 
 def _no_fds(storm: Storm, fault: Fault, *, who: str) -> bool:
-    """RLIMIT_NOFILE of a running process goes down to just above what it has open, while newcomers and deaths ask it for more.
+    """RLIMIT_NOFILE of a running process goes down to just above what it has open, while newcomers
+    and deaths ask it for more.
 
-    One descriptor is left for each trainer: the daemon has counted those of a session before it lets it in, and libzmq
-    ends the process that it accepts the session's connection in without one (no EMFILE is handled in its IPC listener).
+    One descriptor is left for each trainer: the daemon has counted those of a session before it
+    lets it in, and libzmq ends the process that it accepts the session's connection in without one
+    (no EMFILE is handled in its IPC listener).
     """
     if not storm.serving:
         return False
@@ -128,7 +133,10 @@ def _no_fds(storm: Storm, fault: Fault, *, who: str) -> bool:
 def _no_room(storm: Storm, fault: Fault) -> bool:
     storm.hogs.append(
         storm.program(
-            "faults.storm.trainer", json.dumps({"hog": True, "socket": str(storm.socket), "lasts_s": fault.lasts_s, "name": "hog"})
+            "faults.storm.trainer",
+            json.dumps(
+                {"hog": True, "socket": str(storm.socket), "lasts_s": fault.lasts_s, "name": "hog"}
+            ),
         )
     )
     return True

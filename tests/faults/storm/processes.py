@@ -17,12 +17,18 @@ def family(daemon: int) -> tuple[list[int], list[int]]:
 
 
 def fds(pid: int) -> dict[str, int]:
-    """How many descriptors of each kind a process has open: "socket", "memfd", "pidfd", "pipe", or the file's path."""
+    """How many descriptors of each kind a process has open: "socket", "memfd", "pidfd", "pipe", or
+    the file's path.
+    """
     found: dict[str, int] = {}
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
             target = os.readlink(f"/proc/{pid}/fd/{fd}")
-            kind = target.split(":")[0].lstrip("/") if ":" in target and not target.startswith("/dev") else target
+            kind = (
+                target.split(":")[0].lstrip("/")
+                if ":" in target and not target.startswith("/dev")
+                else target
+            )
             found[kind] = found.get(kind, 0) + 1
     return found
 

@@ -1,4 +1,7 @@
-"""The long storm: python -m faults.storm.run --minutes 30 [--seed N]. Prints the seed first, a table last; exit code 1 if anything went wrong."""
+"""The long storm: python -m faults.storm.run --minutes 30 [--seed N].
+
+Prints the seed first, a table last; exit code 1 if anything went wrong.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--seats", type=int, default=5, help="trainers at a time")
     parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--gap", type=float, default=1.5, help="seconds between two faults, on average")
-    parser.add_argument("--folder", type=Path, help="where to, instead of a temporary folder that goes again if all went well")
+    parser.add_argument(
+        "--gap", type=float, default=1.5, help="seconds between two faults, on average"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where to, instead of a temporary folder that goes again if all went well",
+    )
     given = parser.parse_args()
     print(f"storm of {given.minutes:g} minutes: --seed {given.seed}", flush=True)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="storm-"))

@@ -1,9 +1,13 @@
-"""A storm: a real daemon, real trainers, and faults by a plan; what came through is proven batch by batch.
+"""A storm: a real daemon, real trainers, and faults by a plan; what came through is proven batch by
+batch.
 
-    python -m faults.storm.run --minutes 30 [--seed N]      from tests/; `make storm MINUTES=30` does
+    python -m faults.storm.run --minutes 30 [--seed N]      from tests/; `make storm MINUTES=30`
+    does
 
-Two rounds. In the first everything dies, the daemon too, which a supervisor (this process) starts again. In the second the daemon must
-survive: what it has open, and its memory, are compared between the calm after a warm-up and the calm at the end.
+Two rounds. In the first everything dies, the daemon too, which a supervisor (this process) starts
+again. In the second the daemon must
+survive: what it has open, and its memory, are compared between the calm after a warm-up and the
+calm at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ LEFT = (0, -signal.SIGTERM)  # told to go, perhaps before it knew what to do the
 
 
 def forecast(folder: Path, samples: int) -> Path:
-    """A file with the marks of every batch of every (stream, rank, world_size), by epoch: pulled once from a daemon that nothing disturbs."""
+    """A file with the marks of every batch of every (stream, rank, world_size), by epoch: pulled
+    once from a daemon that nothing disturbs.
+    """
     path = folder / "expected.json"
     if path.exists():  # a folder that is used again
         return path
@@ -43,8 +49,17 @@ def forecast(folder: Path, samples: int) -> Path:
     with Loader(str(config), stream="raise", output="numpy"):
         for stream, rules in STREAMS.items():
             for rank, world in rules.claims:
-                with Loader(str(config), stream=stream, rank=rank, world_size=world, output="numpy", prefetch=8) as loader:
-                    marks[table(stream, rank, world)] = [_epoch(loader, epoch) for epoch in range(EPOCHS)]
+                with Loader(
+                    str(config),
+                    stream=stream,
+                    rank=rank,
+                    world_size=world,
+                    output="numpy",
+                    prefetch=8,
+                ) as loader:
+                    marks[table(stream, rank, world)] = [
+                        _epoch(loader, epoch) for epoch in range(EPOCHS)
+                    ]
     path.write_text(json.dumps(marks))
     return path
 
@@ -66,7 +81,10 @@ def _epoch(loader: Loader, epoch: int) -> list[str]:
 
 
 class Seat:
-    """A place for one trainer after another. `since_s`: when the present one came. `away`: spans in which it was no judge of a fault."""
+    """A place for one trainer after another.
+
+    `since_s`: when the present one came. `away`: spans in which it was no judge of a fault.
+    """
 
     def __init__(self, storm: Storm, number: int) -> None:
         self.storm, self.number = storm, number
@@ -102,7 +120,9 @@ class Seat:
         self.process = self.storm.program("faults.storm.trainer", json.dumps(self.order))
 
     def look(self, now_s: float) -> None:
-        """Whoever has ended is followed by another; whoever was killed, or found no room, by itself."""
+        """Whoever has ended is followed by another; whoever was killed, or found no room, by
+        itself.
+        """
         if self.process is None:
             if self.again_s and now_s >= self.again_s:
                 self.again_s = 0.0
@@ -129,17 +149,32 @@ class Seat:
 
 
 class Storm:
-    """One storm in `folder`. seconds: of the faults in both rounds together; the calm and what comes before and after are beside it."""
+    """One storm in `folder`.
+
+    seconds: of the faults in both rounds together; the calm and what comes before and after are
+    beside it.
+    """
 
     def __init__(
-        self, folder: Path, seed: int, seconds: float, *, seats: int, workers: int, samples: int, gap_s: float, timeout_s: float
+        self,
+        folder: Path,
+        seed: int,
+        seconds: float,
+        *,
+        seats: int,
+        workers: int,
+        samples: int,
+        gap_s: float,
+        timeout_s: float,
     ) -> None:
         self.folder, self.seconds, self.gap_s = folder, seconds, gap_s
         self.rng = random.Random(seed)
         self.tally = Tally(folder, workers)
         self.log = folder / "storm.log"
         self.expected = forecast(folder / "calm", samples)
-        self.config = lay(folder / "rough", samples=samples, workers=workers, timeout_s=timeout_s, calm=False)
+        self.config = lay(
+            folder / "rough", samples=samples, workers=workers, timeout_s=timeout_s, calm=False
+        )
         self.socket = self.config.parent / "d.sock"
         self.workers = workers
         self.seats = [Seat(self, i) for i in range(seats)]
@@ -154,7 +189,9 @@ class Storm:
 
     def program(self, module: str, *args: str) -> subprocess.Popen[bytes]:
         tests = Path(__file__).parents[2]
-        path = os.pathsep.join([str(tests), str(tests / "support"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        path = os.pathsep.join(
+            [str(tests), str(tests / "support"), os.environ.get("PYTHONPATH", "")]
+        ).rstrip(os.pathsep)
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *args],
@@ -171,7 +208,9 @@ class Storm:
 
     @property
     def serving(self) -> bool:
-        """Whether the present daemon has got so far: before that it is allowed to fail, and another is tried."""
+        """Whether the present daemon has got so far: before that it is allowed to fail, and another
+        is tried.
+        """
         with self.log.open("rb") as log:
             log.seek(self.begin)
             return b"ready: " in log.read()
@@ -237,7 +276,10 @@ class Storm:
         return self.tally
 
     def _round(self, seconds: float, *, daemon: bool) -> None:
-        self._let_run(lambda: all(self.tally.delivered(seat.order) > 10 for seat in self.seats), "every trainer to be served")
+        self._let_run(
+            lambda: all(self.tally.delivered(seat.order) > 10 for seat in self.seats),
+            "every trainer to be served",
+        )
         begin_s = time.monotonic()
         for fault in plan(self.rng, seconds, self.gap_s, daemon=daemon):
             while time.monotonic() < begin_s + fault.at_s:
@@ -249,7 +291,10 @@ class Storm:
             time.sleep(TICK_S)
         served = {seat.order["name"]: self.tally.delivered(seat.order) for seat in self.seats}
         self._let_run(
-            lambda: all(self.tally.delivered(seat.order) > served.get(seat.order["name"], 0) + 10 for seat in self.seats),
+            lambda: all(
+                self.tally.delivered(seat.order) > served.get(seat.order["name"], 0) + 10
+                for seat in self.seats
+            ),
             "every trainer to go on after the last fault",
         )
 
@@ -270,7 +315,9 @@ class Storm:
             while seat.process is not None and seat.process.poll() is None:
                 self.tick()
                 if time.monotonic() > end_s:
-                    self.tally.broken(f"{seat.order['name']} did not leave within {PATIENCE_S:.0f} s")
+                    self.tally.broken(
+                        f"{seat.order['name']} did not leave within {PATIENCE_S:.0f} s"
+                    )
                     seat.process.kill()
                     seat.process.wait()
                 time.sleep(TICK_S)
@@ -282,7 +329,8 @@ class Storm:
         """What the daemon has when nobody is there, as soon as that holds still."""
         self.ready()
         until("hogs to be gone", lambda: self.tick() or not self.hogs, PATIENCE_S)
-        until("the last segment to be gone", self._no_segments, PATIENCE_S)  # a worker that hangs has it mapped until it is killed
+        # a worker that hangs has it mapped until it is killed
+        until("the last segment to be gone", self._no_segments, PATIENCE_S)
         was: dict[str, Any] = {}
 
         def still() -> bool:
@@ -290,9 +338,16 @@ class Storm:
             self.tick()
             time.sleep(0.3)
             templates, workers = family(self.pid)
-            now = {"fds": fds(self.pid), "processes": 1 + len(templates) + len(workers), "files": self._files(), "pid": self.pid}
+            now = {
+                "fds": fds(self.pid),
+                "processes": 1 + len(templates) + len(workers),
+                "files": self._files(),
+                "pid": self.pid,
+            }
             now["template fds"] = fds(templates[0]) if templates else {}
-            now["worker memfds"] = max([fds(worker).get("memfd", 0) for worker in workers], default=0)
+            now["worker memfds"] = max(
+                [fds(worker).get("memfd", 0) for worker in workers], default=0
+            )
             same, was = now == was, now
             return same
 
@@ -303,11 +358,17 @@ class Storm:
     def _no_segments(self) -> bool:
         self.tick()
         command = [sys.executable, "-m", "loaderd", "status", str(self.config), "--json"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
+        )
         return done.returncode == 0 and json.loads(done.stdout)["memory"]["segments"] == 0
 
     def _files(self) -> list[str]:
-        return sorted(path.name for path in self.config.parent.iterdir() if not path.name.startswith(("token-", "__")))
+        return sorted(
+            path.name
+            for path in self.config.parent.iterdir()
+            if not path.name.startswith(("token-", "__"))
+        )
 
     def _end(self) -> None:
         for _, lift in self.lifts:

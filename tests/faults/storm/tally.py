@@ -1,4 +1,6 @@
-"""What a storm has done and what came through: counts, waits after faults, leaks, as one markdown table."""
+"""What a storm has done and what came through: counts, waits after faults, leaks, as one markdown
+table.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
 
 WINDOW_S = 60.0
 LINGER_S = 3.0  # how long the fault before may still be felt
-MEASURED = {"kill a worker": "worker killed", "kill the daemon": "daemon killed", "hang": "sample hangs"}
+MEASURED = {
+    "kill a worker": "worker killed",
+    "kill the daemon": "daemon killed",
+    "hang": "sample hangs",
+}
 # what a sample does, as the module's notes call it
 SAMPLES = {
     "raise": "a sample raises",
@@ -46,10 +52,14 @@ class Tally:
         self.leaks: list[str] = []
         self.books: Counter[str] = Counter()
         self.whims: Counter[str] = Counter()
-        self.waits: dict[str, list[tuple[float, float, bool]]] = {text: [] for text in MEASURED.values()}  # first, fresh, no other fault
+        # first, fresh, no other fault
+        self.waits: dict[str, list[tuple[float, float, bool]]] = {
+            text: [] for text in MEASURED.values()
+        }
         self.rss: tuple[int, int] = (0, 0)
         self.daemons = 0
-        self.unready: Counter[int] = Counter()  # exit codes of daemons that ended before they were ready
+        # exit codes of daemons that ended before they were ready
+        self.unready: Counter[int] = Counter()
         self.refused = 0
         self.seconds = 0.0
 
@@ -86,7 +96,9 @@ class Tally:
             if before[name] != after[name]:
                 self.leaks.append(f"{name}: {before[name]} before, {after[name]} after")
         if self.rss[1] > self.rss[0] * 1.05:
-            self.leaks.append(f"memory of the daemon: {self.rss[0]} bytes before, {self.rss[1]} after")
+            self.leaks.append(
+                f"memory of the daemon: {self.rss[0]} bytes before, {self.rss[1]} after"
+            )
 
     def finish(self, seconds: float, seen: set[int]) -> None:
         self.seconds = seconds
@@ -96,9 +108,17 @@ class Tally:
         for order in self.orders.values():
             book = self.book(order)
             self.whims.update(book.pop("whims", {}))
-            self.books.update({k: v for k, v in book.items() if type(v) is int and k not in ("epoch", "step")})
+            self.books.update(
+                {k: v for k, v in book.items() if type(v) is int and k not in ("epoch", "step")}
+            )
         self.faults.update(self._notes())
-        self.faults.update({f"a trainer {what}s": n for what, n in {"break": self.whims["break"], "seek": self.whims["seek"]}.items() if n})
+        self.faults.update(
+            {
+                f"a trainer {what}s": n
+                for what, n in {"break": self.whims["break"], "seek": self.whims["seek"]}.items()
+                if n
+            }
+        )
         for at_s, kind, names in self.struck_at:
             if kind in MEASURED:
                 self._measure(at_s, kind, names)
@@ -114,13 +134,16 @@ class Tally:
                 if name in SAMPLES:
                     notes[SAMPLES[name]] += 1
                 if name == "hang":
-                    mine = [o["name"] for o in orders if o["stream"] == stream.rstrip(b"\0").decode()]
+                    mine = [
+                        o["name"] for o in orders if o["stream"] == stream.rstrip(b"\0").decode()
+                    ]
                     self.struck_at.append((at_s, "hang", mine))
         return notes
 
     def _measure(self, at_s: float, kind: str, names: list[str]) -> None:
-        """Seconds that the trainer that waited longest was inside next(), from the fault on: until its next batch, and until one that
-        was not begun before the fault, since no more than prefetch + 2 of them can have been. A trainer that was itself struck meanwhile says nothing.
+        """Seconds that the trainer that waited longest was inside next(), from the fault on: until
+        its next batch, and until one that was not begun before the fault, since no more than
+        prefetch + 2 of them can have been. A trainer that was itself struck meanwhile says nothing.
         """
         found: list[tuple[float, float, float]] = []
         for name in names:
@@ -129,13 +152,18 @@ class Tally:
             mine = spans[i : i + room]
             if len(mine) < room or mine[-1][1] > at_s + WINDOW_S or i == 0:
                 continue
-            if any(begin - 0.1 <= mine[-1][1] and at_s <= end for begin, end in self.away.get(name, [])):
+            if any(
+                begin - 0.1 <= mine[-1][1] and at_s <= end for begin, end in self.away.get(name, [])
+            ):
                 continue
             waits = [got - max(asked, at_s) for asked, got in mine]
             found.append((sum(waits), waits[0], mine[-1][1]))
         if found:
             total, first, until_s = max(found)
-            alone = not any(other != at_s and at_s - LINGER_S < other < until_s for other, _, _ in self.struck_at)
+            alone = not any(
+                other != at_s and at_s - LINGER_S < other < until_s
+                for other, _, _ in self.struck_at
+            )
             self.waits[MEASURED[kind]].append((first, total, alone))
 
     def _spans(self, name: str) -> list[tuple[float, float]]:
@@ -151,7 +179,11 @@ class Tally:
 
     def wrong(self) -> list[str]:
         """Everything that no storm may bring about; empty is what one hopes for."""
-        found = [f"{self.books[name]} batches {name}" for name in ("lost", "repeated", "torn") if self.books[name]]
+        found = [
+            f"{self.books[name]} batches {name}"
+            for name in ("lost", "repeated", "torn")
+            if self.books[name]
+        ]
         return found + self.leaks + self.troubles
 
     def markdown(self) -> str:
@@ -160,26 +192,60 @@ class Tally:
             ("minutes", f"{self.seconds / 60:.1f}"),
             ("kinds of fault", len(self.faults)),
             ("faults injected", sum(self.faults.values())),
-            ("daemons, trainers, trainers resumed from their state", f"{self.daemons}, {len(self.orders)}, {books['resumed']}"),
+            (
+                "daemons, trainers, trainers resumed from their state",
+                f"{self.daemons}, {len(self.orders)}, {books['resumed']}",
+            ),
             ("daemons struck before they were ready, by exit code", dict(self.unready) or "none"),
             ("batches delivered and proven", books["delivered"]),
             ("of these a SampleError, as they should be", books["errors"]),
-            ("of these without a row, and such passed over", f"{books['hollow']}, {books['passed']}"),
+            (
+                "of these without a row, and such passed over",
+                f"{books['hollow']}, {books['passed']}",
+            ),
             ("whole passes", books["passes"]),
-            ("batches lost, repeated, torn", f"{books['lost']}, {books['repeated']}, {books['torn']}"),
+            (
+                "batches lost, repeated, torn",
+                f"{books['lost']}, {books['repeated']}, {books['torn']}",
+            ),
             ("trainers refused for want of room, then served", self.refused),
             ("trainers that raised StallError, then went on", books["stalled"]),
         ]
         for text, waits in self.waits.items():
             alone = [fresh for _, fresh, alone in waits if alone]
             rows.append(
-                (f"{text}: seconds to the next batch, p50 / worst ({len(waits)} faults)", _spread([first for first, _, _ in waits]))
+                (
+                    f"{text}: seconds to the next batch, p50 / worst ({len(waits)} faults)",
+                    _spread([first for first, _, _ in waits]),
+                )
             )
-            rows.append((f"{text}: seconds waited until a batch not begun before, p50 / worst", _spread([fresh for _, fresh, _ in waits])))
-            rows.append((f"{text}: the same where no other fault fell into it ({len(alone)} faults)", _spread(alone)))
-        rows.append(("daemon's memory before, after", f"{self.rss[0] / 2**20:.1f} MiB, {self.rss[1] / 2**20:.1f} MiB"))
+            rows.append(
+                (
+                    f"{text}: seconds waited until a batch not begun before, p50 / worst",
+                    _spread([fresh for _, fresh, _ in waits]),
+                )
+            )
+            rows.append(
+                (
+                    f"{text}: the same where no other fault fell into it ({len(alone)} faults)",
+                    _spread(alone),
+                )
+            )
+        rows.append(
+            (
+                "daemon's memory before, after",
+                f"{self.rss[0] / 2**20:.1f} MiB, {self.rss[1] / 2**20:.1f} MiB",
+            )
+        )
         rows.append(("leaks (fds, memfds, processes, files, memory)", len(self.leaks)))
-        lines = ["| | |", "|---|---|", *[f"| {name} | {value} |" for name, value in rows], "", "| fault | times |", "|---|---|"]
+        lines = [
+            "| | |",
+            "|---|---|",
+            *[f"| {name} | {value} |" for name, value in rows],
+            "",
+            "| fault | times |",
+            "|---|---|",
+        ]
         lines += [f"| {kind} | {n} |" for kind, n in sorted(self.faults.items())]
         return "\n".join([*lines, "", *[f"WRONG: {text}" for text in self.wrong()]])
 

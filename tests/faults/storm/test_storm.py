@@ -16,11 +16,15 @@ SEED = 4
 
 
 @pytest.mark.timeout(300)
-def test_trainers_in_a_storm_of_faults_get_every_batch_once_and_whole_and_nothing_is_left(tmp_path: Path) -> None:
+def test_trainers_in_a_storm_of_faults_get_every_batch_once_and_whole_and_nothing_is_left(
+    tmp_path: Path,
+) -> None:
     storm = Storm(tmp_path, SEED, 10.0, seats=3, workers=2, samples=400, gap_s=0.3, timeout_s=2.0)
     tally = storm.run()
     print(tally.markdown())
-    assert not tally.wrong(), f"seed {SEED}:\n" + "\n".join(tally.wrong()) + "\n" + storm.log.read_text()[-8000:]
+    assert not tally.wrong(), (
+        f"seed {SEED}:\n" + "\n".join(tally.wrong()) + "\n" + storm.log.read_text()[-8000:]
+    )
     assert tally.books["delivered"] > 100
     assert len(tally.faults) >= 20
     marks = {name: epochs[0] for name, epochs in json.loads(storm.expected.read_text()).items()}

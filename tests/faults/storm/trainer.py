@@ -1,7 +1,10 @@
-"""A trainer in the storm, a process of its own: it proves every batch, and has whims. Run as a program with one JSON argument.
+"""A trainer in the storm, a process of its own: it proves every batch, and has whims.
 
-What it knows lies in one page of a file, written at once after each batch: its state, the place of the next batch, its counts. So a
-trainer that is killed at any moment is resumed exactly, and its counts go on.
+Run as a program with one JSON argument.
+
+What it knows lies in one page of a file, written at once after each batch: its state, the place of
+the next batch, its counts. So a trainer that is killed at any moment is resumed exactly, and its
+counts go on.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ WHIMS = {"stall": 3, "hold": 12, "scribble": 12, "break": 2, "seek": 3, "rewind"
 
 @dataclass
 class Book:
-    """What a trainer has seen. epoch, step: of the next batch. state: what state_dict() said before it."""
+    """What a trainer has seen.
+
+    epoch, step: of the next batch. state: what state_dict() said before it.
+    """
 
     epoch: int = 0
     step: int = 0
@@ -50,7 +56,9 @@ class Trainer:
         self.order = order
         self.rng = random.Random(order["seed"])
         with open(order["expected"]) as file:
-            self.expected: list[list[str]] = json.load(file)[table(order["stream"], order["rank"], order["world"])]
+            self.expected: list[list[str]] = json.load(file)[
+                table(order["stream"], order["rank"], order["world"])
+            ]
         self.file = os.open(order["book"], os.O_RDWR | os.O_CREAT, 0o600)
         self.spans = os.open(order["spans"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         page = os.pread(self.file, PAGE, 0).strip(b"\0 ")
@@ -201,7 +209,14 @@ def hog(order: dict[str, Any]) -> None:
     loaders: list[Loader] = []
     size = 512
     while size >= STREAMS["skip"].batch_size and len(loaders) < 40:
-        loader = Loader(order["socket"], stream="skip", output="numpy", batch_size=size, prefetch=20, reconnect_s=20)
+        loader = Loader(
+            order["socket"],
+            stream="skip",
+            output="numpy",
+            batch_size=size,
+            prefetch=20,
+            reconnect_s=20,
+        )
         try:
             len(loader)
             loaders.append(loader)

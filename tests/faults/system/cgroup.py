@@ -10,8 +10,12 @@ from pathlib import Path
 from loaderd_testing.deadlines import until
 
 ROOT = Path("/sys/fs/cgroup")
-# (where the hierarchy of the memory controller is, the file of its limit, the file with the count of kills)
-KINDS = ((ROOT / "memory", "memory.limit_in_bytes", "memory.oom_control"), (ROOT, "memory.max", "memory.events"))
+# (where the hierarchy of the memory controller is, the file of its limit, the file with the count
+# of kills)
+KINDS = (
+    (ROOT / "memory", "memory.limit_in_bytes", "memory.oom_control"),
+    (ROOT, "memory.max", "memory.events"),
+)
 
 
 class MemoryCgroup:
@@ -37,7 +41,9 @@ class MemoryCgroup:
 @contextmanager
 def memory_cgroup() -> Iterator[MemoryCgroup]:
     """Raises OSError where the machine does not let us."""
-    where, limit, events = next((kind for kind in KINDS if (kind[0] / "cgroup.procs").exists()), KINDS[-1])
+    where, limit, events = next(
+        (kind for kind in KINDS if (kind[0] / "cgroup.procs").exists()), KINDS[-1]
+    )
     folder = where / f"loaderd-tests-{os.getpid()}"
     folder.mkdir()
     try:

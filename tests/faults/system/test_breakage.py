@@ -42,7 +42,9 @@ def test_a_probe_killed_from_outside_does_not_keep_the_daemon_from_starting(site
     assert len(take(site.loader())) == 13
 
 
-def test_a_template_killed_while_a_stream_is_opened_does_not_keep_the_daemon_from_starting(site: Site) -> None:
+def test_a_template_killed_while_a_stream_is_opened_does_not_keep_the_daemon_from_starting(
+    site: Site,
+) -> None:
     site.write(fault=HELD).serve(wait=False)
     until("the probe's first sample", (site.folder / "once-held").exists)
     site.workers()
@@ -51,7 +53,9 @@ def test_a_template_killed_while_a_stream_is_opened_does_not_keep_the_daemon_fro
     assert len(take(site.loader())) == 13
 
 
-def test_an_embedded_daemon_killed_while_it_is_being_started_again_is_started_once_more(site: Site, undisturbed: str) -> None:
+def test_an_embedded_daemon_killed_while_it_is_being_started_again_is_started_once_more(
+    site: Site, undisturbed: str
+) -> None:
     site.write()
     loader = site.loader(source=site.config)
     batches = iter(loader)
@@ -88,7 +92,8 @@ def test_a_thread_that_a_module_starts_on_import_does_not_hold_up_the_start(site
 def test_a_field_name_that_is_no_text_is_refused_at_the_start(site: Site) -> None:
     site.write()
     (site.folder / "mine.py").write_text(
-        "class Numbers:\n    def __len__(self):\n        return 9\n    def __getitem__(self, index):\n        return {'\\udcff': index}\n"
+        "class Numbers:\n    def __len__(self):\n        return 9\n    def __getitem__(self, "
+        "index):\n        return {'\\udcff': index}\n"
         "def augment(sample, rng):\n    return sample\n"
     )
     site.serve(wait=False)
@@ -124,13 +129,17 @@ def test_a_link_to_itself_does_not_hide_the_images_beside_it(tmp_path: Path) -> 
     assert report.bad == (("a/loop.png", "Too many levels of symbolic links"),)
 
 
-def test_a_pack_killed_before_it_had_anything_to_keep_says_nothing_about_the_source(tmp_path: Path) -> None:
+def test_a_pack_killed_before_it_had_anything_to_keep_says_nothing_about_the_source(
+    tmp_path: Path,
+) -> None:
     Writer(str(tmp_path / "db.part")).close()
     report = pack_dataset("loaderd_testing.sample_builders:Numbers", {"n": 5}, str(tmp_path / "db"))
     assert (report.samples, report.restarted) == (5, False)
 
 
-def test_a_pack_of_slow_samples_keeps_them_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pack_of_slow_samples_keeps_them_every_few_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "BATCH_S", 0.0)
 
     def interrupted(done: int, total: int) -> None:
@@ -138,13 +147,29 @@ def test_a_pack_of_slow_samples_keeps_them_every_few_seconds(tmp_path: Path, mon
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pack_dataset("loaderd_testing.sample_builders:Numbers", {"n": 5}, str(tmp_path / "db"), progress=interrupted)
-    assert pack_dataset("loaderd_testing.sample_builders:Numbers", {"n": 5}, str(tmp_path / "db")).resumed_at == 2
+        pack_dataset(
+            "loaderd_testing.sample_builders:Numbers",
+            {"n": 5},
+            str(tmp_path / "db"),
+            progress=interrupted,
+        )
+    assert (
+        pack_dataset(
+            "loaderd_testing.sample_builders:Numbers", {"n": 5}, str(tmp_path / "db")
+        ).resumed_at
+        == 2
+    )
 
 
 @pytest.mark.parametrize("descriptors", [20, 40, 100])
-def test_too_few_descriptors_for_any_session_are_told_at_the_start(site: Site, descriptors: int) -> None:
-    served = site.write().cli("serve", str(site.config), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors,) * 2))
+def test_too_few_descriptors_for_any_session_are_told_at_the_start(
+    site: Site, descriptors: int
+) -> None:
+    served = site.write().cli(
+        "serve",
+        str(site.config),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors,) * 2),
+    )
     assert served.returncode == 3
     assert f"RLIMIT_NOFILE is {descriptors}" in served.stderr
     assert "Traceback" not in served.stderr
@@ -160,7 +185,12 @@ with LockFile(sys.argv[1]):
 
 
 def test_a_socket_is_locked_on_a_full_disk(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "d.sock")], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "d.sock")],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert done.stdout == "held\n", done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -181,8 +211,13 @@ def test_a_quarantine_that_cannot_be_written_is_said_once(site: Site) -> None:
         if index % 10 == 5:
             raise ValueError("odd")
     """
-    site.write(fault=fault, daemon='quarantine = "nowhere/bad.jsonl"', stream='on_error = "skip"').serve()
+    site.write(
+        fault=fault, daemon='quarantine = "nowhere/bad.jsonl"', stream='on_error = "skip"'
+    ).serve()
     loader = site.loader()
-    until("the line about it", lambda: take(loader) and "bad samples are not recorded there" in site.text())
+    until(
+        "the line about it",
+        lambda: take(loader) and "bad samples are not recorded there" in site.text(),
+    )
     take(loader)
     assert site.text().count("bad samples are not recorded there") == 1

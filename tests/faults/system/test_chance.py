@@ -1,4 +1,6 @@
-"""What user code draws from the global generators: a function of the sample, whoever makes it, after whatever death."""
+"""What user code draws from the global generators: a function of the sample, whoever makes it,
+after whatever death.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from pathlib import Path
 from faults.freezes.users import bring
 from loaderd_testing.daemon_harness import Site, digest, take
 
-# Draws in few samples only, all of them late, of numbers of which the generators keep every second; ends its worker once where it is told to.
+# Draws in few samples only, all of them late, of numbers of which the generators keep every second;
+# ends its worker once where it is told to.
 MODULE = """
 import random
 
@@ -34,7 +37,14 @@ def delivered(folder: Path, workers: int, deadly: bool = False) -> tuple[str, in
     folder.mkdir()
     site = Site(folder)
     try:
-        bring(site, MODULE.format(deadly=deadly), workers=workers, batch=40, stream="shuffle = true", transform="mine:more").serve()
+        bring(
+            site,
+            MODULE.format(deadly=deadly),
+            workers=workers,
+            batch=40,
+            stream="shuffle = true",
+            transform="mine:more",
+        ).serve()
         with site.loader() as loader:
             got = take(loader)
         assert all((folder / f"death{index}").exists() is deadly for index in (1002, 1203))
@@ -43,7 +53,9 @@ def delivered(folder: Path, workers: int, deadly: bool = False) -> tuple[str, in
         site.close()
 
 
-def test_code_that_draws_late_and_seldom_draws_the_same_in_one_worker_in_four_and_after_deaths(tmp_path: Path) -> None:
+def test_code_that_draws_late_and_seldom_draws_the_same_in_one_worker_in_four_and_after_deaths(
+    tmp_path: Path,
+) -> None:
     undisturbed = delivered(tmp_path / "one", workers=1)
     assert undisturbed[1] == 401  # 400 that have drawn, and none
     assert delivered(tmp_path / "four", workers=4) == undisturbed

@@ -32,7 +32,9 @@ batch_size = 8
 
 def pack(site: Site, n: int = 200, name: str = "train.lmdb") -> Path:
     site.write(n=n)
-    done = site.cli("pack", "dataset", "mine:Numbers", str(site.folder / name), "--args", f'{{"n": {n}}}')
+    done = site.cli(
+        "pack", "dataset", "mine:Numbers", str(site.folder / name), "--args", f'{{"n": {n}}}'
+    )
     assert done.returncode == 0, done.stderr
     return site.folder / name
 
@@ -53,13 +55,17 @@ def test_a_packed_database_is_served_whole(site: Site) -> None:
     for batch in got:
         assert batch["y"].tolist() == batch["indices"]
         for row, index in enumerate(batch["indices"]):
-            assert (batch["x"][row] == np.random.default_rng(index).integers(0, 256, (8, 8), np.uint8)).all()
+            assert (
+                batch["x"][row] == np.random.default_rng(index).integers(0, 256, (8, 8), np.uint8)
+            ).all()
 
 
 @pytest.mark.parametrize("cut", ["90%", "50%", "2 pages"])
 def test_a_truncated_database_is_refused_with_sizes(site: Site, cut: str) -> None:
     file = data_file(pack(site))
-    size = {"90%": file.stat().st_size * 9 // 10, "50%": file.stat().st_size // 2, "2 pages": 8192}[cut]
+    size = {"90%": file.stat().st_size * 9 // 10, "50%": file.stat().st_size // 2, "2 pages": 8192}[
+        cut
+    ]
     with file.open("r+b") as handle:
         handle.truncate(size)
     serve(site, wait=False)
@@ -114,7 +120,9 @@ def test_a_foreign_database_shows_how_to_read_it(site: Site) -> None:
 def test_a_database_cut_under_a_running_daemon_ends_the_stream_and_nothing_else(site: Site) -> None:
     db = pack(site, n=2000)
     site.write(n=100)
-    site.config.write_text(CONFIG.format(extra="") + '[streams.other]\ndataset = "mine:Numbers"\nbatch_size = 8\n')
+    site.config.write_text(
+        CONFIG.format(extra="") + '[streams.other]\ndataset = "mine:Numbers"\nbatch_size = 8\n'
+    )
     site.serve()
     loader = site.loader()
     other = site.loader(stream="other")
@@ -137,7 +145,10 @@ def test_a_database_that_changes_ends_the_stream_by_name(site: Site, how: str) -
     if how == "replaced":
         data_file(site.folder / "new.lmdb").rename(data_file(db))
     else:
-        with lmdb.open(str(db), subdir=db.is_dir(), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        with (
+            lmdb.open(str(db), subdir=db.is_dir(), map_size=1 << 28) as env,
+            env.begin(write=True) as txn,
+        ):
             txn.put(b"zzz", b"new")
     with pytest.raises(StreamChangedError, match=r"train\.lmdb"):
         take(batches)
@@ -146,7 +157,8 @@ def test_a_database_that_changes_ends_the_stream_by_name(site: Site, how: str) -
 ROW = 1024
 OVERWRITE = {  # by what program, and with which arguments: old and new are of one size
     "cp": ["cp", "new.lmdb", "train.lmdb"],
-    "rsync": ["dd", "if=new.lmdb", "of=train.lmdb", "conv=notrunc", "bs=4096", "status=none"],  # as `rsync --inplace` does
+    # as `rsync --inplace` does
+    "rsync": ["dd", "if=new.lmdb", "of=train.lmdb", "conv=notrunc", "bs=4096", "status=none"],
 }
 FIXED = """
 import numpy as np
@@ -170,25 +182,35 @@ class Layout:
 
 
 def equal_sized(site: Site, layout: str) -> None:
-    """train.lmdb, rows of ones, and new.lmdb, rows of twos: equal in size, entries, transactions, keys and sizes of values."""
+    """train.lmdb, rows of ones, and new.lmdb, rows of twos: equal in size, entries, transactions,
+    keys and sizes of values.
+    """
     (site.folder / "fixed.py").write_text(FIXED)
     for name, first in (("train", 1), ("new", 2)):
         path = site.folder / f"{name}.lmdb"
         if layout == "loaderd":
-            done = site.cli("pack", "dataset", "fixed:Fixed", str(path), "--args", f'{{"first": {first}}}')
+            done = site.cli(
+                "pack", "dataset", "fixed:Fixed", str(path), "--args", f'{{"first": {first}}}'
+            )
             assert done.returncode == 0, done.stderr
         else:
-            with lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as env, env.begin(write=True) as txn:
+            with (
+                lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as env,
+                env.begin(write=True) as txn,
+            ):
                 for index in range(900):
                     txn.put(b"%08d" % index, bytes([first]) * ROW)
     old, new = (data_file(site.folder / name) for name in ("train.lmdb", "new.lmdb"))
     assert old.stat().st_size == new.stat().st_size
-    assert old.read_bytes()[: 2 * 4096] == new.read_bytes()[: 2 * 4096]  # not even its meta pages would tell
+    # not even its meta pages would tell
+    assert old.read_bytes()[: 2 * 4096] == new.read_bytes()[: 2 * 4096]
 
 
 @pytest.mark.parametrize("program", OVERWRITE)
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
-def test_a_database_overwritten_by_one_like_it_ends_the_stream_before_a_new_row_is_delivered(site: Site, layout: str, program: str) -> None:
+def test_a_database_overwritten_by_one_like_it_ends_the_stream_before_a_new_row_is_delivered(
+    site: Site, layout: str, program: str
+) -> None:
     equal_sized(site, layout)
     serve(site, f'layout = "{layout}"')
     batches = iter(site.loader(prefetch=1))
@@ -203,7 +225,9 @@ def leaf_keys(page: bytes) -> list[bytes]:
     """The keys on a leaf page of a database; none on any other page."""
     flags, lower = struct.unpack_from("=HH", page, 10)
     nodes = struct.unpack_from(f"={(lower - 16) // 2}H", page, 16) if flags == 2 else ()
-    return [bytes(page[at + 8 : at + 8 + struct.unpack_from("=H", page, at + 6)[0]]) for at in nodes]
+    return [
+        bytes(page[at + 8 : at + 8 + struct.unpack_from("=H", page, at + 6)[0]]) for at in nodes
+    ]
 
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
@@ -212,7 +236,11 @@ def test_one_damaged_page_costs_its_own_samples_and_no_others(site: Site, layout
     file = data_file(site.folder / "train.lmdb")
     data = bytearray(file.read_bytes())
     key = record_format.sample_key if layout == "loaderd" else lambda index: b"%08d" % index
-    leaf, keys = next((at, keys) for at in range(0, len(data), 4096) if key(100) in (keys := leaf_keys(data[at : at + 4096])))
+    leaf, keys = next(
+        (at, keys)
+        for at in range(0, len(data), 4096)
+        if key(100) in (keys := leaf_keys(data[at : at + 4096]))
+    )
     lost = [index for index in range(900) if key(index) in keys]
     data[leaf + 10 : leaf + 12] = b"\xff\xff"
     file.write_bytes(data)
@@ -224,10 +252,15 @@ def test_one_damaged_page_costs_its_own_samples_and_no_others(site: Site, layout
 
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
-def test_a_new_loader_reads_the_new_file_when_nobody_is_left_who_began_with_the_old_one(site: Site, layout: str) -> None:
+def test_a_new_loader_reads_the_new_file_when_nobody_is_left_who_began_with_the_old_one(
+    site: Site, layout: str
+) -> None:
     equal_sized(site, layout)
     extra = f'layout = "{layout}"'
-    site.config.write_text(CONFIG.format(extra=extra) + f'[streams.val]\nlmdb = "train.lmdb"\n{extra}\nbatch_size = 8\n')
+    site.config.write_text(
+        CONFIG.format(extra=extra)
+        + f'[streams.val]\nlmdb = "train.lmdb"\n{extra}\nbatch_size = 8\n'
+    )
     site.serve()
     old, other = site.loader(prefetch=1), site.loader(prefetch=1)
     val = site.loader(stream="val", prefetch=1)
@@ -235,18 +268,26 @@ def test_a_new_loader_reads_the_new_file_when_nobody_is_left_who_began_with_the_
     for each in (batches, others, vals):
         assert {int(value) for value in np.unique(next(each)["x"])} == {1}
     subprocess.run(OVERWRITE["rsync"], cwd=site.folder, check=True, timeout=DEADLINE_S)
-    with pytest.raises(StreamChangedError, match=r"train\.lmdb.*to read the new data, end all sessions of this stream"):
+    with pytest.raises(
+        StreamChangedError,
+        match=r"train\.lmdb.*to read the new data, end all sessions of this stream",
+    ):
         take(batches)
-    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):  # somebody is left who began with the old one
+    # somebody is left who began with the old one
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):
         len(site.loader())
     other.close()
-    with pytest.raises(StreamChangedError, match=r"(data|values) was .* restore the old data and settings, or start a new training"):
+    with pytest.raises(
+        StreamChangedError,
+        match=r"(data|values) was .* restore the old data and settings, or start a new training",
+    ):
         take(batches)
     new = site.loader()
     rows = [batch["x"].copy() for batch in new]
     assert sum(map(len, rows)) == 900
     assert {int(value) for value in np.unique(np.concatenate(rows))} == {2}
-    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):  # the other stream of the same file is not served from it unsaid
+    # the other stream of the same file is not served from it unsaid
+    with pytest.raises(StreamChangedError, match=r"train\.lmdb"):
         take(vals)
     assert {int(value) for value in np.unique(next(iter(site.loader(stream="val")))["x"])} == {2}
     assert site.process.poll() is None
@@ -254,7 +295,9 @@ def test_a_new_loader_reads_the_new_file_when_nobody_is_left_who_began_with_the_
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
 @pytest.mark.parametrize("how", ["rsync", "mv"])
-def test_a_database_replaced_while_nobody_uses_it_is_read_anew_by_the_next_loader(site: Site, layout: str, how: str) -> None:
+def test_a_database_replaced_while_nobody_uses_it_is_read_anew_by_the_next_loader(
+    site: Site, layout: str, how: str
+) -> None:
     equal_sized(site, layout)
     site.config.write_text(CONFIG.format(extra=f'layout = "{layout}"'))
     site.serve()
@@ -270,10 +313,14 @@ def test_a_database_replaced_while_nobody_uses_it_is_read_anew_by_the_next_loade
 
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
-def test_a_worker_that_starts_after_a_database_was_overwritten_does_not_take_the_new_one_for_the_old(site: Site, layout: str) -> None:
+def test_a_worker_that_starts_after_a_database_was_overwritten_does_not_take_the_new_one_for_the_old(
+    site: Site, layout: str
+) -> None:
     equal_sized(site, layout)
     site.write(workers=1)
-    site.config.write_text(CONFIG.format(extra=f'layout = "{layout}"').replace("num_workers = 2", "num_workers = 1"))
+    site.config.write_text(
+        CONFIG.format(extra=f'layout = "{layout}"').replace("num_workers = 2", "num_workers = 1")
+    )
     site.serve()
     batches = iter(site.loader(prefetch=1))
     rows = [next(batches)["x"].copy()]
@@ -288,7 +335,9 @@ def test_a_worker_that_starts_after_a_database_was_overwritten_does_not_take_the
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
 @pytest.mark.parametrize("how", ["a reconnect", "a state"])
-def test_another_database_of_equal_keys_and_sizes_is_not_taken_for_the_one_that_was(site: Site, layout: str, how: str) -> None:
+def test_another_database_of_equal_keys_and_sizes_is_not_taken_for_the_one_that_was(
+    site: Site, layout: str, how: str
+) -> None:
     equal_sized(site, layout)
     serve(site, f'layout = "{layout}"')
     loader = site.loader(prefetch=1)
@@ -309,7 +358,9 @@ def test_another_database_of_equal_keys_and_sizes_is_not_taken_for_the_one_that_
 
 
 @pytest.mark.parametrize("layout", ["loaderd", "fixed:Layout"])
-def test_a_database_that_was_only_touched_is_one_warning_and_no_end(site: Site, layout: str) -> None:
+def test_a_database_that_was_only_touched_is_one_warning_and_no_end(
+    site: Site, layout: str
+) -> None:
     equal_sized(site, layout)
     serve(site, f'layout = "{layout}"')
     batches = iter(site.loader())
@@ -343,7 +394,8 @@ def test_a_users_own_layout_is_served(site: Site) -> None:
         "    def keys(self, index):\n"
         "        return [b'a/%d' % index, b'b/%d' % index]\n"
         "    def parse(self, index, values):\n"
-        "        return {'v': np.frombuffer(values[0], '<f4') * self.scale, 'name': bytes(values[1]).decode()}\n"
+        "        return {'v': np.frombuffer(values[0], '<f4') * self.scale, 'name': "
+        "bytes(values[1]).decode()}\n"
     )
     serve(site, 'layout = "own:Layout"\nlayout_args = {scale = 2.0}')
     got = take(site.loader())
@@ -357,7 +409,8 @@ def test_a_users_own_layout_is_served(site: Site) -> None:
 def test_two_streams_of_one_file_read_the_same(site: Site) -> None:
     pack(site)
     site.config.write_text(
-        CONFIG.format(extra='split = "0%:80%"') + '[streams.test]\nlmdb = "train.lmdb"\nsplit = "80%:100%"\nbatch_size = 8\n'
+        CONFIG.format(extra='split = "0%:80%"')
+        + '[streams.test]\nlmdb = "train.lmdb"\nsplit = "80%:100%"\nbatch_size = 8\n'
     )
     site.serve()
     train, test = indices(take(site.loader())), indices(take(site.loader(stream="test")))
@@ -371,7 +424,10 @@ def test_growing_batches_get_a_larger_segment(site: Site) -> None:
         (site.folder / "mine.py").read_text()
         + "\ndef collate(samples, rng):\n"
         + "    n = max(s['y'] for s in samples)\n"
-        + "    return {'wide': np.stack([np.full(1 + 200 * n, s['y'], np.int32) for s in samples]), 'y': np.array([s['y'] for s in samples])}\n"
+        + (
+            "    return {'wide': np.stack([np.full(1 + 200 * n, s['y'], np.int32) for s in "
+            "samples]), 'y': np.array([s['y'] for s in samples])}\n"
+        )
     )
     site.config.write_text(site.config.read_text().replace("shuffle = true", "shuffle = false"))
     site.serve()
@@ -402,7 +458,10 @@ def test_a_text_that_outgrows_its_tail_is_delivered(site: Site) -> None:
 
 
 def test_status_shows_the_quarantine(site: Site) -> None:
-    site.write(fault="def fault(index):\n    if index == 5:\n        raise ValueError('five')\n", stream='on_error = "skip"').serve()
+    site.write(
+        fault="def fault(index):\n    if index == 5:\n        raise ValueError('five')\n",
+        stream='on_error = "skip"',
+    ).serve()
     take(site.loader())
     shown = until("the quarantine", lambda: site.cli("status", str(site.socket)).stdout)
     assert "five" in shown

@@ -13,7 +13,16 @@ from types import FrameType
 import pytest
 
 from loaderd_client import ConfigError, DaemonGoneError, LoaderdError, StallError, StreamFailedError
-from loaderd_testing.daemon_harness import Site, alive, children, digest, patiently, plain, take, until
+from loaderd_testing.daemon_harness import (
+    Site,
+    alive,
+    children,
+    digest,
+    patiently,
+    plain,
+    take,
+    until,
+)
 from loaderd_testing.deadlines import DEADLINE_S
 
 TRAINER = """
@@ -29,8 +38,16 @@ loader.close()
 
 
 def trainer(site: Site, then: str = "") -> subprocess.Popen[str]:
-    code = TRAINER.format(tests=str(Path(__file__).parents[2] / "support"), config=str(site.config), then=then)
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+    code = TRAINER.format(
+        tests=str(Path(__file__).parents[2] / "support"), config=str(site.config), then=then
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
 
 
 def daemons(site: Site) -> list[int]:
@@ -43,7 +60,12 @@ def daemons(site: Site) -> list[int]:
             except OSError:
                 continue
             starter = b"-ISc" in words  # a daemon's parent while it starts
-            if b"serve" in words and os.fsencode(site.config) in words and not starter and alive(int(entry.name)):
+            if (
+                b"serve" in words
+                and os.fsencode(site.config) in words
+                and not starter
+                and alive(int(entry.name))
+            ):
                 found.append(int(entry.name))
     return found
 
@@ -115,7 +137,9 @@ def test_a_starter_killed_alone_takes_the_daemon_with_it(site: Site, undisturbed
     gone(site)
 
 
-def test_an_embedded_daemon_killed_under_two_users_is_started_again(site: Site, undisturbed: str) -> None:
+def test_an_embedded_daemon_killed_under_two_users_is_started_again(
+    site: Site, undisturbed: str
+) -> None:
     site.write()
     one, two = site.loader(source=site.config), site.loader(source=site.config)
     batches = iter(two)
@@ -142,7 +166,9 @@ def fault(index):
 """
 
 
-def test_daemons_that_all_die_of_the_same_batch_are_given_up_and_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_daemons_that_all_die_of_the_same_batch_are_given_up_and_counted(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.write(fault=DIES)
     site.config.write_text(site.config.read_text().replace("shuffle = true", "shuffle = false"))
     loader = site.loader(source=site.config, timeout_s=10)
@@ -153,13 +179,20 @@ def test_daemons_that_all_die_of_the_same_batch_are_given_up_and_counted(site: S
         """On a slow machine one daemon's start takes all the time."""
         with pytest.raises((DaemonGoneError, StallError)) as caught:
             got.extend(batch.step for batch in batches)
-        return str(caught.value) if re.match(r"\d+ daemons have gone while step ", str(caught.value)) else ""
+        return (
+            str(caught.value)
+            if re.match(r"\d+ daemons have gone while step ", str(caught.value))
+            else ""
+        )
 
     error = until("an error that counts them", given_up)
     step = error.split()[6]
     assert step in ("0", "1", "2")
     assert got == list(range(len(got)))
-    assert f"while step {step} of epoch 0 was waited for, the last one: it closed the connection" in error
+    assert (
+        f"while step {step} of epoch 0 was waited for, the last one: it closed the connection"
+        in error
+    )
     assert f"going on with its successor at step {step} of epoch 0" in caplog.text
     loader.close()
     until("the daemons' end", lambda: not daemons(site))
@@ -206,19 +239,32 @@ def test_user_code_that_cannot_boot_is_raised_by_the_loader(site: Site) -> None:
     until("its end", lambda: not daemons(site))
 
 
-def test_a_training_script_without_a_guard_that_also_has_the_dataset_is_told_to_have_one(site: Site) -> None:
+def test_a_training_script_without_a_guard_that_also_has_the_dataset_is_told_to_have_one(
+    site: Site,
+) -> None:
     site.write()
     module = (site.folder / "mine.py").read_text()
     (site.folder / "mine.py").write_text(
-        module + f"\nfrom loaderd_client import Loader\nfor batch in Loader({str(site.config)!r}, 'train', output='numpy'): pass\n"
+        module
+        + (
+            f"\nfrom loaderd_client import Loader\nfor batch in Loader({str(site.config)!r}, "
+            "'train', output='numpy'): pass\n"
+        )
     )
-    done = subprocess.run([sys.executable, str(site.folder / "mine.py")], stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, str(site.folder / "mine.py")],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert done.returncode == 1
     assert 'put the training loop under `if __name__ == "__main__":`' in done.stderr
     until("its end", lambda: not daemons(site))
 
 
-def test_a_config_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_config_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.write()
     loader = site.loader(source=site.config)
     assert len(take(loader)[0]["y"]) == 8
@@ -228,7 +274,8 @@ def test_a_config_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(
     loader.close()
     assert "was written to" not in caplog.text
     site.config.write_text(site.config.read_text().replace("batch_size = 8", "batch_size = 5"))
-    assert len(next(iter(site.loader(source=site.config)))["y"]) == 8  # somebody is still here, whose stream goes on as it was
+    # somebody is still here, whose stream goes on as it was
+    assert len(next(iter(site.loader(source=site.config)))["y"]) == 8
     assert daemons(site) == before
     assert "has changed since its daemon started" in caplog.text
     for each in site.loaders:
@@ -250,7 +297,9 @@ def edited(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if "mine.py" in record.getMessage()]
 
 
-def test_code_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_code_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.write()
     loader = site.loader(source=site.config)
     assert max(next(iter(loader))["y"]) < 1000
@@ -262,7 +311,9 @@ def test_code_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(site
     assert edited(caplog) == []  # the new code is what was asked for
 
 
-def test_code_that_was_edited_where_others_use_the_daemon_is_told_to_who_comes(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_code_that_was_edited_where_others_use_the_daemon_is_told_to_who_comes(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.write()
     other = site.loader(source=site.config)
     next(iter(other))
@@ -272,9 +323,9 @@ def test_code_that_was_edited_where_others_use_the_daemon_is_told_to_who_comes(s
     assert daemons(site) == before
     (text,) = edited(caplog)
     assert (
-        f"mine.py was edited after its import: other sessions use this daemon, so it keeps the old code (`loaderd drain {site.config}`"
-        in text
-    )
+        "mine.py was edited after its import: other sessions use this daemon, so it keeps the "
+        f"old code (`loaderd drain {site.config}`"
+    ) in text
 
 
 def test_a_module_imported_in_mid_sample_counts_as_code_that_was_imported(site: Site) -> None:
@@ -289,7 +340,9 @@ def test_a_module_imported_in_mid_sample_counts_as_code_that_was_imported(site: 
     assert daemons(site) != before
 
 
-def test_a_training_that_meets_a_successor_with_other_code_is_told_once_and_goes_on(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_training_that_meets_a_successor_with_other_code_is_told_once_and_goes_on(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.write()
     loader = site.loader(source=site.config)
     batches = iter(loader)
@@ -313,7 +366,9 @@ def test_a_training_that_meets_a_successor_with_other_code_is_told_once_and_goes
     assert edited(caplog) == []  # it was saved by the new code
 
 
-def test_a_state_that_other_code_has_saved_is_loaded_with_one_warning(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_state_that_other_code_has_saved_is_loaded_with_one_warning(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.write()
     loader = site.loader(source=site.config)
     first = take(loader, 3)
@@ -334,18 +389,27 @@ def test_another_configs_daemon_on_the_socket_is_not_taken_for_ours(site: Site) 
     site.write().serve()
     other = site.folder / "other.toml"
     other.write_text(site.config.read_text())
-    with pytest.raises(ConfigError, match=r"other\.toml[\s\S]*config\.toml|config\.toml[\s\S]*other\.toml"):
+    with pytest.raises(
+        ConfigError, match=r"other\.toml[\s\S]*config\.toml|config\.toml[\s\S]*other\.toml"
+    ):
         len(site.loader(source=other))
 
 
 def test_ctrl_c_goes_to_the_trainer_alone_and_leaves_nothing(site: Site) -> None:
     site.write(pause=0.05)
-    code = TRAINER.format(tests=str(Path(__file__).parents[2] / "support"), config=str(site.config), then="")
+    code = TRAINER.format(
+        tests=str(Path(__file__).parents[2] / "support"), config=str(site.config), then=""
+    )
     code = code.replace(
-        "print(digest(take(loader) + take(loader)), flush=True)", "next(iter(loader)); print('going', flush=True); take(loader)"
+        "print(digest(take(loader) + take(loader)), flush=True)",
+        "next(iter(loader)); print('going', flush=True); take(loader)",
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout.readline() == "going\n"
     os.killpg(process.pid, signal.SIGINT)
@@ -362,11 +426,18 @@ threading.Event().wait()
 """
 
 
-def test_who_waits_for_a_start_that_hangs_is_told_by_whom(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_waits_for_a_start_that_hangs_is_told_by_whom(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site.write(fault=HANGS)
-    doing = "not ready after [0-9]+ s: opening stream 'train'; the fork server has been importing mine"
-    for timeout_s in (9, 27, 81):  # the daemon says it from its fifth second on, whenever that begins
-        with pytest.raises(StallError, match=r"the embedded daemon starts; its log is .*d\.sock\.log") as caught:
+    doing = (
+        "not ready after [0-9]+ s: opening stream 'train'; the fork server has been importing mine"
+    )
+    # the daemon says it from its fifth second on, whenever that begins
+    for timeout_s in (9, 27, 81):
+        with pytest.raises(
+            StallError, match=r"the embedded daemon starts; its log is .*d\.sock\.log"
+        ) as caught:
             len(site.loader(source=site.config, timeout_s=timeout_s, stall_warning_s=timeout_s - 1))
         if "importing mine" in caplog.text:
             break
@@ -405,7 +476,10 @@ def test_what_the_error_says_the_log_is_not_quoted_for(site: Site) -> None:
 
 
 def test_what_an_embedded_daemon_wrote_of_bad_samples_leaves_with_it(site: Site) -> None:
-    site.write(fault="def fault(index):\n    if index == 3:\n        raise ValueError('three')", stream="on_error = 'replace'")
+    site.write(
+        fault="def fault(index):\n    if index == 3:\n        raise ValueError('three')",
+        stream="on_error = 'replace'",
+    )
     loader = site.loader(source=site.config)
     take(loader)
     bad = site.folder / "d.sock.bad.jsonl"
@@ -433,13 +507,17 @@ def with_others(site: Site, bad: str = 'lmdb = "none.lmdb"') -> Site:
     """Beside "train" a stream "val" with a module of its own, and one that cannot be opened."""
     site.write()
     (site.folder / "other.py").write_text((site.folder / "mine.py").read_text())
-    (site.folder / "ends.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    (site.folder / "ends.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
     site.config.write_text(site.config.read_text() + TWO_MORE.format(bad=bad))
     return site
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_stream_that_cannot_be_opened_is_an_error_for_who_asks_for_it_alone(site: Site, undisturbed: str, what: str) -> None:
+def test_a_stream_that_cannot_be_opened_is_an_error_for_who_asks_for_it_alone(
+    site: Site, undisturbed: str, what: str
+) -> None:
     bad, said = BAD[what]
     with_others(site, bad)
     loader = site.loader(source=site.config)
@@ -456,7 +534,9 @@ def test_a_stream_that_cannot_be_opened_is_an_error_for_who_asks_for_it_alone(si
     gone(site)
 
 
-def test_who_starts_a_daemon_for_a_stream_that_cannot_be_opened_is_told_why(site: Site, undisturbed: str) -> None:
+def test_who_starts_a_daemon_for_a_stream_that_cannot_be_opened_is_told_why(
+    site: Site, undisturbed: str
+) -> None:
     with_others(site)
     with pytest.raises(StreamFailedError, match=r"stream 'bad': .*none\.lmdb"):
         len(site.loader(source=site.config, stream="bad"))
@@ -479,7 +559,9 @@ def test_a_quarantine_file_that_the_config_names_stays(site: Site) -> None:
     assert "three" in (site.folder / "bad.jsonl").read_text()
 
 
-def test_a_config_in_a_folder_whose_name_is_not_utf_8_is_served(tmp_path: Path, undisturbed: str) -> None:
+def test_a_config_in_a_folder_whose_name_is_not_utf_8_is_served(
+    tmp_path: Path, undisturbed: str
+) -> None:
     folder = os.fsdecode(os.path.join(os.fsencode(tmp_path), b"f\xff"))
     os.mkdir(folder)
     site = Site(Path(folder)).write()
@@ -495,14 +577,18 @@ def test_another_shuffle_is_told_as_a_config_has_it(site: Site) -> None:
         take(loader, 1)
         state = loader.state_dict()
     gone(site)
-    site.config.write_text(site.config.read_text().replace("shuffle = true", "shuffle = {block = 16}"))
+    site.config.write_text(
+        site.config.read_text().replace("shuffle = true", "shuffle = {block = 16}")
+    )
     with site.loader(source=site.config) as loader:
         loader.load_state_dict(state)
         with pytest.raises(ConfigError, match=r"shuffle was true, is \{block = 16\}"):
             next(iter(loader))
 
 
-def test_a_handler_that_raises_all_the_time_stops_neither_the_start_nor_the_batches(site: Site) -> None:
+def test_a_handler_that_raises_all_the_time_stops_neither_the_start_nor_the_batches(
+    site: Site,
+) -> None:
     site.write(n=16, pause=0.1, workers=1)
     old = signal.signal(signal.SIGALRM, _raise)
     batches, got, interrupts = iter(site.loader(source=site.config, batch_size=3)), [], 0
@@ -522,15 +608,20 @@ def test_a_handler_that_raises_all_the_time_stops_neither_the_start_nor_the_batc
 
 
 def _raise(_: int, frame: FrameType | None) -> None:
-    while frame is not None:  # outside of next() what Python loses between a return and an assignment is nobody's to save
+    # outside of next() what Python loses between a return and an assignment is nobody's to save
+    while frame is not None:
         if frame.f_code.co_name == "__next__":
             raise TimeoutError
         frame = frame.f_back
 
 
-def test_serve_refuses_a_config_whose_streams_cannot_all_be_opened_and_names_each_that_cannot(site: Site) -> None:
+def test_serve_refuses_a_config_whose_streams_cannot_all_be_opened_and_names_each_that_cannot(
+    site: Site,
+) -> None:
     with_others(site)
-    site.config.write_text(site.config.read_text() + '[streams.worse]\ndataset = "nowhere:Nothing"\n')
+    site.config.write_text(
+        site.config.read_text() + '[streams.worse]\ndataset = "nowhere:Nothing"\n'
+    )
     site.serve(wait=False)
     assert site.process is not None
     assert site.process.wait(DEADLINE_S) == 3
@@ -539,7 +630,9 @@ def test_serve_refuses_a_config_whose_streams_cannot_all_be_opened_and_names_eac
     assert "ready: " not in site.text()
 
 
-def test_a_stream_opened_late_outlives_its_workers_and_their_template(site: Site, undisturbed: str) -> None:
+def test_a_stream_opened_late_outlives_its_workers_and_their_template(
+    site: Site, undisturbed: str
+) -> None:
     with_others(site)
     loader = site.loader(source=site.config)
     got = take(loader)
@@ -557,7 +650,9 @@ def test_a_stream_opened_late_outlives_its_workers_and_their_template(site: Site
     gone(site)
 
 
-def test_a_stream_whose_code_breaks_while_it_is_served_breaks_alone(site: Site, undisturbed: str) -> None:
+def test_a_stream_whose_code_breaks_while_it_is_served_breaks_alone(
+    site: Site, undisturbed: str
+) -> None:
     with_others(site)
     loader = site.loader(source=site.config)
     got = take(loader)

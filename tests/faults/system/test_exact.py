@@ -10,7 +10,9 @@ from loaderd_testing.daemon_harness import Site, digest, indices, plain, take
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(1, 1), (3, 4), (5, 9)])
-def test_the_stream_does_not_depend_on_workers_or_prefetch(site: Site, undisturbed: str, workers: int, prefetch: int) -> None:
+def test_the_stream_does_not_depend_on_workers_or_prefetch(
+    site: Site, undisturbed: str, workers: int, prefetch: int
+) -> None:
     loader = site.write(workers=workers).serve().loader(prefetch=prefetch)
     assert digest(take(loader) + take(loader)) == undisturbed
 
@@ -65,7 +67,8 @@ def test_resume_at_every_step_is_exact_twice_and_in_the_second_epoch(site: Site)
             tail = take(third) if middle else []
             third.close()
             assert digest(head + middle + tail) == digest(whole[epoch])
-            assert bool(middle) == (step < len(loader))  # after the last step there is the empty rest of the epoch
+            # after the last step there is the empty rest of the epoch
+            assert bool(middle) == (step < len(loader))
 
 
 def test_elastic_resume_repeats_and_loses_nothing(site: Site) -> None:
@@ -93,7 +96,8 @@ def test_the_call_order_of_lightning_gives_the_right_batches(site: Site) -> None
     for epoch in range(2):
         batches = iter(loader)
         loader.sampler.set_epoch(epoch)
-        got = [plain(next(batches)) for _ in range(len(loader))]  # it stops by len() and never sees StopIteration
+        # it stops by len() and never sees StopIteration
+        got = [plain(next(batches)) for _ in range(len(loader))]
         state = loader.state_dict()
         iter(loader)
         assert digest(got) == digest(whole[epoch])

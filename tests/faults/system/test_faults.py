@@ -1,4 +1,7 @@
-"""The failure table, each row for real. The stream that the trainer sees is compared with the undisturbed one."""
+"""The failure table, each row for real.
+
+The stream that the trainer sees is compared with the undisturbed one.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,27 @@ import numpy as np
 import pytest
 
 from loaderd.core.order import Order
-from loaderd_client import DaemonGoneError, LoaderdError, RefusedError, SampleError, StallError, StreamChangedError, StreamFailedError
-from loaderd_testing.daemon_harness import Site, alive, digest, indices, patiently, plain, pulls, rows, take, until
+from loaderd_client import (
+    DaemonGoneError,
+    LoaderdError,
+    RefusedError,
+    SampleError,
+    StallError,
+    StreamChangedError,
+    StreamFailedError,
+)
+from loaderd_testing.daemon_harness import (
+    Site,
+    alive,
+    digest,
+    indices,
+    patiently,
+    plain,
+    pulls,
+    rows,
+    take,
+    until,
+)
 from loaderd_testing.deadlines import DEADLINE_S
 
 
@@ -30,7 +52,9 @@ def test_a_worker_killed_from_outside_costs_nothing(site: Site, undisturbed: str
     assert digest(got) == undisturbed
 
 
-def test_one_row_whose_worker_is_killed_five_times_is_delivered(site: Site, undisturbed: str) -> None:
+def test_one_row_whose_worker_is_killed_five_times_is_delivered(
+    site: Site, undisturbed: str
+) -> None:
     victim = int(Order(100, shuffle=1).indices(7, 0, np.array([20]))[0])  # in the third batch
     fault = f"""
     def fault(index):
@@ -73,7 +97,9 @@ def test_a_template_killed_takes_no_batch_with_it(site: Site, undisturbed: str) 
     "crash",
     ["ctypes.string_at(0)", "os._exit(0)", "os.abort()", "os.kill(os.getpid(), signal.SIGSEGV)"],
 )
-def test_a_sample_that_crashes_its_worker_once_is_delivered(site: Site, undisturbed: str, crash: str) -> None:
+def test_a_sample_that_crashes_its_worker_once_is_delivered(
+    site: Site, undisturbed: str, crash: str
+) -> None:
     fault = f"""
     def fault(index):
         if index == 42 and once("crash"):
@@ -115,14 +141,22 @@ def test_a_bad_sample_is_named_and_the_rest_of_the_epoch_delivered(site: Site, w
     assert name in str(errors[0])
     assert len(got) == 12
     assert 42 not in indices(got)
-    quarantined = site.folder / "d.sock.bad.jsonl"  # written beside the daemon's loop, which waits for no disk
-    until("its line in the quarantine", lambda: quarantined.exists() and '"42"' in quarantined.read_text())
+    # written beside the daemon's loop, which waits for no disk
+    quarantined = site.folder / "d.sock.bad.jsonl"
+    until(
+        "its line in the quarantine",
+        lambda: quarantined.exists() and '"42"' in quarantined.read_text(),
+    )
 
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_sample_is_skipped(site: Site, calm: list[dict[str, Any]], what: str) -> None:
     code, _ = BAD[what]
-    loader = site.write(fault=POISON.format(what=code), timeout=1.0, stream='on_error = "skip"').serve().loader()
+    loader = (
+        site.write(fault=POISON.format(what=code), timeout=1.0, stream='on_error = "skip"')
+        .serve()
+        .loader()
+    )
     got = take(loader)
     assert indices(got) == [i for i in indices(calm) if i != 42]
     assert len(got) == 13
@@ -131,7 +165,9 @@ def test_a_bad_sample_is_skipped(site: Site, calm: list[dict[str, Any]], what: s
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_bad_sample_is_replaced_by_the_same_one_each_time(site: Site, calm: list[dict[str, Any]], what: str) -> None:
+def test_a_bad_sample_is_replaced_by_the_same_one_each_time(
+    site: Site, calm: list[dict[str, Any]], what: str
+) -> None:
     code, _ = BAD[what]
     site.write(fault=POISON.format(what=code), timeout=1.0, stream='on_error = "replace"').serve()
     loader = site.loader()
@@ -155,7 +191,9 @@ def test_too_many_bad_samples_end_the_run(site: Site) -> None:
             raise ValueError("odd")
     """
     loader = site.write(fault=fault, stream='on_error = "skip"\nmax_errors = 10').serve().loader()
-    with pytest.raises(StreamFailedError, match=r"11 bad samples in \d+ rows, over max_errors = 10; the last: "):
+    with pytest.raises(
+        StreamFailedError, match=r"11 bad samples in \d+ rows, over max_errors = 10; the last: "
+    ):
         take(loader)
 
 
@@ -175,9 +213,15 @@ def test_a_worker_that_leaks_is_replaced(site: Site, undisturbed: str) -> None:
 
 @pytest.mark.parametrize(
     ("where", "code"),
-    [("import", "import no_such_module"), ("import", "1 / 0"), ("init", "def init(worker_id):\n    raise OSError('no scratch disk')\n")],
+    [
+        ("import", "import no_such_module"),
+        ("import", "1 / 0"),
+        ("init", "def init(worker_id):\n    raise OSError('no scratch disk')\n"),
+    ],
 )
-def test_user_code_that_cannot_boot_ends_serve_with_its_traceback(site: Site, where: str, code: str) -> None:
+def test_user_code_that_cannot_boot_ends_serve_with_its_traceback(
+    site: Site, where: str, code: str
+) -> None:
     site.write(fault=code, pool='init = "mine:init"' if where == "init" else "").serve(wait=False)
     assert site.process.wait(DEADLINE_S) == 3
     assert "Traceback" in site.text()
@@ -212,7 +256,9 @@ def trainer(site: Site, then: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("forks", [False, True])
-def test_a_trainer_killed_mid_lease_ends_its_session_and_nobody_elses(site: Site, undisturbed: str, forks: bool) -> None:
+def test_a_trainer_killed_mid_lease_ends_its_session_and_nobody_elses(
+    site: Site, undisturbed: str, forks: bool
+) -> None:
     fork = "if os.fork() == 0:\n    import time; time.sleep(3600)\n" if forks else ""
     site.write().serve()
     loader = site.loader()
@@ -241,7 +287,11 @@ def _tree(pid: int) -> list[int]:
 
 def test_a_stopped_trainer_keeps_its_leases_and_harms_nobody(site: Site, undisturbed: str) -> None:
     site.write().serve()
-    then = "print('holding', flush=True)\nsys.stdin = None\nrest = list(batches)\nprint(len(rest), held[0]['y'].tolist() == held[0].indices.tolist(), flush=True)"
+    then = (
+        "print('holding', flush=True)\nsys.stdin = None\nrest = "
+        "list(batches)\nprint(len(rest), held[0]['y'].tolist() == held[0].indices.tolist(), "
+        "flush=True)"
+    )
     other = trainer(site, then)
     try:
         assert other.stdout.readline() == "holding\n"
@@ -325,14 +375,17 @@ def test_a_pause_of_the_whole_pod_kills_nobody(site: Site, undisturbed: str) -> 
 
     def pause() -> None:
         until("the sample", (site.folder / "begun").exists)
-        select.select([], [], [], timeout_s / 12)  # the daemon, which looks four times a second, has seen it
+        # the daemon, which looks four times a second, has seen it
+        select.select([], [], [], timeout_s / 12)
         family = [site.pid, site.template(), *before]
         for pid in family:
             os.kill(pid, signal.SIGSTOP)
         select.select([], [], [], timeout_s + 2)  # the pause itself
-        for pid in reversed(family):  # the daemon last: what it sees first is a worker that runs and has not moved
+        # the daemon last: what it sees first is a worker that runs and has not moved
+        for pid in reversed(family):
             os.kill(pid, signal.SIGCONT)
-        select.select([], [], [], timeout_s / 3)  # it goes on for a third of its time: enough to kill it if the pause had counted
+        # it goes on for a third of its time: enough to kill it if the pause had counted
+        select.select([], [], [], timeout_s / 3)
         (site.folder / "go").touch()
 
     thread = threading.Thread(target=pause)
@@ -401,7 +454,14 @@ def test_two_daemons_on_one_socket_are_one_too_many(site: Site) -> None:
 
 
 def test_errors_share_one_base() -> None:
-    for cls in (DaemonGoneError, RefusedError, SampleError, StallError, StreamChangedError, StreamFailedError):
+    for cls in (
+        DaemonGoneError,
+        RefusedError,
+        SampleError,
+        StallError,
+        StreamChangedError,
+        StreamFailedError,
+    ):
         assert issubclass(cls, LoaderdError)
 
 
@@ -431,7 +491,9 @@ def test_steps_whose_samples_are_all_bad_are_passed_over(site: Site, batch: int)
 
 @pytest.mark.parametrize("collate", ["", 'collate = "mine:joined"'])
 @pytest.mark.parametrize("output", ["numpy", "torch"])
-def test_steps_whose_samples_are_all_bad_are_delivered_without_rows_where_the_stream_says_so(site: Site, collate: str, output: str) -> None:
+def test_steps_whose_samples_are_all_bad_are_delivered_without_rows_where_the_stream_says_so(
+    site: Site, collate: str, output: str
+) -> None:
     site.write(n=64, fault=BAD_BLOCK, stream=f'on_error = "skip"\nempty = "deliver"\n{collate}')
     in_stored_order(site)
     batches = list(site.serve().loader(output=output))
@@ -444,10 +506,14 @@ def test_steps_whose_samples_are_all_bad_are_delivered_without_rows_where_the_st
 
 
 @pytest.mark.parametrize("how", ["spawn", "import in the sample"])
-def test_rows_made_by_code_that_was_edited_since_other_rows_were_made_are_never_delivered(site: Site, how: str) -> None:
+def test_rows_made_by_code_that_was_edited_since_other_rows_were_made_are_never_delivered(
+    site: Site, how: str
+) -> None:
     (site.folder / "late.py").write_text("VALUE = 1\n")
     fault = "import late" if how == "spawn" else ""
-    site.write(fault=fault, n=4000, pause=0.005, pool='start_method = "spawn"' if how == "spawn" else "")
+    site.write(
+        fault=fault, n=4000, pause=0.005, pool='start_method = "spawn"' if how == "spawn" else ""
+    )
     module = (
         (site.folder / "mine.py")
         .read_text()
@@ -461,6 +527,8 @@ def test_rows_made_by_code_that_was_edited_since_other_rows_were_made_are_never_
     values = {int(value) for _ in range(4) for value in next(batches)["y"]}
     (site.folder / "late.py").write_text("VALUE = 22\n")
     site.kill(workers[0])
-    with pytest.raises(StreamChangedError, match=r"late\.py was edited while the daemon runs: .*loaderd drain"):
+    with pytest.raises(
+        StreamChangedError, match=r"late\.py was edited while the daemon runs: .*loaderd drain"
+    ):
         values.update(value for batch in batches for value in batch["y"].tolist())
     assert values == {1}

@@ -1,4 +1,6 @@
-"""Peers that mean harm, beyond those of test_peers: admitted clients that lie, flood, or do not listen, and crowds at both sockets."""
+"""Peers that mean harm, beyond those of test_peers: admitted clients that lie, flood, or do not
+listen, and crowds at both sockets.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,34 @@ import zmq
 from loaderd_testing.daemon_harness import Site, alive, digest, plain, take, until
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_wire import codec
-from loaderd_wire.messages import PROTOCOL, Ask, Failure, Hello, Progress, Rejected, Released, Welcome
+from loaderd_wire.messages import (
+    PROTOCOL,
+    Ask,
+    Failure,
+    Hello,
+    Progress,
+    Rejected,
+    Released,
+    Welcome,
+)
 
-GREETING = {"protocol": PROTOCOL, "stream": "train", "batch_size": None, "seed": None, "drop_last": None, "rank": 0, "world_size": 1}
-GREETING |= {"prefetch": 4, "fields": None, "held_bytes": 0, "order": {}, "content": {}, "config": ""}
+GREETING = {
+    "protocol": PROTOCOL,
+    "stream": "train",
+    "batch_size": None,
+    "seed": None,
+    "drop_last": None,
+    "rank": 0,
+    "world_size": 1,
+}
+GREETING |= {
+    "prefetch": 4,
+    "fields": None,
+    "held_bytes": 0,
+    "order": {},
+    "content": {},
+    "config": "",
+}
 QUIET_LINES = 6  # of a log, for whatever a peer does a hundred times within a minute
 
 
@@ -77,7 +103,14 @@ class Liar:
             "position": 0,
             "step": 0,
         }
-        said |= {"taken": 0, "have": 0, "again": False, "ping": False, "waiting": True, "released": ()}
+        said |= {
+            "taken": 0,
+            "have": 0,
+            "again": False,
+            "ping": False,
+            "waiting": True,
+            "released": (),
+        }
         self.dealer.send(codec.WIRE.encode(Progress(**{**said, **changes})))
 
     def heard(self) -> Any:
@@ -110,7 +143,9 @@ def lies(slots: int) -> dict[str, dict[str, Any]]:
         "slots given back that it never had": {"released": (Released(1, ahead, ahead),)},
         "slots of a segment that is not there": {"released": (Released(1 << 50, ahead, ahead),)},
         "too many slots": {"released": (Released(1, ahead * 100, ahead * 100),)},
-        "the same slots a thousand times": {"released": (Released(1, (0,) * slots, (0,) * slots),) * 1000},
+        "the same slots a thousand times": {
+            "released": (Released(1, (0,) * slots, (0,) * slots),) * 1000
+        },
         "a place behind the end": {"position": 1 << 40},
         "no plan": {"plan": 0},
         "a plan that has been served already": {"plan": 1 << 40, "taken": 1 << 40},
@@ -127,7 +162,9 @@ def went_on(site: Site, loader: Any, got: list[dict[str, Any]], undisturbed: str
 
 
 @pytest.mark.parametrize("what", lies(1))
-def test_an_admitted_client_that_lies_harms_nobody_and_is_logged_once(site: Site, undisturbed: str, what: str) -> None:
+def test_an_admitted_client_that_lies_harms_nobody_and_is_logged_once(
+    site: Site, undisturbed: str, what: str
+) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
     with Liar(site) as liar:
@@ -151,13 +188,21 @@ def test_a_client_cannot_speak_for_another_session(site: Site, undisturbed: str)
     with Liar(site) as liar:
         slots = (1 << 20,) * 6
         for i in range(100):
-            liar.say(session=victim, seq=1 << 40, plan=1 << 40, position=8 * (i % 10), released=(Released(1, slots, slots),))
+            liar.say(
+                session=victim,
+                seq=1 << 40,
+                plan=1 << 40,
+                position=8 * (i % 10),
+                released=(Released(1, slots, slots),),
+            )
         liar.heard()
         went_on(site, loader, got, undisturbed)
     assert site.text().count(f"it names session {victim}") == 1
 
 
-def test_a_client_that_never_reads_its_messages_costs_no_memory(site: Site, undisturbed: str) -> None:
+def test_a_client_that_never_reads_its_messages_costs_no_memory(
+    site: Site, undisturbed: str
+) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
     with Liar(site) as liar:
@@ -170,7 +215,9 @@ def test_a_client_that_never_reads_its_messages_costs_no_memory(site: Site, undi
         assert len(site.status()["sessions"]) == 2
 
 
-def test_a_flood_of_progress_delays_nobody_for_long_and_costs_no_memory(site: Site, undisturbed: str) -> None:
+def test_a_flood_of_progress_delays_nobody_for_long_and_costs_no_memory(
+    site: Site, undisturbed: str
+) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
     with Liar(site) as liar:
@@ -200,7 +247,9 @@ ODD = {
 }
 
 
-def test_a_hello_of_impossible_numbers_is_refused_or_served_and_never_the_end(site: Site, undisturbed: str) -> None:
+def test_a_hello_of_impossible_numbers_is_refused_or_served_and_never_the_end(
+    site: Site, undisturbed: str
+) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
     before = rss(site.pid)
@@ -208,7 +257,11 @@ def test_a_hello_of_impossible_numbers_is_refused_or_served_and_never_the_end(si
         for value in values:
             with Liar(site, **{name: value}) as liar:
                 if isinstance(liar.answer, Rejected):
-                    assert liar.answer.error in ("ConfigError", "RefusedError", "StreamChangedError"), (name, value, liar.answer)
+                    assert liar.answer.error in (
+                        "ConfigError",
+                        "RefusedError",
+                        "StreamChangedError",
+                    ), (name, value, liar.answer)
                     assert len(liar.answer.text) < 5000
     went_on(site, loader, got, undisturbed)
     assert rss(site.pid) < before + (8 << 20)
@@ -251,7 +304,9 @@ CROWD = {
 
 @pytest.mark.parametrize("suffix", ["", ".zmq"])
 @pytest.mark.parametrize("words", CROWD.values(), ids=CROWD)
-def test_thousands_of_connections_leave_no_trace(site: Site, undisturbed: str, suffix: str, words: bytes) -> None:
+def test_thousands_of_connections_leave_no_trace(
+    site: Site, undisturbed: str, suffix: str, words: bytes
+) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
     site.settled()
@@ -296,7 +351,9 @@ def ticks(pid: int) -> int:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_processes_that_send_random_bytes_without_end_change_nothing(site: Site, undisturbed: str, count: int) -> None:
+def test_processes_that_send_random_bytes_without_end_change_nothing(
+    site: Site, undisturbed: str, count: int
+) -> None:
     """LOADERD_FLOOD_S makes it longer, by hand."""
     loader = site.write().serve().loader()
     got = take(loader)
@@ -370,7 +427,9 @@ def test_askers_that_do_not_listen_are_dropped(site: Site, undisturbed: str) -> 
             raw.close()
 
 
-def test_an_epoch_so_far_that_counting_on_has_no_number_for_it_kills_no_worker(site: Site, undisturbed: str) -> None:
+def test_an_epoch_so_far_that_counting_on_has_no_number_for_it_kills_no_worker(
+    site: Site, undisturbed: str
+) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
     workers = set(site.settled())
@@ -390,17 +449,22 @@ def test_an_epoch_so_far_that_counting_on_has_no_number_for_it_kills_no_worker(s
 
 
 def test_a_daemon_short_of_descriptors_waits_for_some(site: Site, undisturbed: str) -> None:
-    """RLIMIT_NOFILE is lowered from outside to what the daemon has open just now; workers die meanwhile, and a trainer comes."""
+    """RLIMIT_NOFILE is lowered from outside to what the daemon has open just now; workers die
+    meanwhile, and a trainer comes.
+    """
     loader = site.write(pause=0.002).serve().loader(reconnect_s=60)
     got = take(loader)
     site.settled()
     for pid in (site.pid, site.template()):
         workers = set(site.workers())
         _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1, hard))
+        resource.prlimit(
+            pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1, hard)
+        )
         for worker in workers:
             site.kill(worker)
-        with socket.socket(socket.AF_UNIX) as late, contextlib.suppress(OSError):  # refused, or turned away
+        # refused, or turned away
+        with socket.socket(socket.AF_UNIX) as late, contextlib.suppress(OSError):
             late.settimeout(DEADLINE_S)
             late.connect(str(site.socket))
             late.sendall(codec.frame(Hello(**GREETING)))

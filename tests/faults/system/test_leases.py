@@ -1,4 +1,6 @@
-"""Tensors from a real daemon: whoever still holds a view of a batch keeps it, and nobody else waits for that."""
+"""Tensors from a real daemon: whoever still holds a view of a batch keeps it, and nobody else waits
+for that.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from loaderd_testing.daemon_harness import Site, take
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.holding import WAYS, content, cycle
 
-BIG = "\ndef big(sample, rng):\n    return {'x': np.full((128, 1024), sample['y'], np.uint8), 'y': sample['y']}\n"  # 1 MB a batch: never copied
+# 1 MB a batch: never copied
+BIG = (
+    "\ndef big(sample, rng):\n    return {'x': np.full((128, 1024), sample['y'], np.uint8), "
+    "'y': sample['y']}\n"
+)
 PREFETCH = 3
 
 
@@ -31,7 +37,9 @@ def big(site: Site, n: int = 200) -> Site:
 
 
 def right(x: Any, y: Any) -> bool:
-    return bool((np.asarray(x)[:, 0, 0] == np.asarray(y) % 256).all()) and bool((np.asarray(x) == np.asarray(x)[:, :1, :1]).all())
+    return bool((np.asarray(x)[:, 0, 0] == np.asarray(y) % 256).all()) and bool(
+        (np.asarray(x) == np.asarray(x)[:, :1, :1]).all()
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -69,7 +77,9 @@ def test_slots_come_back_when_views_go(site: Site, caplog: pytest.LogCaptureFixt
     assert caplog.text == ""
 
 
-def test_a_whole_epoch_kept_is_right_and_warned_of_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_whole_epoch_kept_is_right_and_warned_of_once(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     loader = big(site).loader(output="torch", prefetch=PREFETCH)
     with caplog.at_level(logging.WARNING):
         kept = list(loader)
@@ -137,7 +147,9 @@ def test_an_interpreter_that_exits_with_leases_does_so_quietly(site: Site, end: 
         f"loader = Loader({str(site.socket)!r}, stream='train', prefetch={PREFETCH})\n"
         f"kept = [b for b, _ in zip(loader, range(3))]\n{end}\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.returncode == (1 if "raise" in end else 0)
     assert ("RuntimeError: user" in done.stderr) == ("raise" in end)
     assert "Exception ignored" not in done.stderr
@@ -177,7 +189,9 @@ def test_a_batch_that_a_forked_child_inherits_is_a_copy_of_its_own(site: Site, o
         try:
             os.read(go[0], 1)  # the parent has gone on by many batches, in this one's slot as well
             code = 0 if right(first["x"], first["y"]) else 2
-            np.asarray(first["x"])[:] = 77  # whatever the child writes is nobody else's; torch would wait for threads that a fork lacks
+            # whatever the child writes is nobody else's; torch would wait for threads that a fork
+            # lacks
+            np.asarray(first["x"])[:] = 77
             os.write(written[1], b"x")
             os.read(go[0], 1)
         finally:
@@ -218,7 +232,8 @@ def test_old_memory_is_counted_and_given_back(site: Site) -> None:
         held = next(batches)
         site.kill()
         site.serve()
-        for _ in range(PREFETCH + 1):  # those of the dead daemon that had arrived, and one of its successor
+        # those of the dead daemon that had arrived, and one of its successor
+        for _ in range(PREFETCH + 1):
             next(batches)
         assert mapped() == 2
         del held, batches

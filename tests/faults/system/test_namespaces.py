@@ -1,4 +1,6 @@
-"""Daemon and trainer in containers of their own: separate namespaces, a tiny /dev/shm each, one shared folder."""
+"""Daemon and trainer in containers of their own: separate namespaces, a tiny /dev/shm each, one
+shared folder.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ import pytest
 from loaderd_testing.daemon_harness import Site, children, until
 from loaderd_testing.deadlines import DEADLINE_S
 
-# Everything is imported before the uid changes: the other user may not be allowed to read this interpreter's files.
+# Everything is imported before the uid changes: the other user may not be allowed to read this
+# interpreter's files.
 TRAINER = """
 import os, sys, hashlib, pathlib
 sys.path[:0] = [{tests!r}]
@@ -32,7 +35,17 @@ except loaderd_client.LoaderdError as error:
     print(type(error).__name__, error, flush=True)
 loader.close()
 """
-APART = ["unshare", "--mount", "--pid", "--ipc", "--net", "--uts", "--fork", "--kill-child", "--mount-proc"]
+APART = [
+    "unshare",
+    "--mount",
+    "--pid",
+    "--ipc",
+    "--net",
+    "--uts",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 SMALL_SHM = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
 
 
@@ -42,7 +55,13 @@ def apart() -> list[str]:
 
 
 def trainer_code(socket: Path, uid: int | None = None) -> list[str]:
-    return [sys.executable, "-c", TRAINER.format(tests=str(Path(__file__).parents[2] / "support"), socket=str(socket), uid=uid)]
+    return [
+        sys.executable,
+        "-c",
+        TRAINER.format(
+            tests=str(Path(__file__).parents[2] / "support"), socket=str(socket), uid=uid
+        ),
+    ]
 
 
 @pytest.fixture
@@ -67,13 +86,22 @@ def test_two_containers_with_one_shared_folder(site: Site, undisturbed: str, big
     site.write()
     if big:  # batches of 16 MB, with 1 MB of /dev/shm on each side
         module = site.folder / "mine.py"
-        module.write_text(module.read_text() + "\ndef big(sample, rng):\n    return {'x': np.full((1 << 21,), sample['y'], np.uint8)}\n")
+        module.write_text(
+            module.read_text()
+            + (
+                "\ndef big(sample, rng):\n    return {'x': np.full((1 << 21,), sample['y'], "
+                "np.uint8)}\n"
+            )
+        )
         site.config.write_text(site.config.read_text().replace("mine:augment", "mine:big"))
     with site.log.open("ab") as log:
         command = [*apart(), sys.executable, "-m", "loaderd", "serve", str(site.config)]
         site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        until("the daemon's ready line", lambda: site.process.poll() is not None or "ready: " in site.text())
+        until(
+            "the daemon's ready line",
+            lambda: site.process.poll() is not None or "ready: " in site.text(),
+        )
         out = train([*apart(), *trainer_code(site.socket)])
         assert len(out) == 64, out
         assert big or out == undisturbed
@@ -89,7 +117,9 @@ def _below(pid: int) -> list[int]:
 
 
 @pytest.mark.needs("second_uid")
-def test_another_user_is_served_when_the_config_allows_it(open_site: Site, undisturbed: str) -> None:
+def test_another_user_is_served_when_the_config_allows_it(
+    open_site: Site, undisturbed: str
+) -> None:
     open_site.write(daemon="allow_uids = [4321]").serve()
     assert train(trainer_code(open_site.socket, 4321)) == undisturbed
 
@@ -106,13 +136,29 @@ def test_a_user_that_is_not_allowed_is_refused_on_both_sides(open_site: Site) ->
 
 @pytest.mark.needs("second_uid")
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_user_that_the_daemons_namespace_does_not_know(open_site: Site, undisturbed: str, allowed: bool) -> None:
+def test_a_user_that_the_daemons_namespace_does_not_know(
+    open_site: Site, undisturbed: str, allowed: bool
+) -> None:
     extra = ', "unmapped"' if allowed else ""
     open_site.write(daemon=f"allow_uids = [4321{extra}]")
     with open_site.log.open("ab") as log:
-        command = ["unshare", "--user", "--map-root-user", sys.executable, "-m", "loaderd", "serve", str(open_site.config)]
-        open_site.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    until("the daemon's ready line", lambda: open_site.process.poll() is not None or "ready: " in open_site.text())
+        command = [
+            "unshare",
+            "--user",
+            "--map-root-user",
+            sys.executable,
+            "-m",
+            "loaderd",
+            "serve",
+            str(open_site.config),
+        ]
+        open_site.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    until(
+        "the daemon's ready line",
+        lambda: open_site.process.poll() is not None or "ready: " in open_site.text(),
+    )
     out = train(trainer_code(open_site.socket, 4321))
     if allowed:
         assert out == undisturbed

@@ -1,4 +1,6 @@
-"""Values that are not finite, from a database through built-in ops to the trainer: named by key and field, under the stream's policy."""
+"""Values that are not finite, from a database through built-in ops to the trainer: named by key and
+field, under the stream's policy.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ nonfinite = "error"
 on_error = "{policy}"
 {sample_pipeline}
 """
-RECIPE = '[[streams.train.transforms]]\nop = "normalize"\nfield = "x"\nmean = [0.5, 0.5, 0.5]\nstd = [0.25, 0.25, 0.25]\n'
+RECIPE = (
+    '[[streams.train.transforms]]\nop = "normalize"\nfield = "x"\nmean = [0.5, 0.5, '
+    "0.5]\nstd = [0.25, 0.25, 0.25]\n"
+)
 
 
 def served(site: Site, policy: str, sample_pipeline: str) -> Site:
@@ -51,7 +56,9 @@ def served(site: Site, policy: str, sample_pipeline: str) -> Site:
 
 
 @pytest.mark.parametrize("sample_pipeline", [RECIPE, ""], ids=["normalized", "copied in bulk"])
-def test_replaced_rows_are_finite_and_their_originals_named(site: Site, sample_pipeline: str) -> None:
+def test_replaced_rows_are_finite_and_their_originals_named(
+    site: Site, sample_pipeline: str
+) -> None:
     loader = served(site, "replace", sample_pipeline).loader()
     errors = []
     got = []
@@ -68,11 +75,15 @@ def test_replaced_rows_are_finite_and_their_originals_named(site: Site, sample_p
         (29, "29", "check", "NonFinite"),
     }
     assert all("field 'x' has 1 values that are not finite" in error.message for error in errors)
-    assert next(error for error in errors if error.index == 13).message.endswith("the first at (2, 3, 1)")
+    assert next(error for error in errors if error.index == 13).message.endswith(
+        "the first at (2, 3, 1)"
+    )
 
 
 @pytest.mark.parametrize("sample_pipeline", [RECIPE, ""], ids=["normalized", "copied in bulk"])
-def test_a_batch_with_a_nan_is_raised_with_its_key_and_field_and_the_next_one_comes(site: Site, sample_pipeline: str) -> None:
+def test_a_batch_with_a_nan_is_raised_with_its_key_and_field_and_the_next_one_comes(
+    site: Site, sample_pipeline: str
+) -> None:
     batches = iter(served(site, "raise", sample_pipeline).loader())
     errors: list[SampleError] = []
     rows = 0

@@ -44,14 +44,20 @@ def serve(site: Site, group: MemoryCgroup) -> Site:
     return site.serve(program=("-c", ENTER.format(procs=str(group.procs))))
 
 
-def test_a_worker_that_the_oom_killer_kills_once_costs_nothing(narrow: Site, group: MemoryCgroup, undisturbed: str) -> None:
+def test_a_worker_that_the_oom_killer_kills_once_costs_nothing(
+    narrow: Site, group: MemoryCgroup, undisturbed: str
+) -> None:
     loader = serve(narrow.write(fault=HOGS.format(when='once("hog")')), group).loader()
     assert digest(take(loader) + take(loader)) == undisturbed
     assert group.kills() >= 1
 
 
-def test_a_sample_that_takes_all_memory_each_time_is_named_and_its_neighbours_live(narrow: Site, group: MemoryCgroup) -> None:
-    loader = serve(narrow.write(fault=HOGS.format(when="True"), stream='on_error = "replace"'), group).loader()
+def test_a_sample_that_takes_all_memory_each_time_is_named_and_its_neighbours_live(
+    narrow: Site, group: MemoryCgroup
+) -> None:
+    loader = serve(
+        narrow.write(fault=HOGS.format(when="True"), stream='on_error = "replace"'), group
+    ).loader()
     got, errors = [], []
     for batch in loader:
         errors += batch.errors

@@ -1,4 +1,6 @@
-"""Whoever can reach the sockets and means no good; and those who mean nothing at all: idle clients, huge datasets."""
+"""Whoever can reach the sockets and means no good; and those who mean nothing at all: idle clients,
+huge datasets.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def connect(site: Site) -> socket.socket:
 
 
 def is_dropped(raw: socket.socket) -> bool:
-    """True once the daemon has closed this connection; whatever it said before is read and thrown away."""
+    """True once the daemon has closed this connection; whatever it said before is read and thrown
+    away.
+    """
     try:
         while raw.recv(65536):
             pass
@@ -42,13 +46,17 @@ GARBAGE = {
     "a pickle": struct.pack("<I", 9) + b"\x80\x04\x8c\x02os\x94.\x00",
     "a map": struct.pack("<I", 1) + b"\x80",
     "a message only a daemon sends": codec.frame(Rejected("RefusedError", "you")),
-    "a hello of wrong types": (lambda b: struct.pack("<I", len(b)) + b)(msgpack.packb([1, PROTOCOL, 5, 6])),
+    "a hello of wrong types": (lambda b: struct.pack("<I", len(b)) + b)(
+        msgpack.packb([1, PROTOCOL, 5, 6])
+    ),
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
 }
 
 
 @pytest.mark.parametrize("what", GARBAGE)
-def test_garbage_on_the_control_socket_is_dropped_and_harms_nobody(site: Site, undisturbed: str, what: str) -> None:
+def test_garbage_on_the_control_socket_is_dropped_and_harms_nobody(
+    site: Site, undisturbed: str, what: str
+) -> None:
     loader = site.write().serve().loader()
     got = take(loader)
     for _ in range(3):
@@ -77,7 +85,11 @@ def test_half_a_frame_is_dropped_within_seconds(site: Site) -> None:
 def test_an_old_protocol_version_is_refused_by_name(site: Site) -> None:
     site.write().serve()
     with connect(site) as raw:
-        raw.sendall(codec.frame(Hello(PROTOCOL + 1, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")))
+        raw.sendall(
+            codec.frame(
+                Hello(PROTOCOL + 1, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
+            )
+        )
         buffer = bytearray()
         while (answer := codec.unframe(buffer)) is None:
             data = raw.recv(65536)
@@ -114,7 +126,10 @@ def test_a_peer_without_a_token_gets_no_message_in(site: Site, undisturbed: str)
     assert len(loader) == 13
     victim = site.status()["sessions"][0]["session"]
     got = []
-    released = (Released(1, (1 << 40,) * 6, (1 << 40,) * 6), Released(2, (1 << 40,) * 6, (1 << 40,) * 6))
+    released = (
+        Released(1, (1 << 40,) * 6, (1 << 40,) * 6),
+        Released(2, (1 << 40,) * 6, (1 << 40,) * 6),
+    )
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.linger = 0
         for _ in range(2):
@@ -123,7 +138,9 @@ def test_a_peer_without_a_token_gets_no_message_in(site: Site, undisturbed: str)
                 with contextlib.suppress(zmq.Again):  # libzmq gives the connection up for good
                     dealer.connect(f"ipc://{site.socket}.zmq")
                     dealer.send(os.urandom(200), zmq.NOBLOCK)
-                    forged = Progress(victim, 1 << 40, 1 << 30, 0, 0, 0, 0, 0, True, True, True, released)
+                    forged = Progress(
+                        victim, 1 << 40, 1 << 30, 0, 0, 0, 0, 0, True, True, True, released
+                    )
                     dealer.send(codec.WIRE.encode(forged), zmq.NOBLOCK)
         assert digest(got) == undisturbed
         assert not dealer.poll(0)
@@ -154,7 +171,9 @@ def test_an_idle_daemon_with_an_idle_client_sleeps(site: Site) -> None:
 
 
 def rss(pid: int) -> int:
-    line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("VmRSS"))
+    line = next(
+        x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("VmRSS")
+    )
     return int(line.split()[1]) * 1024
 
 

@@ -1,4 +1,7 @@
-"""Bytecode for the processes that tests start. Where Python is told to write none, each of them would compile torch and loaderd anew."""
+"""Bytecode for the processes that tests start.
+
+Where Python is told to write none, each of them would compile torch and loaderd anew.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,17 @@ def lacks_bytecode(name: str) -> bool:
     found = importlib.util.find_spec(name)
     if found is None or not found.origin:
         return False
-    return not os.path.exists(importlib.util.cache_from_source(found.origin)) and os.access(os.path.dirname(found.origin), os.W_OK)
+    return not os.path.exists(importlib.util.cache_from_source(found.origin)) and os.access(
+        os.path.dirname(found.origin), os.W_OK
+    )
 
 
 def write_bytecode() -> None:
-    """Compiles the product, and the packages that it and the tests import if that has not been done yet.
+    """Compiles the product, and the packages that it and the tests import if that has not been done
+    yet.
 
-    What tests write into folders of their own (modules that they edit at once) is not compiled: the setting of the environment stays.
+    What tests write into folders of their own (modules that they edit at once) is not compiled: the
+    setting of the environment stays.
     """
     if not sys.dont_write_bytecode:
         return  # the first process to import a module writes it
@@ -41,5 +48,8 @@ def write_bytecode() -> None:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     folders = ",".join(str(ROOT / name) for name in ("loaderd", "client"))
     subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", COMPILE, folders, ",".join(packages)], env=env, check=True, stdout=subprocess.DEVNULL
+        [sys.executable, "-W", "ignore", "-c", COMPILE, folders, ",".join(packages)],
+        env=env,
+        check=True,
+        stdout=subprocess.DEVNULL,
     )

@@ -80,11 +80,18 @@ class Place:
         (folder / "mine.py").write_text(MODULE)
 
     def config(
-        self, name: str = "config.toml", *, args: str = "", stream: str = "", workers: str = "num_workers = 2", more: str = ""
+        self,
+        name: str = "config.toml",
+        *,
+        args: str = "",
+        stream: str = "",
+        workers: str = "num_workers = 2",
+        more: str = "",
     ) -> str:
         """A config with the stream `train` of Numbers; its name."""
         (self.folder / name).write_text(
-            f"[workers]\n{workers}\n[streams.train]\ndataset = 'mine:Numbers'\ndataset_args = {{{args}}}\nbatch_size = 8\n{stream}\n{more}"
+            f"[workers]\n{workers}\n[streams.train]\ndataset = 'mine:Numbers'\ndataset_args = "
+            f"{{{args}}}\nbatch_size = 8\n{stream}\n{more}"
         )
         return name
 
@@ -93,11 +100,15 @@ class Place:
         for label in classes:
             (self.folder / name / label).mkdir(parents=True)
             for n in range(each):
-                pixels = np.random.default_rng([ord(label), n]).integers(0, 256, (20, 30, 3), np.uint8)
+                pixels = np.random.default_rng([ord(label), n]).integers(
+                    0, 256, (20, 30, 3), np.uint8
+                )
                 Image.fromarray(pixels).save(self.folder / name / label / f"{n:03}.png")
         return name
 
-    def cli(self, *args: str, code: int = 0, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def cli(
+        self, *args: str, code: int = 0, env: dict[str, str] | None = None, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         """Run `loaderd ARGS` here; fails unless it ends with `code`."""
         done = subprocess.run(
             [sys.executable, "-m", "loaderd", *args],
@@ -108,11 +119,18 @@ class Place:
             text=True,
             timeout=DEADLINE_S,
         )
-        assert done.returncode == code, f"{args} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, (
+            f"{args} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         return done
 
     def serve(
-        self, config: str, *args: str, ready: bool = True, pass_fds: tuple[int, ...] = (), env: dict[str, str] | None = None
+        self,
+        config: str,
+        *args: str,
+        ready: bool = True,
+        pass_fds: tuple[int, ...] = (),
+        env: dict[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         """`loaderd serve`, its log in <config>.log; waits for its ready line unless told not to."""
         log = self.folder / f"{config}.log"
@@ -129,7 +147,10 @@ class Place:
             )
         self.daemons.append(daemon)
         if ready:
-            until("the ready line", lambda: b"ready: " in log.read_bytes() or daemon.poll() is not None)
+            until(
+                "the ready line",
+                lambda: b"ready: " in log.read_bytes() or daemon.poll() is not None,
+            )
             assert daemon.poll() is None, log.read_text()
         return daemon
 
@@ -142,7 +163,11 @@ class Place:
     def bare(self) -> str:
         """A copy of loaderd without its native parts; the value of PYTHONPATH that has it imported."""
         for name in ("loaderd", "client"):
-            shutil.copytree(ROOT / name, self.folder / "bare" / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+            shutil.copytree(
+                ROOT / name,
+                self.folder / "bare" / name,
+                ignore=shutil.ignore_patterns("__pycache__", "*.so"),
+            )
         return f"{self.folder}/bare{os.pathsep}{self.folder}/bare/client"
 
     def close(self) -> None:

@@ -20,7 +20,8 @@ import numpy as np
 from loaderd_client import Loader, StallError
 from loaderd_testing.deadlines import DEADLINE_S, until
 
-# What a user would bring: a picture-like array, a label and a text, all a function of the index. FAULT is prepended per test.
+# What a user would bring: a picture-like array, a label and a text, all a function of the index.
+# FAULT is prepended per test.
 MODULE = """
 import os, re, signal, sys, time, ctypes, threading
 import numpy as np
@@ -119,18 +120,34 @@ class Site:
         more: str = "",
     ) -> Site:
         self.num_workers = workers
-        (self.folder / "mine.py").write_text(MODULE.format(fault=textwrap.dedent(fault), n=n, pause=pause))
-        self.config.write_text(CONFIG.format(workers=workers, timeout=timeout, daemon=daemon, pool=pool, stream=stream, more=more))
+        (self.folder / "mine.py").write_text(
+            MODULE.format(fault=textwrap.dedent(fault), n=n, pause=pause)
+        )
+        self.config.write_text(
+            CONFIG.format(
+                workers=workers, timeout=timeout, daemon=daemon, pool=pool, stream=stream, more=more
+            )
+        )
         return self
 
-    def serve(self, *args: str, wait: bool = True, program: tuple[str, ...] = ("-m", "loaderd")) -> Site:
+    def serve(
+        self, *args: str, wait: bool = True, program: tuple[str, ...] = ("-m", "loaderd")
+    ) -> Site:
         with self.log.open("ab") as log:
             begin = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, *program, "serve", str(self.config), *args], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [sys.executable, *program, "serve", str(self.config), *args],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         if wait:
-            until("the daemon's ready line", lambda: self.process.poll() is not None or b"ready: " in self.log.read_bytes()[begin:])
+            until(
+                "the daemon's ready line",
+                lambda: (
+                    self.process.poll() is not None or b"ready: " in self.log.read_bytes()[begin:]
+                ),
+            )
             assert self.process.poll() is None, self.log.read_text()
         return self
 
@@ -158,11 +175,15 @@ class Site:
         return until("workers", look)
 
     def settled(self) -> list[int]:
-        """Its workers' pids, when all of them are ready, and not only the first, with which the daemon is."""
+        """Its workers' pids, when all of them are ready, and not only the first, with which the
+        daemon is.
+        """
 
         def ready() -> bool:
             found = self.status()["workers"]
-            return len(found) == self.num_workers and all(one["process"] == "ready" for one in found)
+            return len(found) == self.num_workers and all(
+                one["process"] == "ready" for one in found
+            )
 
         until("all workers", ready)
         return self.workers()
@@ -179,18 +200,29 @@ class Site:
 
     def cli(self, *args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "loaderd", *args], capture_output=True, text=True, timeout=DEADLINE_S, cwd=self.folder, **kwargs
+            [sys.executable, "-m", "loaderd", *args],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            cwd=self.folder,
+            **kwargs,
         )
 
     def text(self) -> str:
         return self.log.read_text()
 
     def close(self) -> None:
-        """Ends everything and checks that nothing is left: no process, and of files only what DESIGN allows."""
+        """Ends everything and checks that nothing is left: no process, and of files only what
+        DESIGN allows.
+        """
         for loader in self.loaders:
             loader.close()
         if self.process is not None and self.process.poll() is None:
-            family = [self.pid, *children(self.pid), *[w for t in children(self.pid) for w in children(t)]]
+            family = [
+                self.pid,
+                *children(self.pid),
+                *[w for t in children(self.pid) for w in children(t)],
+            ]
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(DEADLINE_S)
@@ -216,7 +248,13 @@ def take(batches: Iterable[Any], n: int | None = None) -> list[dict[str, Any]]:
 
 def plain(batch: Any) -> dict[str, Any]:
     fields = {k: (np.array(v) if isinstance(v, np.ndarray) else list(v)) for k, v in batch.items()}
-    return {"epoch": batch.epoch, "step": batch.step, "indices": batch.indices.tolist(), "keys": list(batch.sample_keys), **fields}
+    return {
+        "epoch": batch.epoch,
+        "step": batch.step,
+        "indices": batch.indices.tolist(),
+        "keys": list(batch.sample_keys),
+        **fields,
+    }
 
 
 def digest(batches: Iterable[dict[str, Any]]) -> str:
@@ -235,7 +273,17 @@ def rows(batches: Iterable[dict[str, Any]]) -> dict[int, str]:
     for batch in batches:
         fields = [name for name in batch if name not in ("epoch", "step", "indices", "keys")]
         for place, index in enumerate(batch["indices"]):
-            found[index] = repr([(name, value.tobytes() if hasattr(value := batch[name][place], "tobytes") else value) for name in fields])
+            found[index] = repr(
+                [
+                    (
+                        name,
+                        value.tobytes()
+                        if hasattr(value := batch[name][place], "tobytes")
+                        else value,
+                    )
+                    for name in fields
+                ]
+            )
     return found
 
 
@@ -244,7 +292,8 @@ def indices(batches: Iterable[dict[str, Any]]) -> list[int]:
 
 
 def patiently(batches: Iterable[Any], *errors: type[Exception]) -> Iterator[Any]:
-    """Batches of a loader whose times are short: on a slow machine it gives up too early, and is asked again. errors: others that say so.
+    """Batches of a loader whose times are short: on a slow machine it gives up too early, and is
+    asked again. errors: others that say so.
 
     batches: what goes on after an error, which a Loader does and a generator does not.
     """

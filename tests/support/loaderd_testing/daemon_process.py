@@ -1,7 +1,10 @@
-"""A whole daemon with a made-up pool, as a process of its own: `python served.py SETTINGS_AS_JSON`. A line on stdin lets streams open.
+"""A whole daemon with a made-up pool, as a process of its own: `python served.py SETTINGS_AS_JSON`.
 
-What a stream does is in its name: "late" opens when stdin says so, "broken" does not open, "heals" does at the second try, "grows" outgrows its first segment,
-"unready" has workers that cannot boot, "stuck" never finishes a job, "crash" is a fault of the daemon itself.
+A line on stdin lets streams open.
+
+What a stream does is in its name: "late" opens when stdin says so, "broken" does not open, "heals"
+does at the second try, "grows" outgrows its first segment, "unready" has workers that cannot boot,
+"stuck" never finishes a job, "crash" is a fault of the daemon itself.
 """
 
 from __future__ import annotations
@@ -32,7 +35,13 @@ SAMPLES = 100
 
 class FakePool:
     def __init__(
-        self, loop: Loop, streams: Sequence[StreamConfig], config: WorkersConfig, *, emit: Callable[[Event], object], **_: Any
+        self,
+        loop: Loop,
+        streams: Sequence[StreamConfig],
+        config: WorkersConfig,
+        *,
+        emit: Callable[[Event], object],
+        **_: Any,
     ) -> None:
         self.loop, self.emit = loop, emit
         self.unready = any(plan.name == "unready" for plan in streams)
@@ -81,7 +90,11 @@ class FakePool:
 
     def start(self, worker: int, delay_s: float) -> None:
         seen = SeenWorker(worker, 0, "", False, 0)
-        event = WorkerDied(worker, True, "exit code 1", seen, "", "Traceback: no") if self.unready else WorkerReady(worker)
+        event = (
+            WorkerDied(worker, True, "exit code 1", seen, "", "Traceback: no")
+            if self.unready
+            else WorkerReady(worker)
+        )
         self.loop.later(delay_s, lambda: self.emit(event))
 
     def send(self, worker: int, job: Job) -> None:
@@ -90,7 +103,11 @@ class FakePool:
         if job.stream == "stuck":
             self.jobs[worker] = job
             return
-        needs = 1000 if job.stream == "grows" and self.segments[job.segment].tail_row_bytes < 1000 else 0
+        needs = (
+            1000
+            if job.stream == "grows" and self.segments[job.segment].tail_row_bytes < 1000
+            else 0
+        )
         done = Done(job.job, (), (), 0, 0, 0.0, 0.0, 0.0, 0.0, needs_tail=needs)
         self.loop.soon(lambda: self.emit(WorkerDone(worker, done)))
 
@@ -103,7 +120,9 @@ class FakePool:
 
     def retire(self, worker: int) -> None: ...
 
-    def add_segment(self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
+    def add_segment(
+        self, segment: Segment, stream: str, fields: tuple[FieldSpec, ...], rows: int, fd: int
+    ) -> None:
         self.segments[segment.segment] = segment
 
     def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
@@ -124,10 +143,17 @@ def main() -> int:
     given = json.loads(sys.argv[1])
     names = given.pop("streams")
     given["allow_uids"] = tuple(given.get("allow_uids", ()))
-    plans = tuple(StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in names)
+    plans = tuple(
+        StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in names
+    )
     path, default_socket = given.pop("config_path", ""), given.pop("default_socket", False)
-    parts = [{each.name: given.pop(each.name) for each in fields(of) if each.name in given} for of in (DaemonConfig, WorkersConfig)]
-    config = Config(path, "", default_socket, DaemonConfig(**parts[0]), WorkersConfig(**parts[1]), plans)
+    parts = [
+        {each.name: given.pop(each.name) for each in fields(of) if each.name in given}
+        for of in (DaemonConfig, WorkersConfig)
+    ]
+    config = Config(
+        path, "", default_socket, DaemonConfig(**parts[0]), WorkersConfig(**parts[1]), plans
+    )
     return Daemon(config, StartOptions(**given), make_engine=FakePool).run()
 
 

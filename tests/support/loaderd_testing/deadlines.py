@@ -1,7 +1,9 @@
-"""How long tests wait for what must happen: in one place, and generous, since a wait ends as soon as its condition holds.
+"""How long tests wait for what must happen: in one place, and generous, since a wait ends as soon
+as its condition holds.
 
-The machine that runs the tests may be ten times slower than the one that they were written on, or busy with something else. A deadline
-here is no claim about speed; it only keeps a broken product from holding up the tests for ever.
+The machine that runs the tests may be ten times slower than the one that they were written on, or
+busy with something else. A deadline here is no claim about speed; it only keeps a broken product
+from holding up the tests for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A pool with real processes and a loop that a test turns by hand, until what it waits for has happened."""
+"""A pool with real processes and a loop that a test turns by hand, until what it waits for has
+happened.
+"""
 
 from __future__ import annotations
 
@@ -310,7 +312,9 @@ class Pond:
     def __init__(self, segment: Segment, fields: tuple[FieldSpec, ...], rows: int, fd: int) -> None:
         self.segment = segment
         self.fd = fd
-        self.layout: SlotLayout = slot_layout(fields, rows, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+        self.layout: SlotLayout = slot_layout(
+            fields, rows, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes
+        )
 
     def read(self, slot: int) -> bytes:
         return os.pread(self.fd, self.segment.slot_bytes, slot * self.segment.slot_bytes)
@@ -321,7 +325,12 @@ class Pond:
     def field(self, slot: int, name: str, rows: int) -> np.ndarray:
         at = next(n for n, field in enumerate(self.layout.fields) if field.name == name)
         field = self.layout.fields[at]
-        flat = np.frombuffer(self.read(slot), field.dtype, rows * int(np.prod(field.shape, dtype=int)), self.layout.offsets[at])
+        flat = np.frombuffer(
+            self.read(slot),
+            field.dtype,
+            rows * int(np.prod(field.shape, dtype=int)),
+            self.layout.offsets[at],
+        )
         return flat.reshape((rows, *field.shape))
 
     def chunk(self, slot: int, done: Done) -> dict[str, Any]:
@@ -344,7 +353,13 @@ class Workshop:
         self._jobs = 0
         self._facts: dict[str, StreamInfo] = {}
         self._segments = 0
-        config = WorkersConfig(**{each.name: options.pop(each.name) for each in fields(WorkersConfig) if each.name in options})
+        config = WorkersConfig(
+            **{
+                each.name: options.pop(each.name)
+                for each in fields(WorkersConfig)
+                if each.name in options
+            }
+        )
         number = config.num_workers if isinstance(config.num_workers, int) else 2
         options = {"folder": str(folder), **options}
         self.pool = LocalEngine(
@@ -367,7 +382,9 @@ class Workshop:
         """Drop every segment, and wait until no worker has it mapped."""
         gone: list[int] = []
         for pond in self.ponds:
-            self.pool.drop_segment(pond.segment.segment, lambda number=pond.segment.segment: gone.append(number))
+            self.pool.drop_segment(
+                pond.segment.segment, lambda number=pond.segment.segment: gone.append(number)
+            )
         self.until(lambda: len(gone) == len(self.ponds), "the workers to unmap")
         for pond in self.ponds:
             os.close(pond.fd)
@@ -377,7 +394,9 @@ class Workshop:
         """Turn the loop until condition() is true; returns what it was. Fails after DEADLINE_S."""
         end_s = time.monotonic() + DEADLINE_S
         while not (value := condition()):
-            assert time.monotonic() < end_s, f"waited in vain{' for ' + what if what else ''}: {self.events[-5:]} {self.lines[-20:]}"
+            assert time.monotonic() < end_s, (
+                f"waited in vain{' for ' + what if what else ''}: {self.events[-5:]} {self.lines[-20:]}"
+            )
             self.loop.turn(0.05)
         return value
 
@@ -398,14 +417,18 @@ class Workshop:
         for worker in workers:
             self.pool.start(worker, 0.0)
         for worker in workers:
-            self.until(lambda worker=worker: self.ready(worker) or self.died(worker), f"worker {worker}")
+            self.until(
+                lambda worker=worker: self.ready(worker) or self.died(worker), f"worker {worker}"
+            )
             assert self.ready(worker), self.died(worker)
 
     def ready(self, worker: int) -> bool:
         return WorkerReady(worker) in self.events
 
     def died(self, worker: int) -> WorkerDied | None:
-        return next((e for e in self.events if isinstance(e, WorkerDied) and e.worker == worker), None)
+        return next(
+            (e for e in self.events if isinstance(e, WorkerDied) and e.worker == worker), None
+        )
 
     def death(self, worker: int) -> WorkerDied:
         return self.until(lambda: self.died(worker), f"the end of worker {worker}")
@@ -416,7 +439,15 @@ class Workshop:
     def threads_of_template(self) -> int:
         return len(os.listdir(f"/proc/{self.pool.status().fork_server.pid}/task"))
 
-    def pond(self, facts: StreamInfo, rows: int, slots: int = 2, *, tail: int | None = None, body: int | None = None) -> Pond:
+    def pond(
+        self,
+        facts: StreamInfo,
+        rows: int,
+        slots: int = 2,
+        *,
+        tail: int | None = None,
+        body: int | None = None,
+    ) -> Pond:
         """A new segment for this stream, which jobs are for from now on."""
         fields = () if facts.collated else facts.specs
         tail = facts.tail_row_bytes if tail is None else tail
@@ -431,7 +462,15 @@ class Workshop:
         return self.ponds[-1]
 
     def job(
-        self, stream: str, rows: int, *, kind: JobKind = JobKind.FILL, start: int = 0, first: int = 0, last: int = -1, **more: Any
+        self,
+        stream: str,
+        rows: int,
+        *,
+        kind: JobKind = JobKind.FILL,
+        start: int = 0,
+        first: int = 0,
+        last: int = -1,
+        **more: Any,
     ) -> Job:
         self._jobs += 1
         values = {"segment": self._segments, "slot": 0, "seed": 7, "epoch": 0, **more}
@@ -447,7 +486,14 @@ class Workshop:
     def answer(self, worker: int, job: Job) -> Done:
         def there() -> Done | None:
             assert self.died(worker) is None, self.died(worker)
-            return next((e.done for e in self.events if isinstance(e, WorkerDone) and e.done.job == job.job), None)
+            return next(
+                (
+                    e.done
+                    for e in self.events
+                    if isinstance(e, WorkerDone) and e.done.job == job.job
+                ),
+                None,
+            )
 
         return self.until(there, f"{job}")
 

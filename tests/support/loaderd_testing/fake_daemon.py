@@ -1,4 +1,6 @@
-"""A small daemon for the client's tests: real unix socket, real ROUTER, real memfds; its faults are switches, its data a formula."""
+"""A small daemon for the client's tests: real unix socket, real ROUTER, real memfds; its faults are
+switches, its data a formula.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ from loaderd_wire.slots import Chunk, FieldSpec, SlotLayout, slot_layout
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 TAIL = 256
 TOKEN = bytes(range(0, 256, 16))
-X = FieldSpec("x", "|u1", (64, 512))  # 32 KiB a row: a batch of three rows or more is lent, not copied
+# 32 KiB a row: a batch of three rows or more is lent, not copied
+X = FieldSpec("x", "|u1", (64, 512))
 Y = FieldSpec("y", "<i8", ())
 T = FieldSpec("t", "", (), "text")
 PICTURE = FieldSpec("image", "|u1", (64, 170, 3), image=True)
@@ -67,7 +70,8 @@ class Rules:
     story: str = ""
     detail: str = ""
     lose: int = 0  # of the next announcements so many are lost
-    messages_left: int = -1  # after so many more messages sent or received the daemon dies; -1 never
+    # after so many more messages sent or received the daemon dies; -1 never
+    messages_left: int = -1
     comes_back: bool = True  # after it died
     grow_at: int = -1  # a larger segment is sent before batch k of a plan
     said: list[Any] = field(default_factory=list)  # what clients said
@@ -214,7 +218,9 @@ class FakeDaemon:
             for session in [s for s in self.sessions.values() if s.control.fileno() in ready]:
                 try:
                     told = session.control.recv(4096)
-                except ConnectionResetError:  # its trainer has ended with messages that it had not read
+                except (
+                    ConnectionResetError
+                ):  # its trainer has ended with messages that it had not read
                     told = b""
                 if not told:
                     session.control.close()
@@ -230,7 +236,9 @@ class FakeDaemon:
         """Answer libzmq, which asks about a peer that has shown its session's number and token."""
         *_, name, password = shown
         good = int(name) in self.sessions and password == TOKEN
-        self.zap.send_multipart([version, request, b"200" if good else b"400", b"", name if good else b"", b""])
+        self.zap.send_multipart(
+            [version, request, b"200" if good else b"400", b"", name if good else b"", b""]
+        )
 
     def _count(self) -> None:
         if self.rules.messages_left == 0:
@@ -268,7 +276,12 @@ class FakeDaemon:
         r = self.rules
         batch = hello.batch_size or r.batch_size
         drop = r.drop_last if hello.drop_last is None else hello.drop_last
-        session = Session(next(self._numbers), hello, control, EpochShape(r.samples, batch, hello.rank, hello.world_size, drop))
+        session = Session(
+            next(self._numbers),
+            hello,
+            control,
+            EpochShape(r.samples, batch, hello.rank, hello.world_size, drop),
+        )
         segment, fd = self._segment(session, 0, TAIL)
         message = m.Welcome(
             session.number,
@@ -297,11 +310,24 @@ class FakeDaemon:
         self._count()
 
     def _specs(self, hello: m.Hello) -> tuple[FieldSpec, ...]:
-        return self.rules.specs if hello.fields is None else tuple(s for s in self.rules.specs if s.name in hello.fields)
+        return (
+            self.rules.specs
+            if hello.fields is None
+            else tuple(s for s in self.rules.specs if s.name in hello.fields)
+        )
 
     def _layout(self, session: Session, segment: m.Segment) -> SlotLayout:
-        specs = () if self.rules.collated else [s for s in self._specs(session.hello) if s.kind == "array"]
-        return slot_layout(specs, session.shape.batch_size, tail_row_bytes=segment.tail_row_bytes, body_bytes=segment.body_bytes)
+        specs = (
+            ()
+            if self.rules.collated
+            else [s for s in self._specs(session.hello) if s.kind == "array"]
+        )
+        return slot_layout(
+            specs,
+            session.shape.batch_size,
+            tail_row_bytes=segment.tail_row_bytes,
+            body_bytes=segment.body_bytes,
+        )
 
     def _segment(self, session: Session, number: int, tail: int) -> tuple[m.Segment, int]:
         body = (1 << 20) if self.rules.collated else 0
@@ -310,13 +336,18 @@ class FakeDaemon:
         fd = os.memfd_create("fake", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
         os.ftruncate(fd, segment.slots * segment.slot_bytes)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
-        session.segments[number] = (segment, np.frombuffer(mmap.mmap(fd, segment.slots * segment.slot_bytes), np.uint8))
+        session.segments[number] = (
+            segment,
+            np.frombuffer(mmap.mmap(fd, segment.slots * segment.slot_bytes), np.uint8),
+        )
         session.generations[number] = [0] * segment.slots
         return segment, fd
 
     def _send_fd(self, control: socket.socket, message: Any, fd: int) -> None:
         with contextlib.suppress(BrokenPipeError):
-            control.sendmsg([frame(message)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+            control.sendmsg(
+                [frame(message)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+            )
         os.close(fd)
 
     def _hear(self) -> None:
@@ -332,14 +363,27 @@ class FakeDaemon:
             self._count()
             self.rules.said.append(said)
             if session.progress is None or session.progress.plan != said.plan:
-                session.planned, session.sent = steps(session.shape, Cursor(said.epoch, said.position, said.step)), []
+                session.planned, session.sent = (
+                    steps(session.shape, Cursor(said.epoch, said.position, said.step)),
+                    [],
+                )
             session.progress, session.identity = said, identity
             session.released.update({r.segment: r.generations for r in said.released})
             if said.again:
                 for batch in session.sent[said.have :]:
                     self._tell(session, batch)
             if said.ping and self.rules.answers:
-                self._tell(session, m.Pulse(session.number, said.seq, 1, len(session.sent), self.rules.story, self.rules.detail))
+                self._tell(
+                    session,
+                    m.Pulse(
+                        session.number,
+                        said.seq,
+                        1,
+                        len(session.sent),
+                        self.rules.story,
+                        self.rules.detail,
+                    ),
+                )
 
     def _throw(self) -> None:
         session = self.sessions[max(self.sessions)] if self.sessions else None
@@ -386,7 +430,15 @@ class FakeDaemon:
         layout = self._layout(session, segment)
         _, cut = next(session.planned)
         where = [p % r.samples for p in range(cut.start, cut.start + cut.rows)]
-        wanted = [index_of(p, cut.epoch, r.seed if session.hello.seed is None else session.hello.seed, r.samples) for p in where]
+        wanted = [
+            index_of(
+                p,
+                cut.epoch,
+                r.seed if session.hello.seed is None else session.hello.seed,
+                r.samples,
+            )
+            for p in where
+        ]
         bad = tuple(
             BadSample(i, str(i), p, "decode", "ValueError", "it is bad", f"Traceback of {i}")
             for i, p in zip(wanted, where, strict=True)
@@ -397,7 +449,11 @@ class FakeDaemon:
         at = memory[slot * segment.slot_bytes : (slot + 1) * segment.slot_bytes]
         at[: len(rows) * 8] = np.array(rows, "<i8").view(np.uint8)
         for spec, offset in zip(layout.fields, layout.offsets, strict=True):
-            value = np.stack([row_of(spec, i) for i in rows]) if rows else np.empty((0, *spec.shape), spec.dtype)
+            value = (
+                np.stack([row_of(spec, i) for i in rows])
+                if rows
+                else np.empty((0, *spec.shape), spec.dtype)
+            )
             flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
             at[offset : offset + flat.size] = flat
         chunks = self._chunks(session, layout, at, rows) if rows else ()
@@ -417,7 +473,9 @@ class FakeDaemon:
             bad,
         )
 
-    def _chunks(self, session: Session, layout: SlotLayout, at: np.ndarray, rows: list[int]) -> tuple[Chunk, ...]:
+    def _chunks(
+        self, session: Session, layout: SlotLayout, at: np.ndarray, rows: list[int]
+    ) -> tuple[Chunk, ...]:
         """Two jobs a batch, as if two workers had made it."""
         half = (len(rows) + 1) // 2
         parts = [(0, len(rows))] if self.rules.collated else [(0, half), (half, len(rows))]
@@ -430,7 +488,9 @@ class FakeDaemon:
                 content["text"] = {"t": [f"s{i}" for i in rows[first:last]]}
             if self.rules.collated:
                 wide = np.array(rows, "<i4").repeat(len(rows)).reshape(len(rows), len(rows))
-                at[layout.body_offset : layout.body_offset + wide.nbytes] = wide.reshape(-1).view(np.uint8)
+                at[layout.body_offset : layout.body_offset + wide.nbytes] = wide.reshape(-1).view(
+                    np.uint8
+                )
                 content["arrays"] = {"x": ["<i4", list(wide.shape), layout.body_offset]}
             if not content or first == last:
                 continue
@@ -456,7 +516,10 @@ def row_of(spec: FieldSpec, index: int) -> np.ndarray:
 
 
 def epoch_indices(epoch: int, rules: Rules, seed: int | None = None) -> list[int]:
-    return [index_of(p, epoch, rules.seed if seed is None else seed, rules.samples) for p in range(rules.samples)]
+    return [
+        index_of(p, epoch, rules.seed if seed is None else seed, rules.samples)
+        for p in range(rules.samples)
+    ]
 
 
 def seen(batches: Iterable[Any]) -> list[int]:

@@ -48,8 +48,13 @@ class FakeLoop:
         self.run(self._now_s + seconds)
 
     def run(self, until_s: float) -> None:
-        """The clock goes to until_s, which stands at 100 at the begin; what is due until then happens."""
-        while self._timers and (first := min(self._timers, key=lambda timer: timer.at_s)).at_s <= until_s:
+        """The clock goes to until_s, which stands at 100 at the begin; what is due until then
+        happens.
+        """
+        while (
+            self._timers
+            and (first := min(self._timers, key=lambda timer: timer.at_s)).at_s <= until_s
+        ):
             self._timers.remove(first)
             self._now_s = first.at_s
             first.call()

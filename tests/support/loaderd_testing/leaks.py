@@ -1,4 +1,7 @@
-"""What tests may leave behind: processes, descriptors, mappings, files. Each is compared with what was there before."""
+"""What tests may leave behind: processes, descriptors, mappings, files.
+
+Each is compared with what was there before.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 KERNEL = 2  # pid of the parent of the kernel's threads
-# Regular files belong to pytest's own capture and logs, eventfds to the ZeroMQ context, which lives as long as the process.
+# Regular files belong to pytest's own capture and logs, eventfds to the ZeroMQ context, which lives
+# as long as the process.
 OURS = ("/memfd:", "socket:", "anon_inode:[pidfd]", "pidfd:", "pipe:")
 
-# (pid, start) of processes that no test has started. Their environments are read once: it takes as long as all else together.
+# (pid, start) of processes that no test has started. Their environments are read once: it takes as
+# long as all else together.
 STRANGERS: set[tuple[int, str]] = set()
 
 
@@ -19,7 +24,8 @@ class Leaks:
     """What has come since this was made, of this run of the tests.
 
     Args:
-        folder: the run's own, which is in the environment of whatever it starts; default sockets and temporary files lie below it.
+        folder: the run's own, which is in the environment of whatever it starts; default sockets
+            and temporary files lie below it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,18 +36,28 @@ class Leaks:
         return [what for key, what in self._now().items() if self._before.get(key) != what]
 
     def _now(self) -> dict[str, str]:
-        looks: tuple[Callable[[], Iterator[str]], ...] = (self._processes, _descriptors, _mappings, self._files)
+        looks: tuple[Callable[[], Iterator[str]], ...] = (
+            self._processes,
+            _descriptors,
+            _mappings,
+            self._files,
+        )
         return {line.split(":")[0]: line for look in looks for line in look()}
 
     def _processes(self) -> Iterator[str]:
-        """Descendants, and orphans: what has our folder in its environment, whoever is its parent now."""
+        """Descendants, and orphans: what has our folder in its environment, whoever is its parent
+        now.
+        """
         all_ = {one.pid: one for one in _all_processes()}
         for one in all_.values():
             child = one.parent == os.getpid()
-            if one.pid != os.getpid() and (child or (one.state not in "ZX" and (_descends(one, all_) or self._marked(one)))):
-                yield f"process {one.pid} ({one.command() or 'ended, not waited for'}) of {one.parent}, started {one.start}".replace(
-                    ":", " "
-                )
+            if one.pid != os.getpid() and (
+                child or (one.state not in "ZX" and (_descends(one, all_) or self._marked(one)))
+            ):
+                yield (
+                    f"process {one.pid} ({one.command() or 'ended, not waited for'}) of "
+                    f"{one.parent}, started {one.start}"
+                ).replace(":", " ")
 
     def _marked(self, one: Process) -> bool:
         if (one.pid, one.start) in STRANGERS:
@@ -54,7 +70,9 @@ class Leaks:
         return False
 
     def _files(self) -> Iterator[str]:
-        """Files in the folders for default sockets and for temporary files, but the lock files, which the next start sweeps."""
+        """Files in the folders for default sockets and for temporary files, but the lock files,
+        which the next start sweeps.
+        """
         for folder in ("loaderd", "tmp"):
             for path in sorted((self._folder / folder).glob("**/*")):
                 if path.suffix != ".lock":
@@ -68,7 +86,12 @@ class Process(NamedTuple):
     start: str
 
     def command(self) -> str:
-        return _read(f"/proc/{self.pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")[:100].strip()
+        return (
+            _read(f"/proc/{self.pid}/cmdline")
+            .replace(b"\0", b" ")
+            .decode(errors="replace")[:100]
+            .strip()
+        )
 
 
 def _all_processes() -> Iterator[Process]:

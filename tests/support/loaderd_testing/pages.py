@@ -12,7 +12,9 @@ def all_pages() -> list[Path]:
     """Every Markdown page that the project has, but for what is installed or built."""
     skipped = {".venv", "node_modules", "build", "dist"}
     return [
-        path for path in sorted(ROOT.rglob("*.md")) if not skipped & {*path.relative_to(ROOT).parts} and ".pytest_cache" not in path.parts
+        path
+        for path in sorted(ROOT.rglob("*.md"))
+        if not skipped & {*path.relative_to(ROOT).parts} and ".pytest_cache" not in path.parts
     ]
 
 
@@ -22,19 +24,30 @@ def text_of(name: str) -> str:
 
 def block(name: str, language: str, what: str) -> str:
     """The only block of a page in this language that has these words."""
-    found = [each for each in re.findall(rf"^```{language}\n(.*?)^```", text_of(name), re.S | re.M) if what in each]
+    found = [
+        each
+        for each in re.findall(rf"^```{language}\n(.*?)^```", text_of(name), re.S | re.M)
+        if what in each
+    ]
     assert len(found) == 1, (name, language, what, len(found))
     return found[0]
 
 
 def commands(name: str, program: str = "loaderd") -> list[list[str]]:
     """The indented lines of a page that call a program, without their comments."""
-    return [line.split("#")[0].split() for line in re.findall(rf"^    ({program} .*)$", text_of(name), re.M)]
+    return [
+        line.split("#")[0].split()
+        for line in re.findall(rf"^    ({program} .*)$", text_of(name), re.M)
+    ]
 
 
 def rows(text: str, begin: str) -> list[list[str]]:
     """The cells of a table's rows that begin so."""
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if re.match(begin, line)]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if re.match(begin, line)
+    ]
 
 
 def prose(text: str) -> str:

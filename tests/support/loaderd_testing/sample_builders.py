@@ -1,4 +1,6 @@
-"""What the tests of loaderd.data are made of: pictures, databases, and a user's datasets, layouts and functions."""
+"""What the tests of loaderd.data are made of: pictures, databases, and a user's datasets, layouts
+and functions.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,17 @@ from loaderd.data.sample import Sample
 def picture(height: int = 40, width: int = 50, seed: int = 0) -> np.ndarray:
     """A smooth picture with some noise, uint8 height x width x 3."""
     rng = np.random.default_rng(seed)
-    base = np.add.outer(np.linspace(0, 120, height), np.linspace(0, 100, width))[:, :, None] + np.array([0, 15, 30])
+    base = np.add.outer(np.linspace(0, 120, height), np.linspace(0, 100, width))[
+        :, :, None
+    ] + np.array([0, 15, 30])
     return (base + rng.integers(0, 6, (height, width, 3))).astype(np.uint8)
 
 
 def coded(image: np.ndarray | Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     buffer = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, kind, **options)
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(
+        buffer, kind, **options
+    )
     return buffer.getvalue()
 
 
@@ -45,7 +51,9 @@ QUARTER_ROWS = base64.b64decode(
 
 
 def sampled(across: int, down: int, height: int, width: int) -> bytes:
-    """A JPEG whose chroma has one sample for `across` x `down` (together 1, 2 or 4) of luma: one of as many blocks, with another header."""
+    """A JPEG whose chroma has one sample for `across` x `down` (together 1, 2 or 4) of luma: one of
+    as many blocks, with another header.
+    """
     known = {1: "444", 2: "422", 4: "411"}[across * down]
     columns, rows = -(-width // (8 * across)), -(-height // (8 * down))
     image = np.ascontiguousarray(picture(rows * 8, columns * 8 * across * down))
@@ -62,15 +70,23 @@ def by_pillow(data: bytes, mode: str = "RGB") -> np.ndarray:
 
 
 def write(path: Path | str, items: Mapping[bytes, bytes], *, subdir: bool = False) -> str:
-    with lmdb.open(str(path), subdir=subdir, map_size=1 << 28, lock=subdir) as env, env.begin(write=True) as txn:
+    with (
+        lmdb.open(str(path), subdir=subdir, map_size=1 << 28, lock=subdir) as env,
+        env.begin(write=True) as txn,
+    ):
         for key, value in items.items():
             txn.put(key, value)
     return str(path)
 
 
-def write_own(path: Path | str, samples: list[Sample], names: list[bytes] | None = None, **meta: Any) -> str:
+def write_own(
+    path: Path | str, samples: list[Sample], names: list[bytes] | None = None, **meta: Any
+) -> str:
     """A database in loaderd's own layout with these samples."""
-    items = {record_format.sample_key(i): record_format.pack_sample(s, names[i] if names else b"") for i, s in enumerate(samples)}
+    items = {
+        record_format.sample_key(i): record_format.pack_sample(s, names[i] if names else b"")
+        for i, s in enumerate(samples)
+    }
     record = record_format.DatabaseMeta(len(samples), "test", named=names is not None, **meta)
     return write(path, items | {record_format.META_KEY: record_format.pack_meta(record)})
 
@@ -208,7 +224,9 @@ class Inner:
         return {"x": index, "word": str(values[0], "utf-8")}
 
 
-def noisy(sample: dict[str, Any], rng: np.random.Generator, strength: float = 1.0) -> dict[str, Any]:
+def noisy(
+    sample: dict[str, Any], rng: np.random.Generator, strength: float = 1.0
+) -> dict[str, Any]:
     sample["noise"] = rng.random(3) * strength
     return sample
 
@@ -242,7 +260,13 @@ def as_planar(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any
 
 
 def as_pillow(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    return {"image": Image.fromarray(sample["image"]), "label": 7, "ratio": 0.5, "ok": True, "word": "hi"}
+    return {
+        "image": Image.fromarray(sample["image"]),
+        "label": 7,
+        "ratio": 0.5,
+        "ok": True,
+        "word": "hi",
+    }
 
 
 def as_complex_infinite(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
@@ -268,7 +292,9 @@ def padded(samples: list[dict[str, Any]], rng: np.random.Generator) -> dict[str,
 
 
 def tupled(samples: list[dict[str, Any]], rng: np.random.Generator) -> tuple[Any, ...]:
-    return np.stack([sample["0"] for sample in samples]), {"y": [int(sample["1"]) for sample in samples]}
+    return np.stack([sample["0"] for sample in samples]), {
+        "y": [int(sample["1"]) for sample in samples]
+    }
 
 
 def ragged(samples: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, Any]:

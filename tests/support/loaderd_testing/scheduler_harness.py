@@ -1,11 +1,22 @@
-"""The scheduler with client sessions and workers of paper around it: all that an in-process test needs, step by step."""
+"""The scheduler with client sessions and workers of paper around it: all that an in-process test
+needs, step by step.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 
-from loaderd.core.actions import Action, FreeSegment, GrowSegment, KillWorker, RetireWorker, SendJob, SendMessage, StartWorker
+from loaderd.core.actions import (
+    Action,
+    FreeSegment,
+    GrowSegment,
+    KillWorker,
+    RetireWorker,
+    SendJob,
+    SendMessage,
+    StartWorker,
+)
 from loaderd.core.events import (
     Attach,
     Detach,
@@ -34,11 +45,16 @@ def segment(number: int = 1, slots: int = 6, tail: int = 64, body: int = 0) -> S
 
 
 def bad_row(row: int, *, lost: bool = True, traceback: str = "", stage: str = "decode") -> BadRow:
-    return BadRow(row, lost, BadSample(1000 + row, f"key{row}", row, stage, "ValueError", "broken", traceback))
+    return BadRow(
+        row, lost, BadSample(1000 + row, f"key{row}", row, stage, "ValueError", "broken", traceback)
+    )
 
 
 class SchedulerHarness:
-    """`sent[worker]`: jobs it has and has not answered. `inbox[session]`: messages for the client that it has not heard."""
+    """`sent[worker]`: jobs it has and has not answered.
+
+    `inbox[session]`: messages for the client that it has not heard.
+    """
 
     def __init__(
         self,
@@ -221,7 +237,10 @@ class SchedulerHarness:
 
     def jobs(self, kind: JobKind | None = None) -> list[Job]:
         """What the workers have, in order of its sending."""
-        return sorted((job for jobs in self.sent.values() for job in jobs if kind in (None, job.kind)), key=lambda job: job.job)
+        return sorted(
+            (job for jobs in self.sent.values() for job in jobs if kind in (None, job.kind)),
+            key=lambda job: job.job,
+        )
 
     def retired(self) -> list[int]:
         return [action.worker for action in self.log if isinstance(action, RetireWorker)]
@@ -237,7 +256,20 @@ def done(
     needs_body: int = 0,
     changed: str = "",
 ) -> Done:
-    return Done(job.job, bad, (), 4096 + job.first, size, seconds, 0.0, 0.0, 0.0, needs_tail, needs_body, changed)
+    return Done(
+        job.job,
+        bad,
+        (),
+        4096 + job.first,
+        size,
+        seconds,
+        0.0,
+        0.0,
+        0.0,
+        needs_tail,
+        needs_body,
+        changed,
+    )
 
 
 def one_session(*, workers: int = 1, prefetch: int = 1, **more: object) -> SchedulerHarness:
@@ -247,10 +279,15 @@ def one_session(*, workers: int = 1, prefetch: int = 1, **more: object) -> Sched
     return harness
 
 
-def hang(harness: SchedulerHarness, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k") -> float:
+def hang(
+    harness: SchedulerHarness, worker: int, row: int, stage: Stage = Stage.DECODE, *, key: str = "k"
+) -> float:
     """Look until the worker is killed; returns the seconds it took."""
     begun = harness.now_s
     for _ in range(1000):
-        if any(isinstance(a, KillWorker) for a in harness.look(harness.seen(worker, row, stage, key=key))):
+        if any(
+            isinstance(a, KillWorker)
+            for a in harness.look(harness.seen(worker, row, stage, key=key))
+        ):
             return harness.now_s - begun
     raise AssertionError("it is never killed")
