@@ -483,11 +483,8 @@ class Trainer:
 
     def expects(self, segment: int, slot: int) -> bool:
         """Its session has a descriptor of this slot that it will show."""
-        items = self.session._items if self.session is not None else ()
-        return any(
-            item.batch and (item.batch.segment, item.batch.slot) == (segment, slot)
-            for item in items
-        )
+        here = self.session.here if self.session is not None else ()
+        return any((batch.segment, batch.slot) == (segment, slot) for batch in here)
 
 
 class Madman(Trainer):
