@@ -10,10 +10,11 @@ from typing import Any
 from loaderd_client import ranks
 from loaderd_client.closing import Closing
 from loaderd_client.connector import Connector
+from loaderd_client.daemon_reports import SessionEnded
 from loaderd_client.log import warn
 from loaderd_client.options import LoaderOptions
 from loaderd_client.reconnect import ReconnectBudget
-from loaderd_client.session import Received, Session, SessionEnded
+from loaderd_client.session import Received, Session
 from loaderd_client.signals import Held
 from loaderd_client.state import LoaderState
 from loaderd_client.stats import Stats

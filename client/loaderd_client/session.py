@@ -1,39 +1,38 @@
-"""One admitted session, from the daemon's welcome to its end: its sockets, its memory, and where it
-stands.
-"""
+"""One admitted session, from the daemon's welcome to its end."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
-from collections import deque
 from typing import Any, NamedTuple
 
 from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.batch_reader import BatchReader
 from loaderd_client.connection import Connection
+from loaderd_client.daemon_reports import DaemonReports
 from loaderd_client.handshake import AdmittedSession
 from loaderd_client.log import warn
 from loaderd_client.options import LoaderOptions
 from loaderd_client.protocol import ClientProtocol
 from loaderd_client.ranks import Rank
-from loaderd_client.shared_memory import Lent, SegmentView, lend, settled, tidy
+from loaderd_client.session_memory import SessionMemory
+from loaderd_client.shared_memory import SegmentView, tidy
 from loaderd_client.wait import BatchWait, WaitLimits
 from loaderd_wire import messages as m
-from loaderd_wire.errors import BadSample, ConfigError, ProtocolError, StallError, from_name
+from loaderd_wire.errors import BadSample, ConfigError, ProtocolError, StallError
 from loaderd_wire.slices import Cursor, EpochShape, steps_left
-
-
-class SessionEnded(Exception):
-    """The daemon is gone; the text says how it went."""
 
 
 class Received(NamedTuple):
     """What `Session.next_batch` gives.
 
-    batch: None if it has `failed`, or has no rows and the stream does not deliver such batches.
-    bad: its bad samples. bytes: size of its arrays.
-    copied: it is a copy, because the trainer holds nearly all slots.
+    Attributes:
+        batch: None if it has `failed`, or has no rows and the stream does not deliver such ones.
+        bad: Its bad samples.
+        failed: An error is raised in its place.
+        bytes: Size of its arrays.
+        copied: It is a copy, because the trainer holds nearly all slots.
     """
 
     batch: DictBatch[Any] | TupleBatch[Any] | None
@@ -80,11 +79,7 @@ class Session:
         self.sound = True
         self._name = f"stream {arguments.stream!r}"
         self._epoch = cursor.epoch
-        # leases that have ended, appended by whatever thread dropped the last view
-        self._returned: deque[Lent] = deque()
-        self._ended = self._farewell = ""
-        self._failure: m.Failure | None = None
-        self._pulse: m.Pulse | None = None
+        self._reports = DaemonReports()
         self._taken: m.Descriptor | None = None  # the batch that is being handed out
         self._slot: Any = None  # its slot, if a part of it is a view
         # for the next batch, perhaps since a call that a signal handler has cut short
@@ -94,12 +89,13 @@ class Session:
             self._contents = BatchReader(
                 welcome, arguments.fields, arguments.as_tuple, arguments.output
             )
-            slots = SegmentView(
+            first = SegmentView(
                 welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size
             )
             self._protocol = ClientProtocol(
                 welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor
             )
+            self._memory = SessionMemory(self._protocol, first)
             self._connection = Connection(
                 admitted.path, admitted.control, welcome.session, welcome.token
             )
@@ -108,8 +104,6 @@ class Session:
             raise
         finally:
             os.close(admitted.fd)
-        self._newest = slots
-        self._slots = {welcome.segment.segment: slots}
 
     @property
     def lost(self) -> bool:
@@ -117,9 +111,9 @@ class Session:
         return self._connection.lost
 
     @property
-    def mappings(self) -> list[Any]:
+    def mappings(self) -> list[mmap.mmap]:
         """The memory of its segments."""
-        return [s.mapping for s in self._slots.values()]
+        return self._memory.mappings
 
     # The five verbs
 
@@ -134,7 +128,7 @@ class Session:
             The batch, or None if it is not here and `limits` is None.
 
         Raises:
-            Ended: The daemon is gone.
+            SessionEnded: The daemon is gone.
             StallError: It did not come within `limits.timeout_s`.
             ProtocolError: The daemon sent what it must not.
             LoaderdError: What the daemon says that the stream has failed with.
@@ -147,20 +141,18 @@ class Session:
         return self._read(batch, step)
 
     def release(self) -> None:
-        """The batch that was taken is handed out: its slot is given back with the last view of it,
-        or now if there is none.
+        """The batch that was taken is handed out.
+
+        Its slot is given back with the last view of it, or now if there is none.
         """
         self.sound = False  # until the daemon is told
         batch, slot = self._taken, self._slot
         self._taken = self._slot = None
         assert batch is not None
-        if slot is None:
-            self._protocol.release(batch.segment, batch.slot, batch.generation)
-        else:
-            lend(slot, (batch.segment, batch.slot, batch.generation), self._returned)
+        self._memory.lend(batch, slot)
 
     def seek(self, cursor: Cursor) -> None:
-        """The next batch is the one at `cursor`.
+        """Make the batch at `cursor` the next one.
 
         A batch that was taken and not released is given up.
         """
@@ -200,7 +192,7 @@ class Session:
 
         Slots that the trainer still has views of stay mapped until the last one is gone.
         """
-        self._slots = {}
+        self._memory.close()
         self._connection.close()
 
     # How it works
@@ -213,35 +205,22 @@ class Session:
         if self._taken is not None:
             return self._taken
         self.sound = False
-        if self._returned or len(self._slots) > 1:
-            self._settle()
+        self._memory.settle()
         batch = self._taken = self._protocol.take()
         if batch is not None:
             self._wait = None
         self.sound = True
         return batch
 
-    def _settle(self) -> None:
-        """Takes in which leases have ended, and lets go of segments that nothing is wanted of any
-        more.
-        """
-        returned = self._returned
-        while returned:
-            self._protocol.release(*settled(returned.popleft()))
-        if len(self._slots) > 1:
-            live = self._protocol.live
-            self._slots = {number: slots for number, slots in self._slots.items() if number in live}
-
     def _read(self, batch: m.Descriptor, step: int) -> Received:
         """Raises ProtocolError for a batch that cannot be read; then `sound` is False."""
         if batch.failed or (batch.filled == 0 and self.welcome.empty != "deliver"):
             return Received(None, batch.bad, batch.failed)
         crowded = self._protocol.free_slots() == 0
-        slots = self._slots.get(batch.segment)
         try:
-            if slots is None:
-                raise ProtocolError(f"a batch in segment {batch.segment}, which is not there")
-            made, self._slot, size = self._contents.read(slots, batch, step, lend=not crowded)
+            made, self._slot, size = self._contents.read(
+                self._memory.view_of(batch), batch, step, lend=not crowded
+            )
         except ProtocolError:
             self.sound = False
             raise
@@ -277,10 +256,7 @@ class Session:
             batch = self._take()
             if batch is not None:
                 return batch
-            if self._failure is not None:
-                raise from_name(self._failure.error, self._failure.text)
-            if self._ended:
-                raise SessionEnded(self._ended)
+            self._reports.check()
             asked = wait.message_due(self._protocol.dirty)
             if asked is not None:
                 self._tell(again=asked.ping, ping=asked.ping, waiting=True, stacks=asked.stacks)
@@ -292,11 +268,6 @@ class Session:
             finally:
                 wait.turn(time.monotonic())
 
-    def _held(self) -> tuple[int, int]:
-        """(slots that the trainer holds, all slots) of the newest segment."""
-        slots = self._newest.segment.slots
-        return slots - self._protocol.free_slots(), slots
-
     def _listen(self) -> bool:
         """Takes in what is here; True if there was anything."""
         sound, self.sound = self.sound, False
@@ -304,10 +275,8 @@ class Session:
         for message in messages:
             if isinstance(message, m.Descriptor):
                 self._protocol.receive(message)
-            elif isinstance(message, m.Pulse):
-                self._pulse = message
             else:
-                self._failure = message
+                self._reports.hear(message)
         self.sound = sound
         return bool(messages)
 
@@ -315,58 +284,38 @@ class Session:
         self.sound = False
         for message in self._connection.controlled():
             if isinstance(message, m.Bye):
-                self._farewell = (
-                    "it drained" if message.reason == "drained" else f"it drained: {message.reason}"
-                )
+                self._reports.hear(message)
             else:
                 self._add(message)
         if self._connection.control.ended:
-            self._ended = self._farewell or "it closed the connection"
+            self._reports.connection_closed()
         self.sound = True
 
     def _add(self, segment: m.Segment) -> None:
         fd = self._connection.control.take_fd()
         try:
-            slots = SegmentView(segment, fd, self._contents.arrays, self.shape.batch_size)
+            view = SegmentView(segment, fd, self._contents.arrays, self.shape.batch_size)
         finally:
             os.close(fd)
-        if segment.segment in self._slots:
-            raise ProtocolError(f"segment {segment.segment} came twice")
-        self._protocol.add_segment(segment)
-        self._newest = slots
-        self._slots[segment.segment] = slots
+        self._memory.add(segment, view)
 
     def _complain(self, wait: BatchWait, limits: WaitLimits, step: int) -> None:
+        """Say what is waited for, where that is due. Raises StallError after `timeout_s`."""
         over = wait.over(limits.timeout_s)
         if not over and not wait.warning_due():
             return
+        held, slots = self._memory.held
         text = (
             f"waiting {wait.waited_s:.0f} s for step {step} of epoch {self._epoch} of "
-            f"{self._name}: {self._story(wait)}"
+            f"{self._name}: {self._reports.story(wait)}"
+            + (f"; you hold {held} of {slots} slots" if held >= slots - 1 else "")
         )
         if not over:
             warn("%s", text)
             return
         self._wait = None  # who goes on has all the time again
-        detail = self._pulse.detail if self._pulse is not None and not wait.silent else ""
+        detail = self._reports.detail(wait)
         raise StallError(text + (f"\n{detail}" if detail else ""))
-
-    def _story(self, wait: BatchWait) -> str:
-        held, slots = self._held()
-        if wait.silent:
-            last = (
-                f"; before that: {self._pulse.story}"
-                if self._pulse is not None and self._pulse.story
-                else ""
-            )
-            story = f"the daemon does not answer (for {wait.silence_s:.0f} s{last})"
-        elif self._farewell:
-            story = f"the daemon is leaving, {self._farewell}"
-        elif self._pulse is not None and self._pulse.story:
-            story = self._pulse.story
-        else:
-            story = "the daemon is there and does not say what the batch waits for"
-        return story + (f"; you hold {held} of {slots} slots" if held >= slots - 1 else "")
 
 
 def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> EpochShape:

@@ -44,7 +44,7 @@ def leased(loader: Loader) -> set[tuple[int, int]]:
     """(slot, generation) of what the trainer holds."""
     session = loader._delivery._current.session
     assert session is not None
-    session._settle()
+    session._memory.settle()
     (told,) = session._protocol.progress().released
     return {
         (s, out)
