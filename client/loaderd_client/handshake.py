@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,9 +11,10 @@ from loaderd_client.closing import Closing
 from loaderd_client.control_socket import ControlSocket
 from loaderd_client.embedded import EmbeddedStart
 from loaderd_client.endpoint import Endpoint
-from loaderd_client.log import warn
+from loaderd_client.handshake_wait import HandshakeWait, Obstacle
 from loaderd_client.signals import Held
-from loaderd_client.wait import PING_S, Wait, WaitLimits
+from loaderd_client.start_attempts import StartAttempts
+from loaderd_client.wait import WaitLimits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import (
     DaemonGoneError,
@@ -22,20 +22,25 @@ from loaderd_wire.errors import (
     ProtocolError,
     RefusedError,
     StallError,
-    StreamFailedError,
     from_name,
 )
 
 # between two looks for a socket; there is nothing to wait on where no socket is
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 0.5
 ANSWER_S = 0.05
-STARTS = 5  # of a first daemon, before it is given up that each is killed
 STARTING_NAP_S = 0.1  # the longest between two looks for the socket of a daemon that starts
 
 
 @dataclass(slots=True)
 class AdmittedSession:
-    """fd: the first segment's memory; whoever takes this over closes it."""
+    """What a daemon has answered a hello with, and the socket that it came by.
+
+    Attributes:
+        path: Of the socket.
+        control: The connection.
+        welcome: The answer.
+        fd: The first segment's memory. Whoever takes this over closes it.
+    """
 
     path: str
     control: ControlSocket
@@ -75,19 +80,15 @@ class Handshake:
             closing: Ends the waits.
         """
         self._source = source
-        self._limits = limits
         self._hello = hello
         self._lost = lost
-        # a daemon that served; its successors are waited for as long as reconnect_s says
-        self._had = bool(lost)
-        self._killed = 0  # daemons of ours, before they were ready
+        self._attempts = StartAttempts(successor=bool(lost))
         self._meanwhile = meanwhile
         self._closing = closing
         self.path = ""  # of the socket, once it was looked for
         self.started = False  # no daemon was ready to serve: one was started, or waited for
         self._short = ""  # of file descriptors, and so nobody was looked for
-        self._wait = Wait(time.monotonic(), limits)
-        self._alone = Wait(time.monotonic(), limits)  # since a daemon was last heard starting
+        self._wait = HandshakeWait(limits)
         self._doing = ""  # what the daemon said last that it is doing
         self._unanswered = False  # the last connection was closed without a word
         self._nap_s = FIRST_PAUSE_S
@@ -98,13 +99,14 @@ class Handshake:
         fork_safety.watch(self)
 
     def run(self) -> None:
-        """Until `take` has something.
+        """Wait until `take` has something.
 
-        Raises what the daemon rejects with; DaemonGoneError if none is there within reconnect_s;
-        StallError if it starts for over timeout_s.
+        Raises:
+            DaemonGoneError: No daemon was there within `reconnect_s`.
+            StallError: It has been starting for longer than `timeout_s`.
+            LoaderdError: What the daemon rejects the hello with.
         """
-        for wait in (self._wait, self._alone):
-            wait.resume(time.monotonic())
+        self._wait.resume()
         try:
             while self._admitted is None or self._starting is not None:
                 self._turn()
@@ -112,22 +114,22 @@ class Handshake:
             self.close()
             raise
         finally:
-            for wait in (self._wait, self._alone):
-                wait.turn(time.monotonic())
+            self._wait.turn()
 
     def take(self) -> AdmittedSession:
-        """Whoever asks has it from now on."""
+        """Hand over the admitted session."""
         admitted, self._admitted = self._admitted, None
         assert admitted is not None
         return admitted
 
     def shut(self) -> None:
-        """From any thread: a wait of `run` ends."""
+        """End a wait of `run`, from any thread."""
         for waited in (self._control, self._starting):
             if waited is not None:
                 waited.shut()
 
     def close(self) -> None:
+        """Give up. A daemon that was started lives on."""
         if self._admitted is not None:
             self._admitted.close()
         if self._control is not None:
@@ -137,6 +139,7 @@ class Handshake:
         self._admitted = self._control = self._starting = None
 
     def lose(self) -> None:
+        """This process is a fork: its copies are closed."""
         self.lost = True
         self.close()
 
@@ -152,9 +155,10 @@ class Handshake:
         elif self._starting is not None:
             self._await_start(self._starting)
         if self._control is None and self._starting is None and self._admitted is None:
-            self._nobody()
-            self._use_the_wait()
-            self._nap()
+            self._wait.check_alone(self._absence())
+            self._wait.use(self._meanwhile)
+            self._closing.sleep(self._nap_s)
+            self._nap_s = min(self._nap_s * 2, LAST_PAUSE_S)
 
     def _reach(self) -> None:
         """Says hello to whoever is there; where nobody is, a daemon of one's own is started."""
@@ -177,10 +181,10 @@ class Handshake:
             )
 
     def _await_answer(self, control: ControlSocket) -> None:
-        pause_s = self._pause_s(self._limits.timeout_s)
+        pause_s = self._wait.pause_s()
         # one that is ready answers at once
         if self._doing or not control.wait(min(ANSWER_S, pause_s)):
-            self._use_the_wait()
+            self._wait.use(self._meanwhile)
             control.wait(pause_s)
         with Held():
             self._hear(control)
@@ -191,7 +195,7 @@ class Handshake:
                 if self._starting is None
                 else self._story(self._starting)
             )
-            self._look(self._limits.timeout_s, what, StallError)
+            self._wait.check(Obstacle(what, StallError))
 
     def _hear(self, control: ControlSocket) -> None:
         messages = control.receive()
@@ -207,7 +211,7 @@ class Handshake:
                 raise from_name(message.error, message.text)
             if isinstance(message, m.Starting):
                 self._doing, self.started = message.text, True
-                self._alone = Wait(time.monotonic(), self._limits)
+                self._wait.heard_starting()
             elif not isinstance(message, m.Bye):
                 raise ProtocolError(f"the daemon answered a hello with {type(message).__name__}")
         if control.ended:
@@ -220,7 +224,7 @@ class Handshake:
 
     def _await_start(self, starting: EmbeddedStart) -> None:
         """It listens before it serves, and is connected to as soon as it does."""
-        pause_s = self._pause_s(self._limits.timeout_s)
+        pause_s = self._wait.pause_s()
         starting.wait(pause_s if self._admitted else min(self._nap_s, pause_s))
         self._nap_s = min(self._nap_s * 2, STARTING_NAP_S)
         with Held():
@@ -230,28 +234,9 @@ class Handshake:
         if starting.ended:
             error = starting.error()
             self._end_start()
-            self._start_again(error, starting.signal)
+            self._lost = self._attempts.failed(error, starting.signal)
         elif not starting.serves:
-            self._look(self._limits.timeout_s, self._story(starting), StallError)
-
-    def _start_again(self, error: LoaderdError, signal: str) -> None:
-        """Of a daemon that has ended before it was ready: the next one may live where a signal has
-        ended this one. Else raises the error.
-        """
-        if not signal:
-            raise error
-        self._killed += 1
-        if not self._had and self._killed == STARTS:
-            what, *log = str(error).splitlines()
-            raise StreamFailedError(
-                "\n".join([f"{what}, as were the {STARTS - 1} that were started before it", *log])
-            )
-        self._lost = f"{str(error).splitlines()[0]}, start {self._killed}"
-        if not self._had and self._killed == 1:
-            warn(
-                "the embedded daemon was ended by %s before it was ready; starting another one",
-                signal,
-            )
+            self._wait.check(Obstacle(self._story(starting), StallError))
 
     def _story(self, starting: EmbeddedStart) -> str:
         newest = f", which ends with: {starting.newest}" if starting.newest else ""
@@ -262,45 +247,16 @@ class Handshake:
             self._starting.close()
         self._starting, self._nap_s = None, FIRST_PAUSE_S
 
-    def _use_the_wait(self) -> None:
-        """What this takes counts as no waiting; all that came before it does."""
-        waits = self._wait, self._alone
-        for wait in waits:
-            wait.turn(time.monotonic())
-        self._meanwhile()
-        for wait in waits:
-            wait.resume(time.monotonic())
-
-    def _nobody(self) -> None:
+    def _absence(self) -> Obstacle:
+        """Why nobody answers."""
         last = f" (the last one: {self._lost})" if self._lost else ""
-        self._alone.turn(time.monotonic())
-        limit_s = (
-            0.0
-            if self._alone.over(self._limits.reconnect_s)
-            else max(self._limits.timeout_s, self._limits.reconnect_s)
-        )
-        how = "" if self._source.config else "; start one: loaderd serve CONFIG"
         if self._short:
-            self._look(limit_s, f"{self._short}{last}", RefusedError)
-        elif self._unanswered:
-            what = (
+            return Obstacle(f"{self._short}{last}", RefusedError)
+        if self._unanswered:
+            return Obstacle(
                 f"the daemon at {self.path} closes each connection without an answer; its log "
-                "may say why"
+                "may say why",
+                DaemonGoneError,
             )
-            self._look(limit_s, what, DaemonGoneError)
-        else:
-            self._look(limit_s, f"no daemon is at {self.path}{last}{how}", DaemonGoneError)
-
-    def _nap(self) -> None:
-        self._closing.sleep(self._nap_s)
-        self._nap_s = min(self._nap_s * 2, LAST_PAUSE_S)
-
-    def _look(self, limit_s: float, what: str, error: type[LoaderdError]) -> None:
-        self._wait.turn(time.monotonic())
-        if self._wait.over(limit_s):
-            raise error(f"waited {self._wait.waited_s:.0f} s: {what}")
-        if self._wait.warning_due():
-            warn("waiting for %.0f s: %s", self._wait.waited_s, what)
-
-    def _pause_s(self, limit_s: float) -> float:
-        return min(self._wait.pause_s(limit_s), PING_S)
+        how = "" if self._source.config else "; start one: loaderd serve CONFIG"
+        return Obstacle(f"no daemon is at {self.path}{last}{how}", DaemonGoneError)

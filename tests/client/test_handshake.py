@@ -121,7 +121,7 @@ def test_the_time_that_it_takes_is_no_waiting(path: str, monkeypatch: pytest.Mon
             nonlocal now_s
             now_s += seconds
 
-    monkeypatch.setattr("loaderd_client.handshake.time", Clock)
+    monkeypatch.setattr("loaderd_client.handshake_wait.time", Clock)
     with pytest.raises(DaemonGoneError, match="waited 1 s: no daemon is at"):
         handshake(path, meanwhile, reconnect_s=1, closing=Naps()).run()
     assert spent == 5
@@ -179,7 +179,7 @@ def test_a_daemon_that_starts_is_waited_for_from_its_last_word_on(
             step_s = 1.7
         answers[0].sendall(frame(m.Starting("importing")))
 
-    monkeypatch.setattr("loaderd_client.handshake.time", Clock)
+    monkeypatch.setattr("loaderd_client.handshake_wait.time", Clock)
     listener.bind(path)
     listener.listen()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as successor:
