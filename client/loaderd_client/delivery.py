@@ -1,21 +1,17 @@
-"""The batches of one Loader, handed out in order: which iterator may go on, through which epoch,
-and what is ready.
-"""
+"""The batches of one Loader, handed out in order."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 from loaderd_client.batch import DictBatch, TupleBatch
+from loaderd_client.batch_maker import BatchMaker, Ready
 from loaderd_client.closing import Closing
 from loaderd_client.current_session import CurrentSession
 from loaderd_client.epochs import EpochCursor, Pass
 from loaderd_client.error_budget import ErrorBudget
-from loaderd_client.errors import sample_error
-from loaderd_client.log import warn
 from loaderd_client.options import LoaderOptions
-from loaderd_client.session import Received, Session
 from loaderd_client.state import LoaderState
 from loaderd_client.stats import Stats
 from loaderd_wire import messages as m
@@ -23,24 +19,11 @@ from loaderd_wire.errors import LoaderdError, StreamFailedError
 from loaderd_wire.slices import Cursor, EpochShape
 
 
-class Ready(NamedTuple):
-    """What comes after `taken` other batches of the pass `running`: a batch, or an error in its
-    place, or neither if it has lost all its rows.
-
-    tally: with its bad samples.
-    """
-
-    running: Pass
-    taken: int
-    batch: DictBatch[Any] | TupleBatch[Any] | None
-    error: LoaderdError | None
-    tally: ErrorBudget
-
-
 class Delivery:
-    """One caller at a time: others wait.
+    """Which iterator may go on, through which epoch, and with which batch.
 
-    A signal handler that interrupts a call may ask for the state and close.
+    One caller at a time: others wait. A signal handler that interrupts a call may ask for the
+    state and close.
 
     An exception, also one that a signal handler raises at any point of a call, loses no batch and
     gives none twice.
@@ -50,9 +33,11 @@ class Delivery:
     """
 
     def __init__(self, arguments: LoaderOptions, state: LoaderState | None) -> None:
-        """Args:
-        arguments: What the Loader was asked for.
-        state: Where to begin; None: at the first batch of epoch 0.
+        """Connect to nothing yet.
+
+        Args:
+            arguments: What the Loader was asked for.
+            state: Where to begin. None: at the first batch of epoch 0.
         """
         self.stats = Stats()
         self._arguments = arguments
@@ -61,19 +46,21 @@ class Delivery:
         self._lock = threading.RLock()  # again in a signal handler, so that it may close
         self._closing = Closing()
         self._current = CurrentSession(arguments, state, self._closing, self.stats)
-        self._ready: Ready | None = None  # made, and not handed out because a signal came between
-        self._fatal = ""  # why the run is over: too many bad samples
-        self._warned = False  # of copies
+        self._maker = BatchMaker(arguments, self._current, self.stats)
 
     def iterate(self) -> int:
-        """A new iterator: its number. An earlier one is ended."""
+        """Begin a new iterator, and end an earlier one.
+
+        Returns:
+            Its number.
+        """
         self._current.check_usable()
         with self._lock:
-            self._ready = None
+            self._maker.ready = None
             return self._passes.iterate()
 
     def next(self, number: int) -> DictBatch[Any] | TupleBatch[Any]:
-        """The next batch for iterator `number`.
+        """Take the next batch for iterator `number`.
 
         Raises:
             StopIteration: The epoch is over, or a newer iterator exists.
@@ -83,7 +70,7 @@ class Delivery:
         if self._closing.done or (session is not None and session.lost):
             self._current.check_usable()
         self._not_inside()
-        before = self._tally
+        maker, before = self._maker, self._tally
         handed: Ready | None = None
         try:
             with self._lock:
@@ -94,11 +81,11 @@ class Delivery:
                         self._tell_of_nothing(running)
                         self._passes.finish()
                         raise StopIteration
-                    if self._ready is None:
-                        self._make(running)
-                    handed = self._ready
+                    if maker.ready is None:
+                        maker.make(running, self._tally)
+                    handed = maker.ready
                     assert handed is not None
-                    running.taken, self._tally, self._ready = handed.taken + 1, handed.tally, None
+                    running.taken, self._tally, maker.ready = handed.taken + 1, handed.tally, None
                     _, _, batch, error, _ = handed
                     if batch is not None:
                         running.given += 1
@@ -130,30 +117,38 @@ class Delivery:
 
         Connects if nothing is known of the stream yet, but not in a signal handler that interrupts
         a call.
+
+        Raises:
+            LoaderdError: As `welcome`.
         """
         if not self._inside():
             self.welcome()
         return self.state_so_far()
 
     def state_so_far(self) -> LoaderState:
-        """Where the trainer is, with as much of the stream's facts as is known without asking the
-        daemon.
-        """
+        """Where the trainer is, with what is known of the stream without asking the daemon."""
         return LoaderState(
             self._passes.cursor, *self._current.facts(), self._tally.rows, self._tally.bad
         )
 
     def load(self, state: LoaderState) -> None:
-        """Go on there. Raises ConfigError naming what does not fit."""
+        """Go on where a state says.
+
+        Raises:
+            ConfigError: The state does not fit the stream; the text names what differs.
+        """
         with self._lock:
             self._current.load(state)
-            self._ready = None
+            self._maker.ready, self._maker.fatal = None, ""
             self._passes.load(state.cursor)
             self._tally = ErrorBudget(state.rows, state.bad)
-            self._fatal = ""
 
     def welcome(self) -> m.Welcome:
-        """What the daemon has said of the stream; connects if there was no session yet."""
+        """What the daemon has said of the stream; connects if there was no session yet.
+
+        Raises:
+            LoaderdError: As CurrentSession.attach.
+        """
         if self._current.welcome is not None:
             return self._current.welcome
         self._current.check_usable()
@@ -188,8 +183,8 @@ class Delivery:
         """
         if number != self._passes.newest:
             raise StopIteration
-        if self._fatal:
-            raise StreamFailedError(self._fatal)
+        if self._maker.fatal:
+            raise StreamFailedError(self._maker.fatal)
         return self._passes.running or self._begin()
 
     def _begin(self) -> Pass:
@@ -202,59 +197,6 @@ class Delivery:
         running = passes.begin(session.shape)
         current.prepare()  # the first batches are made meanwhile
         return running
-
-    def _make(self, running: Pass) -> None:
-        """The next batch, or what is to be raised in its place, into `_ready`."""
-        session = self._current.session
-        received = (
-            session.next_batch(running.origin.step + running.taken) if session is not None else None
-        )
-        waited = session is None or received is None
-        if session is None or received is None:
-            session, received = self._current.wait_for_batch(running.cursor)
-        tally = self._tally.plus(running.rows, received.bad)
-        error = self._error(session, received, running, tally)
-        batch = None if error is not None else received.batch
-        # from here to the end of `progress` an exception costs the session, and `_ready` is behind
-        # it
-        session.release()
-        self._ready = Ready(running, running.taken, batch, error, tally)
-        session.progress(waited)
-        if batch is not None:
-            self.stats.bytes += received.bytes
-            if received.copied:
-                self._copied(session)
-        elif error is None:
-            self.stats.passed += 1
-
-    def _error(
-        self, session: Session, received: Received, running: Pass, tally: ErrorBudget
-    ) -> LoaderdError | None:
-        """What is raised in the place of a batch. If the run is over, so is every later one."""
-        if tally.bad:
-            text = tally.verdict(
-                session.welcome.max_errors,
-                session.shape.world_size,
-                epoch_ends=running.taken + 1 == running.steps,
-            )
-            if text:
-                self._fatal = f"stream {self._arguments.stream!r}: {text}"
-                return StreamFailedError(self._fatal)
-        if received.failed:
-            return sample_error(received.bad, running.cursor, self._arguments.stream)
-        return None
-
-    def _copied(self, session: Session) -> None:
-        self.stats.copied += 1
-        if not self._warned:
-            self._warned = True
-            warn(
-                "%d batches are held at once, so that further ones are copied, which is slower; "
-                "drop batches that are no longer needed, or "
-                "give prefetch=%d",
-                session.welcome.segment.slots - 1,
-                self._arguments.prefetch * 2,
-            )
 
     def _tell_of_nothing(self, running: Pass) -> None:
         """A pass is over. Who trains on nothing is told why."""
@@ -269,17 +211,19 @@ class Delivery:
         )
 
     def _cut_short(self, handed: Ready | None, before: ErrorBudget) -> None:
-        """A call ends with an exception, at no matter what point: whoever goes on after it misses
-        nothing.
+        """A call ends with an exception: make sure that whoever goes on after it misses nothing.
 
-        handed: what was about to be returned and has not arrived. before: the tally without it. A
-        session that was just being changed is
-        closed: there will be a new one at the cursor.
+        A session that was just being changed is closed; there will be a new one at the cursor.
+
+        Args:
+            handed: What was about to be returned and has not arrived, or None.
+            before: The tally without it.
         """
         try:
             with self._lock:
                 if handed is not None:
-                    self._ready, handed.running.taken, self._tally = handed, handed.taken, before
+                    self._maker.ready, handed.running.taken = handed, handed.taken
+                    self._tally = before
                 session = self._current.session
                 if session is not None and not session.sound:
                     self._current.drop()
@@ -300,5 +244,5 @@ class Delivery:
 
     def _give_up(self) -> None:
         with self._lock:
-            self._ready = None
+            self._maker.ready = None
             self._current.close()
