@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from loaderd_client.batch import Array, BatchType, DictBatch, TupleBatch
+from loaderd_client.dataloader_attributes import DataLoaderAttributes
 from loaderd_client.delivery import Delivery
-from loaderd_client.iterator import BatchIterator, Dataset, LikeDataLoader, Sampler
+from loaderd_client.iterator import BatchIterator
 from loaderd_client.options import LoaderOptions, check
 from loaderd_client.state import LoaderState
 from loaderd_client.stats import LoaderStats
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from loaderd_client.options import Keywords
 
 
-class Loader(LikeDataLoader, Generic[BatchType]):
+class Loader(DataLoaderAttributes, Generic[BatchType]):
     """The batches of one stream of a loaderd daemon, for one rank of a training.
 
     Example:
@@ -252,20 +253,6 @@ class Loader(LikeDataLoader, Generic[BatchType]):
     # What it is
 
     @property
-    def batch_size(self) -> int:
-        """Rows of a batch of this rank. Connects to the daemon if the stream decides."""
-        return self._arguments.batch_size or self._delivery.welcome().batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether an epoch leaves out rows at its end. Connects if the stream decides."""
-        return (
-            self._delivery.welcome().drop_last
-            if self._arguments.drop_last is None
-            else self._arguments.drop_last
-        )
-
-    @property
     def epoch(self) -> int:
         """The epoch of the running pass, or of the next one if none runs."""
         return self._delivery.epoch
@@ -274,16 +261,6 @@ class Loader(LikeDataLoader, Generic[BatchType]):
     def classes(self) -> tuple[str, ...]:
         """Names of the labels, by number; empty if the data has none. Connects to the daemon."""
         return self._delivery.welcome().classes
-
-    @property
-    def dataset(self) -> Dataset:
-        """`len(loader.dataset)`: samples of an epoch, of all ranks. Connects to the daemon."""
-        return Dataset(self._delivery.welcome().samples)
-
-    @property
-    def sampler(self) -> Sampler:
-        """Has the method `set_epoch`, where Lightning looks for it."""
-        return Sampler(self)
 
     def stats(self) -> LoaderStats:
         """What this Loader has done so far, in numbers.
