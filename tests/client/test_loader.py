@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import os
 import pickle
@@ -18,7 +17,6 @@ from typing import Any
 import pytest
 
 from loaderd_client import ConfigError, DaemonGoneError, Loader, LoaderdError
-from loaderd_client.options import LoaderOptions
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import (
     PICTURE,
@@ -331,63 +329,6 @@ def test_what_a_loader_says_of_itself(fake: Fake, load: Load) -> None:
     assert stats["batches"] == 10
     assert stats["bytes"] == 50 * (64 * 512 + 8)
     assert 0 <= stats["wait_fraction"] <= 1
-
-
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        ("epoch", "set_epoch"),
-        ("batch_size", "batch_size="),
-        ("drop_last", "drop_last="),
-        ("dataset", "dataset or lmdb"),
-        ("sampler", "shuffle and split"),
-        ("batch_sampler", "batch_size="),
-        ("num_workers", "num_workers in the daemon's config"),
-        ("collate_fn", "collate"),
-        ("pin_memory", "leave it out"),
-        ("shuffle", "shuffle"),
-        ("prefetch_factor", "prefetch="),
-        ("seed", "seed="),
-        ("classes", "the database"),
-        *(
-            (f.name, f.name if f.name != "source" else "socket or its config")
-            for f in dataclasses.fields(LoaderOptions)
-        ),
-    ],
-)
-def test_what_is_assigned_to_a_loader_is_refused_with_where_it_is_set(
-    load: Load, name: str, word: str
-) -> None:
-    loader = load()
-    with pytest.raises(ConfigError, match=rf"loader\.{name} = 3: .*{word}"):
-        setattr(loader, name, 3)
-
-
-def test_what_is_assigned_to_its_dataset_or_sampler_is_no_more_lost(fake: Fake, load: Load) -> None:
-    fake()
-    loader = load()
-    for face in ("dataset", "sampler"):
-        with pytest.raises(ConfigError, match=rf"loader\.{face}\.epoch = 3: use loader\.set_epoch"):
-            getattr(loader, face).epoch = 3
-    loader.note = "a framework's own"
-    assert loader.note == "a framework's own"
-
-
-def test_what_frameworks_read_of_a_dataloader_is_there(load: Load) -> None:
-    import inspect
-
-    from torch.utils.data import DataLoader
-
-    loader = load()
-    assert (loader.batch_sampler, loader.num_workers, loader.collate_fn, loader.pin_memory) == (
-        None,
-        0,
-        None,
-        False,
-    )
-    ours = {*vars(type(loader)), *dir(loader)}
-    arguments = {*inspect.signature(DataLoader).parameters} - {"shuffle", "in_order"}
-    assert arguments <= ours
 
 
 def test_lightning_trains_with_a_loader_two_epochs_exactly(fake: Fake, tmp_path: Path) -> None:

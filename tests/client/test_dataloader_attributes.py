@@ -1,0 +1,131 @@
+"""Where code expects a DataLoader, a Loader has its attributes and is iterated over like one."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+import itertools
+from collections.abc import Callable
+
+import pytest
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from loaderd_client import ConfigError, Loader
+from loaderd_client.options import LoaderOptions
+from loaderd_testing.fake_daemon import FakeDaemon, epoch_indices, seen
+
+Fake = Callable[..., FakeDaemon]
+Load = Callable[..., Loader]
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("epoch", "set_epoch"),
+        ("batch_size", "batch_size="),
+        ("drop_last", "drop_last="),
+        ("dataset", "dataset or lmdb"),
+        ("sampler", "shuffle and split"),
+        ("batch_sampler", "batch_size="),
+        ("num_workers", "num_workers in the daemon's config"),
+        ("collate_fn", "collate"),
+        ("pin_memory", "leave it out"),
+        ("shuffle", "shuffle"),
+        ("prefetch_factor", "prefetch="),
+        ("seed", "seed="),
+        ("classes", "the database"),
+        *(
+            (f.name, f.name if f.name != "source" else "socket or its config")
+            for f in dataclasses.fields(LoaderOptions)
+        ),
+    ],
+)
+def test_what_is_assigned_to_a_loader_is_refused_with_where_it_is_set(
+    load: Load, name: str, word: str
+) -> None:
+    loader = load()
+    with pytest.raises(ConfigError, match=rf"loader\.{name} = 3: .*{word}"):
+        setattr(loader, name, 3)
+
+
+def test_what_is_assigned_to_its_dataset_or_sampler_is_no_more_lost(fake: Fake, load: Load) -> None:
+    fake()
+    loader = load()
+    for face in ("dataset", "sampler"):
+        with pytest.raises(ConfigError, match=rf"loader\.{face}\.epoch = 3: use loader\.set_epoch"):
+            getattr(loader, face).epoch = 3
+    loader.note = "a framework's own"
+    assert loader.note == "a framework's own"
+
+
+def test_what_frameworks_read_of_a_dataloader_is_there(load: Load) -> None:
+    loader = load()
+    assert (loader.batch_sampler, loader.num_workers, loader.collate_fn, loader.pin_memory) == (
+        None,
+        0,
+        None,
+        False,
+    )
+    ours = {*vars(type(loader)), *dir(loader)}
+    arguments = {*inspect.signature(DataLoader).parameters} - {"shuffle", "in_order"}
+    assert arguments <= ours
+    assert not isinstance(loader, DataLoader)
+
+
+def test_a_progress_bar_over_a_loader_knows_its_total(fake: Fake, load: Load) -> None:
+    fake()
+    shown = io.StringIO()
+    bar = tqdm(load(batch_size=5), file=shown)
+    assert len(list(bar)) == bar.total == bar.n == 10
+    assert "10/10" in shown.getvalue()
+
+
+def test_a_slice_of_a_loader_is_the_begin_of_an_epoch_and_the_next_slice_is_of_the_next(
+    fake: Fake, load: Load
+) -> None:
+    daemon = fake()
+    loader = load(batch_size=5)
+    for epoch in range(2):
+        part = seen(itertools.islice(loader, 3))
+        assert part == epoch_indices(epoch, daemon.rules)[:15]
+        assert loader.epoch == epoch  # the pass is still open: nobody has left it
+
+
+def test_one_iterator_goes_on_from_slice_to_slice(fake: Fake, load: Load) -> None:
+    daemon = fake()
+    batches = iter(load(batch_size=5))
+    parts = [seen(itertools.islice(batches, 4)) for _ in range(3)]
+    order = epoch_indices(0, daemon.rules)
+    assert parts == [order[:20], order[20:40], order[40:]]
+
+
+def test_enumerate_counts_the_steps(fake: Fake, load: Load) -> None:
+    fake()
+    assert [(i, batch.step) for i, batch in enumerate(load(batch_size=25))] == [(0, 0), (1, 1)]
+
+
+def test_two_loaders_in_a_zip_give_pairs_of_the_same_step(fake: Fake, load: Load) -> None:
+    fake()
+    one, other = load(batch_size=5), load(batch_size=5)
+    pairs = [(a.step, b.step) for a, b in zip(one, other, strict=True)]
+    assert pairs == [(step, step) for step in range(10)]
+    assert (one.epoch, other.epoch) == (1, 1)
+
+
+def test_a_zip_that_ends_with_the_shorter_loader_leaves_both_usable(fake: Fake, load: Load) -> None:
+    fake()
+    short, long = load(batch_size=25), load(batch_size=5)
+    assert len(list(zip(short, long, strict=False))) == 2
+    assert [len(list(loader)) for loader in (short, long)] == [2, 10]
+    assert (short.epoch, long.epoch) == (2, 2)
+
+
+def test_a_cycle_repeats_the_batches_of_its_first_pass(fake: Fake, load: Load) -> None:
+    """As it does with a DataLoader: itertools.cycle keeps what it has seen."""
+    daemon = fake()
+    batches = itertools.cycle(load(batch_size=25))
+    got = seen(itertools.islice(batches, 5))
+    epoch = epoch_indices(0, daemon.rules)
+    assert got == [*epoch, *epoch, *epoch[:25]]
