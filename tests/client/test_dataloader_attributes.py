@@ -74,7 +74,10 @@ def test_what_frameworks_read_of_a_dataloader_is_there(load: Load) -> None:
     assert not isinstance(loader, DataLoader)
 
 
-def test_a_progress_bar_over_a_loader_knows_its_total(fake: Fake, load: Load) -> None:
+def test_a_progress_bar_over_a_loader_knows_its_total(
+    fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # else its thread outlives the test
     fake()
     shown = io.StringIO()
     bar = tqdm(load(batch_size=5), file=shown)
