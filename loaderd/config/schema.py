@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction as Exact
 from typing import Any
 
-from loaderd.config import hints
+from loaderd.config import hints, stream_rules
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import (
     NAME,
@@ -200,51 +199,6 @@ CALL = Table(
 )
 
 
-def _one_draw_a_sample(transforms: Any, say: Say) -> None:
-    """Two random ops of one kind on different fields draw differently: then an image and its mask
-    no longer match.
-    """
-    # of each op: the word that names its fields, and the fields
-    seen: dict[str, list[tuple[str, list[str]]]] = {}
-    for number, step in enumerate(transforms if isinstance(transforms, list) else ()):
-        if not isinstance(step, dict) or step.get("op") not in ops_table.RANDOM:
-            continue
-        op, word = step["op"], "fields" if "fields" in step else "field"
-        given: Any = step["fields"] if word == "fields" else [step.get("field", "image")]
-        names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
-        if names != given:
-            continue  # told elsewhere
-        earlier = seen.setdefault(op, [])
-        other = next(
-            (other for how, other in earlier if other != names and "field" in (word, how)), None
-        )
-        earlier.append((word, names))
-        if other is not None:
-            all_names = list(dict.fromkeys([*other, *names]))
-            say(
-                f"transforms[{number}].{word}",
-                f"{op} draws separately for each field, so {' and '.join(map(repr, all_names))} "
-                f"would no longer match: use one {op} with "
-                f"fields = {json.dumps(all_names)}; if they need not match, give each op its own "
-                'fields = ["..."]',
-            )
-
-
-def _stream_rule(given: Mapping[str, Any], say: Say) -> None:
-    if "lmdb" in given and "dataset" in given:
-        say("", "has both lmdb and dataset: leave one out")
-    if "lmdb" not in given and "dataset" not in given:
-        say("", 'needs lmdb = "path" or dataset = "pkg.module:Class"')
-    for name, other in (("dataset_args", "dataset"), ("layout", "lmdb"), ("layout_args", "lmdb")):
-        if name in given and other not in given:
-            say(name, f"{show(given[name])}: goes with {other}, which is not set")
-    _one_draw_a_sample(given.get("transforms"), say)
-    if "empty" in given and given.get("on_error") != "skip":
-        say("empty", f'{show(given["empty"])}: goes with on_error = "skip", which is not set')
-    if "layout_args" in given and ":" not in str(given.get("layout")):
-        say("layout_args", f'{show(given["layout_args"])}: goes with layout = "pkg.module:Class"')
-
-
 STREAM = Table(
     {
         "lmdb": Key(Path(), "The database."),
@@ -328,7 +282,7 @@ STREAM = Table(
         ),
         "transforms": Key(Many(Transform()), "What is done to each sample, in order.", ()),
     },
-    _stream_rule,
+    stream_rules.check,
     {
         "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}],
         "dependentRequired": {
