@@ -153,13 +153,10 @@ def _ppm_top(image: Any) -> int | None:
         return None
     top = args[1]
     if codec == "ppm":  # it lowers what is larger
-        wide = top > 255
-        raster = _at(image, offset, image.width * image.height * (2 if wide else 1))
-        if (
-            len(raster) > wide
-            and np.frombuffer(raster[: len(raster) & ~wide], ">u2" if wide else np.uint8).max()
-            > top
-        ):
+        number = np.dtype(">u2" if top > 255 else np.uint8)
+        raster = _at(image, offset, image.width * image.height * number.itemsize)
+        numbers = np.frombuffer(raster, number, len(raster) // number.itemsize)
+        if numbers.size and numbers.max() > top:
             raise _unknown(image, f"some are larger than the maximum that the file declares, {top}")
     return top
 
