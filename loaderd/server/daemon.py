@@ -135,7 +135,7 @@ class Running:
             log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.push(functools.partial(self._remove_files, config))
         self._quarantine = QuarantineLog(config.daemon.quarantine)
-        stack.callback(self._quarantine.close)
+        stack.callback(self._close_quarantine)
         segments = SegmentStore(loop)
         stack.callback(segments.close)
         control, messages = self._listen(config, gate, stack, connections)
@@ -351,11 +351,19 @@ class Running:
         facts = {name: getattr(sample, name) for name in sample.__slots__}
         self._quarantine.add({"stream": action.stream, "epoch": action.epoch, **facts})
         self._log("warning", f"stream {action.stream!r}, epoch {action.epoch}: {sample.line()}")
+        self._tell_of_quarantine()
+
+    def _tell_of_quarantine(self) -> None:
         trouble = self._quarantine.trouble()
         if trouble:
             self._log("error", trouble)
 
     # -- the end
+
+    def _close_quarantine(self) -> None:
+        """Writes what is left; why that was lost is known only now."""
+        self._quarantine.close()
+        self._tell_of_quarantine()
 
     def _remove_files(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -46,20 +48,49 @@ def test_how_epochs_are_cut_is_the_first_sessions_whatever_the_next_daemon_would
     assert [hello.drop_last for hello in daemon.hellos] == [None, True]
 
 
-def test_a_loader_that_is_closed_after_its_handshake_was_interrupted_leaves_no_connection(
-    fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon, loader = fake(starts_for_ever=True), load()
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first wait for an answer is."""
     wait = ControlSocket.wait
 
-    def interrupted(control: ControlSocket, timeout_s: float) -> bool:
+    def interrupt(control: ControlSocket, timeout_s: float) -> bool:
         monkeypatch.setattr(ControlSocket, "wait", wait)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ControlSocket, "wait", interrupted)
+    monkeypatch.setattr(ControlSocket, "wait", interrupt)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_a_loader_that_is_closed_after_its_handshake_was_interrupted_leaves_no_connection(
+    fake: Fake, load: Load
+) -> None:
+    daemon, loader = fake(starts_for_ever=True), load()
     with pytest.raises(KeyboardInterrupt):
         len(loader)
     until("the hello", lambda: daemon.hellos)
     assert daemon._strangers
     loader.close()
     until("the end of the connection", lambda: not daemon._strangers)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_a_child_forked_in_mid_handshake_begins_another_one_with_its_own_rank(
+    fake: Fake, load: Load
+) -> None:
+    daemon, loader = fake(starts_for_ever=True), load()
+    with pytest.raises(KeyboardInterrupt):
+        len(loader)
+    until("the hello", lambda: daemon.hellos)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.environ.update(RANK="1", WORLD_SIZE="2")
+            len(loader)
+        finally:
+            os._exit(1)
+    try:
+        until("the child's hello", lambda: len(daemon.hellos) == 2)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert [(hello.rank, hello.world_size) for hello in daemon.hellos] == [(0, 1), (1, 2)]

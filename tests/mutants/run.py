@@ -1,8 +1,8 @@
 """`make mutants N=100 SEED=n`: draws N small mistakes over the product and says which of them no
 test notices. README.md of tests says more.
 
-Everything happens in copies of the tree. A test that fails is tried on an unchanged copy too: if it
-fails there as well, it proves nothing and is left out.
+Everything happens in copies of the tree, several mutants at a time. A test that fails is tried on an
+unchanged copy too: if it fails there as well, it proves nothing and is left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +35,6 @@ class Tester:
     """Two copies of the tree, one to be changed."""
 
     folder: Path
-    jobs: int
     limit_s: float  # for all the tests of one mutant
     # test -> whether it passes on the unchanged copy
     sound: dict[str, bool] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Tester:
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, copy / name)
 
-    def kills(self, mutant: Mutant, rings: list[list[str]]) -> tuple[str, int]:
+    def kills(self, mutant: Mutant, tests: list[str]) -> tuple[str, int]:
         """(what noticed it, or "" where nothing did in the time for it; how many files of tests
         were through before).
         """
@@ -67,7 +68,7 @@ class Tester:
         out: list[str] = []
         through = 0
         try:
-            for files in rings:
+            for files in _doubling(tests):
                 while (left_s := end_s - time.monotonic()) > 0:
                     code, failed = self._run(self.changed, files, left_s, out)
                     through += len(files) if code == 0 else 0
@@ -99,7 +100,7 @@ class Tester:
             "--timeout",
             HANGS_S,
             "-n",
-            str(self.jobs if len(files) > 1 else 0),
+            "0",
         ]
         command = [sys.executable, "-m", "pytest", *options, *files]
         command += [f"--deselect={test}" for test in out]
@@ -131,11 +132,51 @@ class Tester:
         return code, failed[1] if failed else ""
 
 
+def _doubling(tests: list[str]) -> Iterator[list[str]]:
+    """The first file, the next two, the next four, and so on: an end after one file costs one
+    start of pytest, and all files a few.
+    """
+    begin = 0
+    while begin < len(tests):
+        yield tests[begin : 2 * begin + 1]
+        begin = 2 * begin + 1
+
+
+class Draw:
+    """What became of the mutants of one draw."""
+
+    def __init__(self, folder: Path, jobs: int, limit_s: float) -> None:
+        self.testers = [Tester(folder / str(number), limit_s) for number in range(jobs)]
+        self.died = 0
+        self.untold = 0  # for which there was not even the time for the nearest tests
+        self.survivors: list[Mutant] = []
+        self._nearest = Nearest(self.testers[0].clean)
+
+    def judge(self, numbered: tuple[int, Mutant]) -> None:
+        """Runs the tests against one mutant and prints what came of it."""
+        number, mutant = numbered
+        tester = self.testers.pop()
+        begin_s = time.monotonic()
+        tests = self._nearest.order(mutant.file)
+        by, through = tester.kills(mutant, tests)
+        self.testers.append(tester)
+        word = "died" if by else "LIVES" if through else "no verdict"
+        end = f"by {by}" if by else f"{through} files of tests were through in the time for it"
+        spent_s = time.monotonic() - begin_s
+        print(f"{number:4} {word} {spent_s:4.0f} s  {mutant}\n    {end}", flush=True)
+        if by:
+            self.died += 1
+        elif through:
+            self.survivors.append(mutant)
+        else:
+            self.untold += 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=4, help="how many mutants at a time")
     parser.add_argument("--seconds", type=float, default=400.0, help="for the tests of one mutant")
     parser.add_argument(
         "--among",
@@ -148,42 +189,21 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     among = f" AMONG={' '.join(given.among)!r}" if given.among else ""
     print(f"mutants: N={given.count} SEED={seed}{among}", flush=True)
-    survivors: list[Mutant] = []
-    untold = 0  # for which there was not even the time for the nearest tests
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        tester = Tester(Path(folder), given.jobs, given.seconds)
-        mutants, nearest = draw(tester.clean, given.count, seed, given.among), Nearest(tester.clean)
-        for number, mutant in enumerate(mutants, 1):
-            begin_s = time.monotonic()
-            rings = nearest.rings(mutant.file)
-            by, through = tester.kills(mutant, rings)
-            end = (
-                f"by {by}"
-                if by
-                else (
-                    f"{through} of {sum(map(len, rings))} files of tests were through in the "
-                    "time for it"
-                )
-            )
-            late = not by and bool(rings) and through < len(rings[0])
-            print(
-                f"{number:4} {'died' if by else 'no verdict' if late else 'LIVES'} "
-                f"{time.monotonic() - begin_s:4.0f} s  {mutant}\n    {end}",
-                flush=True,
-            )
-            untold += late
-            if not by and not late:
-                survivors.append(mutant)
-    decided = len(mutants) - untold
+        made = Draw(Path(folder), given.jobs, given.seconds)
+        testers = list(made.testers)
+        mutants = draw(testers[0].clean, given.count, seed, given.among)
+        with ThreadPoolExecutor(given.jobs) as pool:
+            list(pool.map(made.judge, enumerate(mutants, 1)))
     print(
-        f"\n{decided - len(survivors)} of {decided} died, SEED={seed}"
-        + (f"; no time for {untold} more (--seconds)" if untold else "")
+        f"\n{made.died} of {made.died + len(made.survivors)} died, SEED={seed}"
+        + (f"; no time for {made.untold} more (--seconds)" if made.untold else "")
     )
     print("those that live:")
-    print("\n".join(map(str, survivors)) or "none")
-    unsound = [test for test, passes in tester.sound.items() if not passes]
+    print("\n".join(map(str, made.survivors)) or "none")
+    unsound = {test for tester in testers for test, passes in tester.sound.items() if not passes}
     if unsound:
-        print("tests that fail on the unchanged tree too: " + ", ".join(unsound))
+        print("tests that fail on the unchanged tree too: " + ", ".join(sorted(unsound)))
     return 0
 
 

@@ -467,6 +467,19 @@ def test_a_batch_that_outgrows_the_memory_ends_its_stream_with_the_numbers(start
     assert "[daemon] memory" in failure.text
 
 
+def test_a_quarantine_that_cannot_be_written_is_told_of_once_and_harms_nobody(start: Any) -> None:
+    nowhere = "/no/such/folder/bad.jsonl"
+    daemon = start("bad", quarantine=nowhere).wait("ready: ")
+    with Mail(daemon, daemon.attach(stream="bad")) as mail:
+        mail.tell()
+        assert mail.get(Descriptor).failed
+    assert daemon.end() == 0
+    assert "sample 'seven' (index 7) failed in decode: ImageError: damaged" in daemon.text()
+    (told,) = [line for line in daemon.text().splitlines() if nowhere in line]
+    assert "error" in told
+    assert "No such file or directory; bad samples are not recorded there" in told
+
+
 def test_sigterm_says_bye_and_leaves_with_0(start: Any) -> None:
     daemon = start().wait("ready: ")
     line = daemon.attach()

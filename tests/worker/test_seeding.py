@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -147,3 +149,60 @@ def test_a_batch_has_a_state_of_its_own() -> None:
     batch = states()
     seed_batch(7, 1, 0)
     assert states() == batch != sample
+
+
+class TorchGenerator:
+    """What is seeded of torch's default generator: its state is its seed."""
+
+    def __init__(self) -> None:
+        self.state = -1
+
+    def manual_seed(self, seed: int) -> None:
+        self.state = seed
+
+    def set_state(self, state: int) -> None:
+        self.state = state
+
+    def get_state(self) -> int:
+        return self.state
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> TorchGenerator:
+    """Loaded before the sample."""
+    generator = TorchGenerator()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(default_generator=generator))
+    return generator
+
+
+def torch_seed(number: int) -> int:
+    return int(keys(7, 1, INDICES)[number, 1]) & ((1 << 63) - 1)
+
+
+@pytest.mark.parametrize("use", [(True, True), (False, False)])
+def test_torch_is_seeded_for_each_sample_whatever_else_its_code_uses(
+    torch: TorchGenerator, use: tuple[bool, bool]
+) -> None:
+    seeder = GlobalSeeder(7, 1, INDICES, GeneratorUse(*use))
+    for number in (0, AHEAD + 1, 2):
+        seeder.seed(number)
+        assert torch.state == torch_seed(number)
+
+
+def test_what_an_import_draws_from_torch_is_put_back(torch: TorchGenerator) -> None:
+    used().seed(3)
+    kept = Kept()
+    torch.manual_seed(5)
+    kept.put_back()
+    assert torch.state == torch_seed(3)
+
+
+def test_a_torch_that_comes_in_the_middle_of_a_sample_is_seeded_as_if_it_had_been_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    used().seed(3)
+    kept, generator = Kept(), TorchGenerator()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(default_generator=generator))
+    kept.put_back()
+    assert generator.state == torch_seed(3)

@@ -4,7 +4,7 @@ A line on stdin lets streams open.
 
 What a stream does is in its name: "late" opens when stdin says so, "broken" does not open, "heals"
 does at the second try, "grows" outgrows its first segment, "unready" has workers that cannot boot,
-"stuck" never finishes a job, "crash" is a fault of the daemon itself.
+"stuck" never finishes a job, "bad" has a bad sample in each batch, "crash" is a fault of the daemon itself.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from loaderd.config.schema import DaemonConfig, WorkersConfig
 from loaderd.config.stream import StreamConfig
 from loaderd.core.events import Event, WorkerDied, WorkerDone, WorkerPoll, WorkerReady
 from loaderd.core.events import WorkerObservation as SeenWorker
-from loaderd.core.jobs import Done, Job
+from loaderd.core.jobs import BadRow, Done, Job
 from loaderd.engine.base import EngineStatus, ForkServerStatus
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.daemon import Daemon
 from loaderd.server.start_options import StartOptions
 from loaderd.system.loop import Loop
+from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
 
 SPECS = (FieldSpec("x", "|u1", (1000,)), FieldSpec("y", "<i8", ()))
 SAMPLES = 100
+BAD = BadSample(7, "seven", 0, "decode", "ImageError", "damaged")
 
 
 class FakePool:
@@ -108,7 +110,8 @@ class FakePool:
             if job.stream == "grows" and self.segments[job.segment].tail_row_bytes < 1000
             else 0
         )
-        done = Done(job.job, (), (), 0, 0, 0.0, 0.0, 0.0, 0.0, needs_tail=needs)
+        bad = (BadRow(job.first, True, BAD),) if job.stream == "bad" else ()
+        done = Done(job.job, bad, (), 0, 0, 0.0, 0.0, 0.0, 0.0, needs_tail=needs)
         self.loop.soon(lambda: self.emit(WorkerDone(worker, done)))
 
     def kill(self, worker: int, why: str) -> None: ...
