@@ -145,10 +145,11 @@ def _doubling(tests: list[str]) -> Iterator[list[str]]:
 class Draw:
     """What became of the mutants of one draw."""
 
-    def __init__(self, folder: Path, jobs: int, limit_s: float) -> None:
+    def __init__(self, folder: Path, jobs: int, files: int, limit_s: float) -> None:
         self.testers = [Tester(folder / str(number), limit_s) for number in range(jobs)]
         self.died = 0
-        self.untold = 0  # for which there was not even the time for the nearest tests
+        self.untold = 0  # for whose tests there was not the time
+        self._files = files
         self.survivors: list[Mutant] = []
         self._nearest = Nearest(self.testers[0].clean)
 
@@ -157,16 +158,17 @@ class Draw:
         number, mutant = numbered
         tester = self.testers.pop()
         begin_s = time.monotonic()
-        tests = self._nearest.order(mutant.file)
+        tests = self._nearest.order(mutant.file)[: self._files]
         by, through = tester.kills(mutant, tests)
         self.testers.append(tester)
-        word = "died" if by else "LIVES" if through else "no verdict"
-        end = f"by {by}" if by else f"{through} files of tests were through in the time for it"
+        told = by or through == len(tests)
+        word = "died" if by else "LIVES" if told else "no verdict"
+        end = f"by {by}" if by else f"{through} of {len(tests)} files of tests passed"
         spent_s = time.monotonic() - begin_s
         print(f"{number:4} {word} {spent_s:4.0f} s  {mutant}\n    {end}", flush=True)
         if by:
             self.died += 1
-        elif through:
+        elif told:
             self.survivors.append(mutant)
         else:
             self.untold += 1
@@ -177,7 +179,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jobs", type=int, default=4, help="how many mutants at a time")
-    parser.add_argument("--seconds", type=float, default=400.0, help="for the tests of one mutant")
+    parser.add_argument("--files", type=int, default=15, help="of tests for one mutant")
+    parser.add_argument("--seconds", type=float, default=1200.0, help="for the tests of one mutant")
     parser.add_argument(
         "--among",
         nargs="+",
@@ -190,7 +193,7 @@ def main() -> int:
     among = f" AMONG={' '.join(given.among)!r}" if given.among else ""
     print(f"mutants: N={given.count} SEED={seed}{among}", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        made = Draw(Path(folder), given.jobs, given.seconds)
+        made = Draw(Path(folder), given.jobs, given.files, given.seconds)
         testers = list(made.testers)
         mutants = draw(testers[0].clean, given.count, seed, given.among)
         with ThreadPoolExecutor(given.jobs) as pool:
