@@ -87,8 +87,7 @@ def parsed(path: str, parse: Callable[[str], Answer], body: str) -> Answer:
         return parse(body)
     except ValueError as error:
         raise CommandError(
-            f"{path}: the process there is the process there is not a loaderd of this version: "
-            f"{error}",
+            f"{path}: the process there is not a loaderd of this version: {error}",
             FAULT,
         ) from None
 
@@ -145,8 +144,7 @@ class ControlConnection:
             return
         except ProtocolError as error:
             raise CommandError(
-                f"{self.path}: the process there is the process there is not a loaderd of this "
-                f"version: {error}",
+                f"{self.path}: the process there is not a loaderd of this version: {error}",
                 FAULT,
             ) from None
 
