@@ -146,3 +146,15 @@ def test_an_edit_that_leaves_size_and_time_of_a_file_as_they_were_is_noticed(
 
     until("a tick of the file system's clock", ticked)
     assert known.edited() == ["same.py"]
+
+
+def test_what_is_no_readable_file_of_bearable_size_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "MOST_BYTES", 5)
+    (tmp_path / "long.py").write_text("x = 10")
+    (tmp_path / "short.py").write_text("x = 1")
+    (tmp_path / "folder.py").mkdir()
+    for name in ("long.py", "folder.py", "gone.py"):
+        assert modules.read(str(tmp_path), name) is None
+    assert modules.read(str(tmp_path), "short.py") is not None

@@ -237,6 +237,13 @@ def test_cpu_quota_of_v1(tree: Tree) -> None:
     assert resource_limits.cpu_count(tree.path, affinity=4, cpus=4) == 2
 
 
+@pytest.mark.parametrize("quota", ["", "200000", "max", "200000 0", "-1 100000", "2 1 1"])
+def test_a_cpu_quota_that_is_none_or_not_understood_limits_nothing(tree: Tree, quota: str) -> None:
+    tree.machine("0::/pod", V2_MOUNT.format(root="/"))
+    tree.write("sys/fs/cgroup/pod/cpu.max", quota)
+    assert resource_limits.cpu_count(tree.path, affinity=6, cpus=8) == 6
+
+
 def test_this_machine_can_be_read() -> None:
     assert resource_limits.free_bytes() > 0
     assert resource_limits.own_cpu_count() >= 1

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loaderd_wire import codec
 from loaderd_wire import messages as m
 from loaderd_wire.codec import (
     LENGTH,
@@ -308,3 +309,14 @@ GOLDEN: dict[str, str] = {
     "Pulse": "97120509cd303928ba6261746368203420776169747320666f7220776f726b65722032a0",
     "Failure": "941305ac53747265616d4661696c6564af313031206261642073616d706c6573",
 }
+
+
+def test_what_a_signal_handler_raises_meanwhile_is_no_error_of_the_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise ValueError("by a handler")
+
+    monkeypatch.setattr(codec, "_unpackb", interrupted)
+    with pytest.raises(ValueError, match="by a handler"):
+        WIRE.decode(b"\x90")

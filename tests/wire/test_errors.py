@@ -5,8 +5,11 @@ pickle.
 from __future__ import annotations
 
 import copy
+import json
 import pickle
+from collections.abc import Callable
 
+import msgpack
 import pytest
 
 from loaderd_wire import errors
@@ -17,6 +20,7 @@ from loaderd_wire.errors import (
     LoaderdError,
     ProtocolError,
     SampleError,
+    by_handler,
     from_name,
 )
 
@@ -72,3 +76,30 @@ def test_a_sample_error_survives_a_pickle() -> None:
 
 def test_a_bad_sample_is_told_in_one_line() -> None:
     assert BAD.line() == "sample 'cat.jpg' (index 7) failed in decode: ValueError: no JPEG"
+
+
+def caught(call: Callable[[], object]) -> BaseException:
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def handler() -> None:
+    raise ValueError("in the middle of it")
+
+
+def test_what_a_handler_raises_in_the_middle_of_a_call_is_told_from_what_the_call_raises() -> None:
+    def by_the_package() -> None:
+        json.loads("{")
+
+    assert not by_handler(ValueError("never raised"))
+    assert not by_handler(caught(lambda: msgpack.unpackb(b"\xc1")), "msgpack")
+    assert not by_handler(caught(by_the_package), "json")
+    assert by_handler(caught(by_the_package), "msgpack")
+    assert by_handler(caught(handler), "msgpack")
+    assert by_handler(caught(handler))
+    with pytest.raises(ValueError, match="invalid literal") as by_c_code:
+        int("x")
+    assert not by_handler(by_c_code.value)

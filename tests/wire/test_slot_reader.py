@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from loaderd_wire import slot_reader
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.slot_reader import (
     SlotReader,
@@ -136,3 +137,14 @@ def test_an_array_is_described_by_dtype_shape_and_offset() -> None:
 def test_bytes_that_are_no_map_are_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="a chunk"):
         unpack_chunks([data])
+
+
+def test_what_a_signal_handler_raises_meanwhile_is_no_error_of_the_chunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise ValueError("by a handler")
+
+    monkeypatch.setattr(slot_reader, "_unpackb", interrupted)
+    with pytest.raises(ValueError, match="by a handler"):
+        unpack_chunks([msgpack.packb({})])
