@@ -135,7 +135,8 @@ class Running:
             log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.push(functools.partial(self._remove_files, config))
         self._quarantine = QuarantineLog(config.daemon.quarantine)
-        stack.callback(self._close_quarantine)
+        stack.callback(self._tell_of_quarantine)  # why the last lines were lost is known late
+        stack.callback(self._quarantine.close)
         segments = SegmentStore(loop)
         stack.callback(segments.close)
         control, messages = self._listen(config, gate, stack, connections)
@@ -359,11 +360,6 @@ class Running:
             self._log("error", trouble)
 
     # -- the end
-
-    def _close_quarantine(self) -> None:
-        """Writes what is left; why that was lost is known only now."""
-        self._quarantine.close()
-        self._tell_of_quarantine()
 
     def _remove_files(
         self,

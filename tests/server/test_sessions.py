@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -22,6 +23,7 @@ from loaderd.server.sessions import SessionRegistry
 from loaderd.system import memfd
 from loaderd.system.loop import Loop
 from loaderd.system.memfd import SegmentStore
+from loaderd.system.modules import Module
 from loaderd.system.peer_credentials import PeerCredentials
 from loaderd.system.resource_limits import Room
 from loaderd_testing.deadlines import DEADLINE_S
@@ -83,6 +85,7 @@ class FakeMessages:
 class FakePool:
     def __init__(self) -> None:
         self.segments: dict[int, int] = {}
+        self.files: list[str] = []  # of code, edited since they were imported
 
     def add_segment(self, segment: Segment, stream: str, fields: Any, rows: int, fd: int) -> None:
         self.segments[segment.segment] = fd
@@ -92,7 +95,7 @@ class FakePool:
         done()
 
     def edited(self) -> list[str]:
-        return []
+        return self.files
 
 
 class Desk:
@@ -104,7 +107,13 @@ class Desk:
     all: ClassVar[list[Desk]] = []
 
     def __init__(
-        self, loop: Loop, *, memory: int = 1 << 30, most: int = 100, room: int = 1 << 40
+        self,
+        loop: Loop,
+        *,
+        memory: int = 1 << 30,
+        most: int = 100,
+        room: int = 1 << 40,
+        config: str = "",
     ) -> None:
         self.all.append(self)
         self.loop = loop
@@ -113,12 +122,13 @@ class Desk:
         self.events: list[Event] = []
         self.wanted: list[str] = []
         self.emptied = 0
+        self.outdated: list[str] = []  # why whoever comes gets another daemon
         self.segments = SegmentStore(loop, allocate=self.allocate)
         self.control, self.messages, self.pool = FakeControl(), FakeMessages(), FakePool()
         self.registry = SessionRegistry(
             loop, self.control, self.messages, self.segments, self.pool,  # type: ignore[arg-type]
-            config_path="", names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", life="life", memory=memory,
-            most=most, step=self.events.append, emptied=self.empty, outdated=None, log=lambda level, text: self.lines.append(text),
+            config_path=config, names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", life="life", memory=memory,
+            most=most, step=self.events.append, emptied=self.empty, outdated=self.outdated.append if config else None, log=lambda level, text: self.lines.append(text),
             rooms=lambda: [Room("the machine", room, room, "its memory")],
         )  # fmt: skip
         self.control.gone = self.registry.gone  # type: ignore[assignment]
@@ -416,3 +426,77 @@ def test_a_refusal_that_quotes_much_is_cut_and_said_once(loop: Loop) -> None:
     peers = [local_stream.come(fields=("x" * 100_000,)) for _ in range(5)]
     assert all(len(peer.last().text) <= module.MAX_REFUSAL + 10 for peer in peers)
     assert len([line for line in local_stream.lines if "refused" in line]) == 1
+
+
+CODED = OpenedStream(PLAN, replace(FACTS, code=(Module("a.py", 1, 2, "x"),)))
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (["a.py"], "a.py was edited after its import: "),
+        (["a.py", "b.py"], "a.py, b.py were edited after their import: "),
+        ([f"{n}.py" for n in range(5)], "0.py, 1.py, 2.py, 3.py, 4.py were edited"),
+        ([f"{n}.py" for n in range(7)], "0.py, 1.py, 2.py, 3.py, 4.py and 2 more were edited"),
+    ],
+)
+def test_who_comes_is_warned_of_code_that_was_edited_if_its_stream_has_any(
+    loop: Loop, files: list[str], words: str
+) -> None:
+    local_stream = Desk(loop).open()
+    local_stream.streams["val"] = CODED
+    local_stream.pool.files = files
+    assert local_stream.welcomed().last().warnings == ()
+    (told,) = local_stream.welcomed(stream="val").last().warnings
+    assert told.startswith(words)
+    assert "this daemon keeps the old code (`loaderd drain SOCKET` ends it)" in told
+
+
+def test_an_embedded_daemon_with_old_code_leaves_for_another_one_if_nobody_uses_it(
+    loop: Loop, tmp_path: Path
+) -> None:
+    config = str(tmp_path / "config.toml")
+    local_stream = Desk(loop, config=config).open()
+    local_stream.streams["train"] = CODED
+    user = local_stream.welcomed(config=config)
+    local_stream.pool.files = ["a.py"]
+    (told,) = local_stream.welcomed(config=config).last().warnings
+    assert "other sessions use this daemon, so it keeps the old code" in told
+    for pending in tuple(local_stream.registry.pendings.values()):
+        local_stream.control.drop(pending.peer)  # type: ignore[arg-type]
+    assert user.ended
+    assert local_stream.come(config=config).ended
+    assert local_stream.outdated == ["a.py was edited after its import"]
+
+
+def test_an_embedded_daemon_whose_config_was_written_to_leaves_for_another_one(
+    loop: Loop, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("old")
+    local_stream = Desk(loop, config=str(config)).open()
+    user = local_stream.welcomed(config=str(config))
+    config.write_text("new")
+    other = local_stream.welcomed(config=str(config))
+    assert local_stream.outdated == []
+    for peer in (user, other):
+        local_stream.control.drop(peer)
+    local_stream.welcomed()  # by the socket's name, and so whatever the config says
+    local_stream.control.drop(next(iter(local_stream.registry.pendings.values())).peer)  # type: ignore[arg-type]
+    assert local_stream.come(config=str(config)).ended
+    assert local_stream.outdated == ["the config file has changed"]
+
+
+def test_a_stream_that_ends_is_logged_and_all_are_broken_only_when_each_has_ended(
+    loop: Loop,
+) -> None:
+    local_stream = Desk(loop).open()
+    for name in ("train", "val"):
+        local_stream.registry.stream_broken(StreamBroken(name, "StreamFailedError", "too many"))
+        assert not local_stream.registry.all_broken
+    local_stream.registry.stream_broken(StreamBroken("test", "StreamFailedError", "too many"))
+    assert local_stream.registry.all_broken
+    assert local_stream.lines == [
+        f"stream {name!r} has ended: StreamFailedError: too many"
+        for name in ("train", "val", "test")
+    ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -167,3 +168,26 @@ def test_no_file_is_left_in_the_spool_folder(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     with Listing(str(tmp_path / "src"), str(tmp_path / "spool")):
         assert os.listdir(tmp_path / "spool") == []
+
+
+@pytest.mark.parametrize("call", ["stat", "scandir"])
+def test_a_folder_that_cannot_be_read_is_listed_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    for name in ("a/1.jpg", "a/locked/2.jpg", "b/3.jpg"):
+        put(tmp_path / "src" / name)
+    (tmp_path / "src" / "b" / "4.jpg").symlink_to("4.jpg")
+    real = getattr(os, call)
+
+    def denied(path: str) -> object:
+        if str(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path)
+
+    monkeypatch.setattr(os, call, denied)
+    files, listing = listed(tmp_path / "src", tmp_path)
+    assert files == [("a/1.jpg", 0), ("b/3.jpg", 1)]
+    assert sorted(set(listing.unreadable)) == [
+        ("a/locked", "Permission denied"),
+        ("b/4.jpg", "Too many levels of symbolic links"),
+    ]
