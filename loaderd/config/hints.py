@@ -60,12 +60,10 @@ SETTINGS = {
 
 # Ops of torchvision and of later versions. A near name among ours would do something else.
 ABSENT = (
-    "vflip", "RandomVerticalFlip", "rotate", "rotate90", "RandomRotation", "RandomAffine", "pad",
-    "Pad", "color_jitter", "ColorJitter", "grayscale", "RandomGrayscale", "gaussian_blur",
-    "GaussianBlur", "random_erasing", "RandomErasing", "rand_augment", "RandAugment", "AutoAugment",
-    "TrivialAugmentWide", "mixup", "MixUp", "cutmix", "CutMix", "long_side", "FiveCrop", "TenCrop",
-    "RandomPerspective", "RandomInvert", "RandomPosterize", "RandomSolarize", "RandomAutocontrast",
-    "RandomEqualize", "RandomAdjustSharpness",
+    "rotate", "RandomRotation", "RandomAffine", "AutoAugment", "TrivialAugmentWide", "AugMix",
+    "mixup", "MixUp", "cutmix", "CutMix", "FiveCrop", "TenCrop", "RandomPerspective",
+    "ElasticTransform", "RandomInvert", "RandomPosterize", "RandomSolarize", "RandomAutocontrast",
+    "RandomEqualize", "RandomAdjustSharpness", "ScaleJitter", "RandomIoUCrop", "RandomZoomOut",
 )  # fmt: skip
 INSTEAD = (
     'not in this version; write it as call = "pkg.module:function", def function(sample, '
@@ -84,5 +82,14 @@ OPS = {
     "RandomCrop": "random_crop",
     "RandomResizedCrop": "random_resized_crop",
     "RandomHorizontalFlip": "hflip",
+    "RandomVerticalFlip": "vflip",
+    "RandomRotate90": "rotate90",
+    "LongestMaxSize": "long_side",
+    "Pad": "pad",
+    "ColorJitter": "color_jitter",
+    "RandomGrayscale": "grayscale with p",
     "Grayscale": 'mode = "gray" of the stream',
+    "GaussianBlur": "gaussian_blur",
+    "RandomErasing": "random_erasing",
+    "RandAugment": "rand_augment",
 }

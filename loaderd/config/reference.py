@@ -8,7 +8,8 @@ import json
 from typing import Any
 
 from loaderd.config import schema
-from loaderd.config.transforms import OPS, Param
+from loaderd.config.op_params import Param
+from loaderd.config.transforms import OPS
 from loaderd.config.types import (
     Args,
     Choice,

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from loaderd.config.transforms import GEOMETRY
+
 
 @dataclass(frozen=True, slots=True)
 class TransformConfig:
@@ -83,7 +85,7 @@ class StreamConfig:
         """The mode of each field: that of its first decode op which has one, else the stream's."""
         stream, fields, paired = self.mode, dict[str, str](), set[str]()
         for step in reversed(self.transforms):
-            fields_alike = step.args.get("fields") or ()
+            fields_alike = (step.args.get("fields") or ()) if step.op in GEOMETRY else ()
             paired.update(fields_alike if len(fields_alike) > 1 else ())
             if step.op == "decode" and step.args.get("mode"):
                 if step.args.get("field"):

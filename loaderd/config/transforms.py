@@ -1,44 +1,16 @@
 """The built-in transforms by name: parameters, types, ranges and defaults, once, as plain data.
 
-The config is checked against this table and its JSON schema is made from it; `ops.py` has the code
-behind each name. Nothing here imports an image library.
+The config is checked against this table and its JSON schema is made from it; `loaderd/data/ops/`
+has the code behind each name. Nothing here imports an image library.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MAX_SIDE = 65_535  # pixels; what JPEG can say
-REQUIRED = object()  # default of a parameter that has none
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """One parameter. kind tells what it takes:
-
-    "text"     a non-empty string
-    "texts"    a list of 1 to 16 different non-empty strings
-    "choice"   one of `choices`
-    "whole"    an int in [low, high]
-    "number"   an int or float in [low, high]
-    "size"     an int, or [height, width], each in [low, high]
-    "range"    [a, b] with low <= a <= b <= high
-    "channels" a number, or a list of 1 to 64 numbers (one a channel), each in [low, high]
-    """
-
-    kind: str
-    text: str
-    default: Any = REQUIRED
-    low: float = 0.0
-    high: float = MAX_SIDE
-    choices: tuple[str, ...] = ()
-
-    @property
-    def required(self) -> bool:
-        return self.default is REQUIRED
+from loaderd.config.op_params import Param, expects, fits, schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +31,44 @@ FIELDS = Param(
     default=None,
 )
 MODES = ("rgb", "gray", "index")
-# take `fields`
-GEOMETRIC = ("resize", "center_crop", "random_crop", "random_resized_crop", "hflip")
-RANDOM = ("random_crop", "random_resized_crop", "hflip")  # of those, the ones that draw
+# of the ops that take `fields`, those that draw a geometry
+RANDOM = ("random_crop", "random_resized_crop", "hflip", "vflip", "rotate90")
 
 
 def _size(text: str) -> Param:
     return Param("size", text, low=1)
 
 
-OPS: Mapping[str, Op] = {
+def _probability(default: float) -> Param:
+    return Param("number", "probability", default=default, high=1.0)
+
+
+def _strength(what: str) -> Param:
+    return Param(
+        "span",
+        f"factor of the {what}, drawn from [from, to]; a number x: from max(0, 1 - x) to 1 + x",
+        default=0.0,
+        high=100.0,
+    )
+
+
+def _area(scale: tuple[float, float], ratio: tuple[float, float], what: str) -> dict[str, Param]:
+    return {
+        "scale": Param(
+            "range",
+            f"share of the image's area that is {what}",
+            default=scale,
+            low=1e-6,
+            high=1.0,
+        ),
+        "ratio": Param(
+            "range", f"width / height of what is {what}", default=ratio, low=1e-3, high=1e3
+        ),
+    }
+
+
+SIDE = "side of the square, or [height, width]"
+DECODE = {
     "decode": Op(
         "stored or Pillow images to pixels: height x width x channels",
         {
@@ -81,6 +81,8 @@ OPS: Mapping[str, Op] = {
             )
         },
     ),
+}
+GEOMETRY = {
     "resize": Op(
         "resize, antialiased bilinear",
         {
@@ -89,41 +91,133 @@ OPS: Mapping[str, Op] = {
             )
         },
     ),
+    "long_side": Op(
+        "resize in proportion, antialiased bilinear, to the largest that fits",
+        {"size": _size("a number: the longer side; [height, width]: neither is larger")},
+    ),
     "center_crop": Op(
-        "cut out the middle; a smaller image is first padded with zeros",
-        {"size": _size("side of the square, or [height, width]")},
+        "cut out the middle; a smaller image is first padded with zeros", {"size": _size(SIDE)}
     ),
     "random_crop": Op(
         "cut out a random place",
         {
-            "size": _size("side of the square, or [height, width]"),
+            "size": _size(SIDE),
             "padding": Param("whole", "zeros added on each side first, in pixels", default=0),
         },
     ),
     "random_resized_crop": Op(
         "cut out a random part of random size and shape, and resize it",
         {
-            "size": _size("side of the square, or [height, width], that comes out"),
-            "scale": Param(
-                "range",
-                "share of the image's area that is cut out",
-                default=(0.08, 1.0),
-                low=1e-6,
-                high=1.0,
+            "size": _size(f"{SIDE}, that comes out"),
+            **_area((0.08, 1.0), (0.75, 1.3333), "cut out"),
+        },
+    ),
+    "hflip": Op("mirror left and right", {"p": _probability(0.5)}),
+    "vflip": Op("mirror top and bottom", {"p": _probability(0.5)}),
+    "rotate90": Op(
+        "turn counterclockwise by a multiple of 90 degrees",
+        {
+            "k": Param("whole", "quarter turns; default: drawn from 0 to 3", default=None, high=3),
+            "p": _probability(1.0),
+        },
+    ),
+    "pad": Op(
+        "add pixels at the edges",
+        {
+            "padding": Param(
+                "padding",
+                "pixels: on each side, [left and right, top and bottom], or [left, top, right, "
+                "bottom]",
             ),
-            "ratio": Param(
-                "range",
-                "width / height of what is cut out",
-                default=(0.75, 1.3333),
-                low=1e-3,
-                high=1e3,
+            "fill": Param(
+                "channels",
+                "value of the new pixels, or one for each channel",
+                default=0,
+                low=-1e6,
+                high=1e6,
+            ),
+            "label_fill": Param(
+                "whole",
+                "value of the new pixels in fields with labels",
+                default=0,
+                low=-1,
+            ),
+            "padding_mode": Param(
+                "choice",
+                "constant: fill; edge: the last pixel; reflect and symmetric: mirrored, without "
+                "the last pixel and with it",
+                default="constant",
+                choices=("constant", "edge", "reflect", "symmetric"),
             ),
         },
     ),
-    "hflip": Op(
-        "mirror left and right",
-        {"p": Param("number", "probability", default=0.5, high=1.0)},
+}
+COLOUR = {
+    "color_jitter": Op(
+        "change brightness, contrast, saturation and hue, in random order",
+        {
+            "brightness": _strength("brightness"),
+            "contrast": _strength("contrast"),
+            "saturation": _strength("saturation"),
+            "hue": Param(
+                "span",
+                "turn of the hue, as a part of the whole circle, drawn from [from, to]; a number "
+                "x: from -x to x",
+                default=0.0,
+                low=-0.5,
+                high=0.5,
+            ),
+            "p": _probability(1.0),
+        },
     ),
+    "grayscale": Op("gray, with as many channels as before", {"p": _probability(1.0)}),
+    "gaussian_blur": Op(
+        "blur",
+        {
+            "kernel_size": Param("odd", "side of the filter, in pixels", low=1, high=255),
+            "sigma": Param(
+                "span",
+                "standard deviation, in pixels: a number, or drawn from [from, to]",
+                default=(0.1, 2.0),
+                low=1e-3,
+                high=1e3,
+            ),
+            "p": _probability(1.0),
+        },
+    ),
+    "random_erasing": Op(
+        "overwrite a random rectangle",
+        {
+            **_area((0.02, 0.33), (0.3, 3.3), "overwritten"),
+            "value": Param(
+                "channels",
+                "written there: a number, one for each channel, or random: noise",
+                default=0,
+                low=-1e6,
+                high=1e6,
+                choices=("random",),
+            ),
+            "p": _probability(0.5),
+        },
+    ),
+    "rand_augment": Op(
+        "RandAugment: random changes of geometry and colour, one after the other",
+        {
+            "num_ops": Param("whole", "how many changes", default=2, low=1, high=16),
+            "magnitude": Param("whole", "strength, below num_magnitude_bins", default=9, high=100),
+            "num_magnitude_bins": Param(
+                "whole", "number of strengths that there are", default=31, low=2, high=101
+            ),
+            "fill": Param(
+                "channels",
+                "value of pixels from outside, or one for each channel",
+                default=0,
+                high=255,
+            ),
+        },
+    ),
+}
+NUMBERS = {
     "to_float": Op("float32 in [0, 1]", {}),
     "normalize": Op(
         "(x - mean) / std of an image in [0, 1], channel by channel; implies to_float",
@@ -134,81 +228,18 @@ OPS: Mapping[str, Op] = {
     ),
     "to_chw": Op("height x width x channels to channels x height x width, contiguous", {}),
 }
-OPS = {
-    name: Op(
-        op.text, {**op.params, "field": FIELD} | ({"fields": FIELDS} if name in GEOMETRIC else {})
-    )
-    for name, op in OPS.items()
+
+
+def _with(ops: Mapping[str, Op], params: Mapping[str, Param]) -> dict[str, Op]:
+    return {name: Op(op.text, {**op.params, **params}) for name, op in ops.items()}
+
+
+OPS: Mapping[str, Op] = {
+    **_with(DECODE, {"field": FIELD}),
+    **_with(GEOMETRY, {"field": FIELD, "fields": FIELDS}),
+    **_with(COLOUR, {"field": FIELD, "fields": FIELDS}),
+    **_with(NUMBERS, {"field": FIELD}),
 }
-
-
-def _bounds(param: Param) -> str:
-    def plain(value: float) -> str:
-        return (
-            f"{value:g}"
-            if abs(value) < 1e5 and value != int(value)
-            else str(int(value))
-            if value == int(value)
-            else f"{value:g}"
-        )
-
-    return f"from {plain(param.low)} to {plain(param.high)}"
-
-
-def _whole(param: Param, value: Any) -> bool:
-    return type(value) is int and param.low <= value <= param.high
-
-
-def _number(param: Param, value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and param.low <= value <= param.high
-
-
-def _list_of(value: Any, test: Any, param: Param, lengths: range) -> bool:
-    return (
-        isinstance(value, (list, tuple))
-        and len(value) in lengths
-        and all(test(param, item) for item in value)
-    )
-
-
-def expects(param: Param) -> str:
-    """What the parameter takes, in words: "a number from 0 to 1"."""
-    if param.kind == "text":
-        return "a non-empty string"
-    if param.kind == "texts":
-        return "a list of different field names"
-    if param.kind == "choice":
-        return "one of " + ", ".join(repr(choice) for choice in param.choices)
-    if param.kind == "whole":
-        return f"a whole number {_bounds(param)}"
-    if param.kind == "number":
-        return f"a number {_bounds(param)}"
-    if param.kind == "size":
-        return f"a whole number or [height, width], {_bounds(param)}"
-    if param.kind == "range":
-        return f"[from, to] with from <= to, both {_bounds(param)}"
-    return f"a number or a list of numbers, {_bounds(param)}"
-
-
-def fits(param: Param, value: Any) -> bool:
-    """True if the value is one that the parameter takes."""
-    if param.kind == "text":
-        return isinstance(value, str) and value != ""
-    if param.kind == "texts":
-        return _list_of(
-            value, lambda param, item: isinstance(item, str) and item != "", param, range(1, 17)
-        ) and len(set(value)) == len(value)
-    if param.kind == "choice":
-        return isinstance(value, str) and value in param.choices
-    if param.kind == "whole":
-        return _whole(param, value)
-    if param.kind == "number":
-        return _number(param, value)
-    if param.kind == "size":
-        return _whole(param, value) or _list_of(value, _whole, param, range(2, 3))
-    if param.kind == "range":
-        return _list_of(value, _number, param, range(2, 3)) and value[0] <= value[1]
-    return _number(param, value) or _list_of(value, _number, param, range(1, 65))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +290,7 @@ def schema(op: str) -> dict[str, Any]:
     """
     properties: dict[str, Any] = {"op": {"const": op}}
     for name, param in OPS[op].params.items():
-        properties[name] = {**_schema_of(param), "description": param.text}
+        properties[name] = {**schema_of(param), "description": param.text}
         if not param.required and param.default is not None:
             properties[name]["default"] = (
                 list(param.default) if isinstance(param.default, tuple) else param.default
@@ -275,26 +306,3 @@ def schema(op: str) -> dict[str, Any]:
     return shape | (
         {"not": {"required": ["field", "fields"]}} if "fields" in OPS[op].params else {}
     )
-
-
-def _schema_of(param: Param) -> dict[str, Any]:
-    if param.kind == "text":
-        return {"type": "string", "minLength": 1}
-    if param.kind == "texts":
-        return {
-            "type": "array",
-            "items": {"type": "string", "minLength": 1},
-            "minItems": 1,
-            "maxItems": 16,
-            "uniqueItems": True,
-        }
-    if param.kind == "choice":
-        return {"enum": list(param.choices)}
-    kind = "integer" if param.kind in ("whole", "size") else "number"
-    one = {"type": kind, "minimum": param.low, "maximum": param.high}
-    if param.kind in ("whole", "number"):
-        return one
-    if param.kind == "range":
-        return {"type": "array", "items": one, "minItems": 2, "maxItems": 2}
-    most, least = (2, 2) if param.kind == "size" else (64, 1)
-    return {"anyOf": [one, {"type": "array", "items": one, "minItems": least, "maxItems": most}]}

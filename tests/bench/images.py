@@ -28,7 +28,7 @@ from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.core.jobs import Stage
 from loaderd.core.rng import CounterRng
 from loaderd.data.jpeg import fused_decode, rewrite
-from loaderd.data.pipeline.ops import crop_box
+from loaderd.data.ops.geometry import crop_box
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample

@@ -52,14 +52,14 @@ from loaderd.config.transforms import OPS
             "that is hflip here",
         ),
         (
-            'transforms = [{op = "vflip"}]',
+            'transforms = [{op = "mixup"}]',
             "streams.train.transforms[0].op",
             'not in this version; write it as call = "pkg.module:function"',
         ),
         (
             'transforms = [{op = "v2.ColorJitter"}]',
             "streams.train.transforms[0].op",
-            "not in this version; write it as call",
+            "that is color_jitter here",
         ),
         (
             'transforms = [{call = "a:b", p = 1}]',

@@ -7,8 +7,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from loaderd.config.transforms import OPS, REQUIRED, expects, fits, problems, resolved, schema
-from loaderd.data.pipeline.ops import MAKERS
+from loaderd.config.op_params import REQUIRED, expects, fits
+from loaderd.config.transforms import OPS, problems, resolved, schema
+from loaderd.data.ops.table import MAKERS
 from loaderd_testing.deadlines import DEADLINE_S
 
 GOOD: list[tuple[str, dict[str, Any]]] = [

@@ -19,7 +19,7 @@ with atheris.instrument_imports(
     from loaderd.data.images.lazy_image import LazyImage
     from loaderd.data.images.pixel_source import open_image
     from loaderd.data.jpeg import headers, rewrite, tiles
-    from loaderd.data.pipeline.ops import make_op
+    from loaderd.data.ops.table import make_op
 
 from harness import fuzz
 

@@ -1,4 +1,4 @@
-"""What makes an image one that cannot be decoded."""
+"""What makes an image one that cannot be decoded, or not be changed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ MAX_PIXELS = 178_956_970  # what Pillow refuses too
 
 class ImageError(ValueError):
     """An image that cannot be decoded; the text says why."""
+
+
+class OpError(ValueError):
+    """A picture that an op cannot work on."""
 
 
 class NoMemory(ImageError):

@@ -18,6 +18,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from loaderd.data.images.edges import ZEROS, Fill, padded
 from loaderd.data.images.image_error import allowed
 from loaderd.data.images.pixel_source import LEAST_SIDE, ArraySource, ImagePart, JpegSource, Origin
 from loaderd.data.images.resize import Axis, reach, resample
@@ -55,7 +56,7 @@ class LazyImage:
         self._box = (0, 0, self.height, self.width)  # top, left, bottom, right
         self._size = (self.height, self.width)  # that the box is brought to
         self._window = (0, 0)  # top, left in that size; height and width are the window's
-        self._flipped = False
+        self._flipped = (False, False)  # top and bottom, left and right
         self.levels: np.ndarray | None = None
         self._loaded: tuple[np.ndarray, Axis, Axis] | None = None
         self._made: np.ndarray | None = None
@@ -68,7 +69,9 @@ class LazyImage:
 
     def crop(self, top: int, left: int, height: int, width: int) -> None:
         """Keep this part, which lies inside."""
-        if self._flipped:
+        if self._flipped[0]:
+            top = self.height - top - height
+        if self._flipped[1]:
             left = self.width - left - width
         y, x = self._window[0] + top, self._window[1] + left
         if self._resized:
@@ -88,20 +91,27 @@ class LazyImage:
         self._size = (height, width)
         self.height, self.width = height, width
 
-    def flip(self) -> None:
-        """Mirror left and right."""
-        self._flipped = not self._flipped
+    def flip(self, *, rows: bool = False) -> None:
+        """Mirror left and right; top and bottom if rows."""
+        down, across = self._flipped
+        self._flipped = (down != rows, across == rows)
 
-    def pad(self, top: int, bottom: int, left: int, right: int) -> None:
-        """Zeros around it. Raises ImageError for more pixels than an image may have."""
+    def turn(self, quarters: int) -> None:
+        """Turn counterclockwise by 0 to 3 quarters."""
+        if quarters == 2:
+            self._flipped = (not self._flipped[0], not self._flipped[1])
+        elif quarters:
+            self.become(np.ascontiguousarray(np.rot90(self.settled(), quarters)))
+
+    def pad(self, top: int, bottom: int, left: int, right: int, fill: Fill = ZEROS) -> None:
+        """Pixels around it. Raises ImageError for more pixels than an image may have."""
         allowed(
             top + self.height + bottom,
             left + self.width + right,
             f"{self.height} x {self.width} pixels would be padded to",
         )
-        self._settle()
-        assert isinstance(self._origin, ArraySource)
-        self._begin(ArraySource(np.pad(self._origin.array, ((top, bottom), (left, right), (0, 0)))))
+        value = fill.labels if self.labels else fill.value
+        self.become(padded(self.settled(), (top, bottom, left, right), value, fill.mode))
 
     def become(self, array: np.ndarray) -> None:
         """Go on with this height x width x channels array, made of what `settled` returned."""
@@ -149,8 +159,8 @@ class LazyImage:
             out if out is not None and fits(out, shape, self.dtype) else np.empty(shape, self.dtype)
         )
         (top, left, bottom, right), (height, width), (y, x) = self._box, self._size, self._window
-        rows = fused_decode.Span(top, bottom, height, y, self.height)
-        columns = fused_decode.Span(left, right, width, x, self.width, self._flipped)
+        rows = fused_decode.Span(top, bottom, height, y, self.height, self._flipped[0])
+        columns = fused_decode.Span(left, right, width, x, self.width, self._flipped[1])
         levels = None if levels is None else np.ascontiguousarray(levels, np.float32)
         if fused_decode.crop(
             origin.data,
@@ -217,13 +227,12 @@ class LazyImage:
         image, rows, columns = self._loaded
         self._loaded = None
         image = resample(image, rows, columns, nearest=self.labels)
-        if not self._flipped:
+        down, across = self._flipped
+        if not (down or across):
             return image
-        return (
-            np.ascontiguousarray(image[:, ::-1])
-            if self.labels
-            else cv2.flip(image, 1).reshape(image.shape)
-        )
+        if self.labels:
+            return np.ascontiguousarray(image[:: -1 if down else 1, :: -1 if across else 1])
+        return cv2.flip(image, -1 if down and across else int(across)).reshape(image.shape)
 
     def _eighths(self, least: dict[int, float]) -> int:
         """The smallest scale that leaves pixels enough: from which shrink on is told for each."""

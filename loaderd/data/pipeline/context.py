@@ -14,9 +14,10 @@ from loaderd.config.stream import DecodeModes
 from loaderd.core.jobs import Stage
 from loaderd.core.rng import CounterRng
 from loaderd.data.errors import SampleFault
+from loaderd.data.images.image_error import OpError
 from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.images.pixel_source import ArraySource, open_image
-from loaderd.data.pipeline.ops import OpError, picture
+from loaderd.data.ops.table import picture
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.sample import Sample
 

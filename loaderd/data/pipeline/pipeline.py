@@ -17,9 +17,9 @@ from loaderd.data.errors import SampleFault
 from loaderd.data.images.decode import label_mode
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.lmdb.bulk_rows import BulkReader
+from loaderd.data.ops.table import RESIZING
 from loaderd.data.pipeline.collate import Batch, batch_of, fields_of
 from loaderd.data.pipeline.context import SampleContext, fault_of
-from loaderd.data.pipeline.ops import RESIZING
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.pipeline.sample_summary import Surveyor
 from loaderd.data.pipeline.steps import StepRun, Transforms, for_user_code

@@ -12,8 +12,10 @@ import numpy as np
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.config.transforms import resolved
 from loaderd.data.errors import SourceError
+from loaderd.data.images.image_error import OpError
+from loaderd.data.ops.plane import Run
+from loaderd.data.ops.table import FLAT, check, make_op, one_size
 from loaderd.data.pipeline.context import SampleContext, present
-from loaderd.data.pipeline.ops import FLAT, OpError, Run, check, make_op, one_size
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.user_code import find, invoke
 

@@ -25,7 +25,8 @@ from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.images.pixel_source import ArraySource, ImagePart, JpegSource, open_image
 from loaderd.data.jpeg import fused_decode, tiles
 from loaderd.data.jpeg.rewrite import can_rewrite, indexed, rewrite
-from loaderd.data.pipeline.ops import crop_box, make_op
+from loaderd.data.ops.geometry import crop_box
+from loaderd.data.ops.table import make_op
 from loaderd_testing.sample_builders import coded, picture
 
 TRAIN = (("random_resized_crop", {"size": 224}), ("hflip", {}))

@@ -20,7 +20,7 @@ from loaderd.data.images.pixel_source import JpegSource, open_image
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.jpeg.fused_decode import Span, crop
 from loaderd.data.jpeg.rewrite import rewrite
-from loaderd.data.pipeline.ops import make_op
+from loaderd.data.ops.table import make_op
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample

@@ -20,7 +20,7 @@ from loaderd.data.images.pixel_source import open_image
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.jpeg.rewrite import can_rewrite, rewrite
 from loaderd.data.jpeg.tiles import DamagedJpeg
-from loaderd.data.pipeline.ops import make_op
+from loaderd.data.ops.table import make_op
 from loaderd_testing.sample_builders import picture
 
 pytestmark = pytest.mark.needs("extensions")

@@ -6,45 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
+from data.ops.op_runs import Given, run
 from loaderd.core.rng import CounterRng
-from loaderd.data.images.image_error import MAX_PIXELS, ImageError
+from loaderd.data.images.image_error import MAX_PIXELS, ImageError, OpError
 from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.images.pixel_source import ArraySource
-from loaderd.data.pipeline.ops import OpError, as_float, check, crop_box, make_op
-from loaderd.data.pipeline.ops import picture as as_picture
+from loaderd.data.ops.geometry import crop_box
+from loaderd.data.ops.levels import as_float
+from loaderd.data.ops.table import check
+from loaderd.data.ops.table import picture as as_picture
 from loaderd_testing.sample_builders import picture
 
 GOLDEN_BOXES = [(0, 1, 372, 420), (0, 38, 288, 359), (119, 308, 196, 149), (47, 35, 286, 222)]
 GOLDEN_CROPS = [(6, 2), (3, 7), (1, 8), (8, 1), (2, 3), (3, 7)]
 GOLDEN_FLIPS = [False, True, True, True, False, True, True, True, True, True, True, True]
-
-
-class Given(CounterRng):
-    """Draws that the test chooses: number k of any op."""
-
-    def __init__(self, *values: float) -> None:
-        super().__init__(0, 0, 0)
-        self.values = values
-
-    def uniform(self, op: int, k: int) -> float:
-        return self.values[k]
-
-    def integer(self, op: int, k: int, n: int) -> int:
-        assert 0 <= self.values[k] < n
-        return int(self.values[k])
-
-
-def run(
-    name: str, image: np.ndarray, draws: CounterRng | None = None, number: int = 0, **args: Any
-) -> np.ndarray:
-    before = image.copy()
-    view = LazyImage(ArraySource(image))
-    make_op(name, args, number)[0](view, draws or CounterRng(0, 0, 0))
-    out = view.pixels()
-    np.testing.assert_array_equal(image, before)
-    return out
 
 
 def numbered(height: int, width: int) -> np.ndarray:
@@ -304,3 +281,73 @@ def test_as_many_pixels_as_an_image_may_have_are_made() -> None:
         13000,
         1,
     )
+
+
+def test_vflip_mirrors_top_and_bottom() -> None:
+    image = numbered(3, 4)
+    assert run("vflip", image, Given(0.49)).tolist() == image[::-1].tolist()
+    assert run("vflip", image, Given(0.5)) is image
+
+
+def test_mirrors_before_a_crop_are_those_of_the_whole_picture() -> None:
+    view = LazyImage(ArraySource(numbered(7, 9)))
+    view.flip()
+    view.flip(rows=True)
+    view.crop(1, 2, 3, 4)
+    view.resize(3, 4)
+    expected = numbered(7, 9)[::-1, ::-1][1:4, 2:6]
+    assert view.pixels().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("k", range(4))
+def test_rotate90_turns_counterclockwise(k: int) -> None:
+    image = numbered(3, 4)
+    assert run("rotate90", image, k=k).tolist() == np.rot90(image, k).tolist()
+    assert run("rotate90", image, Given(0.0, k)).tolist() == np.rot90(image, k).tolist()
+
+
+def test_rotate90_comes_with_its_probability() -> None:
+    image = numbered(3, 4)
+    assert run("rotate90", image, Given(0.3, 1), p=0.3) is image
+
+
+@pytest.mark.parametrize(
+    ("padding", "sides"),
+    [(2, (2, 2, 2, 2)), ([1, 2], (1, 2, 1, 2)), ([1, 2, 3, 4], (1, 2, 3, 4))],
+)
+def test_pad_has_pillows_order_of_sides(padding: Any, sides: tuple[int, int, int, int]) -> None:
+    image = picture(20, 30)
+    expected = ImageOps.expand(Image.fromarray(image), sides, (7, 8, 9))
+    out = run("pad", image, padding=padding, fill=[7, 8, 9])
+    np.testing.assert_array_equal(out, np.asarray(expected))
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "symmetric"])
+def test_pad_can_go_on_as_the_edge_does(mode: Any) -> None:
+    image = picture(20, 30)
+    out = run("pad", image, padding=[3, 5, 7, 9], padding_mode=mode)
+    np.testing.assert_array_equal(out, np.pad(image, ((5, 9), (3, 7), (0, 0)), mode))
+
+
+def test_a_fill_that_the_picture_cannot_hold_is_told() -> None:
+    with pytest.raises(OpError, match=r"fill = 0.5.* does not fit a picture of uint8"):
+        run("pad", picture(), padding=1, fill=0.5)
+    with pytest.raises(OpError, match="2 values of fill for an image of 3 channels"):
+        run("pad", picture(), padding=1, fill=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "expected"),
+    [
+        ((40, 50), 25, (20, 25)),
+        ((50, 40), 100, (100, 80)),
+        ((30, 300), [32, 320], (32, 320)),
+        ((30, 600), [32, 320], (16, 320)),
+        ((60, 100), [32, 320], (32, 53)),
+        ((1, 1000), 10, (1, 10)),
+    ],
+)
+def test_long_side_is_the_largest_that_fits(
+    shape: tuple[int, int], size: Any, expected: tuple[int, int]
+) -> None:
+    assert run("long_side", np.zeros((*shape, 3), np.uint8), size=size).shape == (*expected, 3)
