@@ -67,6 +67,13 @@ def _area(scale: tuple[float, float], ratio: tuple[float, float], what: str) -> 
     }
 
 
+INTERPOLATION = Param(
+    "choice",
+    "how pixels are computed: bilinear and bicubic are antialiased, as in Pillow; nearest takes "
+    "stored ones",
+    default="bilinear",
+    choices=("bilinear", "bicubic", "nearest"),
+)
 SIDE = "side of the square, or [height, width]"
 DECODE = {
     "decode": Op(
@@ -84,16 +91,20 @@ DECODE = {
 }
 GEOMETRY = {
     "resize": Op(
-        "resize, antialiased bilinear",
+        "resize",
         {
             "size": _size(
                 "a number: the shorter side, the other in proportion; [height, width]: exactly that"
-            )
+            ),
+            "interpolation": INTERPOLATION,
         },
     ),
     "long_side": Op(
-        "resize in proportion, antialiased bilinear, to the largest that fits",
-        {"size": _size("a number: the longer side; [height, width]: neither is larger")},
+        "resize in proportion to the largest that fits",
+        {
+            "size": _size("a number: the longer side; [height, width]: neither is larger"),
+            "interpolation": INTERPOLATION,
+        },
     ),
     "center_crop": Op(
         "cut out the middle; a smaller image is first padded with zeros", {"size": _size(SIDE)}
@@ -110,6 +121,7 @@ GEOMETRY = {
         {
             "size": _size(f"{SIDE}, that comes out"),
             **_area((0.08, 1.0), (0.75, 1.3333), "cut out"),
+            "interpolation": INTERPOLATION,
         },
     ),
     "hflip": Op("mirror left and right", {"p": _probability(0.5)}),

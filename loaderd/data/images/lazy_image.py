@@ -41,8 +41,8 @@ class LazyImage:
     """
 
     __slots__ = (
-        "_box", "_flipped", "_loaded", "_made", "_origin", "_size", "_window", "channels",
-        "height", "labels", "levels", "planar", "width",
+        "_box", "_flipped", "_how", "_loaded", "_made", "_origin", "_size", "_window",
+        "channels", "height", "labels", "levels", "planar", "width",
     )  # fmt: skip
 
     def __init__(self, origin: Origin, *, labels: bool = False) -> None:
@@ -55,6 +55,7 @@ class LazyImage:
         self.height, self.width, self.channels = origin.height, origin.width, origin.channels
         self._box = (0, 0, self.height, self.width)  # top, left, bottom, right
         self._size = (self.height, self.width)  # that the box is brought to
+        self._how = "nearest" if self.labels else "bilinear"
         self._window = (0, 0)  # top, left in that size; height and width are the window's
         self._flipped = (False, False)  # top and bottom, left and right
         self.levels: np.ndarray | None = None
@@ -81,14 +82,19 @@ class LazyImage:
             self._box, self._size = (y, x, y + height, x + width), (height, width)
         self.height, self.width = height, width
 
-    def resize(self, height: int, width: int) -> None:
-        """Bring it to this size. Raises ImageError for more pixels than an image may have."""
+    def resize(self, height: int, width: int, how: str = "bilinear") -> None:
+        """Bring it to this size.
+
+        how: "bilinear", "bicubic" or "nearest"; a picture of labels takes the nearest always.
+        Raises ImageError for more pixels than an image may have.
+        """
         allowed(height, width, f"{self.height} x {self.width} pixels would be resized to")
         if (height, width) == (self.height, self.width):
             return
         if self._resized or self.levels is not None:
             self._settle()
         self._size = (height, width)
+        self._how = "nearest" if self.labels else how
         self.height, self.width = height, width
 
     def flip(self, *, rows: bool = False) -> None:
@@ -149,6 +155,8 @@ class LazyImage:
         """Decode and carry out everything at once, if that can be done here."""
         origin, levels = self._origin, self.levels
         if not (isinstance(origin, JpegSource) and origin.fusable and self._resized):
+            return False
+        if self._how != "bilinear":
             return False
         shape = (
             (self.channels, self.height, self.width)
@@ -226,7 +234,7 @@ class LazyImage:
         assert self._loaded is not None
         image, rows, columns = self._loaded
         self._loaded = None
-        image = resample(image, rows, columns, nearest=self.labels)
+        image = resample(image, rows, columns, self._how)
         down, across = self._flipped
         if not (down or across):
             return image
@@ -237,16 +245,16 @@ class LazyImage:
     def _eighths(self, least: dict[int, float]) -> int:
         """The smallest scale that leaves pixels enough: from which shrink on is told for each."""
         (top, left, bottom, right), (height, width) = self._box, self._size
-        if min(height, width) < LEAST_SIDE:
+        if min(height, width) < LEAST_SIDE or self._how == "nearest":
             return 8
         shrink = min((bottom - top) / height, (right - left) / width)
         return min(eighths for eighths in self._origin.scales if shrink >= least[eighths])
 
     def _load(self, eighths: int) -> tuple[np.ndarray, Axis, Axis]:
-        (top, left, bottom, right), (height, width) = self._box, self._size
+        top, left, bottom, right = self._box
         step = 8 // eighths
-        y0, y1, rows = _axis(top / step, bottom / step, height, self._window[0], self.height)
-        x0, x1, columns = _axis(left / step, right / step, width, self._window[1], self.width)
+        y0, y1, rows = self._axis(top / step, bottom / step, 0)
+        x0, x1, columns = self._axis(left / step, right / step, 1)
         origin = self._origin
         if isinstance(origin, ArraySource):
             return origin.read(ImagePart(y0, x0, y1, x1)), rows, columns
@@ -256,17 +264,16 @@ class LazyImage:
             self._origin = origin.whole()
         return self._load(8)
 
-
-def _axis(begin: float, end: float, size: int, first: int, count: int) -> tuple[int, int, Axis]:
-    """(first source pixel, end, axis) that `count` pixels from `first` on need, where `size` pixels
-    show [begin, end) of the source.
-    """
-    step = (end - begin) / size
-    start = begin + (first + 0.5) * step - 0.5
-    around = reach(step)
-    low = max(floor(begin), floor(start) - around)
-    high = min(ceil(end), floor(start + (count - 1) * step) + around + 2)
-    return low, high, Axis(start - low, step, count)
+    def _axis(self, begin: float, end: float, which: int) -> tuple[int, int, Axis]:
+        """(first source pixel, end, axis) that the window needs along an axis (0 down, 1 across),
+        where the box is [begin, end) of the source.
+        """
+        step = (end - begin) / self._size[which]
+        start = begin + (self._window[which] + 0.5) * step - 0.5
+        count, around = (self.height, self.width)[which], reach(step, self._how)
+        low = max(floor(begin), floor(start) - around)
+        high = min(ceil(end), floor(start + (count - 1) * step) + around + 2)
+        return low, high, Axis(start - low, step, count)
 
 
 def fits(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> bool:

@@ -25,16 +25,17 @@ class Resize:
 
     number: int
     size: Any
+    interpolation: str
 
     def __call__(self, plane: Plane, draws: CounterRng) -> None:
         height, width, size = plane.height, plane.width, self.size
         if not isinstance(size, int):
-            plane.resize(size[0], size[1])
+            plane.resize(size[0], size[1], self.interpolation)
         # torchvision's rule: the longer side is rounded down.
         elif height <= width:
-            plane.resize(size, max(1, int(size * width / height)))
+            plane.resize(size, max(1, int(size * width / height)), self.interpolation)
         else:
-            plane.resize(max(1, int(size * height / width)), size)
+            plane.resize(max(1, int(size * height / width)), size, self.interpolation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,16 @@ class LongSide:
 
     number: int
     size: Any
+    interpolation: str
 
     def __call__(self, plane: Plane, draws: CounterRng) -> None:
         high, wide = pair(self.size)
         height, width = plane.height, plane.width
         if high * width <= wide * height:
-            plane.resize(high, max(1, min(wide, round(width * high / height))))
+            wide = max(1, min(wide, round(width * high / height)))
         else:
-            plane.resize(max(1, min(high, round(height * wide / width))), wide)
+            high = max(1, min(high, round(height * wide / width)))
+        plane.resize(high, wide, self.interpolation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +133,12 @@ class RandomResizedCrop:
     size: Any
     scale: Any
     ratio: Any
+    interpolation: str
 
     def __call__(self, plane: Plane, draws: CounterRng) -> None:
         height, width = pair(self.size)
         plane.crop(*crop_box(plane.height, plane.width, self.scale, self.ratio, draws, self.number))
-        plane.resize(height, width)
+        plane.resize(height, width, self.interpolation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import pytest
 import sklearn.datasets
 from PIL import Image
 
-from loaderd.data.images.resize import FAR, NEAR, Axis, _taps, resample, resize
+from loaderd.data.images import resize as resizing
+from loaderd.data.images.resize import Axis, _native, resample, resize, whole
 from loaderd_testing.sample_builders import picture
 
 
@@ -29,17 +30,21 @@ def pillow(image: np.ndarray, height: int, width: int) -> np.ndarray:
     return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
 
 
-def psnr(a: np.ndarray, b: np.ndarray) -> float:
-    error = float(((a.astype(float) - b) ** 2).mean())
-    return 99.0 if error == 0 else 10 * math.log10(255**2 / error)
+def off(a: np.ndarray, b: np.ndarray) -> int:
+    """The largest difference, in levels."""
+    return int(np.abs(np.rint(a).astype(int) - b).max())
 
 
-def test_the_training_recipe_on_photos_is_close_to_pillows_antialiased_bilinear() -> None:
+def numbers(height: int, width: int) -> np.ndarray:
+    """Noise, which shows every fault of a filter."""
+    return np.random.default_rng(height).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def test_the_training_recipe_on_photos_is_pillows_antialiased_bilinear() -> None:
     rng = random.Random(7)
-    figures = []
     for image in photos():
         height, width, _ = image.shape
-        for _ in range(30):
+        for _ in range(8):
             area, aspect = (
                 height * width * rng.uniform(0.08, 1),
                 math.exp(rng.uniform(math.log(0.75), math.log(1.3333))),
@@ -47,27 +52,46 @@ def test_the_training_recipe_on_photos_is_close_to_pillows_antialiased_bilinear(
             h, w = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
             if h <= height and w <= width:
                 top, left = rng.randint(0, height - h), rng.randint(0, width - w)
-                crop = np.ascontiguousarray(image[top : top + h, left : left + w])
-                figures.append(psnr(resize(crop, 224, 224), pillow(crop, 224, 224)))
-    assert len(figures) > 60
-    assert sum(figures) / len(figures) >= 48
-    assert min(figures) >= 38
+                crop = image[top : top + h, left : left + w]
+                expected = pillow(np.ascontiguousarray(crop), 224, 224)
+                assert off(resize(crop, 224, 224), expected) <= 1
 
 
-@pytest.mark.parametrize("size", [(64, 96), (32, 32), (100, 20), (333, 500), (10, 10)])
-def test_far_shrinking_growing_and_mixed_sizes_are_close_to_pillow(size: tuple[int, int]) -> None:
-    for image in photos()[1::2]:
-        assert psnr(resize(image, *size), pillow(image, *size)) >= 38
+@pytest.mark.parametrize("how", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(64, 96), (100, 20), (200, 300), (5, 400), (400, 5), (1, 1)])
+def test_any_size_is_pillows_and_numpys_bytes_are_those_of_native_code(
+    how: str, size: tuple[int, int]
+) -> None:
+    for image in (numbers(97, 131), numbers(30, 500)):
+        height, width, _ = image.shape
+        filter_ = Image.Resampling[how.upper()]
+        expected = np.asarray(Image.fromarray(image).resize(size[::-1], filter_))
+        # Pillow 13 goes down first where that is less work: clipped overshoots differ then
+        assert off(resize(image, *size, how), expected) <= (1 if how == "bilinear" else 13)
+        axes = whole(height, size[0]), whole(width, size[1])
+        ways = [_native(image, *axes, how, plain=plain) for plain in (False, True)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(resizing, "library", lambda: None)
+            made = resample(image, *axes, how)
+        for way in ways:
+            if way is not None:
+                np.testing.assert_array_equal(way, made)
 
 
-def test_a_checkerboard_shrinks_to_gray_and_does_not_alias() -> None:
-    board = (
-        (np.indices((200, 200)).sum(axis=0) % 2 * 255)
-        .astype(np.uint8)[:, :, None]
-        .repeat(3, axis=2)
-    )
-    for size in (100, 90, 70, 67, 50, 20):
-        assert np.abs(resize(board, size, size)[5:-5, 5:-5].astype(int) - 127).max() <= 8, size
+def test_sixteen_bits_are_resized_as_such() -> None:
+    image = numbers(60, 80).astype(np.uint16) * 257
+    out = resize(image, 25, 31)
+    assert out.dtype == np.uint16
+    exact = resize(image.astype(np.float32), 25, 31)
+    assert np.abs(out - exact).max() <= 1.01
+    assert off(out / 257, resize(numbers(60, 80), 25, 31)) <= 1
+
+
+def test_nearest_is_pillows() -> None:
+    image = numbers(97, 131)
+    for size in ((40, 50), (300, 200), (97, 10)):
+        expected = Image.fromarray(image).resize(size[::-1], Image.Resampling.NEAREST)
+        np.testing.assert_array_equal(resize(image, *size, "nearest"), np.asarray(expected))
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -107,17 +131,6 @@ def test_the_same_size_is_the_same_picture() -> None:
     assert resize(image, 40, 50) is image
 
 
-def test_taps_sum_to_one_and_are_the_triangle_at_two_and_three() -> None:
-    for shrink in np.linspace(0.2, 3, 50):
-        assert _taps(float(shrink)).sum() == pytest.approx(1, abs=1e-6)
-    for shrink in np.linspace(1.08, 1.625, 20):
-        assert _taps(float(shrink), cubic=True).sum() == pytest.approx(1, abs=1e-6)
-    assert len(NEAR) == len(FAR) == 17
-    np.testing.assert_allclose(_taps(2), [0.25, 0.5, 0.25])
-    np.testing.assert_allclose(_taps(3), np.array([1, 2, 3, 2, 1]) / 9, atol=1e-4)
-    np.testing.assert_allclose(_taps(0.5), [0, 1, 0])
-
-
 @pytest.mark.parametrize("channels", [1, 3, 5])
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("step", [0.8, 1.0, 1.03, 1.3, 1.5, 1.9, 2.2, 2.7, 3.3, 4.5, 8.1])
@@ -145,7 +158,7 @@ def test_boxes_that_lie_between_pixels_are_close_to_pillow(
             Image.Resampling.BILINEAR,
             (left, top, left + count * step, top + high * step),
         )
-        assert psnr(np.rint(out[:, :, -1]), np.asarray(plane)) >= 38, (left, top, count, high)
+        assert off(out[:, :, -1], np.asarray(plane)) <= 1, (left, top, count, high)
 
 
 def test_one_pixel_can_be_resized() -> None:

@@ -351,3 +351,14 @@ def test_long_side_is_the_largest_that_fits(
     shape: tuple[int, int], size: Any, expected: tuple[int, int]
 ) -> None:
     assert run("long_side", np.zeros((*shape, 3), np.uint8), size=size).shape == (*expected, 3)
+
+
+@pytest.mark.parametrize("how", ["bilinear", "bicubic", "nearest"])
+@pytest.mark.parametrize("op", ["resize", "long_side", "random_resized_crop"])
+def test_interpolation_is_pillows(op: str, how: str) -> None:
+    image = picture(60, 60)
+    args: dict[str, Any] = {"size": 26, "interpolation": how}
+    if op == "random_resized_crop":
+        args |= {"scale": [1, 1], "ratio": [1, 1]}
+    expected = Image.fromarray(image).resize((26, 26), Image.Resampling[how.upper()])
+    assert np.abs(run(op, image, **args).astype(int) - np.asarray(expected)).max() <= 1
