@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+from types import FrameType
 from typing import Any
 
 from loaderd_client.batch import DictBatch, TupleBatch
@@ -232,8 +234,26 @@ class Delivery:
             raise
 
     def _inside(self) -> bool:
-        """This thread is in the middle of a call: what asks is a signal handler."""
-        return self._lock._is_owned()  # type: ignore[attr-defined] # pyright: ignore - what threading.Condition asks, too
+        """This thread is in the middle of a call: what asks is a signal handler.
+
+        Since Python 3.14 a handler may raise between `with` taking the lock and its block, which
+        then never gives it back. The next call finds that out here, and gives it back.
+        """
+        lock: Any = self._lock
+        if not lock._is_owned():  # what threading.Condition asks, too
+            return False
+        here: Any = inspect.currentframe()
+        frame: FrameType | None = here
+        while frame is not None and frame.f_code.co_filename == here.f_code.co_filename:
+            frame = frame.f_back  # the call that asks
+        while frame is not None:
+            of_this_file = frame.f_code.co_filename == here.f_code.co_filename
+            if of_this_file and frame.f_locals.get("self") is self:
+                return True
+            frame = frame.f_back
+        while lock._is_owned():
+            lock.release()
+        return False
 
     def _not_inside(self) -> None:
         if self._inside():
