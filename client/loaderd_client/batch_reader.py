@@ -1,6 +1,4 @@
-"""From a descriptor to what the user holds: fields as arrays or tensors, without a copy where that
-can be.
-"""
+"""From a descriptor to what the user holds: arrays or tensors, without a copy where that can be."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from loaderd_client.batch import DictBatch, TupleBatch, as_indices, as_keys, des
 from loaderd_client.shared_memory import SegmentView, Slot
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.hints import few
-from loaderd_wire.limits import CLIENT_FIELDS, INDEX_FIELD, KEY_FIELD
+from loaderd_wire.limits import CLIENT_FIELDS, INDEX_FIELD, KEY_FIELD, REPEATED_FIELD
 from loaderd_wire.messages import Descriptor, Welcome
 from loaderd_wire.slot_reader import (
     Array,
@@ -36,8 +34,11 @@ Show: TypeAlias = Callable[[Array], Any]
 class Shown:
     """One field of the batches.
 
-    place: its place among the slot's arrays, None if it has none. show: an array as the user wants
-    it.
+    Attributes:
+        name: Name of the field.
+        kind: "array", "text", "bytes", or the name of a field that the client adds.
+        place: Its place among the slot's arrays, None if it has none.
+        show: Makes of an array what the user wants.
     """
 
     name: str
@@ -49,12 +50,25 @@ class Shown:
 class BatchReader:
     """How the batches of one session are read.
 
-    Raises ConfigError for a field that the stream lacks; `read` for one that torch does not know.
+    Attributes:
+        arrays: The fields of kind "array" in the order in which they lie in a slot.
     """
 
     def __init__(
         self, welcome: Welcome, fields: tuple[str, ...] | None, as_tuple: bool | None, output: str
     ) -> None:
+        """Check the fields. torch is not imported yet.
+
+        Args:
+            welcome: What the daemon says of the stream.
+            fields: Names of the fields to deliver; None: all.
+            as_tuple: True for tuples, False for dicts, None as the stream says.
+            output: "torch" or "numpy".
+
+        Raises:
+            ConfigError: The stream lacks a field.
+            ProtocolError: The fields of the welcome cannot be.
+        """
         _check_specs(welcome)
         self.arrays = (
             () if welcome.collated else tuple(s for s in welcome.specs if s.kind == "array")
@@ -78,13 +92,24 @@ class BatchReader:
         self._shown: tuple[Shown, ...] = ()
 
     def read(
-        self, slots: SegmentView, batch: Descriptor, step: int, *, lend: bool
+        self, slots: SegmentView, batch: Descriptor, step: int, *, lend: bool, repeated: bool
     ) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
-        """(the batch, the slot if any part of it is a view and None if all is private, bytes of its
-        arrays).
+        """Make a batch of a slot.
 
-        Without `lend` everything is copied. The slot is what `views.lend` takes; until then nothing
-        ends with it.
+        Args:
+            slots: The segment.
+            batch: The descriptor.
+            step: Number of its step.
+            lend: Large arrays may be views of the slot. Else everything is copied.
+            repeated: Another rank has its rows, too.
+
+        Returns:
+            The batch; the slot, if any part of the batch is a view of it, for `shared_memory.lend`,
+            else None; and the bytes of its arrays.
+
+        Raises:
+            ConfigError: torch does not know the dtype of a field.
+            ProtocolError: The slot does not hold what the descriptor says.
         """
         if not self._shown:
             self._prepare()
@@ -119,7 +144,11 @@ class BatchReader:
                     continue
                 size = view.nbytes
             else:
-                values[field.name] = self._other(field, own, make_keys, maps, rows)
+                values[field.name] = (
+                    field.show(np.full(rows, repeated))
+                    if field.kind == REPEATED_FIELD
+                    else self._other(field, own, make_keys, maps, rows)
+                )
                 continue
             total += size
             if lend and size > PRIVATE_BYTES:

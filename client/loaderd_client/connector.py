@@ -16,7 +16,7 @@ from loaderd_client.control_socket import ControlSocket
 from loaderd_client.endpoint import outdated
 from loaderd_client.handshake import Handshake
 from loaderd_client.options import LoaderOptions
-from loaderd_client.session import Session
+from loaderd_client.session import Session, epoch_shape
 from loaderd_client.signals import Held
 from loaderd_client.state import LoaderState
 from loaderd_client.wait import WaitLimits
@@ -27,7 +27,7 @@ from loaderd_wire.slices import Cursor, EpochShape
 
 TENSORS = "loaderd_client.torch_backend"
 # of a Welcome, besides the fingerprints
-DECIDING = ("samples", "batch_size", "seed", "drop_last", "form")
+DECIDING = ("samples", "batch_size", "seed", "drop_last", "form", "tail")
 
 
 def _check_process() -> None:
@@ -47,8 +47,9 @@ def _check_process() -> None:
 
 
 def _in_daemon() -> bool:
-    """This process is a daemon's fork server or worker, whose names begin so: it would wait for the
-    daemon, which waits for it.
+    """True if this process is a daemon's fork server or worker, whose names begin so.
+
+    It would wait for the daemon, which waits for it.
     """
     try:
         with open("/proc/self/comm", encoding="utf-8") as file:
@@ -69,6 +70,12 @@ class Connector:
     """
 
     def __init__(self, arguments: LoaderOptions, closing: Closing) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            arguments: What the Loader was asked for.
+            closing: Ends the waits.
+        """
         self._arguments = arguments
         self._closing = closing
         # under way, perhaps since a call that a signal handler has cut short
@@ -168,8 +175,9 @@ class Connector:
         )
 
     def wake(self) -> None:
-        """From any thread, or a signal handler: end `connect`, and any wait of the session that was
-        opened last.
+        """End `connect`, and any wait of the session that was opened last.
+
+        May be called from any thread, and in a signal handler.
         """
         handshake, control = self._handshake, self._control
         if handshake is not None and not handshake.lost:
@@ -184,8 +192,9 @@ class Connector:
             self._handshake = None
 
     def explained(self, error: LoaderdError) -> LoaderdError:
-        """The same error, with the end of the embedded daemon's log where that may explain it:
-        nobody else sees that log.
+        """The same error, with the end of the embedded daemon's log where that may explain it.
+
+        Nobody else sees that log.
         """
         if (
             not self._path
@@ -196,8 +205,12 @@ class Connector:
         return embedded.explained(error, self._path)
 
     def end_text(self, how: str) -> str:
-        """How the daemon ended, and the last line of its log if that is a warning or an error: it
-        may be why.
+        """How the daemon ended, with the last line of its log if that is a warning or an error.
+
+        That line may be the reason.
+
+        Args:
+            how: How it ended.
         """
         words = embedded.last_words(self._path) if self._arguments.source.config else ""
         return f"{how}; its log ends with: {words}" if words else how
@@ -211,11 +224,7 @@ class Connector:
     def shape(self) -> EpochShape | None:
         """How epochs are cut; None before the first session."""
         first, rank = self.first, self.rank
-        return (
-            EpochShape(first.samples, first.batch_size, rank.rank, rank.world_size, first.drop_last)
-            if first and rank
-            else None
-        )
+        return epoch_shape(first, rank) if first and rank else None
 
     def _hello(self, rank: ranks.Rank) -> m.Hello:
         """What is asked of the daemon.

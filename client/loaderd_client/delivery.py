@@ -204,13 +204,22 @@ class Delivery:
         """A pass is over. Who trains on nothing is told why."""
         if running.given or not running.steps:
             return
-        last = self._tally.last[-1].line() if self._tally.last else "unknown"
-        self._current.warn(
-            [
-                f"epoch {running.origin.epoch} gave no batch: all {running.steps} of its steps "
-                f"lost all their rows; the last bad sample: {last}"
-            ]
-        )
+        epoch = running.origin.epoch
+        if self._tally.last:
+            self._current.warn(
+                [
+                    f"epoch {epoch} gave no batch: all {running.steps} of its steps lost all "
+                    f"their rows; the last bad sample: {self._tally.last[-1].line()}"
+                ]
+            )
+        elif running.origin.position == 0:
+            shape = running.shape
+            self._current.warn(
+                [
+                    f"epoch {epoch} gave rank {shape.rank} no batch: it has {shape.samples} "
+                    f'samples for {shape.world_size} ranks, and tail = "short" repeats none'
+                ]
+            )
 
     def _cut_short(self, handed: Ready | None, before: ErrorBudget) -> None:
         """A call ends with an exception: make sure that whoever goes on after it misses nothing.

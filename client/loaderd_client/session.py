@@ -21,7 +21,7 @@ from loaderd_client.shared_memory import SegmentView, tidy
 from loaderd_client.wait import BatchWait, WaitLimits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import BadSample, ConfigError, ProtocolError, StallError
-from loaderd_wire.slices import Cursor, EpochShape, steps_left
+from loaderd_wire.slices import Cursor, EpochShape, is_repetition, steps_left
 
 
 class Received(NamedTuple):
@@ -219,7 +219,11 @@ class Session:
         crowded = self._protocol.free_slots() == 0
         try:
             made, self._slot, size = self._contents.read(
-                self._memory.view_of(batch), batch, step, lend=not crowded
+                self._memory.view_of(batch),
+                batch,
+                step,
+                lend=not crowded,
+                repeated=is_repetition(self.shape, batch.start),
             )
         except ProtocolError:
             self.sound = False
@@ -318,11 +322,25 @@ class Session:
         raise StallError(text + (f"\n{detail}" if detail else ""))
 
 
+def epoch_shape(welcome: m.Welcome, rank: Rank) -> EpochShape:
+    """How the epochs of a session are cut into steps.
+
+    Raises:
+        ValueError: The welcome has impossible numbers.
+    """
+    return EpochShape(
+        welcome.samples,
+        welcome.batch_size,
+        rank.rank,
+        rank.world_size,
+        welcome.drop_last,
+        uneven_tail=welcome.tail == "short",
+    )
+
+
 def _shape(welcome: m.Welcome, rank: Rank, stream: str) -> EpochShape:
     try:
-        shape = EpochShape(
-            welcome.samples, welcome.batch_size, rank.rank, rank.world_size, welcome.drop_last
-        )
+        shape = epoch_shape(welcome, rank)
     except ValueError as error:
         raise ProtocolError(str(error)) from None
     if not steps_left(shape, 0):

@@ -1,6 +1,7 @@
 """Messages to bytes and back.
 
-A message is a msgpack array [code, field, field, ...], in the order of its dataclass. What arrives
+A message is a msgpack array [code, field, field, ...], in the order of its dataclass. Fields that
+were added later stand at the end, and are left out while they have their defaults. What arrives
 is checked against the annotations of the dataclass (types, ranges, sizes) before anybody sees it.
 Anything that does not fit is a ProtocolError, and no other error is raised.
 """
@@ -197,11 +198,16 @@ class Codec:
             for i, name in enumerate(names)
             if not self._classes.isdisjoint((hints[name], *typing.get_args(hints[name])))
         ]
-        if not inner:
+        added = _added(cls)
+        if not inner and not added:
             return values
 
         def spread(record: Any) -> list[Any]:
             found = list(values(record))
+            for default in reversed(added):
+                if found[-1] != default:
+                    break
+                found.pop()
             for i in inner:
                 found[i] = self._plain(found[i])
             return found
@@ -242,7 +248,16 @@ class Codec:
                 )
             return cls(*[c(v) for c, v in zip(checks, values, strict=True)])
 
-        return check
+        added = _added(cls)
+        if not added:
+            return check
+
+        def check_with_added(value: Any) -> Any:
+            values = _array(value)
+            absent = len(checks) - len(values)
+            return check([*values, *added[-absent:]] if 0 < absent <= len(added) else values)
+
+        return check_with_added
 
     def _check_for(self, hint: Any) -> Check:
         if hint is int:
@@ -263,6 +278,11 @@ class Codec:
         if origin is types.UnionType and args[1] is type(None):
             return _maybe(self._check_for(args[0]))
         raise TypeError(f"no check for {hint!r}")
+
+
+def _added(cls: type[Any]) -> list[Any]:
+    """The defaults of the fields that were added to a class, which are its last ones."""
+    return [f.default for f in fields(cls) if m.ADDED in f.metadata]
 
 
 def _unsendable(value: Any) -> Any:

@@ -7,6 +7,6 @@ MAX_ROWS = 1 << 20  # of a batch; as many as a stamp of the status board can cou
 MAX_PREFETCH = 1024  # finished batches ahead of the trainer
 MAX_RANKS = 1 << 31  # of one job
 
-INDEX_FIELD, KEY_FIELD = "__index__", "__key__"
+INDEX_FIELD, KEY_FIELD, REPEATED_FIELD = "__index__", "__key__", "__repeated__"
 # fields that the client adds on request: no sample may have them, and they take no room in a slot
-CLIENT_FIELDS = (INDEX_FIELD, KEY_FIELD)
+CLIENT_FIELDS = (INDEX_FIELD, KEY_FIELD, REPEATED_FIELD)

@@ -9,12 +9,19 @@ batches of a plan, from 0. `generation` counts the uses of a slot, from 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from loaderd_wire.errors import BadSample
 from loaderd_wire.slots import Chunk, FieldSpec
 
 PROTOCOL = 2
+ADDED = "added"  # in the metadata of a field that an earlier daemon or client does not know
+
+
+def _added(default: Any) -> Any:
+    """A field behind those of PROTOCOL. It is not sent while it has its default."""
+    return field(default=default, metadata={ADDED: True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,7 @@ class Welcome:
         max_errors: 0: no limit. 1 or more: a count of bad samples. In (0, 1): a share of rows.
         empty: What becomes of a batch that has lost all its rows: "skip" or "deliver".
         warnings: Lines for the user.
+        tail: What becomes of a last step with fewer rows than ranks: "repeat" or "short".
     """
 
     session: int
@@ -142,6 +150,7 @@ class Welcome:
     max_errors: float
     empty: str
     warnings: tuple[str, ...] = ()
+    tail: str = _added("repeat")
 
 
 @dataclass(frozen=True, slots=True)

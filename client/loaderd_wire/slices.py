@@ -3,7 +3,7 @@
 Step s of rank r starts at origin + (s * world_size + r) * batch_size. With drop_last = False the t
 rows that are left (0 < t < world_size * batch_size) are one more step, split as evenly as whole
 numbers allow. If t < world_size, the ranks from t on get the first positions of the epoch again, so
-that every rank has a batch in every step.
+that every rank has a batch in every step. With uneven_tail = True they get no rows instead.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class EpochShape:
         rank: Whose batches, in [0, world_size).
         world_size: Number of ranks.
         drop_last: Rows behind the last whole step are left out.
+        uneven_tail: Nothing is repeated: a last step of fewer rows than ranks has no rows for some.
 
     Raises:
         ValueError: A value is out of range.
@@ -37,6 +38,7 @@ class EpochShape:
     rank: int
     world_size: int
     drop_last: bool
+    uneven_tail: bool = False
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.batch_size < 1 or not 0 <= self.rank < self.world_size:
@@ -52,7 +54,7 @@ class Slice:
     Attributes:
         epoch: Number of the epoch, from 0.
         start: Position of the first row.
-        rows: Number of rows.
+        rows: Number of rows, 0 only in a last step of a shape with `uneven_tail`.
     """
 
     epoch: int
@@ -99,15 +101,27 @@ def slice_at(shape: EpochShape, cursor: Cursor) -> Slice:
     if left <= 0 or shape.drop_last:
         raise ValueError(f"no step at {cursor} of {shape}")
     if left < shape.world_size:
-        start = (
-            cursor.position + shape.rank
-            if shape.rank < left
-            else (shape.rank - left) % shape.samples
-        )
-        return Slice(cursor.epoch, start, 1)
+        if shape.rank < left:
+            return Slice(cursor.epoch, cursor.position + shape.rank, 1)
+        if shape.uneven_tail:
+            return Slice(cursor.epoch, shape.samples, 0)
+        return Slice(cursor.epoch, (shape.rank - left) % shape.samples, 1)
     begin = shape.rank * left // shape.world_size
     end = (shape.rank + 1) * left // shape.world_size
     return Slice(cursor.epoch, cursor.position + begin, end - begin)
+
+
+def is_repetition(shape: EpochShape, start: int) -> bool:
+    """True if a batch has rows that another rank has too: the first ones of the epoch again.
+
+    A rank's own rows begin at its rank or behind it in every step. A repetition begins before it:
+    see `slice_at`.
+
+    Args:
+        shape: How the epoch is cut.
+        start: Position of the batch's first row.
+    """
+    return start < shape.rank
 
 
 def next_cursor(shape: EpochShape, cursor: Cursor) -> Cursor:

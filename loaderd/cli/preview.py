@@ -50,7 +50,12 @@ def _shape(args: argparse.Namespace, plan: Any, samples: int) -> EpochShape:
     if args.rank >= args.world_size:
         raise CommandError(f"--rank {args.rank} is not below --world-size {args.world_size}", USAGE)
     shape = EpochShape(
-        samples, args.batch_size or plan.batch_size, args.rank, args.world_size, plan.drop_last
+        samples,
+        args.batch_size or plan.batch_size,
+        args.rank,
+        args.world_size,
+        plan.drop_last,
+        uneven_tail=plan.tail == "short",
     )
     if steps_left(shape, 0) == 0:
         raise CommandError(

@@ -198,6 +198,7 @@ def _stream(name: str, values: Mapping[str, Any]) -> StreamConfig:
         **{
             **values,
             "shuffle": blocks,
+            "drop_last": values["drop_last"] or values["tail"] == "drop",
             "max_errors": float(values["max_errors"] or 0),
             "transforms": steps,
         },

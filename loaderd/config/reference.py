@@ -66,6 +66,7 @@ EXAMPLES = {
     "shuffle": "{block = 4096}",
     "seed": "7",
     "drop_last": "true",
+    "tail": '"short"',
     "on_error": '"skip"',
     "empty": '"deliver"',
     "max_errors": "100",

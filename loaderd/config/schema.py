@@ -254,13 +254,21 @@ STREAM = Table(
         ),
         "seed": Key(Whole(), "Seed of the order and of all randomness.", 0),
         "drop_last": Key(Flag(), "Leaves out the last batch if it is not whole.", False),
+        "tail": Key(
+            Choice(("repeat", "short", "drop")),
+            "What happens to samples behind the last whole batch of all ranks. The ranks share "
+            "them. If they are fewer than the ranks, repeat gives the other ranks samples from "
+            "the start of the epoch again, and short gives them none: see empty. drop is "
+            "drop_last = true.",
+            "repeat",
+        ),
         "on_error": Key(
             Choice(("raise", "skip", "replace")), "What happens when a sample is bad.", "raise"
         ),
         "empty": Key(
             Choice(("skip", "deliver")),
-            'What happens to a batch that on_error = "skip" has left without rows: it is skipped, '
-            "or delivered.",
+            'What happens to a batch that on_error = "skip" or tail = "short" has left without '
+            "rows: it is skipped, or delivered.",
             "skip",
         ),
         "max_errors": Key(
@@ -291,7 +299,23 @@ STREAM = Table(
             "layout_args": ["lmdb", "layout"],
         },
         "dependentSchemas": {
-            "empty": {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}}
+            "empty": {
+                "anyOf": [
+                    {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}},
+                    {"required": ["tail"], "properties": {"tail": {"const": "short"}}},
+                ]
+            },
+            "tail": {
+                "oneOf": [
+                    {"properties": {"tail": {"const": "drop"}, "drop_last": {"const": True}}},
+                    {
+                        "properties": {
+                            "tail": {"enum": ["repeat", "short"]},
+                            "drop_last": {"const": False},
+                        }
+                    },
+                ]
+            },
         },
     },
     _elsewhere,

@@ -73,6 +73,7 @@ class StreamConfig:
     shuffle: int = 0
     seed: int = 0
     drop_last: bool = False
+    tail: str = "repeat"
     on_error: str = "raise"
     empty: str = "skip"
     max_errors: float = 0.0
@@ -93,6 +94,16 @@ class StreamConfig:
                 else:
                     stream = step.args["mode"]
         return DecodeModes(stream, fields, frozenset(paired))
+
+    def tail_for(self, drop_last: bool | None) -> str:
+        """What becomes of the rows behind the last whole step: "repeat", "short" or "drop".
+
+        Args:
+            drop_last: What a trainer asks for. None: the stream decides.
+        """
+        if self.drop_last if drop_last is None else drop_last:
+            return "drop"
+        return "short" if self.tail == "short" else "repeat"
 
     @property
     def data_name(self) -> str:

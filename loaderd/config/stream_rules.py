@@ -25,8 +25,19 @@ def check(given: Mapping[str, Any], say: Say) -> None:
         if name in given and other not in given:
             say(name, f"{show(given[name])}: goes with {other}, which is not set")
     _one_draw_a_sample(given.get("transforms"), say)
-    if "empty" in given and given.get("on_error") != "skip":
-        say("empty", f'{show(given["empty"])}: goes with on_error = "skip", which is not set')
+    if "empty" in given and given.get("on_error") != "skip" and given.get("tail") != "short":
+        say(
+            "empty",
+            f'{show(given["empty"])}: goes with on_error = "skip" or tail = "short", which are '
+            "not set",
+        )
+    drops, tail = given.get("drop_last"), given.get("tail")
+    if (
+        isinstance(drops, bool)
+        and tail in ("repeat", "short", "drop")
+        and drops != (tail == "drop")
+    ):
+        say("tail", f"{show(tail)}: contradicts drop_last = {show(drops)}; leave one of them out")
     if "layout_args" in given and ":" not in str(given.get("layout")):
         say("layout_args", f'{show(given["layout_args"])}: goes with layout = "pkg.module:Class"')
 

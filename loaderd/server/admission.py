@@ -184,7 +184,7 @@ def _fact(value: object) -> str:
 def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
     plan = stream.plan
     batch_size = plan.batch_size if hello.batch_size is None else hello.batch_size
-    drop_last = plan.drop_last if hello.drop_last is None else hello.drop_last
+    tail = plan.tail_for(hello.drop_last)
     if not 1 <= batch_size <= MAX_ROWS:
         raise ConfigError(f"batch_size = {batch_size}: use 1 to {MAX_ROWS}")
     if not 0 <= hello.rank < hello.world_size:
@@ -196,7 +196,14 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
             'on without the others; set on_error = "replace", or empty = "deliver" where your '
             "training takes batches without rows"
         )
-    shape = EpochShape(stream.facts.samples, batch_size, hello.rank, hello.world_size, drop_last)
+    shape = EpochShape(
+        stream.facts.samples,
+        batch_size,
+        hello.rank,
+        hello.world_size,
+        drop_last=tail == "drop",
+        uneven_tail=tail == "short",
+    )
     if steps_left(shape, 0) == 0:
         raise ConfigError(
             f"an epoch of stream {plan.name!r} has no step: n = {shape.samples} samples, a whole "

@@ -394,6 +394,7 @@ class SessionRegistry:
             max_errors=stream.plan.max_errors,
             empty=stream.plan.empty,
             warnings=pending.warnings,
+            tail="short" if admitted.shape.uneven_tail else "repeat",
         )
         shape = admitted.shape
         self._log(

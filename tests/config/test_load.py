@@ -44,6 +44,7 @@ def test_the_least_config_has_every_default() -> None:
     (train,) = config.streams
     assert train.lmdb == "/etc/loaderd/train.lmdb"
     assert (train.batch_size, train.shuffle, train.seed, train.drop_last) == (1, 0, 0, False)
+    assert train.tail == "repeat"
     assert (train.on_error, train.max_errors, train.nonfinite, train.collate) == (
         "raise",
         0.0,
@@ -192,7 +193,16 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         ),
         (
             'empty = "deliver"',
-            'streams.train.empty: "deliver": goes with on_error = "skip", which is not set',
+            'streams.train.empty: "deliver": goes with on_error = "skip" or tail = "short", which '
+            "are not set",
+        ),
+        (
+            'tail = "short"\ndrop_last = true',
+            'streams.train.tail: "short": contradicts drop_last = true; leave one of them out',
+        ),
+        (
+            'tail = "drop"\ndrop_last = false',
+            'streams.train.tail: "drop": contradicts drop_last = false; leave one of them out',
         ),
         (
             "shuffle = {block = 0}",

@@ -178,6 +178,7 @@ def test_whatever_is_lost_late_or_dead_the_trainer_gets_the_batches_of_its_plan(
         seeder.randrange(world),
         world,
         seeder.random() < 0.5,
+        uneven_tail=seed % 3 == 0,
     )
     harness = SchedulerHarness(workers=seeder.choice([1, 2, 4]), samples=shape.samples)
     client = harness.attach(shape=shape, prefetch=seeder.choice([1, 2, 4]))

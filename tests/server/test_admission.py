@@ -46,6 +46,7 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "shuffle": (1, {"shuffle"}),
     "seed": (3, set()),  # that of the session counts
     "drop_last": (True, set()),
+    "tail": ("short", set()),
     "on_error": ("skip", {"on_error"}),
     "empty": ("deliver", {"empty"}),
     "max_errors": (5.0, set()),
@@ -153,6 +154,26 @@ def test_what_keeps_the_ranks_in_step_is_admitted(plan: dict[str, Any], world_si
         replace(HELLO, world_size=world_size), OpenedStream(replace(PLAN, **plan), FACTS), 1
     )
     assert admitted.shape.world_size == world_size
+
+
+@pytest.mark.parametrize(
+    ("tail", "drop_last", "asked", "expected"),
+    [
+        ("repeat", False, None, (False, False)),
+        ("repeat", False, True, (True, False)),
+        ("short", False, None, (False, True)),
+        ("short", False, False, (False, True)),
+        ("short", False, True, (True, False)),
+        ("drop", True, None, (True, False)),
+        ("drop", True, False, (False, False)),
+    ],
+)
+def test_what_becomes_of_the_tail_is_the_streams_unless_a_trainer_asks_for_drop_last(
+    tail: str, drop_last: bool, asked: bool | None, expected: tuple[bool, bool]
+) -> None:
+    stream = OpenedStream(replace(PLAN, tail=tail, drop_last=drop_last), FACTS)
+    shape = admit(replace(HELLO, drop_last=asked), stream, 1).shape
+    assert (shape.drop_last, shape.uneven_tail) == expected
 
 
 def coded(*digests: str) -> OpenedStream:

@@ -74,6 +74,7 @@ class Samples:
     tail_row_bytes: int = 8  # that the probe found necessary
     body_bytes: int = 0
     empty: str = "skip"
+    tail: str = "repeat"
     changed: str = ""
     _orders: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
@@ -90,6 +91,7 @@ class Samples:
             shuffle=self.shuffle,
             on_error=self.on_error,
             empty=self.empty,
+            tail=self.tail,
         )
 
     def _facts(self) -> StreamInfo:
@@ -213,4 +215,5 @@ def some_samples(seeder: random.Random, name: str) -> Samples:
         tail_row_bytes=seeder.choice([8, 16, 64, 512]),
         body_bytes=seeder.choice([4, 8, 32, 512]),
         empty=seeder.choice(["skip", "deliver"]),
+        tail="short" if total % 2 else "repeat",
     )

@@ -242,7 +242,10 @@ class World(Clockwork):
                     cursor.epoch, seeder.randint(0, samples.total), seeder.randint(0, 5)
                 )
             for rank in range(world_size):
-                shape = EpochShape(samples.total, batch_size, rank, world_size, drop_last)
+                uneven = samples.tail == "short" and not drop_last
+                shape = EpochShape(
+                    samples.total, batch_size, rank, world_size, drop_last, uneven_tail=uneven
+                )
                 assert steps_left(shape, 0)
                 self._add(Trainer(self, self.number(), samples, shape, seed, cursor))
             left -= world_size

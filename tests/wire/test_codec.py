@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import types
 import typing
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from typing import Any
 
 import msgpack
@@ -115,6 +115,19 @@ def test_the_bytes_of_a_message_have_not_changed_since_they_were_frozen(example:
     frozen = bytes.fromhex(GOLDEN[type(example).__name__])
     assert WIRE.encode(example) == frozen
     assert WIRE.decode(frozen) == example
+
+
+def test_a_field_that_was_added_is_sent_only_where_an_earlier_version_would_go_wrong() -> None:
+    (welcome,) = [one for one in EXAMPLES if isinstance(one, m.Welcome)]
+    short = replace(welcome, tail="short")
+    old, new = (msgpack.unpackb(WIRE.encode(one)) for one in (welcome, short))
+    assert new == [*old, "short"]
+    assert WIRE.decode(msgpack.packb(new)) == short
+    for wrong in ([*new, "more"], old[:-1]):
+        with pytest.raises(ProtocolError, match="expected the 20 fields of Welcome"):
+            WIRE.decode(msgpack.packb(wrong))
+    with pytest.raises(ProtocolError, match="expected str"):
+        WIRE.decode(msgpack.packb([*old, 3]))
 
 
 @given(messages)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loaderd_wire.slices import (
     Cursor,
     EpochShape,
+    is_repetition,
     next_cursor,
     normalize_cursor,
     slice_at,
@@ -95,6 +96,47 @@ def test_ranks_part_an_epoch_and_repeat_only_what_a_short_tail_must(
         repeated = world_size - t if 0 < t < world_size else 0
         assert sorted(rows) == sorted([*range(samples), *[p % samples for p in range(repeated)]])
         assert len(rows) - samples == repeated
+
+
+@given(shapes, st.integers(0, 60))
+def test_an_uneven_tail_repeats_nothing_and_differs_in_no_other_row(
+    shape: tuple[int, int, int, bool], origin: int
+) -> None:
+    samples, batch_size, world_size, _ = shape
+    origin = min(origin, samples)
+    even = ranks_of(samples, batch_size, world_size, False, origin)
+    uneven = [
+        epoch_of(EpochShape(samples, batch_size, rank, world_size, False, uneven_tail=True), origin)
+        for rank in range(world_size)
+    ]
+    rows = [p for rank in uneven for step in rank for p in step]
+    assert sorted(rows) == list(range(origin, samples))
+    assert len({len(rank) for rank in uneven}) == 1, "ranks are out of step"
+    for one, other in zip(even, uneven, strict=True):
+        assert other[:-1] == one[:-1]
+        assert other[-1:] in (one[-1:], [[]])
+
+
+@given(shapes, st.integers(0, 60))
+def test_a_repetition_is_told_by_where_it_starts(
+    shape: tuple[int, int, int, bool], origin: int
+) -> None:
+    samples, batch_size, world_size, drop_last = shape
+    origin = min(origin, samples)
+    seen: set[int] = set()
+    for rank in range(world_size):
+        mine = shape_of(samples, batch_size, world_size, rank, drop_last)
+        cursor = Cursor(0, origin, 0)
+        while steps_left(mine, cursor.position):
+            piece = slice_at(mine, cursor)
+            own = set(range(piece.start, piece.start + piece.rows))
+            left = samples - cursor.position
+            repeated = left < world_size and rank >= left
+            assert is_repetition(mine, piece.start) == repeated
+            assert repeated or not seen & own
+            if not repeated:
+                seen |= own
+            cursor = next_cursor(mine, cursor)
 
 
 @given(shapes)

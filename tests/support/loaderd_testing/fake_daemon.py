@@ -57,6 +57,7 @@ class Rules:
     on_error: str = "raise"
     max_errors: float = 0.0
     empty: str = "skip"
+    tail: str = "repeat"
     order: dict[str, str] = field(default_factory=lambda: {"samples": "50", "shuffle": "yes"})
     content: dict[str, str] = field(default_factory=lambda: {"transforms": "none"})
     bad: frozenset[int] = frozenset()  # indices that cannot be made
@@ -280,7 +281,9 @@ class FakeDaemon:
             next(self._numbers),
             hello,
             control,
-            EpochShape(r.samples, batch, hello.rank, hello.world_size, drop),
+            EpochShape(
+                r.samples, batch, hello.rank, hello.world_size, drop, uneven_tail=r.tail == "short"
+            ),
         )
         segment, fd = self._segment(session, 0, TAIL)
         message = m.Welcome(
@@ -303,6 +306,7 @@ class FakeDaemon:
             r.max_errors,
             r.empty,
             r.warnings,
+            r.tail,
         )
         self.sessions[session.number] = session
         self.welcomed += 1
