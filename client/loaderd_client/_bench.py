@@ -1,11 +1,14 @@
-"""A trainer that does nothing but take batches, and says as one line of JSON how it was served:
-`python -m loaderd_client._bench JSON`.
+"""A trainer that does nothing but take batches, and says how it was served in one line of JSON.
 
-The argument is {"make": "pkg.module:function" or null, "args": {...}, "seconds": S, "busy_s": B,
-"pause_s": P, "since_s": T}. What `make(**args)` returns is iterated over again and again; null
-makes a Loader with these arguments. busy_s: how long the trainer computes with each batch;
-pause_s: how long something else does, such as a GPU. since_s: when somebody asked for it, on the
-machine's monotonic clock. `loaderd bench` starts this.
+`loaderd bench` starts it as `python -m loaderd_client._bench JSON`. The argument is an object:
+
+    make      "pkg.module:function", whose result is iterated over again and again; null makes a
+              Loader
+    args      keyword arguments of that function, or of the Loader
+    seconds   how long to measure
+    busy_s    seconds that the trainer computes with each batch
+    pause_s   seconds that something else does, such as a GPU
+    since_s   when somebody asked for it, on the machine's monotonic clock
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ PAGE = 4096
 class Endless:
     """Batches, epoch after epoch.
 
-    turns: seconds from the end of an epoch to the first batch of the next, of each turn.
+    Attributes:
+        turns: For each epoch that ended, seconds from its end to the first batch of the next.
     """
 
     def __init__(self, batches: Iterable[Any]) -> None:
@@ -89,8 +93,11 @@ def touch(batch: Any) -> tuple[int, int]:
 
 
 def compute(busy_s: float, pause_s: float) -> None:
-    """Hold a core for so long, as a training step in Python would, and leave it to others for so
-    long.
+    """Be busy with a batch, and then wait, as a training step does.
+
+    Args:
+        busy_s: Seconds of processor time to use.
+        pause_s: Seconds to sleep, in which others may have the core.
     """
     end_s = time.thread_time() + busy_s
     while busy_s and time.thread_time() < end_s:
@@ -137,14 +144,28 @@ def measure(
     pause_s: float = 0.0,
     since_s: float | None = None,
 ) -> dict[str, float]:
-    """batches, rows, bytes a second; cpu_s: of this process, a batch, without what it computes;
-    wrap_s: the part of it that isn't reading the batch; children_s: of the processes it has, a
-    batch. faults: its minor page faults, a batch. first_s: until the first batch; start_s: the
-    same, since `since_s`; turn_s: from the end of an epoch to the next one's first batch, 0 if none
-    ended. ready_p50_s, ready_p99_s: of a next() that finds its batch ready, after a pause;
-    next_p50_s, next_p99_s: of the others, without any pause between them. begin_s, end_s: of the
-    part without pauses, on the machine's monotonic clock. For seconds = 0 there is but one batch
-    after the first, and nothing warms up.
+    """Iterate for some time, and say what that cost.
+
+    Args:
+        endless: The batches.
+        seconds: How long to measure. 0: one batch after the first, and nothing warms up.
+        busy_s: Seconds to compute with each batch.
+        pause_s: Seconds to sleep after each batch.
+        since_s: When somebody asked for it, on the machine's monotonic clock.
+
+    Returns:
+        A dict with these entries:
+            batches, rows, bytes: Each a second.
+            cpu_s: Processor seconds of this process, a batch, without what it computes.
+            wrap_s: The part of `cpu_s` that does not read the batch.
+            children_s: Processor seconds of the processes that it has, a batch.
+            faults: Its minor page faults, a batch.
+            first_s: Seconds until the first batch.
+            start_s: The same, since `since_s`.
+            turn_s: Seconds from an epoch's end to the first batch of the next; 0 if none ended.
+            ready_p50_s, ready_p99_s: Of a next() that finds its batch ready, after a pause.
+            next_p50_s, next_p99_s: Of the others, without any pause between them.
+            begin_s, end_s: When the part without pauses was, on the machine's monotonic clock.
     """
     begin_s = time.perf_counter()
     batches = Endless(endless)

@@ -72,8 +72,10 @@ class Batch(Generic[Value]):
 
     @cached_property
     def sample_keys(self) -> list[str]:
-        """Names of its samples, one a row: the name of the file that `loaderd pack` read, else the
-        key in the database, else the index.
+        """Names of its samples, one a row.
+
+        A name is that of the file that `loaderd pack` read, else the key in the database, else the
+        index.
         """
         if self._keys is not None:
             return self._keys()
@@ -129,11 +131,12 @@ class TupleBatch(Batch[Value], tuple[Value, ...]):  # type: ignore[misc] # read 
 
 
 def as_indices(raw: bytes) -> npt.NDArray[np.int64]:
-    """int64[rows], the caller's own."""
+    """The indices of a batch: int64, shape (rows,), the caller's own."""
     return np.frombuffer(bytearray(raw), INDEX_TYPE)
 
 
 def as_keys(raw: bytes) -> list[str]:
+    """The indices of a batch as text."""
     return [str(i) for i in np.frombuffer(raw, INDEX_TYPE).tolist()]
 
 
@@ -146,8 +149,17 @@ def describe(
     keys: Callable[[], list[str]] | None,
     errors: tuple[BadSample, ...],
 ) -> None:
-    """indices: as they lie in the slot, a private copy: few ask for them, and whoever does pays for
-    the array.
+    """Fill the attributes of a batch.
+
+    Args:
+        batch: The batch.
+        epoch: Number of its epoch.
+        step: Number of its step.
+        rows: Number of its rows.
+        indices: As they lie in the slot, little-endian int64, a private copy: few ask for them, and
+            whoever does pays for the array.
+        keys: Makes its keys. None: the indices are the keys.
+        errors: Its bad samples.
     """
     batch.epoch, batch.step, batch.rows, batch.errors = epoch, step, rows, errors
     batch._indices, batch._keys = indices, keys  # pyright: ignore[reportPrivateUsage] - the one place that fills them

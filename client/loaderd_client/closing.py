@@ -1,6 +1,4 @@
-"""Ends the waits of a Loader that is closed by another thread, or by a signal handler in the middle
-of a call.
-"""
+"""Ends the waits of a Loader that another thread or a signal handler closes."""
 
 from __future__ import annotations
 

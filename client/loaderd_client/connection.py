@@ -1,6 +1,4 @@
-"""A session's two sockets: the control socket, whose end is the session's, and the ZeroMQ DEALER
-for all that is said about batches.
-"""
+"""The two sockets of a session: the control socket, and ZeroMQ for all that is said of batches."""
 
 from __future__ import annotations
 
@@ -27,12 +25,25 @@ class Connection:
 
     Not for two threads at once. `close` leaves no thread, fd or message behind.
 
-    Raises RefusedError where descriptors are short: libzmq would abort.
+    Attributes:
+        control: The control socket, whose end is the end of the session.
+        lost: This process is a fork of the one that connected.
     """
 
     def __init__(self, path: str, control: ControlSocket, session: int, token: bytes) -> None:
         # Now, where signals wait: what a handler raises while a class is made comes out as a
         # RuntimeError.
+        """Connect to the message socket.
+
+        Args:
+            path: Path of the control socket.
+            control: The control socket, connected. It is closed with this.
+            session: Number of the session.
+            token: What lets the session in.
+
+        Raises:
+            RefusedError: Descriptors are short: libzmq would abort.
+        """
         WIRE.prepare((*FROM_DAEMON, *ON_CONTROL), (m.Progress,))
         self.control = control
         self._session = session
@@ -51,7 +62,7 @@ class Connection:
         fork_safety.watch(self)
 
     def send(self, progress: m.Progress) -> None:
-        """Never blocks.
+        """Send without ever blocking.
 
         What cannot be sent is dropped: any later progress says the same and more.
         """
@@ -61,7 +72,11 @@ class Connection:
             return
 
     def received(self) -> list[Any]:
-        """Batches, pulses and failures of this session that are here now. Raises ProtocolError."""
+        """The batches, pulses and failures of this session that are here now.
+
+        Raises:
+            ProtocolError: The daemon sent something else.
+        """
         messages: list[Any] = []
         # half the price of asking for EVENTS, and a tenth of zmq.Again
         while zmq.zmq_poll(self._messages, 0):
@@ -76,8 +91,12 @@ class Connection:
         return messages
 
     def controlled(self) -> list[Any]:
-        """Segments and farewells that are here now; then `control.ended` tells whether the daemon
-        is gone. Raises ProtocolError.
+        """The segments and farewells that are here now.
+
+        Afterwards `control.ended` tells whether the daemon is gone.
+
+        Raises:
+            ProtocolError: The daemon sent something else.
         """
         messages = self.control.receive()
         for message in messages:
@@ -88,11 +107,12 @@ class Connection:
         return messages
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleeps until something arrives on either socket; True if it is the control socket."""
+        """Sleep until something arrives on either socket. True if it is the control socket."""
         ready = zmq.zmq_poll(self._both, max(1, int(timeout_s * 1000)))
         return any(which is not self._dealer for which, _ in ready)
 
     def close(self) -> None:
+        """Close both sockets. A second call does nothing."""
         if self.lost:
             return
         self.control.close()

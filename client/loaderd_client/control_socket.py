@@ -1,6 +1,4 @@
-"""The unix socket on which a session is admitted and lives: framed messages, and file descriptors
-beside some of them.
-"""
+"""The unix socket on which a session lives: framed messages, some with file descriptors."""
 
 from __future__ import annotations
 
@@ -24,7 +22,12 @@ NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.EAGAIN, errno.ECONNRESET)
 
 
 class ControlSocket:
-    """A connected control socket. All its fds are closed on exec; after `close` nothing is left."""
+    """A connected control socket. All its fds are closed on exec; after `close` nothing is left.
+
+    Attributes:
+        ended: The peer is gone, or this is closed.
+        unread: Messages that were received and that nobody has taken yet.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -35,7 +38,17 @@ class ControlSocket:
 
     @classmethod
     def connect(cls, path: str) -> ControlSocket | None:
-        """None if nobody listens there now. Raises RefusedError where this user may not."""
+        """Connect to a daemon.
+
+        Args:
+            path: Path of its socket.
+
+        Returns:
+            The socket, or None if nobody listens there now.
+
+        Raises:
+            RefusedError: This user may not connect there.
+        """
         connected = socket.socket(
             socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         )
@@ -63,7 +76,7 @@ class ControlSocket:
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:
-        """Sends it whole. A peer that is gone or does not read shows as the end of the socket."""
+        """Send a message whole. A peer that is gone or does not read ends the socket."""
         data = frame(message)
         try:
             while data:
@@ -80,9 +93,10 @@ class ControlSocket:
         return bool(poll.poll(timeout_s * 1000))
 
     def receive(self) -> list[Any]:
-        """The messages that are here now; afterwards `ended` tells whether the peer is gone.
+        """The messages that are here now. Afterwards `ended` tells whether the peer is gone.
 
-        Raises ProtocolError.
+        Raises:
+            ProtocolError: What came is no message.
         """
         while not self.ended:
             try:
@@ -115,19 +129,24 @@ class ControlSocket:
         return messages
 
     def take_fd(self) -> int:
-        """The file descriptor that came beside the oldest message that has one; the caller closes
-        it. Raises ProtocolError.
+        """Take the file descriptor that came beside the oldest message that has one.
+
+        The caller closes it.
+
+        Raises:
+            ProtocolError: None has come.
         """
         if not self._fds:
             raise ProtocolError("a segment came without its memory")
         return self._fds.popleft()
 
     def shut(self) -> None:
-        """Ends the connection for both sides, from any thread: whoever waits on it wakes up."""
+        """End the connection for both sides, from any thread: whoever waits on it wakes up."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
+        """Close the socket, and file descriptors that nobody has taken."""
         self.ended = True
         self._socket.close()
         while self._fds:

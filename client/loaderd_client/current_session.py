@@ -25,7 +25,7 @@ from loaderd_wire.slices import Cursor, EpochShape
 
 
 class CurrentSession:
-    """Not for two threads at once, except `wake`.
+    """The session, if there is one. Not for two threads at once, except `wake`.
 
     Attributes:
         session: None before the first one, and after one was lost or closed.
@@ -34,11 +34,13 @@ class CurrentSession:
     def __init__(
         self, arguments: LoaderOptions, loaded: LoaderState | None, closing: Closing, stats: Stats
     ) -> None:
-        """Args:
-        arguments: What the Loader was asked for.
-        loaded: A state to go on from, not yet compared with the stream's own facts.
-        closing: Ends the waits.
-        stats: Where the seconds that were waited are added.
+        """Connect to nothing yet.
+
+        Args:
+            arguments: What the Loader was asked for.
+            loaded: A state to go on from, not yet compared with the stream's own facts; or None.
+            closing: Ends the waits.
+            stats: Where the seconds that were waited are added.
         """
         self.session: Session | None = None
         self._arguments = arguments
@@ -63,17 +65,19 @@ class CurrentSession:
         return self._connector.shape()
 
     def facts(self) -> tuple[dict[str, str] | None, dict[str, str] | None]:
-        """The fingerprints of order and content that a state of now belongs to; None where they are
-        not known yet.
+        """The fingerprints that a state of now belongs to.
+
+        Returns:
+            (order, content), each None where it is not known yet.
         """
         known = self._connector.first or self._loaded
         return (known.order, known.content) if known else (None, None)
 
     def load(self, state: LoaderState) -> None:
-        """From now on this state is gone on from.
+        """Go on from a state from now on.
 
-        Raises ConfigError if it belongs to another order; before the first session, that comes
-        later.
+        Raises:
+            ConfigError: It belongs to another order. Before the first session, that comes later.
         """
         first = self._connector.first
         if first is not None:
@@ -157,12 +161,20 @@ class CurrentSession:
         self._connector.prepare()
 
     def check_rank(self) -> None:
-        """Raises ConfigError if a process group has come up since that says otherwise."""
+        """Compare the rank with the process group's.
+
+        Raises:
+            ConfigError: A process group has come up since that says otherwise.
+        """
         if self._connector.rank is not None:
             ranks.still(self._connector.rank)
 
     def check_usable(self) -> None:
-        """Raises LoaderdError if the Loader is closed, or was copied by a fork."""
+        """Ask whether the Loader can be used.
+
+        Raises:
+            LoaderdError: It is closed, or was copied by a fork.
+        """
         if self._closing.done:
             raise LoaderdError(f"{self._arguments} is closed; make a new one")
         if self.session is not None and self.session.lost:

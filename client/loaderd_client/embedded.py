@@ -1,9 +1,9 @@
-"""Loader("config.toml"): start the daemon of a config where none is running.
+"""Starts the daemon of a config where none is running, for Loader("config.toml").
 
 `python -m loaderd serve CONFIG --embedded --stream=NAME --ready-fd N` says "ready" on the pipe N
-once it serves, or the lines of the error that it ends with, the first of which may begin with the
-name of its class and a colon. Eight ranks may do so at once: the daemon's file lock decides, and
-whoever is told "already running" just connects.
+once it serves. Else it says the lines of the error that it ends with, the first of which may begin
+with the name of its class and a colon. Eight ranks may do so at once: the daemon's file lock
+decides, and whoever is told "already running" just connects.
 """
 
 from __future__ import annotations
@@ -56,14 +56,24 @@ if ended:
 class EmbeddedStart:
     """A daemon on its way. After `close` it lives on.
 
-
-    stream: what it opens at its start, and without which it ends; the others are opened when
-    somebody asks for them.
+    Attributes:
+        signal: Name of the signal that has ended it, known after `error`; "" if none has.
+        serves: It is ready, or has left because another one serves.
+        ended: It has ended and does not serve.
     """
 
     def __init__(self, config: str, socket: str, stream: str) -> None:
-        """Raises ConfigError where the daemon's extra is not installed or the socket's folder
-        cannot be made.
+        """Start it.
+
+        Args:
+            config: Path of the config.
+            socket: Path of its socket.
+            stream: What it opens at its start, and without which it ends. The others are opened
+                when somebody asks for them.
+
+        Raises:
+            ConfigError: The daemon's extra is not installed, or the socket's folder cannot be made.
+            StreamFailedError: No process could be started.
         """
         if importlib.util.find_spec("loaderd") is None or importlib.util.find_spec("lmdb") is None:
             raise ConfigError(
@@ -121,6 +131,7 @@ class EmbeddedStart:
             os.close(log)
 
     def close(self) -> None:
+        """Stop watching it. It lives on."""
         self._pipe.close()
         if os.getpid() == self._owner:  # not in a forked child
             self._parent.kill()
@@ -130,7 +141,7 @@ class EmbeddedStart:
                 pipe.close()
 
     def shut(self) -> None:
-        """Whoever waits for it wakes up, in any thread."""
+        """Wake whoever waits for it, in any thread."""
         with contextlib.suppress(OSError):
             self._pipe.shutdown(sockets.SHUT_RD)
 
@@ -141,13 +152,13 @@ class EmbeddedStart:
         return STAMP.sub("", lines[0], count=1) if lines else ""
 
     def wait(self, timeout_s: float) -> None:
-        """Sleeps until it says something."""
+        """Sleep until it says something, or for `timeout_s` seconds."""
         poll = select.poll()
         poll.register(self._pipe, select.POLLIN)
         poll.poll(timeout_s * 1000)
 
     def hear(self) -> None:
-        """Takes in what it has said; afterwards `serves` or `ended` may be true."""
+        """Take in what it has said. Afterwards `serves` or `ended` may be true."""
         try:
             data = self._pipe.recv(PIPE_BYTES, sockets.MSG_DONTWAIT)
         except BlockingIOError:
@@ -187,8 +198,11 @@ def _signal_name(number: int) -> str:
 
 
 def explained(error: LoaderdError, socket: str) -> LoaderdError:
-    """The same error with the last lines of the newest embedded daemon's log; itself where that
-    says nothing new.
+    """The same error with the last lines of the newest embedded daemon's log.
+
+    Args:
+        error: The error. It is returned itself where the log says nothing new.
+        socket: Path of the daemon's socket.
     """
     text = str(error)
     log = socket + LOG
@@ -199,16 +213,22 @@ def explained(error: LoaderdError, socket: str) -> LoaderdError:
 
 
 def last_words(socket: str) -> str:
-    """The last line of the newest embedded daemon's log, without its time; "" if that is routine or
-    nothing.
+    """The last line of the newest embedded daemon's log, without its time.
+
+    Args:
+        socket: Path of the daemon's socket.
+
+    Returns:
+        The line; "" if it is routine, or if there is none.
     """
     lines = _newest(socket + LOG)
     return STAMP.sub("", lines[-1], count=1) if lines and not ROUTINE.match(lines[-1]) else ""
 
 
 def _newest(log: str) -> list[str]:
-    """The lines that the newest daemon has written: earlier ones may have had other reasons to
-    complain.
+    """The lines that the newest daemon has written.
+
+    Earlier daemons may have had other reasons to complain.
     """
     lines = _lines(log, 0, PIPE_BYTES)
     begin = max(
@@ -219,8 +239,9 @@ def _newest(log: str) -> list[str]:
 
 
 def _quoting(text: str, log: str, lines: list[str]) -> str:
-    """The text, and what of the log's lines it does not say itself; of a daemon's daily business
-    nobody needs to be told.
+    """The text, and what the log's lines say that it does not say itself.
+
+    Routine lines are left out.
     """
     said = [line for line in text.splitlines() if line.strip()]
     quoted = [

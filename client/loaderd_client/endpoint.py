@@ -17,9 +17,11 @@ EXTRA = "pip install 'loaderd[daemon]'"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """socket: absolute path, "" if it follows from `config`.
+    """Where a daemon is to be found.
 
-    config: absolute path with symlinks resolved, or "".
+    Attributes:
+        socket: Absolute path of its socket, "" if it follows from `config`.
+        config: Absolute path of its config with symlinks resolved, or "".
     """
 
     socket: str

@@ -12,9 +12,14 @@ from loaderd_wire.slices import Cursor, EpochShape, steps_left
 
 @dataclass(slots=True)
 class Pass:
-    """One way through an epoch, from `origin`: `steps` batches, of which `taken` are over.
+    """One way through an epoch.
 
-    given: of those the ones that were handed out, or raised for; the others had no rows.
+    Attributes:
+        shape: How the epoch is cut into steps.
+        origin: Where it begins.
+        steps: Number of steps from there to the end of the epoch.
+        taken: Steps that are over.
+        given: Of those, the ones that were handed out or raised for. The others had no rows.
     """
 
     shape: EpochShape
@@ -25,7 +30,7 @@ class Pass:
 
     @property
     def cursor(self) -> Cursor:
-        """The next batch to yield; behind the last one its position is the epoch's length."""
+        """The next batch to yield. Behind the last one its position is the epoch's length."""
         if self.taken == 0:
             return self.origin
         position = self.origin.position + self.taken * self.shape.world_size * self.shape.batch_size
@@ -45,13 +50,16 @@ class Pass:
 class EpochCursor:
     """The order of passes.
 
-    An iterator is known by the number that `iterate` gave it; only the newest one may go on.
+    An iterator is known by the number that `iterate` gave it. Only the newest one may go on.
 
-    start: where the next pass begins, when none is running. running: the pass whose first batch was
-    asked for.
+    Attributes:
+        start: Where the next pass begins, when none is running.
+        running: The pass whose first batch was asked for, or None.
+        newest: Number of the iterator that may go on.
     """
 
     def __init__(self, start: Cursor) -> None:
+        """Begin before the first pass, which starts at `start`."""
         self.start = start
         self.running: Pass | None = None
         self.newest = 0
@@ -59,15 +67,21 @@ class EpochCursor:
 
     @property
     def cursor(self) -> Cursor:
+        """Where the training is: the next batch."""
         return self.running.cursor if self.running else self.start
 
     @property
     def epoch(self) -> int:
+        """Of the running pass, or of the next one if none runs."""
         return self.running.origin.epoch if self.running else self.start.epoch
 
     def iterate(self) -> int:
-        """iter(): the running pass is abandoned; an iterator that never asked for a batch used up
-        nothing.
+        """Begin a new iterator: the running pass is abandoned.
+
+        An iterator that never asked for a batch used up nothing.
+
+        Returns:
+            Its number.
         """
         if self.running:
             self._leave(self.running)
@@ -79,6 +93,7 @@ class EpochCursor:
         return Pass(shape, self.start, steps_left(shape, min(self.start.position, shape.samples)))
 
     def begin(self, shape: EpochShape) -> Pass:
+        """Begin the next pass."""
         self.running = self.upcoming(shape)
         return self.running
 
@@ -89,8 +104,9 @@ class EpochCursor:
         self.newest += 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Of the running pass it changes nothing, but the next one's epoch; a position loaded for
-        that very epoch is kept.
+        """Choose the epoch of the next pass.
+
+        The running pass stays as it is. A position that was loaded for that very epoch is kept.
         """
         if self.running:
             self._pinned = epoch
@@ -98,7 +114,7 @@ class EpochCursor:
             self.start = Cursor(epoch, 0, 0)
 
     def load(self, cursor: Cursor) -> None:
-        """Whoever asks next, the present iterator or a new one, goes on at the cursor."""
+        """Go on at a cursor, with the present iterator or a new one."""
         self.running, self._pinned, self.start = None, None, cursor
 
     def _leave(self, ended: Pass) -> None:

@@ -12,9 +12,12 @@ LAST = 5
 
 # made anew for each batch: a frozen dataclass takes five times as long
 class ErrorBudget(NamedTuple):
-    """rows: taken by all ranks together, so that it is the same on each.
+    """Bad rows among the rows taken.
 
-    bad: those that this rank met. last: the latest of them.
+    Attributes:
+        rows: Rows taken by all ranks together, so that the number is the same on each.
+        bad: Bad samples that this rank met.
+        last: The latest of them.
     """
 
     rows: int = 0
@@ -22,14 +25,26 @@ class ErrorBudget(NamedTuple):
     last: tuple[BadSample, ...] = ()
 
     def plus(self, rows: int, bad: tuple[BadSample, ...]) -> ErrorBudget:
+        """The budget after one more step.
+
+        Args:
+            rows: Rows of the step, of all ranks.
+            bad: Bad samples of this rank's batch.
+        """
         return ErrorBudget(
             self.rows + rows, self.bad + len(bad), (*self.last, *bad)[-LAST:] if bad else self.last
         )
 
     def verdict(self, max_errors: float, world_size: int, *, epoch_ends: bool) -> str:
-        """Why the run must end, naming the count and the last keys; "" if it need not.
+        """Why the run must end, with the count and the last keys.
 
-        `max_errors` as in Welcome.
+        Args:
+            max_errors: As in Welcome: 0 for no limit, a count from 1 on, or a share of the rows.
+            world_size: Number of ranks.
+            epoch_ends: The step was the last one of its epoch.
+
+        Returns:
+            The text; "" if the run need not end.
         """
         if not max_errors or not self.bad:
             return ""

@@ -1,6 +1,4 @@
-"""File descriptors, counted before they are needed: a library that runs out of them in the middle
-may abort the process.
-"""
+"""Whether this process may open the descriptors that a session needs."""
 
 from __future__ import annotations
 

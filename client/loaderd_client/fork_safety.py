@@ -1,6 +1,8 @@
-"""A fork copies a trainer's sockets, and a control socket that lives on in a child would keep a
-dead trainer's session alive; and it shares its slots, which the parent gives back while the child
-still reads them, and which are then another batch's.
+"""What a fork copies, and what becomes of it in the child.
+
+A copied control socket that lives on in a child would keep a dead trainer's session alive. Slots
+are shared: the parent gives them back while the child still reads them, and then they hold another
+batch.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ MAP_FIXED = 0x10  # mman.h's; Python's mmap has no name for it
 
 
 class Losable(Protocol):
+    """What belongs to the process that made it."""
+
     def lose(self) -> None: ...
 
 
@@ -34,19 +38,23 @@ _libc.mmap.argtypes = (
 
 
 def watch(connection: Losable) -> None:
-    """From now on `connection.lose()` is called in every forked child."""
+    """Have `connection.lose()` called in every forked child from now on."""
     _open.add(connection)
 
 
 def forget(*things: Any) -> None:
-    """Keep them until the process ends, so that nothing of them runs when they are collected."""
+    """Keep things until the process ends, so that nothing of them runs when they are collected."""
     _forgotten.extend(things)
 
 
 def keep(lent: Callable[[], list[Any]], forgotten: Callable[[], object]) -> None:
-    """From now on a forked child has a copy of its own of what `lent` gives, whole pages that
-    export their bytes, at the same place, and calls `forgotten`. The copies are made before the
-    fork: after it the parent may go on at once.
+    """Give each forked child a copy of slots, at the same place, from now on.
+
+    The copies are made before the fork: after it the parent may go on at once.
+
+    Args:
+        lent: Returns the slots: whole pages that export their bytes.
+        forgotten: Called in the child.
     """
     copies: list[tuple[int, bytes]] = []
 

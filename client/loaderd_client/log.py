@@ -10,8 +10,14 @@ LOG = logging.getLogger("loaderd_client")
 
 
 def warn(text: str, *values: object) -> None:
-    """Nothing that logging itself raises gets out, as it does where sys.stderr has been closed: a
+    """Log a line for the user.
+
+    Nothing that logging itself raises gets out, as it does where sys.stderr has been closed: a
     batch is worth more than a line.
+
+    Args:
+        text: Format of the line.
+        *values: What goes into it.
     """
     try:
         LOG.warning(f"loaderd: {text}", *values)

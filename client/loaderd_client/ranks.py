@@ -11,7 +11,13 @@ from loaderd_wire.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """`origin` says who told: "argument", "torch.distributed", "environment" or "default"."""
+    """Which rank of how many.
+
+    Attributes:
+        rank: From 0.
+        world_size: Number of ranks.
+        origin: Who told: "argument", "torch.distributed", "environment" or "default".
+    """
 
     rank: int
     world_size: int
@@ -19,10 +25,18 @@ class Rank:
 
 
 def settle(rank: int | None, world_size: int | None, env: Mapping[str, str]) -> Rank:
-    """By argument, else torch.distributed if it is initialised, else RANK and WORLD_SIZE, else 0 of
-    1.
+    """Find the rank of this process.
 
-    Raises ConfigError where the environment says only half of it.
+    It is that of the arguments, else that of torch.distributed if it is initialised, else that of
+    RANK and WORLD_SIZE, else 0 of 1.
+
+    Args:
+        rank: As given to the Loader, or None.
+        world_size: Likewise.
+        env: The environment variables.
+
+    Raises:
+        ConfigError: The environment says only half of it, or what cannot be.
     """
     if rank is not None and world_size is not None:
         return Rank(rank, world_size, "argument")
@@ -59,9 +73,10 @@ def settle(rank: int | None, world_size: int | None, env: Mapping[str, str]) -> 
 
 
 def still(settled: Rank) -> None:
-    """Raises ConfigError if a process group has come up since that says otherwise.
+    """Compare a rank that was settled with the process group's. An explicit argument is kept.
 
-    An explicit argument is nobody's guess.
+    Raises:
+        ConfigError: A process group has come up since that says otherwise.
     """
     if settled.origin == "argument":
         return

@@ -1,6 +1,4 @@
-"""Daemons that ended while one batch was waited for: how long the next one is waited for, and what
-the user is told.
-"""
+"""How long daemons are waited for that come and go while one batch is waited for."""
 
 from __future__ import annotations
 
@@ -16,14 +14,20 @@ class ReconnectBudget:
     """How long the daemons after a lost one are waited for, during the wait for one batch.
 
     After the first loss the next daemon has the full limits. From the second loss on all of them
-    together have `timeout_s` since the
-    wait began: perhaps this batch is what ends them.
+    together have `timeout_s` since the wait began: perhaps this batch is what ends them.
 
     Attributes:
         last: How the last daemon ended; "" before the first loss.
     """
 
     def __init__(self, now_s: float, limits: WaitLimits, where: str) -> None:
+        """Begin before the first loss.
+
+        Args:
+            now_s: Time in seconds of a monotonic clock.
+            limits: How long to wait.
+            where: Which batch is waited for, for the user.
+        """
         self._began_s = now_s
         self._limits = limits
         self._where = where
@@ -36,7 +40,11 @@ class ReconnectBudget:
         self.last = how
 
     def left(self, now_s: float) -> WaitLimits:
-        """The limits for the next daemon. Raises DaemonGoneError if no time is left."""
+        """The limits for the next daemon.
+
+        Raises:
+            DaemonGoneError: No time is left.
+        """
         if self._count < 2:
             return self._limits
         left_s = self._limits.timeout_s - (now_s - self._began_s)
@@ -47,9 +55,10 @@ class ReconnectBudget:
         )
 
     def pause_s(self, now_s: float) -> float:
-        """How long to wait before the next one, if they die one after the other.
+        """Seconds to wait before the next one, if they die one after the other.
 
-        Raises as `left`.
+        Raises:
+            DaemonGoneError: No time is left.
         """
         if self._count < 2:
             return 0.0

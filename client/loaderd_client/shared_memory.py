@@ -1,6 +1,4 @@
-"""Shared memory as numpy sees it: a segment mapped, its slots cut, and the lease that hangs on the
-last view of a slot.
-"""
+"""Shared memory as numpy sees it: mapped segments, their slots, and the leases on them."""
 
 from __future__ import annotations
 
@@ -25,16 +23,32 @@ Lease: TypeAlias = tuple[int, int, int]  # segment, slot, generation
 
 
 class SegmentView:
-    """One segment, mapped for reading and writing, as long as this object or any view of a slot
-    lives.
+    """One segment, mapped for reading and writing.
 
-    `specs` are the fields of kind "array" in the order in which they lie (none in a collated
-    stream), `rows` the most a batch has. `reader` reads what `slot` returns. Raises ProtocolError
-    if the memory is not what `segment` says: it is checked before it is mapped, for a file that
-    could shrink under us would kill the trainer with a bus error.
+    It stays mapped as long as this object or any view of a slot lives.
+
+    Attributes:
+        segment: What the daemon says of it.
+        layout: Where things lie in its slots.
+        reader: Reads what `slot` returns.
+        mapping: The memory.
     """
 
     def __init__(self, segment: Segment, fd: int, specs: Sequence[FieldSpec], rows: int) -> None:
+        """Map a segment.
+
+        It is checked first: a file that shrinks later would kill the trainer with a bus error.
+
+        Args:
+            segment: What the daemon says of it.
+            fd: Its memory. The caller closes it.
+            specs: The fields of kind "array" in the order in which they lie; none in a collated
+                stream.
+            rows: The most rows that a batch has.
+
+        Raises:
+            ProtocolError: The memory is not what `segment` says.
+        """
         self.segment = segment
         self.layout = _layout(segment, specs, rows)
         self.reader = SlotReader(self.layout)
@@ -49,9 +63,12 @@ class SegmentView:
         self._type = ctypes.c_char * segment.slot_bytes
 
     def slot(self, batch: Descriptor) -> Slot:
-        """The slot's bytes as the object that its lease hangs on.
+        """The bytes of a batch's slot, as the object that its lease hangs on.
 
         It is no ndarray: numpy would cut it out of the chains of bases.
+
+        Raises:
+            ProtocolError: There is no such slot, or it has no room for so many rows.
         """
         if batch.slot >= self._count or batch.filled > self._rows:
             raise ProtocolError(
@@ -61,15 +78,21 @@ class SegmentView:
         return self._type.from_buffer(self.mapping, batch.slot * self._slot_bytes)
 
     def indices(self, batch: Descriptor) -> bytes:
-        """A private copy of the dataset indices of a batch that `slot` has looked at: little-endian
-        int64, one a row.
+        """A private copy of the dataset indices of a batch that `slot` has looked at.
+
+        Returns:
+            Little-endian int64, one a row.
         """
         begin = batch.slot * self._slot_bytes
         return self.mapping[begin : begin + INDEX_BYTES * batch.filled]
 
 
 class Lent(weakref.ref[Any]):
-    """A slot that is lent. weakref.finalize does the same at five times the price."""
+    """A slot that is lent. weakref.finalize does the same and takes five times as long.
+
+    Attributes:
+        lease: Which slot it is.
+    """
 
     __slots__ = ("lease",)
     lease: Lease
@@ -82,13 +105,17 @@ fork_safety.keep(
 
 
 def lend(slot: Slot, lease: Lease, over: deque[Lent]) -> None:
-    """When the last view of the slot is collected, what has this lease is appended to `over`, for
-    `settled` to be told.
+    """Have a lease end when the last view of its slot is collected.
 
-    That may happen in any thread, in the middle of any call, or at exit: so it is a function of C
-    that takes no lock and touches no socket (what a signal's handler raised in one of Python would
-    be lost, and the slot too); and after a fork it does nothing, for the parent still has its
-    views, and the child has copies.
+    That may happen in any thread, in the middle of any call, or at exit. So what is called then is
+    a function of C that takes no lock and touches no socket: what a signal's handler raised in one
+    of Python would be lost, and the slot too. After a fork it does nothing: the parent still has
+    its views, and the child has copies.
+
+    Args:
+        slot: What SegmentView.slot returned.
+        lease: Segment, slot and generation.
+        over: Gets what has this lease, to be given to `settled`.
     """
     lent = Lent(slot, over.append)
     lent.lease = lease
@@ -96,12 +123,13 @@ def lend(slot: Slot, lease: Lease, over: deque[Lent]) -> None:
 
 
 def settled(lent: Lent) -> Lease:
+    """The lease that has ended."""
     _lent.pop(id(lent), None)
     return lent.lease
 
 
 def tidy() -> None:
-    """Forgets leases that have ended, of sessions that have ended before them."""
+    """Forget leases that have ended, of sessions that have ended before them."""
     for key in [key for key, lent in list(_lent.items()) if lent() is None]:
         _lent.pop(key, None)
 

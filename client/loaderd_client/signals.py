@@ -1,5 +1,6 @@
-"""Signals wait while something runs that an exception from one of their handlers would break:
-torch's own import, a session half made.
+"""Signals wait while something runs that an exception from one of their handlers would break.
+
+Such as the import of torch, or a session that is half made.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Held:
     """
 
     def __init__(self) -> None:
+        """Hold nothing yet."""
         self._pid = os.getpid()
         self._over = False
         self._came: list[int] = []

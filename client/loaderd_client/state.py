@@ -1,6 +1,4 @@
-"""What `state_dict()` says: a cursor, the fingerprints it belongs to, and the errors counted so
-far.
-"""
+"""What `state_dict()` says: a cursor, the fingerprints it belongs to, and the errors so far."""
 
 from __future__ import annotations
 
@@ -21,9 +19,15 @@ NUMPY = str(np.__version__)  # pyright: ignore[reportUnknownMemberType, reportUn
 
 @dataclass(frozen=True, slots=True)
 class LoaderState:
-    """order, content: fingerprints as named facts; None as long as nobody knows them.
+    """Where a training is.
 
-    rows, bad: as in ErrorBudget.
+    Attributes:
+        cursor: The next batch.
+        order: Fingerprint of the order as named facts; None as long as nobody knows it.
+        content: Likewise of the samples.
+        rows: As in ErrorBudget.
+        bad: As in ErrorBudget.
+        numpy: Version of numpy, whose random numbers user code may use.
     """
 
     cursor: Cursor
@@ -34,8 +38,9 @@ class LoaderState:
     numpy: str = NUMPY
 
     def to_dict(self) -> dict[str, object]:
-        """Plain ints, strings and dicts; the same on every rank of a run whose ranks have met the
-        same number of bad samples.
+        """The state as plain ints, strings and dicts.
+
+        It is the same on every rank of a run whose ranks have met the same number of bad samples.
         """
         return {
             "version": VERSION,
@@ -50,7 +55,11 @@ class LoaderState:
 
     @classmethod
     def from_dict(cls, state: Any) -> LoaderState:
-        """Raises ConfigError naming the entry that cannot be."""
+        """Read what `to_dict` returned.
+
+        Raises:
+            ConfigError: An entry cannot be; the text names it.
+        """
         if not isinstance(state, Mapping):
             raise ConfigError(
                 f"a state is what state_dict() returned, not {type(state).__name__} {state!r:.60}"
@@ -81,9 +90,18 @@ class LoaderState:
         )
 
     def fits(self, order: Mapping[str, str], content: Mapping[str, str], samples: int) -> list[str]:
-        """Warnings about what differs from the stream's own facts.
+        """Compare the state with a stream's own facts.
 
-        Raises ConfigError if the order does.
+        Args:
+            order: The stream's.
+            content: The stream's.
+            samples: Length of an epoch.
+
+        Returns:
+            Warnings for the user.
+
+        Raises:
+            ConfigError: The order differs, or has no such position.
         """
         known = self.order or {}
         # Of a fact that the state does not know, since an older version has saved it, there is

@@ -16,12 +16,16 @@ tensor: Callable[[np.ndarray[Any, Any]], torch.Tensor] = _torch.from_numpy
 
 
 def picture(array: np.ndarray[Any, Any]) -> torch.Tensor:
-    """(n, h, w, c) memory as its (n, c, h, w) view: channels_last, no copy."""
+    """Images of shape (n, h, w, c) as their (n, c, h, w) view: channels_last, no copy."""
     return tensor(array).permute(0, 3, 1, 2)
 
 
 def check_dtype(field: str, dtype: np.dtype[Any]) -> None:
-    """Raises ConfigError if this torch has no such dtype."""
+    """Ask whether this torch knows a dtype.
+
+    Raises:
+        ConfigError: It does not; the text names the field.
+    """
     try:
         torch.from_numpy(np.empty(0, dtype))  # pyright: ignore[reportUnknownMemberType] - torch's stubs
     except TypeError:
@@ -39,12 +43,23 @@ def process_group() -> tuple[int, int] | None:
 
 
 def in_dataloader_worker() -> bool:
+    """True inside a worker process of torch's DataLoader."""
     return torch.utils.data.get_worker_info() is not None
 
 
 def normalize(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """uint8 images (n, c, h, w) as (images / 255 - mean) / std, float32, on their own device and in
-    their own memory format.
+    """Scale and normalize images: (images / 255 - mean) / std.
+
+    Args:
+        images: uint8, shape (n, channels, height, width).
+        mean: One number a channel.
+        std: One number above 0 a channel.
+
+    Returns:
+        float32, of the same shape, on the images' own device and in their own memory format.
+
+    Raises:
+        ConfigError: Images of another dtype or shape, or not one number a channel.
     """
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise ConfigError(

@@ -17,8 +17,12 @@ TURN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class WaitLimits:
-    """Seconds, all above 0: a line in the log after stall_warning_s, an error after timeout_s, a
-    lost daemon's grace reconnect_s.
+    """How long to wait, in seconds, all above 0.
+
+    Attributes:
+        timeout_s: After this an error is raised.
+        reconnect_s: So long a lost daemon may be away.
+        stall_warning_s: After this a line is logged.
     """
 
     timeout_s: float
@@ -27,11 +31,21 @@ class WaitLimits:
 
 
 class Wait:
-    """Seconds in which this process could have been told something: turns in which it was stopped
-    count as TURN_S.
+    """Seconds in which this process could have been told something.
+
+    A turn in which it was stopped counts as TURN_S.
+
+    Attributes:
+        waited_s: All seconds so far.
     """
 
     def __init__(self, now_s: float, limits: WaitLimits) -> None:
+        """Begin to wait.
+
+        Args:
+            now_s: Time in seconds of a monotonic clock.
+            limits: When to warn and when to end.
+        """
         self._limits = limits
         # So that the first line, and an early end, have an answer to tell.
         self._ping_s = min(PING_S, limits.stall_warning_s / 2, limits.timeout_s / 6)
@@ -42,31 +56,37 @@ class Wait:
         self.waited_s = 0.0
 
     def turn(self, now_s: float) -> None:
+        """Count the time since the last turn."""
         self.waited_s += min(max(now_s - self._last_s, 0.0), TURN_S)
         self._last_s = now_s
 
     def resume(self, now_s: float) -> None:
-        """Since the last turn, which must be of just now, there was something better to do than to
-        wait.
+        """Count nothing since the last turn: there was something better to do than to wait.
+
+        The last turn must be of just before that.
         """
         self._last_s = now_s
 
     def heard(self) -> None:
+        """The daemon has said something."""
         self._heard_s = self.waited_s
 
     @property
     def silent(self) -> bool:
+        """The daemon was pinged and has not answered for a while."""
         return self._pinged_s > self._heard_s and self.silence_s >= min(
             SILENT_S, self._limits.timeout_s / 2
         )
 
     @property
     def silence_s(self) -> float:
+        """Seconds since the daemon has said something."""
         return self.waited_s - self._heard_s
 
     def ping_due(self) -> bool:
-        """True once a second, first after one second; more often where the first line is due
-        earlier than that.
+        """True once a second, first after one second.
+
+        More often where the first line is due earlier than that.
         """
         if self.waited_s - self._pinged_s < self._ping_s:
             return False
@@ -74,8 +94,9 @@ class Wait:
         return True
 
     def warning_due(self) -> bool:
-        """True after stall_warning_s, then each time the wait has doubled: a night's wait is a
-        screenful, not a disk.
+        """True after stall_warning_s, and then each time that the wait has doubled.
+
+        So the wait of a night is a screen of lines, and does not fill a disk.
         """
         if self.waited_s < self._warn_at_s:
             return False
@@ -83,6 +104,7 @@ class Wait:
         return True
 
     def over(self, limit_s: float) -> bool:
+        """True after `limit_s` seconds."""
         return self.waited_s >= limit_s
 
     @property

@@ -1,5 +1,4 @@
-"""Random access inside a JPEG: from a file whose restart markers fall on tile borders, the tiles
-under a crop as a small JPEG.
+"""Random access inside a JPEG: the tiles under a crop as a small JPEG.
 
 A restart marker ends a stretch of the entropy-coded scan that can be decoded without what comes
 before it. If the interval divides the MCUs of a row, the stretches are rectangles: tiles.
@@ -48,9 +47,18 @@ class DamagedJpeg(ValueError):
 
 
 def segments(data: Data, start: int = 2) -> Iterator[tuple[int, int, int]]:
-    """(marker, begin, end) of each marker segment from `start` on; begin is that of the payload,
-    behind marker and length. Ends after SOS (the scan follows at its end) or EOI. Raises
-    DamagedJpeg.
+    """Go through the marker segments of a JPEG.
+
+    Args:
+        data: The file.
+        start: Where the first one begins.
+
+    Yields:
+        (marker, begin, end) of each. `begin` is that of the payload, behind marker and length. The
+        last one is SOS, at whose end the scan follows, or EOI.
+
+    Raises:
+        DamagedJpeg: There is no segment where one must be.
     """
     size, at = len(data), start
     while True:
@@ -79,8 +87,13 @@ def segments(data: Data, start: int = 2) -> Iterator[tuple[int, int, int]]:
 
 
 def scan_bytes(data: Data, begin: int) -> int:
-    """Length of the scan that begins there: up to the next marker that is no restart marker, or the
-    end of the data.
+    """Length of a scan in bytes.
+
+    It goes up to the next marker that is no restart marker, or to the end of the data.
+
+    Args:
+        data: The file.
+        begin: Where the scan begins.
     """
     scan = np.frombuffer(data, np.uint8, len(data) - begin, begin)
     marked = np.flatnonzero(scan[:-1] == 0xFF)
@@ -90,8 +103,12 @@ def scan_bytes(data: Data, begin: int) -> int:
 
 
 def tile_lengths(data: Data, begin: int, end: int) -> np.ndarray:
-    """Bytes of each stretch of the scan in [begin, end), with the two of the marker that follows it
-    (the image's end included, at end).
+    """Bytes of each stretch of a scan, with the two of the marker that follows it.
+
+    Args:
+        data: The file.
+        begin: Where the scan begins.
+        end: Where it ends; the image's end marker stands there.
     """
     scan = np.frombuffer(data, np.uint8, end - begin, begin)
     marked = np.flatnonzero(scan[:-1] == 0xFF)
@@ -107,10 +124,18 @@ def index_segment(
     frame: int,
     lengths: np.ndarray,
 ) -> bytes:
-    """The segment that says where the tiles are; it stands right before `tables` (of which the last
-    is SOS), in which SOF begins at `frame`.
-    tile: height, width in pixels; grid: rows, columns of tiles. Raises ValueError if a number
-    doesn't fit.
+    """The segment that says where the tiles are. It stands right before `tables`.
+
+    Args:
+        tile: (height, width) of a tile in pixels.
+        grid: (rows, columns) of tiles.
+        flags: What kind of file it is.
+        tables: The segments that follow, of which the last is SOS.
+        frame: Where SOF begins in `tables`.
+        lengths: Bytes of each tile, row by row.
+
+    Raises:
+        ValueError: A number does not fit.
     """
     if (
         grid[0] * grid[1] != len(lengths)
@@ -129,8 +154,15 @@ def index_segment(
 class TileRun(NamedTuple):
     """A rectangle of an image as a JPEG of its own.
 
-    At a scale of e/8 its first pixel is number left * e // 8 (exactly) of the scaled image, and its
+    At a scale of e/8 its first pixel is number left * e // 8 (exactly) of the scaled image. Its
     last column and row end where the image's do, or at a whole number of scaled pixels.
+
+    Attributes:
+        data: The JPEG.
+        left: First column in pixels of the whole image.
+        top: First row, likewise.
+        width: Columns, likewise.
+        height: Rows, likewise.
     """
 
     data: Data  # a JPEG; the stored one itself when the crop needs all tiles
@@ -161,10 +193,18 @@ class Tiles(NamedTuple):
     def splice(
         self, left: float, top: float, right: float, bottom: float, eighths: int = 8
     ) -> TileRun:
-        """The smallest piece that shows the pixels [left, right) x [top, bottom) (in pixels of the
-        whole image, fractions allowed; not empty inside it) at a scale of eighths / 8 as the whole
-        image would. Raises ValueError for another box or scale, DamagedJpeg if the index isn't this
-        file's (then the whole file may still be decoded).
+        """The smallest piece that shows a box of the image as the whole image would.
+
+        Args:
+            left: Left border of the box, in pixels of the whole image; fractions are allowed.
+            top: Top border.
+            right: Right border, exclusive.
+            bottom: Bottom border, exclusive. The box is inside the image and not empty.
+            eighths: Scale, in eighths.
+
+        Raises:
+            ValueError: There is no such box or scale.
+            DamagedJpeg: The index is not that of this file. The whole file may still be decoded.
         """
         if not (
             0 <= left < right <= self.width
@@ -206,8 +246,17 @@ class Tiles(NamedTuple):
         )
 
     def _cover(self, low: float, high: float, step: int, size: int, tile: int) -> tuple[int, int]:
-        """Half-open range of tiles that hold the scaled pixels (of `step` pixels each) of [low,
-        high) and the margin.
+        """Which tiles hold some scaled pixels and the margin around them.
+
+        Args:
+            low: First pixel of the whole image.
+            high: End of the pixels.
+            step: Pixels of the whole image in a scaled one.
+            size: Pixels of the whole image.
+            tile: Pixels of a tile.
+
+        Returns:
+            A half-open range of tiles.
         """
         first = (int(low) // step - self.margin) * step
         last = (-int(-high // step) + self.margin) * step
@@ -244,10 +293,15 @@ class Tiles(NamedTuple):
 
 
 def read(data: Data) -> Tiles | None:
-    """The tiles of a stored value; None if it has no index that fits it (it may be any bytes).
+    """The tiles of a stored value.
 
-    A memoryview is not copied, nor kept from its buffer's rules: the result lives no longer than
-    the data.
+    A memoryview is not copied: the result lives no longer than the data.
+
+    Args:
+        data: Any bytes.
+
+    Returns:
+        The tiles, or None if there is no index that fits.
     """
     size, at = len(data), 2
     if size < 4 or data[0] != 0xFF or data[1] != SOI:

@@ -1,5 +1,6 @@
-"""Rows of numbers copied straight from the database into a batch: one call for all rows of a job,
-no object for a field of a row.
+"""Rows of numbers copied straight from the database into a batch.
+
+One call copies all rows of a job; no object is made for a field of a row.
 """
 
 from __future__ import annotations
@@ -19,24 +20,48 @@ LARGE = 16_384
 
 
 class Values(Protocol):
-    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
-        """The stored values of these samples; None for one that isn't there.
+    """What rows are copied from."""
 
-        Raises SourceError for a damaged page.
+    def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
+        """The stored values of some samples.
+
+        Args:
+            indices: Places in the dataset.
+
+        Returns:
+            One value a sample; None for one that is not there.
+
+        Raises:
+            SourceError: A page is damaged.
         """
         ...
 
     def pages(self, row_bytes: int) -> Pages | None:
-        """The same without an object for each; None where that is not to be had."""
+        """The same values without an object for each.
+
+        Args:
+            row_bytes: About what a value has.
+
+        Returns:
+            The pages, or None where that is not to be had.
+        """
         ...
 
 
 class BulkReader:
-    """Copies samples of loaderd's own layout that all have these fields, arrays of numbers, and no
-    name. Made by `bulk_of`.
+    """Copies samples of loaderd's own layout that all have the same fields.
+
+    These are arrays of numbers, and the samples have no names. `bulk_of` makes it.
     """
 
     def __init__(self, source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> None:
+        """Work out where the fields lie in a stored value.
+
+        Args:
+            source: Where the values are.
+            specs: The fields of every sample, in the order of the stored value.
+            finite: Values that are not finite are bad.
+        """
         parts = [
             record_format.RecordPart(
                 s.name,
@@ -58,7 +83,11 @@ class BulkReader:
         self._pages = source.pages(self._size)
 
     def fits(self, index: int) -> bool:
-        """True if this sample is one of those. Raises SourceError."""
+        """True if this sample is one of those.
+
+        Raises:
+            SourceError: A page is damaged.
+        """
         return self._fits(self._source.values([index])[0])
 
     def _fits(self, value: memoryview | None) -> bool:
@@ -69,12 +98,19 @@ class BulkReader:
         )
 
     def write(self, indices: np.ndarray, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Row i of each array (of its field's dtype, [n, *shape], contiguous; any of the fields)
-        becomes sample indices[i]'s (int64[n]).
+        """Copy samples into the rows of arrays.
 
-        False if one of the samples can't be read so, or has values that the stream calls bad: then
-        nothing is known of any row, and making them one by one tells which it is and why. Raises
-        ValueError for arrays that aren't like that.
+        Args:
+            indices: Places in the dataset: int64, shape (n,).
+            arrays: By field name, any of the fields: contiguous, of the field's dtype, shape
+                (n, *shape). Row i becomes the field of sample indices[i].
+
+        Returns:
+            False if one of the samples cannot be read so, or has values that the stream calls bad.
+            Then nothing is known of any row: making them one by one tells which it is and why.
+
+        Raises:
+            ValueError: The arrays have other dtypes or shapes.
         """
         targets = []
         for name, array in arrays.items():
@@ -106,7 +142,12 @@ class BulkReader:
         )
 
     def _by_value(self, indices: np.ndarray, targets: list[tuple[np.ndarray, int, int]]) -> bool:
-        """targets: an array of bytes [n, length], what of the value goes there from, length."""
+        """Copy through an object for each value.
+
+        Args:
+            indices: Places in the dataset.
+            targets: (bytes of shape (n, length), place in the value, length) of each field.
+        """
         try:
             values = self._source.values(indices)
         except SourceError:
@@ -154,8 +195,15 @@ class BulkReader:
 
 
 def bulk_of(source: Values, specs: tuple[FieldSpec, ...], finite: bool) -> BulkReader | None:
-    """A Bulk for a stream whose samples have these fields as they are stored; None if its first
-    sample isn't stored so. finite: values that aren't finite are bad.
+    """A reader for a stream that delivers its samples' fields as they are stored.
+
+    Args:
+        source: Where the values are.
+        specs: The fields of every sample.
+        finite: Values that are not finite are bad.
+
+    Returns:
+        The reader, or None if the stream's first sample is not stored so.
     """
     if not specs or any(spec.kind != "array" for spec in specs):
         return None

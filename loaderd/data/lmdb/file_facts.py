@@ -1,6 +1,4 @@
-"""What an LMDB file is, from its meta pages alone and without the library: whether it is whole, and
-which state of it this is.
-"""
+"""What an LMDB file is, from its meta pages alone: whether it is whole, and which state of it."""
 
 from __future__ import annotations
 
@@ -47,9 +45,18 @@ WRONG = (  # what else people put where a database should be
 class FileFacts:
     """What tells one state of a database file from another.
 
-    page: bytes of a page; pages: those that are in use; root: the main database's;
-    meta: a hash of both meta pages. mtime_ns, ctime_ns: when it was written to, and when anything
-    about it changed, by its filesystem.
+    Attributes:
+        device: Number of the device that the file lies on.
+        inode: Its number there.
+        size: Bytes of the file.
+        last_txnid: Number of the last transaction.
+        entries: Number of entries of the main database.
+        page: Bytes of a page.
+        pages: Number of pages that are in use.
+        root: Number of the main database's first page.
+        meta: A hash of both meta pages.
+        mtime_ns: When it was written to, by its filesystem.
+        ctime_ns: When anything about it changed, by its filesystem.
     """
 
     device: int
@@ -68,7 +75,8 @@ class FileFacts:
 def data_file(path: str) -> str:
     """The file that holds the pages: `path` itself, or data.mdb in it.
 
-    Raises SourceError where there is none that can be read.
+    Raises:
+        SourceError: There is none that can be read.
     """
     path = path.rstrip("/") or path  # a slash behind a file's name is a slip of tab completion
     file = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
@@ -115,7 +123,12 @@ def _meta(page: bytes, file: str) -> tuple[int, int, int, int, int]:
 def read_facts(fd: int, file: str) -> FileFacts:
     """The state of an open database file, from its own meta pages and nothing else.
 
-    Raises SourceError if it is none, or cut short.
+    Args:
+        fd: The file.
+        file: Its name, for errors.
+
+    Raises:
+        SourceError: It is no database, or cut short.
     """
     stat = os.fstat(fd)
     if stat.st_size == 0:
@@ -167,8 +180,14 @@ def read_facts(fd: int, file: str) -> FileFacts:
 
 
 def _mount_type(path: str, mountinfo: str) -> str:
-    """The filesystem type that `path` lies on, from the text of /proc/self/mountinfo; "" if it
-    isn't told.
+    """The filesystem type that a path lies on.
+
+    Args:
+        path: The path.
+        mountinfo: The text of /proc/self/mountinfo.
+
+    Returns:
+        The type; "" if it is not told.
     """
     best, kind = "", ""
     for line in mountinfo.splitlines():
@@ -204,9 +223,13 @@ def on_network(path: str, mountinfo: str | None = None) -> bool:
 
 
 def open_file(path: str) -> tuple[int, str]:
-    """A read-only descriptor of the data file of `path`, and the file's name.
+    """Open the data file of a database for reading.
 
-    Raises SourceError.
+    Returns:
+        A descriptor, and the file's name.
+
+    Raises:
+        SourceError: It cannot be opened.
     """
     file = data_file(path)
     try:

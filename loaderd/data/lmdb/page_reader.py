@@ -1,6 +1,7 @@
-"""Rows from the pages of a database file in one call: a small shared object that is built when the
-package is installed (native/rows.c says what it does). Without it the same rows come through the
-lmdb library, one object each.
+"""Rows from the pages of a database file in one call.
+
+A small shared object does it, which is built when the package is installed; native/rows.c says how.
+Without it the same rows come through the lmdb library, one object each.
 """
 
 from __future__ import annotations
@@ -52,15 +53,25 @@ class Pages:
     """A database file, mapped read-only.
 
     Samples lie in its main database under their numbers, 8 bytes, big-endian.
-
-    page: bytes of a page. pages: of those, what belongs to the database; the file must have them.
-    root: the main database's first page.
-    row_bytes: about what a value has. Raises OSError and ValueError where the file can't be mapped.
     """
 
     def __init__(
         self, library: Any, fd: int, page: int, pages: int, root: int, row_bytes: int
     ) -> None:
+        """Map the file.
+
+        Args:
+            library: The shared object.
+            fd: The file.
+            page: Bytes of a page.
+            pages: Number of pages that belong to the database; the file must have them.
+            root: Number of the main database's first page.
+            row_bytes: About what a value has.
+
+        Raises:
+            OSError: The file cannot be mapped.
+            ValueError: It is too short.
+        """
         self._copy = library.loaderd_rows_copy
         self._map = mmap.mmap(fd, page * pages, access=mmap.ACCESS_READ)
         self._map.madvise(mmap.MADV_NORMAL if row_bytes >= LARGE else mmap.MADV_RANDOM)
@@ -74,13 +85,23 @@ class Pages:
         size: int,
         targets: Sequence[tuple[np.ndarray, int, int]],
     ) -> bool:
-        """Row i of each target becomes [at, at + length) of the value of sample indices[i]
-        (int64[n]).
+        """Copy a part of the values of some samples, for each target.
 
-        targets: (an array of n * length bytes, contiguous; at; length). False if a value is not
-        there, has not `size` bytes or doesn't
-        begin with `start`: nothing is known of any row then. Damaged pages are found out or give
-        wrong bytes, and never do harm.
+        Damaged pages are found out or give wrong bytes, and never do harm.
+
+        Args:
+            indices: Places in the dataset: int64, shape (n,).
+            start: What each value must begin with.
+            size: Bytes that each value must have.
+            targets: (a contiguous array of n * length bytes, at, length). Its row i becomes the
+                bytes [at, at + length) of the value of sample indices[i].
+
+        Returns:
+            False if a value is not there, or is not as `start` and `size` say. Then nothing is
+            known of any row.
+
+        Raises:
+            ValueError: The targets are not for so many rows of such values.
         """
         if not all(
             0 <= at <= at + length <= size and array.nbytes == length * len(indices)

@@ -1,8 +1,7 @@
-"""Whether an LMDB file is whole: its every page walked by the verifier that the `lmdb` package
-ships, before the library opens it.
+"""Whether an LMDB file is whole, before the library opens it.
 
-It runs in a process of its own: a file made to do harm may take the process with it, or make it eat
-memory.
+The verifier that the `lmdb` package ships walks its every page. It runs in a process of its own: a
+file made to do harm may take the process with it, or make it eat memory.
 """
 
 from __future__ import annotations
@@ -33,9 +32,12 @@ runpy.run_module("lmdb", run_name="__main__")
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """problems: what is wrong with the file, () if it is sound.
+    """What the verifier found.
 
-    remark: what else should be said, or "". state: of the file verified.
+    Attributes:
+        problems: What is wrong with the file, () if it is sound.
+        remark: What else should be said, or "".
+        state: Of the file that was verified.
     """
 
     problems: tuple[str, ...]
@@ -46,7 +48,8 @@ class VerifyResult:
 def state_of(path: str) -> str:
     """Which state of which file lies there.
 
-    Raises SourceError for what is no LMDB, or cut short.
+    Raises:
+        SourceError: It is no LMDB, or cut short.
     """
     fd, file = open_file(path)
     try:
@@ -56,9 +59,12 @@ def state_of(path: str) -> str:
 
 
 def verify(path: str) -> VerifyResult:
-    """Walk the file's every page without opening it as a database; seconds for each million pages.
+    """Walk the file's every page without opening it as a database.
 
-    Raises SourceError as `state_of`.
+    That takes seconds for each million pages.
+
+    Raises:
+        SourceError: As `state_of`.
     """
     state = state_of(path)
     if not can_verify():

@@ -1,6 +1,4 @@
-"""Whether an open database still is what its stream was opened with, also as another process opened
-it.
-"""
+"""Whether an open database still is what its stream was opened with, in whatever process."""
 
 from __future__ import annotations
 
@@ -21,13 +19,20 @@ SETTLED_NS = 2_000_000_000
 
 
 class Watch:
-    """keys: of the values that stand for all of them; they are looked at again when nothing but the
-    file's times has changed.
+    """One open database, and what it must stay.
 
-    notes: lines to be told, about what has changed and does no harm.
+    Attributes:
+        notes: Lines to be told, about what has changed and does no harm.
     """
 
     def __init__(self, store: Store, keys: Sequence[bytes]) -> None:
+        """Remember the file as it is.
+
+        Args:
+            store: The open database.
+            keys: Of the values that stand for all of them. They are looked at again when nothing
+                but the file's times has changed.
+        """
         self._store = store
         self._keys = tuple(keys)
         self._drawn = store.draw(keys)
@@ -49,9 +54,13 @@ class Watch:
         return json.dumps({"facts": asdict(self._known), "drawn": self._drawn})
 
     def expect(self, state: str) -> str:
-        """From now on the file is compared with what it was in the process whose `state` this is.
+        """Compare the file from now on with what it was in another process.
 
-        "" or what is not as it was there.
+        Args:
+            state: `state` of the Watch there.
+
+        Returns:
+            What is not as it was there; "" if nothing.
         """
         other = json.loads(state)
         self._known, self._drawn, self._settled = FileFacts(**other["facts"]), other["drawn"], False
@@ -60,9 +69,10 @@ class Watch:
         return _differing(self._known, self._store.facts, self._store.file) or self.changed()
 
     def changed(self) -> str:
-        """ "" while the file is what it was; else what changed, with path, old and new.
+        """Look whether the file is what it was. That takes a few microseconds.
 
-        A few microseconds.
+        Returns:
+            What changed, with path, old and new; "" if nothing.
         """
         try:
             now = self._store.look()
@@ -93,8 +103,14 @@ class Watch:
 
 
 def changed_since(path: str, state: str) -> str:
-    """What of the file, its times included, is not as `state` has it; "" if nothing, or there is no
-    state. The database is not opened.
+    """What of a file, its times included, is not as it was. The database is not opened.
+
+    Args:
+        path: Path of the database.
+        state: `state` of a Watch, or "".
+
+    Returns:
+        What changed; "" if nothing, or if there is no state.
     """
     if not state:
         return ""

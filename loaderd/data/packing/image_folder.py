@@ -1,8 +1,7 @@
-"""A folder of images, listed as torchvision's ImageFolder lists it: one subfolder a class, classes
-and files sorted by name.
+"""A folder of images, listed as torchvision's ImageFolder lists it.
 
-Names go to an unnamed temporary file, not into memory: only the names of one folder at a time are
-held.
+One subfolder is a class; classes and files are sorted by name. Names go to an unnamed temporary
+file, not into memory: only the names of one folder at a time are held.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ def _shown(path: str) -> str:
 
 
 def _of_the_kernel() -> frozenset[int]:
-    """Devices of mounted file systems whose files are the kernel's own: reading one may wait for
-    ever. Empty where /proc is missing.
+    """Devices of mounted file systems whose files are the kernel's own.
+
+    Reading such a file may wait for ever. Empty where /proc is missing.
     """
     found: set[int] = set()
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:
@@ -92,7 +92,9 @@ class Ignored:
 class Found:
     """One file with the name of an image.
 
-    path: relative to the folder, as the filesystem's bytes. label: NO_LABEL in a flat folder.
+    Attributes:
+        path: Relative to the folder, as the filesystem's bytes.
+        label: Number of its class; NO_LABEL in a flat folder.
     """
 
     path: bytes
@@ -102,21 +104,31 @@ class Found:
 class Listing:
     """What a folder holds. Use it as a context manager: it owns a temporary file.
 
-    classes: names of the labels, () for a flat folder. total: files. ignored: files that are no
-    images by name; beside: images beside the
-    class folders. empty: classes without images; absent: without a folder. unreadable: (folder or
-    link, why).
-    fingerprint: of names, sizes and times.
+    Attributes:
+        folder: The folder.
+        classes: Names of the labels, () for a flat folder.
+        total: Number of images.
+        ignored: Files that are no images by name.
+        beside: Images beside the class folders.
+        empty: Classes without images.
+        absent: Classes without a folder.
+        unreadable: (folder or link, why) of what could not be listed.
     """
 
     def __init__(
         self, folder: str, spool_folder: str, classes: tuple[str, ...] | None = None
     ) -> None:
-        """Goes through `folder`.
+        """Go through a folder.
 
-        classes: names of the labels in their order, each folder must be one of them; None: the
-        folders' own names, sorted. Raises SourceError if it is no folder, or holds no images, or a
-        class that is not known; WriteFault.
+        Args:
+            folder: The folder.
+            spool_folder: Where the temporary file goes.
+            classes: Names of the labels in their order; each folder must be one of them. None: the
+                folders' own names, sorted.
+
+        Raises:
+            SourceError: It is no folder, holds no images, or has a class that is not known.
+            WriteFault: The temporary file cannot be written.
         """
         self.folder = folder
         self.total = 0
@@ -162,6 +174,7 @@ class Listing:
 
     @property
     def fingerprint(self) -> str:
+        """A hash of names, sizes and times."""
         return self._digest.hexdigest()
 
     @property
@@ -241,7 +254,8 @@ class Listing:
     def _labels(self) -> dict[str, int]:
         """The label of each class.
 
-        Raises SourceError for a folder that is none of the classes given.
+        Raises:
+            SourceError: A folder is none of the classes given.
         """
         names = [_shown(name) for name in self._names]
         self.classes = tuple(names) if self._given is None else self._given
@@ -263,7 +277,7 @@ class Listing:
         return labels
 
     def _walk(self, below: str, label: int, above: tuple[tuple[int, int], ...]) -> None:
-        """All of a class: its own files, then those of each subfolder; the order of sorted paths.
+        """All of a class in the order of sorted paths: its own files, then those of each subfolder.
 
         A link back to where we came from ends it.
         """
@@ -296,8 +310,10 @@ class Listing:
             yield from self._places(os.path.join(below, name), (*above, here))
 
     def _scan(self, path: str) -> tuple[list[tuple[str, int, int]], list[str]]:
-        """((name, size, mtime) of the images, names of the subfolders) in `path`; hidden ones are
-        not seen.
+        """What lies in one folder. Hidden names are not seen.
+
+        Returns:
+            (name, size, mtime) of the images, and names of the subfolders.
         """
         names: list[tuple[str, int, int]] = []
         folders: list[str] = []

@@ -1,6 +1,4 @@
-"""What libraries print while files are looked at: each kind of line once, with the file that it is
-about.
-"""
+"""What libraries print while files are looked at: each kind of line once, with its file."""
 
 from __future__ import annotations
 
@@ -15,7 +13,13 @@ NUMBERS = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?")
 
 @dataclass(slots=True)
 class PrintedNote:
-    """A kind of line. name: of the file that it was first seen of, "" if that cannot be told."""
+    """A kind of line.
+
+    Attributes:
+        line: One such line.
+        count: How many there were.
+        name: Of the file that it was first seen of; "" if that cannot be told.
+    """
 
     line: str
     count: int = 0
@@ -23,13 +27,18 @@ class PrintedNote:
 
 
 class LibraryOutput:
-    """lines(): what was printed since it was asked last.
+    """The kinds of lines, and which file each is about.
 
     Several files are looked at side by side, so that nobody knows which one a new kind of line is
     about, until they are looked at once more, one after the other: `find`.
     """
 
     def __init__(self, lines: Callable[[], Iterable[str]]) -> None:
+        """Begin without a line.
+
+        Args:
+            lines: Returns what was printed since it was called last.
+        """
         self._lines = lines
         self._kinds: dict[str, PrintedNote] = {}
         self._unnamed: list[str] = []
@@ -37,7 +46,8 @@ class LibraryOutput:
     def listen(self) -> bool:
         """Count what was printed.
 
-        True if there is a kind of line that no file has been found for.
+        Returns:
+            Whether there is a kind of line that no file has been found for.
         """
         for line in self._lines():
             kind = self._kind(line)
@@ -48,8 +58,11 @@ class LibraryOutput:
         return bool(self._unnamed)
 
     def find(self, again: Iterable[tuple[str, Callable[[], object]]]) -> None:
-        """again: (name, what looks at the file once more and raises nothing) of each file that it
-        may be, while no other is looked at.
+        """Find out which files the new kinds of lines are about, while nothing else is looked at.
+
+        Args:
+            again: For each file that it may be: its name, and what looks at it once more and raises
+                nothing.
         """
         for name, look in again:
             if not self._unnamed:
