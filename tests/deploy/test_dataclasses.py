@@ -22,7 +22,7 @@ STATE = {
     "data/jpeg": {"JpegImage", "JpegScan"},
     "data/packing": {"PrintedNote"},
     "engine": {"Launched", "_Entry"},
-    "loaderd_client": {"AdmittedSession", "Pass", "Stats", "_Item"},
+    "loaderd_client": {"AdmittedSession", "AwaitedBatch", "Pass", "Stats"},
     "server": {"PendingSession"},
     "system": {"_Held"},
     "worker": {"GeneratorUse", "WorkerStream"},
