@@ -400,9 +400,8 @@ class SessionRegistry:
         self._log(
             "info",
             f"session {pending.session} ({peer}): stream {hello.stream!r}, batch_size "
-            f"{shape.batch_size}, "
-            f"rank {shape.rank} of {shape.world_size}, {admitted.segment.slots} slots, "
-            f"{resource_limits.size(admitted.bytes)}",
+            f"{shape.batch_size}, rank {shape.rank} of {shape.world_size}, "
+            f"{admitted.segment.slots} slots, {resource_limits.size(admitted.bytes)}",
         )
         self._control.send(peer, welcome, (fd,))
 
