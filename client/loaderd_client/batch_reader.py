@@ -133,14 +133,17 @@ class BatchReader:
             if field.place is not None:
                 shape, dtype, offset, size = cuts[field.place]
                 view = np.ndarray(shape, dtype, slot, offset)
-            elif field.kind == "array":
+            elif field.kind in ("array", "list"):
                 view = (
                     self._described(reader, slot, field, maps)
                     if rows
                     else self._without_rows(field)
                 )
-                if type(view) is list:
-                    values[field.name] = view
+                if type(view) is list:  # of texts, or of arrays
+                    items: list[Any] = view
+                    values[field.name], size, largest = _list(items, field.show, lend)
+                    total += size
+                    lent = lent or (lend and largest > PRIVATE_BYTES)
                     continue
                 size = view.nbytes
             else:
@@ -196,11 +199,15 @@ class BatchReader:
         described = array_description(maps, field.name)
         if described is None:
             return text_values(maps, field.name, None)
+        if isinstance(described, list):
+            return [reader.described(slot, *each) for each in described]
         return reader.described(slot, *described)
 
-    def _without_rows(self, field: Shown) -> Array:
+    def _without_rows(self, field: Shown) -> Array | list[Array]:
         """What the field of a collated batch is where no row is left to be collated."""
         spec = self._specs[field.name]
+        if field.kind == "list":
+            return []
         return np.empty((0, *spec.shape), spec.dtype)
 
     def _shown_as(self, spec: FieldSpec | None, name: str, place: int | None) -> Shown:
@@ -208,6 +215,16 @@ class BatchReader:
             return Shown(name, name, None, self._to_user)
         picture = spec.image and len(spec.shape) == 3 and not self._collated
         return Shown(name, spec.kind, place, self._to_picture if picture else self._to_user)
+
+
+def _list(found: list[Any], show: Show, lend: bool) -> tuple[list[Any], int, int]:
+    """(the texts, or the arrays as the user wants them; bytes of all arrays; of the largest)."""
+    if not found or not isinstance(found[0], np.ndarray):
+        return found, 0, 0
+    arrays: list[Array] = found
+    shown = [show(a if lend and a.nbytes > PRIVATE_BYTES else a.copy()) for a in arrays]
+    sizes = [a.nbytes for a in arrays]
+    return shown, sum(sizes), max(sizes)
 
 
 def _same(value: Array) -> Array:
@@ -223,7 +240,7 @@ def _check_specs(welcome: Welcome) -> None:
     if len(set(names)) != len(names):
         raise ProtocolError(f"fields of the same name: {names}")
     for spec in welcome.specs:
-        if spec.kind not in ("array", "text", "bytes"):
+        if spec.kind not in ("array", "text", "bytes", "list"):
             raise ProtocolError(f"field {spec.name!r} is of unknown kind {spec.kind!r}")
         if spec.kind == "array" and not welcome.collated:
             try:

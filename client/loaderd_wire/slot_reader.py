@@ -198,11 +198,16 @@ def stored_keys(maps: Sequence[ChunkMap], rows: int) -> list[str]:
     return values
 
 
-def array_description(maps: Sequence[ChunkMap], field: str) -> tuple[str, list[int], int] | None:
-    """(dtype, shape, offset) of an array of a collated batch.
+Description: TypeAlias = tuple[str, list[int], int]  # of an array: dtype, shape, offset
+
+
+def array_description(
+    maps: Sequence[ChunkMap], field: str
+) -> Description | list[Description] | None:
+    """(dtype, shape, offset) of an array of a collated batch; of a list of arrays that of each.
 
     Returns:
-        None if this batch has no such array.
+        None if this batch has no such field of arrays.
 
     Raises:
         ProtocolError: The description is malformed.
@@ -212,15 +217,21 @@ def array_description(maps: Sequence[ChunkMap], field: str) -> tuple[str, list[i
             entry: Any = part["arrays"][field]
         except (KeyError, TypeError):
             continue
-        try:
-            dtype, shape, offset = entry
-            numbers: list[Any] = [*shape, offset]
-        except (TypeError, ValueError):
-            dtype, numbers = None, []
-        if type(dtype) is str and all(type(n) is int and n >= 0 for n in numbers):
-            return dtype, numbers[:-1], numbers[-1]
-        raise ProtocolError(f"array {field!r} of a collated batch is described by {entry!r:.60}")
+        if isinstance(entry, list) and entry and isinstance(entry[0], list):
+            return [_description(each, field) for each in entry]  # pyright: ignore[reportUnknownVariableType] - looked at there
+        return _description(entry, field)
     return None
+
+
+def _description(entry: Any, field: str) -> Description:
+    try:
+        dtype, shape, offset = entry
+        numbers: list[Any] = [*shape, offset]
+    except (TypeError, ValueError):
+        dtype, numbers = None, []
+    if type(dtype) is str and all(type(n) is int and n >= 0 for n in numbers):
+        return dtype, numbers[:-1], numbers[-1]
+    raise ProtocolError(f"array {field!r} of a collated batch is described by {entry!r:.60}")
 
 
 def _joined(maps: Sequence[ChunkMap], name: str, field: str = "") -> list[Any]:

@@ -9,7 +9,8 @@ A chunk covers rows [first, last) of the batch. It is one msgpack map, written b
     {"keys": [str, ...]}                               only if keys are stored (Welcome.keys)
     {"text": {field: [str | bytes, ...]}}              only for text and bytes fields
     {"arrays": {field: [dtype, [shape...], offset]}}   only in a collated stream; the offset is in
-                                                       bytes from the begin of the slot
+                                                       bytes from the begin of the slot. A field of
+                                                       kind "list" has a list of such triples
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class FieldSpec:
         name: Name of the field.
         dtype: The dtype as numpy writes it, such as "|u1".
         shape: Shape of one row.
-        kind: "array", "text" or "bytes".
+        kind: "array", "text" or "bytes"; in a collated stream also "list", of arrays.
         image: It is an image, height x width x channels, uint8 or float32. As a torch tensor it is
             shown as batch x channels x height x width ("channels_last").
     """

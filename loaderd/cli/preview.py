@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
         local_stream.NullStatusLine(),
         policy="" if plan.on_error == "replace" else "skip",
     )
-    samples = [rows.make(row) for row in range(part.rows)]
+    made = [rows.make(row) for row in range(part.rows)]
+    fields = table.stream.sample_pipeline.fields
+    samples = [None if sample is None else fields(sample) for sample in made]
     facts = _facts(
         args, plan.name, seed, shape, cursor, part, _described(table, part, rows, samples)
     )

@@ -14,7 +14,8 @@ SETTINGS = {
     ),
     "batch_sampler": f"use {STREAM} batch_size, shuffle and split",
     "collate_fn": (
-        f'use {STREAM} collate = "pkg.module:function", which is called as function(samples, rng)'
+        f'use {STREAM} collate = "pkg.module:function", which is called as function(samples) or '
+        "function(samples, rng)"
     ),
     "pin_memory": _PAGEABLE,
     "pin_memory_device": _PAGEABLE,

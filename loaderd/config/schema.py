@@ -285,7 +285,8 @@ STREAM = Table(
                 '"stack" or the name of a function: "pkg.module:name"',
                 script,
             ),
-            "How samples become a batch: a function is called as function(samples, rng).",
+            "How samples become a batch: a function is called as function(samples) or "
+            "function(samples, rng).",
             "stack",
         ),
         "transforms": Key(Many(Transform()), "What is done to each sample, in order.", ()),

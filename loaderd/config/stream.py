@@ -110,6 +110,18 @@ class StreamConfig:
         """What holds the samples, as errors name it: the LMDB's path, or the dataset's class."""
         return self.lmdb or self.dataset or self.name
 
+    @property
+    def collated(self) -> bool:
+        """Whether a batch is made as a whole, by a collate function."""
+        return self.collate != "stack"
+
+    @property
+    def whole_samples(self) -> bool:
+        """Whether samples stay as their dataset returned them: they are for a collate function, or
+        a survey of such ones.
+        """
+        return self.collated or bool(self.survey and self.survey["collated"])
+
     def has_user_code(self) -> bool:
         called = any(step.call is not None for step in self.transforms)
         return called or self.dataset is not None or ":" in self.layout or ":" in self.collate

@@ -86,9 +86,17 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
-def _is_picture(value: Any) -> bool:
+def is_picture(value: Any) -> bool:
+    """Whether it is a Pillow image."""
     module = sys.modules.get("PIL.Image")
     return module is not None and isinstance(value, module.Image)
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array, a tensor, a numpy number, or a Pillow image."""
+    return (
+        isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, bytes))
+    ) or (_is_tensor(value) or is_picture(value))
 
 
 def _number(value: Any, name: str) -> np.ndarray:
@@ -142,7 +150,7 @@ def leaf(value: Any, name: str, mode: str | DecodeModes, sample: Sample) -> None
         sample[name] = value if isinstance(value, memoryview) else bytes(value)
     elif _is_tensor(value):
         sample[name] = _tensor(value, name)
-    elif _is_picture(value):
+    elif is_picture(value):
         sample[name] = _pixels(value, name, mode)
         sample.images.add(name)
         sample.fresh.add(name)
@@ -156,7 +164,11 @@ def leaf(value: Any, name: str, mode: str | DecodeModes, sample: Sample) -> None
         )
 
 
-def _field_name(key: Any) -> str:
+def field_name(key: Any) -> str:
+    """The name of the field that a key of a mapping, or a place in a tuple, stands for.
+
+    Raises BadValue for what is no Unicode text.
+    """
     name = str(key)
     if not name.isascii():
         try:
@@ -170,7 +182,7 @@ def _field_name(key: Any) -> str:
 
 def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, sample: Sample) -> None:
     if isinstance(value, Mapping):
-        parts = [(_field_name(key), item) for key, item in value.items()]
+        parts = [(field_name(key), item) for key, item in value.items()]
     elif isinstance(value, (tuple, list)):
         if len(value) > MAX_FIELDS:
             raise BadValue(

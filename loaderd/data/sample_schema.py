@@ -41,18 +41,10 @@ class SampleSchema:
 
     @classmethod
     def of(cls, sample: Sample, *, collated: bool, where: str) -> SampleSchema:
-        """The schema that this sample fixes.
-
-        Raises SampleFault ("check") for an array without elements, unless `collated`.
-        """
+        """The schema that this sample fixes."""
         specs: list[FieldSpec] = []
         for name, value in sample.items():
             if isinstance(value, np.ndarray):
-                if value.size == 0 and not collated:
-                    raise _fault(
-                        f"field {name!r} has no elements (shape {value.shape}): leave it out, or "
-                        "use a collate function"
-                    )
                 specs.append(
                     FieldSpec(name, value.dtype.str, value.shape, image=name in sample.images)
                 )
@@ -77,9 +69,7 @@ class SampleSchema:
             if found != name:
                 return False
             if type(value) is np.ndarray:
-                if value.dtype != kind or not (
-                    self._collated or (value.shape == shape and value.size)
-                ):
+                if value.dtype != kind or not (self._collated or value.shape == shape):
                     return False
             elif type(value) is not kind:
                 return False

@@ -9,7 +9,7 @@ import numpy as np
 
 from loaderd.core.jobs import BadRow, Done, Job, JobKind, Replaced, Stage
 from loaderd.data.errors import SampleFault
-from loaderd.data.pipeline.collate import check_like
+from loaderd.data.pipeline.collate import arrays_of, check_like
 from loaderd.engine.scoreboard import StatusWriter
 from loaderd.worker.sample_runner import SampleRunner
 from loaderd.worker.seeding import seed_batch
@@ -145,19 +145,25 @@ class JobRunner:
         self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot
     ) -> JobResult:
         rows = SampleRunner(stream, job, self._line, watch)
-        samples: list[Any] = []
-        there: list[int] = []
-        for row, sample in rows.each(frozenset(job.lost)):
-            if sample is not None:
-                samples.append(sample)
-                there.append(row)
-        if not samples or rows.given_up:
-            return JobResult(rows)
-        try:
-            batch = collate(stream, samples, job.seed, job.epoch, job.start, rows.note_all)
-        except SampleFault as fault:
-            rows.ledger(job.first, fault)
-            return JobResult(rows)
+        made = {row: each for row, each in rows.each(frozenset(job.lost)) if each is not None}
+        batch: dict[str, Any] | None = None
+        for last in (False, True):
+            if not made or rows.given_up:
+                return JobResult(rows)
+            try:
+                samples = list(made.values())
+                batch = collate(stream, samples, job.seed, job.epoch, job.start, rows.note_all)
+                break
+            except SampleFault as fault:
+                unlike = {} if last else _unlike(stream, made, fault)
+                if not unlike:
+                    rows.ledger(job.first, fault)
+                    return JobResult(rows)
+                # the others anew: the function may have written into them
+                again = {row: rows.make(row, unlike.get(row)) for row in made}
+                made = {row: each for row, each in again.items() if each is not None}
+        assert batch is not None
+        there = list(made)
         rows.note_all(Stage.WRITE)
         names = {field.name for field in slot.fields}
         chosen = {name: value for name, value in batch.items() if name in names}
@@ -170,14 +176,17 @@ class JobRunner:
         described: dict[str, Any] = {}
         at = slot.layout.body_offset
         for name, value in chosen.items():
-            if isinstance(value, np.ndarray):
-                slot.array(value.dtype.str, value.shape, at)[...] = value
-                described[name] = [value.dtype.str, list(value.shape), at]
-                at += align(value.nbytes)
+            entries: list[Any] = []
+            for array in arrays_of(value):
+                slot.array(array.dtype.str, array.shape, at)[...] = array
+                entries.append([array.dtype.str, list(array.shape), at])
+                at += align(array.nbytes)
+            if entries:
+                described[name] = entries[0] if isinstance(value, np.ndarray) else entries
         texts = {
             name: [_plain(text) for text in value]
             for name, value in chosen.items()
-            if not isinstance(value, np.ndarray)
+            if name not in described
         }
         return _with_chunk(
             outcome, {"arrays": described} | _variable(stream, rows, there, texts), job, slot
@@ -236,9 +245,23 @@ def collate(
         raise SampleFault.of("collate", error) from None
 
 
+def _unlike(
+    stream: WorkerStream, made: Mapping[int, Any], fault: SampleFault
+) -> dict[int, SampleFault]:
+    """The rows whose samples are of another make than the stream's first one, where a batch could
+    not be collated and not all of them are; each with what is wrong with it.
+    """
+    found = {row: stream.sample_pipeline.unlike(each) for row, each in made.items()}
+    texts = {row: text for row, text in found.items() if text}
+    if len(texts) == len(made):
+        return {}
+    why = f"; collate failed with it: {fault.error}: {fault.message}"
+    return {row: SampleFault("check", "BadValue", text + why) for row, text in texts.items()}
+
+
 def body_bytes(batch: Mapping[str, Any]) -> int:
     """What the arrays of a collated batch take in a slot."""
-    return sum(align(value.nbytes) for value in batch.values() if isinstance(value, np.ndarray))
+    return sum(align(array.nbytes) for value in batch.values() for array in arrays_of(value))
 
 
 def _variable(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Job, JobKind, Stage
 from loaderd.data.errors import SampleFault, SourceError, user_traceback
+from loaderd.data.pipeline.collate import arrays_of
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.engine.scoreboard import StatusWriter
 from loaderd.system.modules import Imported
@@ -63,11 +62,10 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
         batch, body = _collated(stream, line)
         batch_specs = stream.sample_pipeline.batch_specs(batch)
         arrays = {
-            name: [value.dtype.str, list(value.shape), 1 << 40]
+            name: [[array.dtype.str, list(array.shape), 1 << 40] for array in arrays_of(value)]
             for name, value in batch.items()
-            if isinstance(value, np.ndarray)
         }
-        texts = {name: value for name, value in batch.items() if not isinstance(value, np.ndarray)}
+        texts = {name: value for name, value in batch.items() if not arrays[name]}
         tail += 2 * len(pack({"arrays": arrays, "text": {name: [] for name in texts}}))
         tail += (
             max(

@@ -57,6 +57,15 @@ PLANS = (
         "collated", collate="wares:stacked", batch_size=6, bad={"21": "raises"}, on_error="skip"
     ),
     numbers("odd", dataset="wares:Odd", collate="wares:stacked", batch_size=4, on_error="skip"),
+    numbers("anything", dataset="wares:Anything", collate="wares:described", batch_size=4),
+    numbers(
+        "none at 21",
+        dataset="wares:NoneAt",
+        bad={"21": "raises"},
+        collate="wares:stacked",
+        batch_size=4,
+        on_error="replace",
+    ),
     numbers("picky", collate="wares:picky", batch_size=4, on_error="skip"),
     numbers("moody", collate="wares:moody", batch_size=4, on_error="skip"),
 )
@@ -358,9 +367,38 @@ def test_a_body_that_is_too_small_is_said_with_the_bytes_it_takes(shop: Workshop
 def test_a_sample_unlike_the_first_is_named_where_a_collate_would_have_taken_it(
     shop: Workshop,
 ) -> None:
-    shop.pond(shop.facts("odd"), 4)
+    pond = shop.pond(shop.facts("odd"), 4)
     done = shop.run(1, shop.job("odd", 4, start=49, kind=JobKind.BATCH))
     assert [(bad.row, bad.sample.index, bad.sample.stage) for bad in done.bad] == [(1, 50, "check")]
+    assert "'x' is float32, in the stream's first sample it is int64; collate failed with it" in (
+        done.bad[0].sample.message
+    )
+    assert pond.indices(0, 3) == [49, 51, 52]
+
+
+def test_samples_of_any_kind_reach_the_collate_function(shop: Workshop) -> None:
+    facts = shop.facts("anything")
+    assert [(spec.name, spec.kind) for spec in facts.specs] == [
+        ("ids", "array"),
+        ("boxes", "list"),
+        ("kinds", "text"),
+    ]
+    pond = shop.pond(facts, 4)
+    done = shop.run(1, shop.job("anything", 4, kind=JobKind.BATCH))
+    assert done.bad == ()
+    chunk = pond.chunk(0, done)
+    assert chunk["text"]["kinds"] == ["dict", "NoneType", "Box", "list"]
+    assert [(dtype, shape) for dtype, shape, _ in chunk["arrays"]["boxes"]] == [
+        ("<f4", [n, 4]) for n in range(4)
+    ]
+
+
+def test_a_none_that_a_collate_function_cannot_take_is_named(shop: Workshop) -> None:
+    pond = shop.pond(shop.facts("none at 21"), 4)
+    done = shop.run(1, shop.job("none at 21", 4, start=20, kind=JobKind.BATCH))
+    assert [(bad.row, bad.sample.index) for bad in done.bad] == [(1, 21)]
+    assert "the sample is None; collate failed with it: TypeError" in done.bad[0].sample.message
+    assert pond.indices(0, 4)[0] == 20
 
 
 def test_the_global_generators_give_a_sample_other_numbers_in_the_next_epoch(

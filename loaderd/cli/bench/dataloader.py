@@ -18,6 +18,7 @@ from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sources.source import Source
 from loaderd.data.user_code import find
 from loaderd.data.user_modules import put_first
+from loaderd.data.whole_sample import WholeSample
 
 TRIES = 16  # samples in place of a bad one, where the stream doesn't raise
 
@@ -67,25 +68,22 @@ class Mapped:
                 continue
             return (
                 sample
-                if self._pipeline.collated
+                if isinstance(sample, WholeSample)
                 else {name: _tensor(value) for name, value in sample.items()}
             )
         raise AssertionError("unreachable")
 
     def collate(self, samples: list[Any]) -> Any:
         """The stream's own collate function."""
-        import torch
-
         made = self._pipeline.collate(samples, self._plan.seed, 0, 0)
-        return {
-            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-            for name, value in made.items()
-        }
+        return {name: _tensor(value) for name, value in made.items()}
 
 
 def _tensor(value: Any) -> Any:
     import torch
 
+    if isinstance(value, list):
+        return [_tensor(item) for item in value]
     if not isinstance(value, np.ndarray):
         return value
     return torch.from_numpy(value if value.flags.writeable else value.copy())

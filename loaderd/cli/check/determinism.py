@@ -234,4 +234,6 @@ def _same(one: Any, other: Any) -> bool:
             and one.shape == other.shape
             and one.tobytes() == other.tobytes()
         )
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
     return type(one) is type(other) and one == other

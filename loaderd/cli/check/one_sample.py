@@ -40,6 +40,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         seed_sample(plan.seed, 0, index)
         sample = stream.sample_pipeline.make(SampleRequest(plan.seed, 0, index), stages.note)
         specs = stream.sample_pipeline.specs(sample)
+        fields = stream.sample_pipeline.fields(sample)
     except SampleFault as fault:
         stages.end()
         sys.stdout.flush()
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     for spec in specs:
         print(
             f"  {field(spec.name, spec.dtype, spec.shape, spec.kind)}  "
-            f"{_summary(sample[spec.name])}"
+            f"{_summary(fields[spec.name])}"
         )
     return FINE
 

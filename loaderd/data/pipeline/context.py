@@ -115,6 +115,8 @@ class SampleContext:
         kind, sample = present(self.sample, name, op), self.sample
         if kind is str:
             raise OpError(f"{op} cannot work on field {name!r}: it is text")
+        if kind not in (bytes, memoryview) and not issubclass(kind, np.ndarray):
+            raise OpError(f"{op} cannot work on field {name!r}: it is a {kind.__name__}")
         value = sample[name]
         if kind in (bytes, memoryview):
             sample.images.add(name)

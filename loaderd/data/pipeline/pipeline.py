@@ -18,7 +18,7 @@ from loaderd.data.images.decode import label_mode
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.lmdb.bulk_rows import BulkReader
 from loaderd.data.ops.table import RESIZING
-from loaderd.data.pipeline.collate import Batch, batch_of, fields_of
+from loaderd.data.pipeline.collate import Batch, Collate, batch_of, fields_of
 from loaderd.data.pipeline.context import SampleContext, fault_of
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.pipeline.sample_summary import Surveyor
@@ -26,7 +26,7 @@ from loaderd.data.pipeline.steps import StepRun, Transforms, for_user_code
 from loaderd.data.sample import BadValue, Sample
 from loaderd.data.sample_schema import RawMatcher, SampleSchema
 from loaderd.data.sources.source import Source
-from loaderd.data.user_code import find, invoke
+from loaderd.data.whole_sample import WholeSample, as_returned, numbers_in, top_fields
 from loaderd_wire.slots import FieldSpec
 
 # what user code may raise; KeyboardInterrupt is no fault of a sample
@@ -53,8 +53,10 @@ class SamplePipeline:
         self._transforms = Transforms(plan, lambda: source.form)
         self._surveyor = Surveyor(plan.survey, plan.data_name) if plan.survey is not None else None
         self._steps = self._all_steps()
-        self.collated = plan.collate != "stack"
-        self._collate = find(plan.collate, "collate") if self.collated else None
+        self.collated = plan.collated
+        self._collate = Collate(plan) if self.collated else None
+        # the dataset's own samples, which nothing touches before they are collated
+        self._untouched = self.collated and not self._transforms and source.dataset is not None
         self.calls = any(step.call for step in plan.transforms)
         self.user_code = source.user_code or self.collated or self.calls
         self._as_stored = not (self._transforms or self.collated or self._surveyor)
@@ -70,7 +72,8 @@ class SamplePipeline:
     @property
     def form(self) -> str:
         """ "dict" or "tuple"; known for certain after the first sample (or batch)."""
-        return self._batch_form or self._transforms.form or self._source.form or "dict"
+        form = self._batch_form or self._transforms.form or self._source.form or "dict"
+        return "tuple" if form == "single" else form
 
     @property
     def jpeg_extension(self) -> str:
@@ -114,7 +117,7 @@ class SamplePipeline:
 
     # -- running
 
-    def make(self, request: SampleRequest, note: Note) -> Sample:
+    def make(self, request: SampleRequest, note: Note) -> Any:
         """Make one sample as it goes into a batch.
 
         Args:
@@ -123,7 +126,7 @@ class SamplePipeline:
 
         Returns:
             Arrays, str and bytes. Arrays may be views into the database, valid until the source is
-                closed.
+                closed. Where `collated` a WholeSample instead.
 
         Raises:
             SampleFault: The sample cannot be made, or it does not fit the schema.
@@ -131,12 +134,14 @@ class SamplePipeline:
         making = SampleContext(request, note, NOTHING if self.user_code else request.out)
         try:
             making.enter(Stage.READ)
+            if self._untouched:
+                return self._whole(self._source.value(request.index))
             making.sample = self._source.read(request.index)
             return self._run(making)
         except ANYTHING as error:
             raise fault_of(error, making.stage) from None
 
-    def row(self, request: SampleRequest, note: Note) -> dict[str, Any]:
+    def row(self, request: SampleRequest, note: Note) -> Any:
         """`make` for a caller that copies the sample at once. It has noted READ already.
 
         Returns:
@@ -169,7 +174,7 @@ class SamplePipeline:
         at: Callable[[int], None] = lambda row: None,
         *,
         copied: bool = False,
-    ) -> list[dict[str, Any] | SampleFault]:
+    ) -> list[Any]:
         """Make several samples through the dataset's `__getitems__`; only where `source.many`.
 
         Args:
@@ -190,7 +195,7 @@ class SamplePipeline:
             values = self._source.fetch([request.index for request in requests])
         except ANYTHING as error:
             raise fault_of(error, Stage.FETCH_MANY) from None
-        made: list[dict[str, Any] | SampleFault] = []
+        made: list[Any] = []
         matcher = self._matcher if copied else None
         for row, (request, value) in enumerate(zip(requests, values, strict=True)):
             taken = matcher.take(value) if matcher is not None else None
@@ -200,16 +205,22 @@ class SamplePipeline:
             making = SampleContext(request, note)
             at(row)
             try:
+                if self._untouched:
+                    made.append(self._whole(value))
+                    continue
                 making.sample = self._source.take(value)
                 made.append(self._run(making))
             except ANYTHING as error:
                 made.append(fault_of(error, making.stage))
         return made
 
-    def _run(self, making: SampleContext) -> Sample:
+    def _run(self, making: SampleContext) -> Sample | WholeSample:
         for step in self._steps:
             step(making)
         sample = making.sample
+        if self.collated:
+            form = self._transforms.form or self._source.form
+            return WholeSample(as_returned(for_user_code(sample), form))
         if self.schema is not None:
             self.schema.check(sample)
             if self._moldable and self._matcher is None:
@@ -218,6 +229,14 @@ class SamplePipeline:
                     self._source.value,
                 )
         return sample
+
+    def _whole(self, value: Any) -> WholeSample:
+        """What the dataset returned, as it is."""
+        if self._plan.nonfinite == "error":
+            for name, array in numbers_in(value):
+                if array.dtype.kind in "fc":
+                    _finite(name, array)
+        return WholeSample(value)
 
     def _transform(self, making: SampleContext) -> None:
         if self._plan.decode:
@@ -248,16 +267,48 @@ class SamplePipeline:
 
     # -- checking
 
-    def specs(self, sample: Sample) -> tuple[FieldSpec, ...]:
-        """The fields that this sample fixes for its stream. Raises SampleFault ("check")."""
-        return SampleSchema.of(sample, collated=self.collated, where=self._plan.data_name).specs
+    def fields(self, sample: Sample | WholeSample) -> Sample:
+        """The fields of what `make` returned, to be looked at; of a WholeSample those at its top
+        that a batch could hold.
+        """
+        if isinstance(sample, Sample):
+            return sample
+        try:
+            found, _ = top_fields(sample.value, self._modes)
+        except BadValue:
+            return Sample()
+        for name in [n for n, v in found.items() if not isinstance(v, (np.ndarray, str, bytes))]:
+            del found[name]
+        return found
+
+    def specs(self, sample: Sample | WholeSample) -> tuple[FieldSpec, ...]:
+        """The fields that this sample fixes for its stream; where `collated` those of `fields`.
+
+        Raises SampleFault ("check").
+        """
+        return SampleSchema.of(
+            self.fields(sample), collated=self.collated, where=self._plan.data_name
+        ).specs
 
     def fix(self, specs: tuple[FieldSpec, ...]) -> None:
-        """From now on samples must have these fields."""
+        """From now on samples must have these fields, unless they are collated."""
         self.schema = SampleSchema(specs, collated=self.collated, where=self._plan.data_name)
         as_read = self._source.user_code and self._as_stored and self._plan.nonfinite == "allow"
         self._moldable = as_read and all(spec.kind != "bytes" for spec in specs)
         self._matcher = None
+
+    def unlike(self, sample: WholeSample) -> str:
+        """How a sample that goes to a collate function differs from the stream's first one in the
+        dtypes of its fields, or which it has; "" if it does not.
+        """
+        if sample.value is None:
+            return f"{self._plan.data_name}: the sample is None"
+        try:
+            if self.schema is not None:
+                self.schema.check(self.fields(sample))
+        except SampleFault as fault:
+            return fault.message
+        return ""
 
     def bulk(self) -> BulkReader | None:
         """What copies rows straight from the database, with the same bytes as `make`.
@@ -273,7 +324,9 @@ class SamplePipeline:
 
     # -- collating
 
-    def collate(self, samples: Sequence[Sample], seed: int, epoch: int, position: int) -> Batch:
+    def collate(
+        self, samples: Sequence[WholeSample], seed: int, epoch: int, position: int
+    ) -> Batch:
         """Call the stream's collate function; only where `collated`.
 
         Args:
@@ -283,7 +336,7 @@ class SamplePipeline:
             position: The place of the batch's first row in the epoch.
 
         Returns:
-            Field -> numpy array, list of str or list of bytes, none of which anything else holds.
+            Field -> numpy array, or list of arrays, of str or of bytes.
 
         Raises:
             SampleFault: The function failed, or returned no batch ("collate").
@@ -293,12 +346,7 @@ class SamplePipeline:
         try:
             # differs from the generator of the sample with this index
             rng = np.random.Generator(np.random.PCG64([key, 1]))
-            made = invoke(
-                self._collate,
-                f"{self._plan.collate}(samples, rng)",
-                [for_user_code(sample) for sample in samples],
-                rng,
-            )
+            made = self._collate([sample.value for sample in samples], rng)
             batch, form = batch_of(made, self._modes)
             if self._batch_form and form != self._batch_form:
                 raise BadValue(f"collate returned a {form}, before it was a {self._batch_form}")

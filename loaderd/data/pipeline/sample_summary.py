@@ -5,7 +5,8 @@ itself never leaves the worker.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.context import SampleContext
 from loaderd.data.sample import Sample
-from loaderd.data.sample_schema import SampleSchema
+from loaderd.data.sample_schema import TYPES, SampleSchema
+from loaderd.data.whole_sample import MOST_NESTED
 from loaderd_wire.slots import FieldSpec
 
 COUNT, LOW, HIGH, MEAN, SQUARES, ODD = range(6)  # columns of "numbers"
@@ -44,7 +46,8 @@ class Surveyor:
             FieldSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in wanted["specs"]
         )
         self._types = SampleSchema(specs, collated=True, where=where)
-        self._schema = SampleSchema(specs, collated=bool(wanted["collated"]), where=where)
+        self._schema = SampleSchema(specs, collated=False, where=where)
+        self._whole = bool(wanted["collated"])
         self._mark = (0, 0)
 
     def begin(self, making: SampleContext) -> None:
@@ -61,14 +64,18 @@ class Surveyor:
     def summary(self, sample: Sample, mark: tuple[int, int]) -> Sample:
         """mark: of the sample as it was read.
 
-        Raises SampleFault ("check") for other fields or dtypes than the stream has.
+        Raises SampleFault ("check") for other fields or dtypes than the stream has. A sample that
+        is collated may have any: only the fields of the stream's first sample are measured.
         """
-        self._types.check(sample)
         fault = ""
-        try:
-            self._schema.check(sample)
-        except SampleFault as unfit:
-            fault = unfit.message
+        if self._whole:
+            sample = self._measurable(sample)
+        else:
+            self._types.check(sample)
+            try:
+                self._schema.check(sample)
+            except SampleFault as unfit:
+                fault = unfit.message
         channels = [self._channels(sample, spec) for spec in self._specs]
         numbers = np.empty((max(1, sum(channels)), COLUMNS))
         numbers[:] = NOTHING
@@ -96,6 +103,22 @@ class Surveyor:
             }
         )
 
+    def _measurable(self, sample: Sample) -> Sample:
+        """The fields of the stream's first sample, without values where this one has others."""
+        found = Sample({name: sample.get(name) for name in (spec.name for spec in self._specs)})
+        found.images, found.planar = sample.images, sample.planar
+        for spec, kind in zip(self._specs, self._types.types, strict=True):
+            value = found[spec.name]
+            if spec.kind != "array":
+                found[spec.name] = value if type(value) is kind else TYPES[spec.kind]()
+                continue
+            channels = self._channels(found, spec)
+            fits = isinstance(value, np.ndarray) and value.dtype == kind and (
+                channels == 1 or (value.ndim == 3 and channels in (value.shape[0], value.shape[2]))
+            )  # fmt: skip
+            found[spec.name] = value if fits else np.empty((0,) * 2 + (channels,), kind)
+        return found
+
     def _channels(self, sample: Sample, spec: FieldSpec) -> int:
         if spec.kind != "array":
             return 0
@@ -109,26 +132,42 @@ def mark(sample: Sample) -> tuple[int, int]:
     solid = [
         name
         for name, value in sample.items()
-        if not isinstance(value, str) and not (isinstance(value, np.ndarray) and value.ndim == 0)
+        if value is not None
+        and not isinstance(value, str)
+        and not (isinstance(value, np.ndarray) and value.ndim == 0)
     ]
     digest = hashlib.blake2b(digest_size=BITS // 8)
     for name in solid or sample:
-        value = sample[name]
-        if isinstance(value, np.ndarray):
-            digest.update(f"{value.dtype.str}{value.shape}".encode())
-            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-        else:
-            digest.update(b"%d:" % len(value))
-            digest.update(
-                value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-            )
+        _digested(sample[name], digest.update)
     return int.from_bytes(digest.digest(), "little"), sum(map(_size, sample.values()))
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    return len(value.encode("utf-8", "surrogatepass")) if isinstance(value, str) else len(value)
+def _digested(value: Any, update: Callable[[Any], None], depth: int = 0) -> None:
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        update(f"{value.dtype.str}{value.shape}".encode())
+        update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    elif isinstance(value, (str, bytes, memoryview)):
+        update(b"%d:" % len(value))
+        update(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
+    elif isinstance(value, (Mapping, list, tuple)) and depth < MOST_NESTED:
+        update(b"%s:%d:" % (type(value).__name__.encode(), len(value)))
+        parts: Any = chain.from_iterable(value.items()) if isinstance(value, Mapping) else value
+        for part in parts:
+            _digested(part, update, depth + 1)
+    else:  # an object of the user's: if it does not say what it holds, no two are the same
+        update(repr(value).encode("utf-8", "surrogatepass"))
+
+
+def _size(value: Any, depth: int = 0) -> int:
+    """Bytes of the content, as far as it is known."""
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, (Mapping, list, tuple)):
+        parts: Any = value.values() if isinstance(value, Mapping) else value
+        return sum(_size(part, depth + 1) for part in parts) if depth < MOST_NESTED else 0
+    if isinstance(value, (bytes, memoryview)):
+        return len(value)
+    return int(getattr(value, "nbytes", 8))
 
 
 def _measure(value: np.ndarray, rows: np.ndarray, name: str, sample: Sample) -> str:

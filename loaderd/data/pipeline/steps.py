@@ -18,6 +18,7 @@ from loaderd.data.ops.table import FLAT, check, make_op, one_size
 from loaderd.data.pipeline.context import SampleContext, present
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.user_code import find, invoke
+from loaderd.data.whole_sample import top_fields
 
 StepRun = Callable[[SampleContext], None]
 
@@ -36,6 +37,7 @@ class Transforms:
         self._plan = plan
         self._modes = plan.modes()
         self._source_form = source_form
+        self._fields_of = top_fields if plan.whole_samples else flatten
         self._steps = [self._step(step, number) for number, step in enumerate(plan.transforms)]
         self.form = ""
 
@@ -124,11 +126,10 @@ class Transforms:
 
         A tuple stays one while its fields have numbers for names.
         """
-        sample, _ = flatten(returned, self._modes)
-        tuple_still = self._source_form() == "tuple" and all(
-            name.partition(".")[0].isdigit() for name in sample
-        )
-        self.form = "tuple" if tuple_still else "dict"
+        sample, _ = self._fields_of(returned, self._modes)
+        form = self._source_form()
+        still = form != "dict" and all(name.partition(".")[0].isdigit() for name in sample)
+        self.form = form if still else "dict"
         for name, value in sample.items():
             if isinstance(value, np.ndarray):
                 if (

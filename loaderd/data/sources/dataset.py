@@ -12,6 +12,7 @@ from typing import Any
 from loaderd.config.stream import DecodeModes, StreamConfig
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.user_code import build, count_of
+from loaderd.data.whole_sample import top_fields
 
 
 class DatasetSource:
@@ -35,7 +36,8 @@ class DatasetSource:
             if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes)
             else ()
         )
-        self.form = ""  # known from the first sample on
+        self.form = ""  # known from the first sample on; of whole samples that of the latest
+        self._whole = plan.whole_samples
         args = json.dumps(plan.dataset_args, sort_keys=True, default=repr)
         digest = hashlib.sha256(f"{plan.dataset}\n{args}\n{self.total}".encode()).hexdigest()[:32]
         self.identity = f"{plan.dataset}:{self.total}:{digest}"
@@ -63,6 +65,9 @@ class DatasetSource:
 
     def take(self, value: Any, mode: str | DecodeModes) -> Sample:
         """Such a value, or one of those of `fetch`, as a sample."""
+        if self._whole:
+            sample, self.form = top_fields(value, mode)
+            return sample
         sample, form = flatten(value, mode)
         if self.form and form != self.form:
             raise BadValue(

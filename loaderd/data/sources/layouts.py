@@ -18,6 +18,7 @@ from loaderd.data.lmdb.sniff import unknown
 from loaderd.data.lmdb.store import Store, show_key
 from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
 from loaderd.data.user_code import build, count_of, failure
+from loaderd.data.whole_sample import top_fields
 
 NAMES = ("auto", "loaderd")  # what `layout` may say in this version, besides "pkg.module:Class"
 SAMPLED = 64  # samples that an identity looks at, and values whose bytes it does
@@ -108,6 +109,7 @@ class UserLayout:
     def __init__(self, store: Store, plan: StreamConfig) -> None:
         self._store = store
         self.name = plan.layout
+        self._fields_of = top_fields if plan.whole_samples else flatten
         # a sample's name is asked for just before it is read
         self._last: tuple[int, list[bytes]] = (-1, [])
         self._inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
@@ -178,7 +180,7 @@ class UserLayout:
             raise BadValue(
                 f"{self.name}.parse() returned {type(value).__name__}: expected a dict of fields"
             )
-        sample, _ = flatten(value, mode)
+        sample, _ = self._fields_of(value, mode)
         for name, value in sample.items():
             if isinstance(value, (bytes, memoryview)) and is_image_file(value):
                 sample.encoded.add(name)

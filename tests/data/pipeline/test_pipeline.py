@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.core.jobs import Stage
@@ -16,6 +18,8 @@ from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
 from loaderd_testing.sample_builders import (
+    CAME,
+    HELD,
     call,
     coded,
     dataset_plan,
@@ -418,6 +422,81 @@ def test_a_collate_function_makes_the_batch() -> None:
     source.close()
 
 
+def test_a_collate_function_of_one_argument_is_called_with_the_samples_alone() -> None:
+    sample_pipeline, source = collated("as_dataloader_calls_it")
+    samples = [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
+    assert sample_pipeline.collate(samples, 0, 0, 0)["x"].tolist() == [[3] * 4, [4] * 4]
+    source.close()
+
+
+def came(*held: Any, **plan: Any) -> list[Any]:
+    """What a collate function gets of a dataset with these samples."""
+    HELD[:] = held
+    plan = {"collate": "loaderd_testing.sample_builders:as_it_came", **plan}
+    with Source(dataset_plan("Holding", **plan)) as source:
+        sample_pipeline = SamplePipeline(source.plan, source)
+        requests = [SampleRequest(0, 0, index) for index in range(len(held))]
+        sample_pipeline.collate([sample_pipeline.make(each, silent) for each in requests], 0, 0, 0)
+    return CAME
+
+
+def test_a_collate_function_gets_each_sample_as_the_dataset_returned_it() -> None:
+    held = (
+        {"ids": [1, 2], "boxes": [{"x": 1}, None], "deep": {"a": ()}},
+        None,
+        [1, [2]],
+        TransformConfig("a dataclass", None),
+        Image.new("P", (4, 3)),
+        torch.ones(2, requires_grad=True),
+        object(),
+        "text",
+        SampleFault("read", "an exception", "as a value"),
+    )
+    assert all(one is other for one, other in zip(came(*held), held, strict=True))
+
+
+def test_after_transforms_a_collate_function_gets_the_sample_in_its_own_form() -> None:
+    white = Image.new("RGB", (8, 6), "white")
+    flip = op("hflip", p=0.0)
+    ((image, label, ids),) = came((white, 3, [1, 2, 3]), transforms=(flip,))
+    assert (image.shape, int(label), ids) == ((6, 8, 3), 3, [1, 2, 3])
+    (single,) = came(white, transforms=(flip,))
+    assert single.shape == (6, 8, 3)
+    (fields,) = came(
+        {"image": white, "ids": [1], "none": None}, transforms=(flip, call("with_box"))
+    )
+    assert list(fields) == ["image", "ids", "none", "boxes"]
+    assert (fields["none"], fields["boxes"]) == (None, [(0, 0, 1, 1)] * 2)
+
+
+def test_an_op_on_a_value_that_is_no_picture_says_what_it_is() -> None:
+    with pytest.raises(SampleFault, match="hflip cannot work on field 'ids': it is a list"):
+        came({"ids": [1]}, transforms=(op("hflip", field="ids"),))
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [1.0, [np.inf]]}, (torch.tensor([1.0, torch.nan]),), float("nan")]
+)
+def test_a_number_that_is_not_finite_is_found_however_deep_it_is(value: Any) -> None:
+    came(value)
+    with pytest.raises(SampleFault, match="not finite"):
+        came(value, nonfinite="error")
+
+
+def test_a_database_of_tuples_is_collated_as_tuples(tmp_path: Path) -> None:
+    samples = [Sample({"0": np.arange(3), "1": np.array(7)})]
+    plan = StreamConfig(
+        "t",
+        lmdb=write_own(tmp_path / "db", samples, form="tuple"),
+        collate="loaderd_testing.sample_builders:as_it_came",
+    )
+    with Source(plan) as source:
+        sample_pipeline = SamplePipeline(plan, source)
+        sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0)
+    ((x, y),) = CAME
+    assert (x.tolist(), int(y)) == ([0, 1, 2], 7)
+
+
 def test_the_rng_of_collate_depends_on_the_batchs_first_position_alone() -> None:
     sample_pipeline, source = collated("padded")
     samples = [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
@@ -443,10 +522,10 @@ def test_a_collate_function_that_returns_a_tuple_makes_a_tuple_batch() -> None:
 
 
 def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
-    sample_pipeline, source = collated("as_dataloader_calls_it")
+    sample_pipeline, source = collated("without_arguments")
     with pytest.raises(
         SampleFault,
-        match=r"2 were given; it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(samples, rng\)$",
+        match=r"1 was given; it is called as loaderd_testing\.sample_builders:without_arguments\(samples\)$",
     ) as caught:
         sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 3), silent)], 0, 0, 0)
     assert caught.value.traceback == ""
@@ -487,14 +566,15 @@ def test_a_collate_function_that_fails_is_a_fault_of_collate(
     source.close()
 
 
-def test_with_collate_shapes_may_differ_but_dtypes_may_not() -> None:
-    sample_pipeline, source = collated("padded", transforms=(call("by_index"),))
-    sample_pipeline.fix(sample_pipeline.specs(sample_pipeline.make(SampleRequest(0, 0, 0), silent)))
-    sample_pipeline.make(SampleRequest(0, 0, 1), silent)
-    assert sample_pipeline.schema is not None
-    with pytest.raises(SampleFault, match="'x' is float64"):
-        sample_pipeline.schema.check(Sample({"x": np.zeros(2)}))
-    source.close()
+def test_with_collate_samples_may_differ_in_everything() -> None:
+    HELD[:] = [{"x": np.zeros(2)}, {"x": np.zeros(3, np.int64), "y": 1}, "text"]
+    plan = dataset_plan("Holding", collate="loaderd_testing.sample_builders:as_it_came")
+    with Source(plan) as source:
+        sample_pipeline = SamplePipeline(plan, source)
+        first = sample_pipeline.make(SampleRequest(0, 0, 0), silent)
+        sample_pipeline.fix(sample_pipeline.specs(first))
+        for index in (1, 2):
+            sample_pipeline.make(SampleRequest(0, 0, index), silent)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,18 @@ class Odd(Numbers):
     def __getitem__(self, index):
         return {"x": np.full(3, index, np.float32 if index == 50 else np.int64), "y": index}
 
+class Box:
+    pass
+
+class Anything(Numbers):
+    """Every fourth is a dict of lists, None, an object, a list."""
+    def __getitem__(self, index):
+        return ({"ids": [1, 2], "more": [{"a": None}]}, None, Box(), [index, [index]])[index % 4]
+
+class NoneAt(Numbers):
+    def __getitem__(self, index):
+        return None if index in self.bad else super().__getitem__(index)
+
 class Crashing(Numbers):
     def __init__(self, how):
         globals()[how]()
@@ -185,6 +197,13 @@ def dies_at(sample, rng, y):
 
 def stacked(samples, rng):
     return {"x": np.stack([s["x"] for s in samples]), "names": [str(int(s["y"])) for s in samples]}
+
+def described(samples):
+    return {
+        "ids": np.arange(len(samples)),
+        "boxes": [np.ones((n, 4), np.float32) for n in range(len(samples))],
+        "kinds": [type(s).__name__ for s in samples],
+    }
 
 def picky(samples, rng):
     if any(s["y"] == 50 for s in samples):

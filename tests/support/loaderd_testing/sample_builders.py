@@ -282,27 +282,43 @@ def by_index(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]
     return {"x": np.zeros(1 + int(sample["1"]), np.float32)}
 
 
-def padded(samples: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
+def padded(samples: list[tuple[Any, int]], rng: np.random.Generator) -> dict[str, Any]:
     return {
-        "x": np.stack([sample["0"] for sample in samples]),
-        "lengths": [len(sample["0"]) for sample in samples],
-        "names": [str(int(sample["1"])) for sample in samples],
+        "x": np.stack([x for x, _ in samples]),
+        "lengths": [len(x) for x, _ in samples],
+        "names": [str(y) for _, y in samples],
         "draw": rng.random(),
     }
 
 
-def tupled(samples: list[dict[str, Any]], rng: np.random.Generator) -> tuple[Any, ...]:
-    return np.stack([sample["0"] for sample in samples]), {
-        "y": [int(sample["1"]) for sample in samples]
-    }
+def tupled(samples: list[tuple[Any, int]], rng: np.random.Generator) -> tuple[Any, ...]:
+    return np.stack([x for x, _ in samples]), {"y": [y for _, y in samples]}
 
 
-def ragged(samples: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
-    return {"boxes": [sample["0"] for sample in samples]}
+def ragged(samples: list[tuple[Any, int]], rng: np.random.Generator) -> dict[str, Any]:
+    return {"ids": [[1] * y for _, y in samples]}
 
 
 def as_dataloader_calls_it(samples: Any) -> Any:
-    return {"x": np.stack([sample["x"] for sample in samples])}
+    return {"x": np.stack([x for x, _ in samples])}
+
+
+def without_arguments() -> Any:
+    return {}
+
+
+def as_it_came(samples: list[Any]) -> dict[str, Any]:
+    """Keeps the samples, for the test to look at."""
+    CAME[:] = samples
+    return {"n": len(samples)}
+
+
+CAME: list[Any] = []
+
+
+def with_box(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Adds what no batch could hold."""
+    return {**sample, "boxes": [(0, 0, 1, 1)] * 2}
 
 
 def broken_collate(samples: list[dict[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
