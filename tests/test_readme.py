@@ -114,6 +114,14 @@ def test_the_quickstart_works_as_it_is_typed(
     assert re.sub(r"[\d.]+", "0", printed) == re.sub(r"[\d.]+", "0", said[1])
 
 
+def test_the_padding_collate_of_the_data_page_pads_ragged_lists(tmp_path: Path) -> None:
+    (tmp_path / "tokens.py").write_text(block(DATA, "python", "class Reviews"))
+    (tmp_path / "config.toml").write_text(block(DATA, "toml", "tokens:Reviews"))
+    with Loader(str(tmp_path / "config.toml"), output="numpy") as loader:
+        shapes = [(batch["input_ids"].shape, batch["label"].tolist()) for batch in loader]
+    assert shapes == [((2, 15), [0, 1]), ((1, 49), [2])]
+
+
 def test_the_commands_of_the_data_page_work_in_their_order(site: Path) -> None:
     shown = commands(DATA)
     assert [c[1] for c in shown] == ["pack", "pack", "check", "serve", "status", "preview"]

@@ -14,6 +14,8 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from loaderd.data.errors import SampleFault, SourceError, writing
 from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.file_facts import is_sound
@@ -27,6 +29,7 @@ BATCH_SAMPLES = 2_000
 BATCH_S = 5.0  # of work that a broken-off run may lose
 MAX_VALUE = (1 << 32) - 1  # LMDB's own limit, bytes
 
+Described = tuple[str, int, str, tuple[int, ...]]  # of a field: name, kind, dtype, shape
 OnProgress = Callable[[int, int], None]  # (looked at, of how many)
 OnBad = Callable[[str, str], None]  # (name, reason)
 
@@ -94,6 +97,10 @@ class NothingGood(SourceError):
     """Not one sample can be packed."""
 
 
+class UnlikeSample(SourceError):
+    """A sample has other fields than the first one, so that no stream could stack them."""
+
+
 class PackRun:
     """One pack at work: what is read but not yet written, and how far it has come."""
 
@@ -144,11 +151,32 @@ class PackRun:
             self.state = self.state.with_bad(shown, reason)
             self._on_bad(shown, reason)
             return
+        if self._samples.kind == "dataset" and self.state.fields:
+            self._check_like(name, _described(sample))
         self._batch.append((record_format.sample_key(self.state.count), value))
         self._bytes += len(value)
         self.state = self.state.with_sample(
             value, self._samples.form, lambda: _described(sample)
         ).with_remark(remark)
+
+    def _check_like(self, name: bytes, found: tuple[Described, ...]) -> None:
+        """Raises UnlikeSample that names the first field in which this sample differs from the
+        first one. Shapes may differ.
+        """
+        first, this = (
+            {field: _kind(kind, dtype) for field, kind, dtype, _ in fields}
+            for fields in (self.state.fields, found)
+        )
+        if first == this:
+            return
+        odd = next(field for field in [*this, *first] if first.get(field) != this.get(field))
+        raise UnlikeSample(
+            f"sample {name.decode()}: field {odd!r} is {this.get(odd, 'missing')}, in the first "
+            f"sample it is {first.get(odd, 'missing')}: "
+            "no stream could stack them. Return each list of numbers as one array, with equal "
+            'names and dtypes in all samples; or serve the dataset itself, with dataset = "..." '
+            "and a collate function"
+        )
 
     def _flush(self) -> None:
         self._writer.put([(record_format.PART_KEY, self.state.to_bytes())], self._batch)
@@ -195,7 +223,14 @@ def _reason(error: Exception) -> str:
     )
 
 
-def _described(sample: Sample) -> tuple[tuple[str, int, str, tuple[int, ...]], ...]:
+def _kind(kind: int, dtype: str) -> str:
+    """What a stream would take a field for."""
+    if kind <= record_format.FieldKind.PICTURE:
+        return f"an array of {np.dtype(dtype)}"
+    return "text" if kind == record_format.FieldKind.TEXT else "bytes"
+
+
+def _described(sample: Sample) -> tuple[Described, ...]:
     parts = [record_format.part_of(name, value, sample)[0] for name, value in sample.items()]
     return tuple((part.name, int(part.kind), part.dtype, part.shape) for part in parts)
 
@@ -215,7 +250,7 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) 
         try:
             run.go()
             meta = run.finish()
-        except NothingGood as error:
+        except (NothingGood, UnlikeSample) as error:
             with suppress(OSError):
                 os.unlink(part)
             raise SourceError(f"{target}: {error}") from None

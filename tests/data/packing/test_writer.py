@@ -8,6 +8,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -24,6 +25,7 @@ from loaderd.data.packing.inputs import pack_dataset, pack_imagefolder
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sources.source import Source
+from loaderd_testing import sample_builders
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.sample_builders import (
     QUARTER_ROWS,
@@ -321,9 +323,25 @@ def test_a_dataset_is_baked_as_it_comes(tmp_path: Path) -> None:
         del samples
 
 
-def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Path) -> None:
-    from loaderd_testing import sample_builders
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"ids": [1, 2, 3]}, "field 'ids.2' is an array of int64, in the first sample it is missing"),
+        ({"ids": [1, 2.5]}, "field 'ids.1' is an array of float64, in the first sample it is an array of int64"),
+        ({"ids": "12"}, "field 'ids' is text, in the first sample it is missing"),
+    ],
+)  # fmt: skip
+def test_a_dataset_that_no_stream_could_stack_is_refused_at_the_first_sample_that_differs(
+    tmp_path: Path, other: dict[str, Any], words: str
+) -> None:
+    sample_builders.HELD[:] = [{"ids": [1, 2]}, {"ids": [3, 4]}, other]
+    with pytest.raises(SourceError, match=f"sample 2: {words}: no stream") as caught:
+        pack_dataset("loaderd_testing.sample_builders:Holding", {}, str(tmp_path / "db"))
+    assert "Return each list of numbers as one array" in str(caught.value)
+    assert os.listdir(tmp_path) == []
 
+
+def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Path) -> None:
     sample_builders.HELD[:] = [
         {
             "im": Image.fromarray(picture()),
@@ -341,9 +359,7 @@ def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Pat
         },
     ]
     pack_dataset("loaderd_testing.sample_builders:Holding", {}, str(tmp_path / "db"))
-    plan = StreamConfig(
-        "t", lmdb=str(tmp_path / "db"), collate="loaderd_testing.sample_builders:padded"
-    )
+    plan = StreamConfig("t", lmdb=str(tmp_path / "db"))
     with Source(plan) as source:
         first, second = (
             SamplePipeline(plan, source).make(SampleRequest(0, 0, i), silent) for i in (0, 1)
@@ -362,8 +378,6 @@ def test_pictures_text_bytes_and_odd_shapes_of_a_dataset_come_back(tmp_path: Pat
 
 
 def test_a_dataset_of_masks_is_told_only_what_a_pack_can_take(tmp_path: Path) -> None:
-    from loaderd_testing import sample_builders
-
     sample_builders.HELD[:] = [
         {"mask": Image.fromarray(np.zeros((4, 4), bool))},
         {"mask": np.zeros((4, 4), np.uint8)},
