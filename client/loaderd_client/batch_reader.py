@@ -199,9 +199,7 @@ class BatchReader:
         described = array_description(maps, field.name)
         if described is None:
             return text_values(maps, field.name, None)
-        if isinstance(described, list):
-            return [reader.described(slot, *each) for each in described]
-        return reader.described(slot, *described)
+        return reader.collated(slot, described)
 
     def _without_rows(self, field: Shown) -> Array | list[Array]:
         """What the field of a collated batch is where no row is left to be collated."""

@@ -19,6 +19,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 # Rows of a field: shape, dtype, offset in the slot, bytes.
 Cut: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int, int]
 ChunkMap: TypeAlias = dict[str, Any]
+Description: TypeAlias = tuple[str, list[int], int]  # of an array: dtype, shape, offset in the slot
 
 INDEX_DTYPE = np.dtype("<i8")
 INDEX_BYTES = INDEX_DTYPE.itemsize
@@ -120,6 +121,18 @@ class SlotReader:
             )
         return _view(memory, np.dtype(dtype), tuple(shape), begin + offset)
 
+    def collated(
+        self, memory: Any, description: Description | list[Description], begin: int = 0
+    ) -> Array | list[Array]:
+        """A view of a field of a collated batch: of an array, or of each of a list of arrays.
+
+        Raises:
+            ProtocolError: As `described`.
+        """
+        if isinstance(description, list):
+            return [self.described(memory, *each, begin) for each in description]
+        return self.described(memory, *description, begin)
+
 
 def _view(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
     # Not numpy.ndarray(..., buffer): that keeps the object alive, but lets its bytes go.
@@ -196,9 +209,6 @@ def stored_keys(maps: Sequence[ChunkMap], rows: int) -> list[str]:
     if len(values) != rows or not all(isinstance(v, str) for v in values):
         raise ProtocolError(f"{len(values)} keys for {rows} rows")
     return values
-
-
-Description: TypeAlias = tuple[str, list[int], int]  # of an array: dtype, shape, offset
 
 
 def array_description(

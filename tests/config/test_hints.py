@@ -26,7 +26,7 @@ from loaderd.config.transforms import OPS
         (
             'collate_fn = "a:b"',
             "streams.train.collate_fn",
-            'collate = "pkg.module:function", which is called as function(samples, rng)',
+            'collate = "pkg.module:function", which is called as function(samples) or function(samples, rng)',
         ),
         (
             'sampler = "a:b"',

@@ -257,11 +257,7 @@ class LocalSession:
         for name in field_names(maps, "arrays"):
             described = array_description(maps, name)
             assert described is not None
-            fields[name] = (
-                [reader.described(view, *each, begin) for each in described]
-                if isinstance(described, list)
-                else reader.described(view, *described, begin)
-            )
+            fields[name] = reader.collated(view, described, begin)
         keys = stored_keys(maps, rows) if facts.keys == "stored" else None
         return BatchView(batch, reader.indices(view, rows, begin), fields, keys)
 
