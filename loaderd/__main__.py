@@ -1,5 +1,6 @@
-"""`loaderd COMMAND ...`: reads the command line, hands over to the command's own file in `cli/`,
-and turns errors into exit codes.
+"""`loaderd COMMAND ...`: reads the command line and hands over to the command's file in `cli/`.
+
+Errors become exit codes here.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ MODULES = {"check": "check.command", "bench": "bench.command"}  # commands of se
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: The command line without the program's name. None: that of this process.
+
+    Returns:
+        The exit code.
+    """
     _open_standard()
     args = parser(__version__).parse_args(argv)
     # of a process of our own, which a command may start over
@@ -67,8 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_standard() -> None:
-    """Open what of the standard descriptors is closed: else the next file would be one, and what
-    libraries print would go into it. And let names of files that are not UTF-8 be printed.
+    """Open what of the standard descriptors is closed, and let any name of a file be printed.
+
+    Else the next file would be one of them, and what libraries print would go into it.
     """
     for fd in (0, 1, 2):
         try:

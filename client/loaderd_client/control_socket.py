@@ -73,6 +73,7 @@ class ControlSocket:
         return cls(connected)
 
     def fileno(self) -> int:
+        """Its file descriptor, for a poller."""
         return self._socket.fileno()
 
     def send(self, message: Message) -> None:

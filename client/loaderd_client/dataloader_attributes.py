@@ -111,7 +111,8 @@ class DataLoaderAttributes:
         _arguments: LoaderOptions
         _delivery: Delivery
 
-        def set_epoch(self, epoch: int) -> None: ...
+        def set_epoch(self, epoch: int) -> None:
+            """As `Loader.set_epoch`."""
 
     else:  # type checkers refuse on their own what is not there to be assigned
 

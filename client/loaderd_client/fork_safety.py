@@ -20,7 +20,8 @@ MAP_FIXED = 0x10  # mman.h's; Python's mmap has no name for it
 class Losable(Protocol):
     """What belongs to the process that made it."""
 
-    def lose(self) -> None: ...
+    def lose(self) -> None:
+        """Called in a forked child."""
 
 
 _open: weakref.WeakSet[Losable] = weakref.WeakSet()

@@ -48,6 +48,7 @@ class AdmittedSession:
     fd: int
 
     def close(self) -> None:
+        """Give the session up: close the socket and the memory."""
         self.control.close()
         os.close(self.fd)
 

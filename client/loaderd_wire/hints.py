@@ -20,8 +20,14 @@ def few(words: Collection[str], most: int = MOST) -> str:
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:
-    """The known word that a mistyped one is most like, to be suggested in an error; None if it is
-    like none.
+    """The known word that a mistyped one is most like, to be suggested in an error.
+
+    Args:
+        word: The mistyped word.
+        known: All words that would be right.
+
+    Returns:
+        The word, or None if it is like none.
     """
     import difflib  # only an error needs it
 

@@ -10,10 +10,15 @@ from itertools import zip_longest
 
 
 def disagreement(classes: Mapping[str, tuple[str, ...]]) -> str:
-    """Why these streams cannot be served side by side, by name of the stream -> names of its
-    classes, and what to do; "" if they can.
+    """Why some streams cannot be served side by side: their class names differ.
 
     A stream without class names agrees with every other.
+
+    Args:
+        classes: Names of the classes by name of the stream.
+
+    Returns:
+        The reason and what to do; "" if they can.
     """
     named = {stream: names for stream, names in classes.items() if names}
     for first, names in named.items():

@@ -263,6 +263,7 @@ class FeistelPermutation:
         self._keys = [_word(hash64(Purpose.ROUND, key, i)) for i in range(ROUNDS)]
 
     def __call__(self, words: Words) -> Words:
+        """Where some numbers below n go: a new uint64 array of the same shape."""
         words = self._once(words)
         beyond = np.flatnonzero(words >= self._n)
         while len(beyond):

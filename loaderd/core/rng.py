@@ -102,12 +102,18 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def twister_states(halves: NDArray[np.uint64], which: slice = BOTH) -> NDArray[np.uint64]:
-    """uint64[n, 2, TWISTER_WORDS]: for each of these `keys` the states of two Mersenne Twisters,
-    neither all zeros; or only one of the two.
+    """The states of two Mersenne Twisters for each key, neither all zeros.
 
     Each word is the upper half of a key, made odd, times an odd constant of its own (multiplicative
     hashing: what two keys have in common is lost), its upper bits folded into the lower ones. For a
     few samples at a time: 5 KB each, which are to be used from the cache.
+
+    Args:
+        halves: What `keys` returned: uint64, shape (n, 2).
+        which: Which of the two to make.
+
+    Returns:
+        uint64, shape (n, 2 or 1, TWISTER_WORDS).
     """
     words: NDArray[np.uint64] = (halves[:, :1, None] | np.uint64(1)) * _FACTORS[which]
     words ^= words >> np.uint64(32)
@@ -124,11 +130,16 @@ _FACTORS = np.array(
 
 
 def pcg_seeds(halves: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """uint64[n, 4]: for each of these `keys` what numpy.random.SeedSequence(key).generate_state(4,
-    numpy.uint64) returns.
+    """What numpy.random.SeedSequence(key).generate_state(4, numpy.uint64) returns for each key.
 
     Its algorithm, which numpy keeps, over all keys at once: 200 us for up to a few hundred, where
     numpy takes 15 us for each.
+
+    Args:
+        halves: What `keys` returned: uint64, shape (n, 2).
+
+    Returns:
+        uint64, shape (n, 4).
     """
     words = [
         (halves[:, half] >> np.uint64(shift)).astype(np.uint32)

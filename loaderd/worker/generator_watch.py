@@ -38,7 +38,7 @@ class WatchedRandom(random.Random):
     __slots__ = ()
 
     @property
-    def VERSION(self) -> int:  # type: ignore[override] # getstate asks for it, and nothing else does
+    def VERSION(self) -> int:  # type: ignore[override] # noqa: N802 - getstate asks for it, and nothing else does
         if _installed is not None:
             _installed.read.python = True
         return random.Random.VERSION

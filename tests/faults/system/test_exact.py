@@ -45,6 +45,14 @@ def test_four_ranks_share_an_epoch_out(site: Site, drop_last: bool) -> None:
         assert len(flat) == len(set(flat)) == (96 if drop_last else 100)
 
 
+def test_eleven_ranks_with_a_short_tail_get_every_sample_once(site: Site) -> None:
+    site.write(stream='tail = "short"').serve()  # one whole step of 99 rows, and one row
+    ranks = [site.loader(rank=r, world_size=11, batch_size=9) for r in range(11)]
+    taken = [take(loader) for loader in ranks]
+    assert [len(batches) for batches in taken] == [2] + [1] * 10
+    assert sorted(i for batches in taken for i in indices(batches)) == list(range(100))
+
+
 def test_resume_at_every_step_is_exact_twice_and_in_the_second_epoch(site: Site) -> None:
     site.write().serve()
     loader = site.loader()
