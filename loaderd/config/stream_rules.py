@@ -25,6 +25,7 @@ def check(given: Mapping[str, Any], say: Say) -> None:
         if name in given and other not in given:
             say(name, f"{show(given[name])}: goes with {other}, which is not set")
     _one_draw_a_sample(given.get("transforms"), say)
+    _marks_follow(given.get("transforms"), say)
     if "empty" in given and given.get("on_error") != "skip" and given.get("tail") != "short":
         say(
             "empty",
@@ -71,3 +72,29 @@ def _one_draw_a_sample(transforms: Any, say: Say) -> None:
                 f"fields = {json.dumps(all_names)}; if they need not match, give each op its own "
                 'fields = ["..."]',
             )
+
+
+def _marks_follow(transforms: Any, say: Say) -> None:
+    """Boxes that follow one op and not another no longer lie where they should."""
+    steps = [
+        (number, step)
+        for number, step in enumerate(transforms if isinstance(transforms, list) else ())
+        if isinstance(step, dict) and step.get("op") in ops_table.GEOMETRY
+    ]
+    for word in ("boxes", "keypoints", "polygons"):
+        named = [step for _, step in steps if isinstance(step.get(word), str)]
+        for number, step in steps:
+            other = next((other for other in named if _fields(step) & _fields(other)), None)
+            if word not in step and other is not None:
+                say(
+                    f"transforms[{number}]",
+                    f"{step['op']} moves pixels, but only {other['op']} says {word} = "
+                    f"{json.dumps(other[word])}: say it for both, or the {word} would no longer "
+                    "match the picture",
+                )
+
+
+def _fields(step: dict[str, Any]) -> set[str]:
+    given: Any = step.get("fields", [step.get("field", "image")])
+    names = given if isinstance(given, list) else []
+    return {name for name in names if isinstance(name, str)}

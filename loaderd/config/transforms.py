@@ -67,13 +67,47 @@ def _area(scale: tuple[float, float], ratio: tuple[float, float], what: str) -> 
     }
 
 
-INTERPOLATION = Param(
-    "choice",
-    "how pixels are computed: bilinear and bicubic are antialiased, as in Pillow; nearest takes "
-    "stored ones",
-    default="bilinear",
-    choices=("bilinear", "bicubic", "nearest"),
-)
+RESIZING = {
+    "interpolation": Param(
+        "choice",
+        "how pixels are computed: bilinear and bicubic are antialiased, as in Pillow; nearest "
+        "takes stored ones",
+        default="bilinear",
+        choices=("bilinear", "bicubic", "nearest"),
+    ),
+    "exact": Param(
+        "flag",
+        "true decodes a JPEG whole before it is resized: within 1 of 255 of Pillow's result, and "
+        "slower",
+        default=False,
+    ),
+}
+MARKS = {
+    "boxes": Param(
+        "text",
+        "field of boxes that follow the picture: n x 4, x1, y1, x2, y2 in pixels; they are "
+        "clipped, and those outside dropped",
+        default=None,
+    ),
+    "keypoints": Param(
+        "text",
+        "field of points that follow: n x 2 or n x 3 (x, y, visibility), of which those outside "
+        "are dropped; or n x k x 2 or 3, which go with the boxes: points outside have x, y and "
+        "visibility 0, or are moved to the edge if there is none",
+        default=None,
+    ),
+    "polygons": Param(
+        "text",
+        "field of outlines that follow: n x k x 2; points outside are moved to the edge",
+        default=None,
+    ),
+    "follow": Param(
+        "texts",
+        "fields with a row for each box, which is dropped with it; default: labels, if there is "
+        "such a field",
+        default=None,
+    ),
+}
 SIDE = "side of the square, or [height, width]"
 DECODE = {
     "decode": Op(
@@ -96,14 +130,14 @@ GEOMETRY = {
             "size": _size(
                 "a number: the shorter side, the other in proportion; [height, width]: exactly that"
             ),
-            "interpolation": INTERPOLATION,
+            **RESIZING,
         },
     ),
     "long_side": Op(
         "resize in proportion to the largest that fits",
         {
             "size": _size("a number: the longer side; [height, width]: neither is larger"),
-            "interpolation": INTERPOLATION,
+            **RESIZING,
         },
     ),
     "center_crop": Op(
@@ -121,7 +155,7 @@ GEOMETRY = {
         {
             "size": _size(f"{SIDE}, that comes out"),
             **_area((0.08, 1.0), (0.75, 1.3333), "cut out"),
-            "interpolation": INTERPOLATION,
+            **RESIZING,
         },
     ),
     "hflip": Op("mirror left and right", {"p": _probability(0.5)}),
@@ -248,7 +282,7 @@ def _with(ops: Mapping[str, Op], params: Mapping[str, Param]) -> dict[str, Op]:
 
 OPS: Mapping[str, Op] = {
     **_with(DECODE, {"field": FIELD}),
-    **_with(GEOMETRY, {"field": FIELD, "fields": FIELDS}),
+    **_with(GEOMETRY, {"field": FIELD, "fields": FIELDS, **MARKS}),
     **_with(COLOUR, {"field": FIELD, "fields": FIELDS}),
     **_with(NUMBERS, {"field": FIELD}),
 }

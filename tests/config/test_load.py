@@ -302,7 +302,7 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
         (
             'transforms = [{op = "hflip", q = 2}]',
             "streams.train.transforms[0].q: 2: hflip has no such parameter; it has p, field, "
-            "fields",
+            "fields, boxes, keypoints, polygons, follow",
         ),
         (
             'transforms = [{op = "resize"}]',

@@ -63,7 +63,7 @@ def target(data: bytes) -> None:
             view = LazyImage(open_image(data, mode), labels=mode == "index")
             draws = CounterRng(1, 0, number)
             for place, (op, args) in enumerate(ops):
-                make_op(op, args, place)[0](view, draws)
+                make_op(op, args, place).run(view, draws)
             pixels = view.pixels()
             assert pixels.size
         except ValueError:

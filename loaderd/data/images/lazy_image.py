@@ -27,9 +27,7 @@ from loaderd.data.jpeg import fused_decode
 # From which shrink on (source pixels a pixel, the less of the two axes) a JPEG is decoded at so
 # many eighths. What decoders do to shrink is not quite the same for each pixel of a block; what is
 # left to `resample` has to be enough to even that out.
-LEAST_SHRINK = {8: 0.0, 4: 2.5, 2: 6.0, 1: 16.0}
-# the same for `fused_decode.crop`, whose filter is the triangle itself
-SWIFT_SHRINK = {8: 0.0, 4: 2.0, 2: 6.0, 1: 16.0}
+LEAST_SHRINK = {8: 0.0, 4: 5.0, 2: 10.0, 1: 20.0}
 
 
 class LazyImage:
@@ -41,7 +39,7 @@ class LazyImage:
     """
 
     __slots__ = (
-        "_box", "_flipped", "_how", "_loaded", "_made", "_origin", "_size", "_window",
+        "_box", "_exact", "_flipped", "_how", "_loaded", "_made", "_origin", "_size", "_window",
         "channels", "height", "labels", "levels", "planar", "width",
     )  # fmt: skip
 
@@ -56,6 +54,7 @@ class LazyImage:
         self._box = (0, 0, self.height, self.width)  # top, left, bottom, right
         self._size = (self.height, self.width)  # that the box is brought to
         self._how = "nearest" if self.labels else "bilinear"
+        self._exact = False
         self._window = (0, 0)  # top, left in that size; height and width are the window's
         self._flipped = (False, False)  # top and bottom, left and right
         self.levels: np.ndarray | None = None
@@ -82,10 +81,13 @@ class LazyImage:
             self._box, self._size = (y, x, y + height, x + width), (height, width)
         self.height, self.width = height, width
 
-    def resize(self, height: int, width: int, how: str = "bilinear") -> None:
+    def resize(
+        self, height: int, width: int, how: str = "bilinear", *, exact: bool = False
+    ) -> None:
         """Bring it to this size.
 
         how: "bilinear", "bicubic" or "nearest"; a picture of labels takes the nearest always.
+        exact: a JPEG is decoded at full scale, and resized by `resample`.
         Raises ImageError for more pixels than an image may have.
         """
         allowed(height, width, f"{self.height} x {self.width} pixels would be resized to")
@@ -94,7 +96,7 @@ class LazyImage:
         if self._resized or self.levels is not None:
             self._settle()
         self._size = (height, width)
-        self._how = "nearest" if self.labels else how
+        self._how, self._exact = "nearest" if self.labels else how, exact
         self.height, self.width = height, width
 
     def flip(self, *, rows: bool = False) -> None:
@@ -149,14 +151,14 @@ class LazyImage:
     def load(self, out: np.ndarray | None = None) -> None:
         """Decode what is needed. out: see `pixels`. Raises ImageError."""
         if self._loaded is None and self._made is None and not self._fused(out):
-            self._loaded = self._load(self._eighths(LEAST_SHRINK))
+            self._loaded = self._load(self._eighths())
 
     def _fused(self, out: np.ndarray | None) -> bool:
         """Decode and carry out everything at once, if that can be done here."""
         origin, levels = self._origin, self.levels
         if not (isinstance(origin, JpegSource) and origin.fusable and self._resized):
             return False
-        if self._how != "bilinear":
+        if self._how != "bilinear" or self._exact:
             return False
         shape = (
             (self.channels, self.height, self.width)
@@ -174,7 +176,7 @@ class LazyImage:
             origin.data,
             rows,
             columns,
-            self._eighths(SWIFT_SHRINK),
+            self._eighths(),
             levels,
             made,
             planar=self.planar,
@@ -242,13 +244,13 @@ class LazyImage:
             return np.ascontiguousarray(image[:: -1 if down else 1, :: -1 if across else 1])
         return cv2.flip(image, -1 if down and across else int(across)).reshape(image.shape)
 
-    def _eighths(self, least: dict[int, float]) -> int:
-        """The smallest scale that leaves pixels enough: from which shrink on is told for each."""
+    def _eighths(self) -> int:
+        """The smallest scale that leaves pixels enough."""
         (top, left, bottom, right), (height, width) = self._box, self._size
-        if min(height, width) < LEAST_SIDE or self._how == "nearest":
+        if min(height, width) < LEAST_SIDE or self._how == "nearest" or self._exact:
             return 8
         shrink = min((bottom - top) / height, (right - left) / width)
-        return min(eighths for eighths in self._origin.scales if shrink >= least[eighths])
+        return min(eighths for eighths in self._origin.scales if shrink >= LEAST_SHRINK[eighths])
 
     def _load(self, eighths: int) -> tuple[np.ndarray, Axis, Axis]:
         top, left, bottom, right = self._box

@@ -26,16 +26,21 @@ class Resize:
     number: int
     size: Any
     interpolation: str
+    exact: bool
 
     def __call__(self, plane: Plane, draws: CounterRng) -> None:
         height, width, size = plane.height, plane.width, self.size
         if not isinstance(size, int):
-            plane.resize(size[0], size[1], self.interpolation)
+            plane.resize(size[0], size[1], self.interpolation, exact=self.exact)
         # torchvision's rule: the longer side is rounded down.
         elif height <= width:
-            plane.resize(size, max(1, int(size * width / height)), self.interpolation)
+            plane.resize(
+                size, max(1, int(size * width / height)), self.interpolation, exact=self.exact
+            )
         else:
-            plane.resize(max(1, int(size * height / width)), size, self.interpolation)
+            plane.resize(
+                max(1, int(size * height / width)), size, self.interpolation, exact=self.exact
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class LongSide:
     number: int
     size: Any
     interpolation: str
+    exact: bool
 
     def __call__(self, plane: Plane, draws: CounterRng) -> None:
         high, wide = pair(self.size)
@@ -53,7 +59,7 @@ class LongSide:
             wide = max(1, min(wide, round(width * high / height)))
         else:
             high = max(1, min(high, round(height * wide / width)))
-        plane.resize(high, wide, self.interpolation)
+        plane.resize(high, wide, self.interpolation, exact=self.exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +140,12 @@ class RandomResizedCrop:
     scale: Any
     ratio: Any
     interpolation: str
+    exact: bool
 
     def __call__(self, plane: Plane, draws: CounterRng) -> None:
         height, width = pair(self.size)
         plane.crop(*crop_box(plane.height, plane.width, self.scale, self.ratio, draws, self.number))
-        plane.resize(height, width, self.interpolation)
+        plane.resize(height, width, self.interpolation, exact=self.exact)
 
 
 @dataclass(frozen=True, slots=True)

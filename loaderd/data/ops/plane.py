@@ -21,8 +21,10 @@ class Plane(Protocol):
     def crop(self, top: int, left: int, height: int, width: int) -> None:
         """Keep this part, which lies inside."""
 
-    def resize(self, height: int, width: int, how: str = "bilinear") -> None:
-        """Bring it to this size, by this interpolation."""
+    def resize(
+        self, height: int, width: int, how: str = "bilinear", *, exact: bool = False
+    ) -> None:
+        """Bring it to this size, by this interpolation. exact: of all pixels of the picture."""
 
     def flip(self, *, rows: bool = False) -> None:
         """Mirror left and right; top and bottom if rows."""

@@ -5,11 +5,12 @@ pictures each works on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from loaderd.config.transforms import resolved
+from loaderd.config.transforms import MARKS, resolved
 from loaderd.data.images.image_error import OpError
 from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.ops.colour import ColorJitter, Grayscale
@@ -25,6 +26,7 @@ from loaderd.data.ops.geometry import (
     VFlip,
 )
 from loaderd.data.ops.levels import Normalize, ToChw, ToFloat
+from loaderd.data.ops.marks import MarkNames
 from loaderd.data.ops.plane import Run
 from loaderd.data.ops.rand_augment import RandAugment
 from loaderd.data.ops.regions import GaussianBlur, RandomErasing
@@ -59,16 +61,25 @@ RESIZING = ("resize", "long_side", "random_resized_crop")
 FLAT = ("to_float", "normalize")  # work on whatever order the axes have
 
 
-def make_op(op: str, args: dict[str, Any], number: int) -> tuple[Run, tuple[str, ...]]:
-    """(the op ready to run, the fields that it is to run on; () if none is named).
+@dataclass(frozen=True, slots=True)
+class ReadyOp:
+    """An op with its arguments, and the fields that it is to run on; () if none is named."""
 
-    number: its place among the stream's transforms. Raises ValueError for wrong arguments.
+    run: Run
+    fields: tuple[str, ...]
+    marks: MarkNames
+
+
+def make_op(op: str, args: dict[str, Any], number: int) -> ReadyOp:
+    """number: its place among the stream's transforms. Raises ValueError for wrong arguments.
 
     "decode" is not here: it is not a picture that it gets.
     """
     values = resolved(op, args)
     field, fields = values.pop("field"), values.pop("fields", None)
-    return MAKERS[op](number, **values), tuple(fields or ([] if field is None else [field]))
+    marks = MarkNames(**{word: values.pop(word, None) for word in MARKS})
+    run = MAKERS[op](number, **values)
+    return ReadyOp(run, tuple(fields or ([] if field is None else [field])), marks)
 
 
 def check(view: LazyImage, op: str, name: str) -> None:

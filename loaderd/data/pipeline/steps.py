@@ -13,8 +13,7 @@ from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.config.transforms import resolved
 from loaderd.data.errors import SourceError
 from loaderd.data.images.image_error import OpError
-from loaderd.data.ops.plane import Run
-from loaderd.data.ops.table import FLAT, check, make_op, one_size
+from loaderd.data.ops.table import FLAT, ReadyOp, check, make_op, one_size
 from loaderd.data.pipeline.context import SampleContext, present
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.user_code import find, invoke
@@ -64,10 +63,10 @@ class Transforms:
         try:
             if step.op == "decode":
                 return self._decoder(resolved("decode", step.args)["field"])
-            run, fields = make_op(step.op, step.args, number)
+            ready = make_op(step.op, step.args, number)
         except ValueError as error:
             raise SourceError(f"transform {number}: {error}") from None
-        return self._op(step.op, run, fields)
+        return self._op(step.op, ready)
 
     def _decoder(self, field: str | None) -> StepRun:
         def step(making: SampleContext) -> None:
@@ -81,7 +80,7 @@ class Transforms:
 
         return step
 
-    def _op(self, op: str, run: Run, fields: tuple[str, ...]) -> StepRun:
+    def _op(self, op: str, ready: ReadyOp) -> StepRun:
         """What an op draws depends on its place and the sample alone: fields of one size get the
         same geometry.
         """
@@ -89,7 +88,7 @@ class Transforms:
         def step(making: SampleContext) -> None:
             views = {
                 name: making.view(name, self._modes, op)
-                for name in fields or (_sole_image(making.sample, op),)
+                for name in ready.fields or (_sole_image(making.sample, op),)
             }
             for name, view in views.items():
                 if view.planar and op not in FLAT:
@@ -98,8 +97,12 @@ class Transforms:
                     )
                 check(view, op, name)
             one_size(views, op)
+            first = next(iter(views.values()))
+            size = (first.height, first.width)
             for view in views.values():
-                run(view, making.draws)
+                ready.run(view, making.draws)
+            if ready.marks.moved:
+                ready.marks.move(making.sample, ready.run, making.draws, size, op)
 
         return step
 

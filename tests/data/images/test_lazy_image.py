@@ -87,7 +87,7 @@ def made(
 ) -> np.ndarray:
     view = LazyImage(source)
     for number, (name, args) in enumerate(steps):
-        make_op(name, args, number)[0](view, draws or CounterRng(0, 0, 0))
+        make_op(name, args, number).run(view, draws or CounterRng(0, 0, 0))
     return view.pixels()
 
 
@@ -230,7 +230,7 @@ def test_a_plan_carried_out_at_once_is_the_plan_carried_out_step_by_step() -> No
         steps, draws = seeder(draw, 240, 256), CounterRng(3, 0, index)
         view = LazyImage(ArraySource(image))
         for number, (name, args) in enumerate(steps):
-            make_op(name, args, number)[0](view, draws)
+            make_op(name, args, number).run(view, draws)
             view.settled()
         assert psnr(made(ArraySource(image), steps, draws), view.pixels()) > 38, steps
 

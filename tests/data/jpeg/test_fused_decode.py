@@ -115,7 +115,7 @@ def made(
 ) -> np.ndarray:
     view = LazyImage(open_image(data, "rgb"))
     for number, (name, args) in enumerate(steps):
-        make_op(name, args, number)[0](view, CounterRng(0, 0, 0))
+        make_op(name, args, number).run(view, CounterRng(0, 0, 0))
     return view.pixels(out)
 
 

@@ -213,7 +213,7 @@ def test_a_damaged_jpeg_never_shows_what_lay_in_memory_before(outcome) -> None:
 def resized(data: bytes) -> np.ndarray | str:
     try:
         view = LazyImage(open_image(data, "rgb"))
-        make_op("resize", {"size": [24, 30]}, 0)[0](view, CounterRng(0, 0, 0))
+        make_op("resize", {"size": [24, 30]}, 0).run(view, CounterRng(0, 0, 0))
         return view.pixels()
     except (ImageError, DamagedJpeg) as error:
         return type(error).__name__

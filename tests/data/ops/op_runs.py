@@ -33,7 +33,7 @@ def run(
     """What the op makes of the picture, which stays as it is."""
     before = image.copy()
     view = LazyImage(ArraySource(image))
-    make_op(name, args, number)[0](view, draws or CounterRng(0, 0, 0))
+    make_op(name, args, number).run(view, draws or CounterRng(0, 0, 0))
     out = view.pixels()
     np.testing.assert_array_equal(image, before)
     return out

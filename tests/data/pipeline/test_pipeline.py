@@ -600,3 +600,22 @@ def test_user_code_is_known_to_be_there() -> None:
 def test_a_plan_travels_as_json() -> None:
     plan = dataset_plan("Numbers", args={"n": 3}, transforms=TRAIN, shuffle=4096)
     assert StreamConfig.from_json(plan.to_json()) == plan
+
+
+def test_boxes_follow_the_image_and_lose_those_outside(tmp_path: Path) -> None:
+    samples = [
+        Sample(
+            {
+                "image": coded(picture(40, 50), "PNG"),
+                "boxes": np.array([[10, 10, 20, 20], [0, 0, 5, 5]], np.float32),
+                "labels": np.array([7, 8]),
+            },
+            encoded=("image",),
+        )
+    ]
+    crop = op("center_crop", size=20, boxes="boxes")
+    made = Stream(tmp_path, samples, transforms=(crop, op("resize", size=40, boxes="boxes"))).make()
+    assert made["image"].shape == (40, 40, 3)
+    # the crop begins at x = 15, y = 10
+    assert made["boxes"].tolist() == [[0, 0, 10, 20]]
+    assert made["labels"].tolist() == [7]

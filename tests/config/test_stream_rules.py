@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from config.test_load import read, stream
+
+
+def test_boxes_that_follow_one_op_alone_are_refused() -> None:
+    (found,) = stream(
+        'transforms = [{op = "resize", size = 9, boxes = "b"}, {op = "hflip"}, {op = "grayscale"}]'
+    )
+    assert found.startswith("streams.train.transforms[1]: hflip moves pixels, but only resize says")
+
+
+def test_boxes_that_follow_every_op_are_fine() -> None:
+    read(
+        '[streams.train]\nlmdb = "a"\n'
+        'transforms = [{op = "resize", size = 9, boxes = "b"}, {op = "hflip", boxes = "b"}]'
+    )

@@ -1,0 +1,73 @@
+"""How near a resized JPEG comes to Pillow's own result, whatever it was decoded at."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+
+import numpy as np
+import pytest
+import sklearn.datasets
+from PIL import Image, ImageDraw
+
+from loaderd.data.images.lazy_image import LazyImage
+from loaderd.data.images.pixel_source import open_image
+
+TEXT_DB, PHOTO_DB = 38.0, 46.0
+
+
+def text() -> Image.Image:
+    page = Image.new("RGB", (1000, 800), "white")
+    draw = ImageDraw.Draw(page)
+    rng = np.random.default_rng(0)
+    for y in range(0, 800, 15):
+        draw.text((5, y), "".join(map(chr, rng.integers(33, 127, 160))), "black")
+    return page
+
+
+def photo() -> Image.Image:
+    folder = os.path.join(os.path.dirname(sklearn.datasets.__file__), "images")
+    with Image.open(os.path.join(folder, "china.jpg")) as image:
+        return image.resize((1280, 854))
+
+
+def stored(image: Image.Image, kind: str) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **({"quality": 90} if kind == "JPEG" else {"lossless": True}))
+    return out.getvalue()
+
+
+def sides(data: bytes, share: float, *, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """(our pixels, Pillow's) at this share of the size."""
+    with Image.open(io.BytesIO(data)) as image:
+        width, height = round(image.width * share), round(image.height * share)
+        expected = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+    view = LazyImage(open_image(data, "rgb"))
+    view.resize(height, width, exact=exact)
+    return view.pixels().astype(int), np.asarray(expected).astype(int)
+
+
+def psnr(a: np.ndarray, b: np.ndarray) -> float:
+    error = float(((a - b) ** 2).mean())
+    return 99.0 if error == 0 else 10 * math.log10(255**2 / error)
+
+
+@pytest.mark.parametrize("share", [0.49, 0.25, 0.2, 0.13, 0.1, 0.05])
+def test_a_jpeg_decoded_at_any_scale_stays_close(share: float) -> None:
+    for image, least in ((text(), TEXT_DB), (photo(), PHOTO_DB)):
+        assert psnr(*sides(stored(image, "JPEG"), share)) >= least
+
+
+@pytest.mark.parametrize("share", [0.7, 0.49, 0.1])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_other_containers_are_within_one_level(kind: str, share: float) -> None:
+    ours, pillows = sides(stored(text(), kind), share)
+    assert np.abs(ours - pillows).max() <= 1
+
+
+@pytest.mark.parametrize("share", [0.7, 0.1])
+def test_exact_is_within_one_level_for_a_jpeg_too(share: float) -> None:
+    for image in (text(), photo()):
+        ours, pillows = sides(stored(image, "JPEG"), share, exact=True)
+        assert np.abs(ours - pillows).max() <= 1
