@@ -44,8 +44,8 @@ with Loader("d.sock", "train", output="numpy") as arrays:
         made["image"].to("cuda")  # error
 for image, _label in Loader("d.sock", "train", as_tuple=True):
     reveal_type(image)  # is Tensor
-# is TupleBatch[ndarray]
-reveal_type(next(iter(Loader("d.sock", "train", as_tuple=True, output="numpy"))))
+pairs = Loader("d.sock", "train", as_tuple=True, output="numpy")
+reveal_type(next(iter(pairs)))  # is TupleBatch[ndarray]
 
 
 def step(batch: Batch) -> torch.Tensor:
