@@ -21,8 +21,9 @@ from loaderd.data.values.arrays import (
 )
 
 if TYPE_CHECKING:
-    from loaderd.data.values.pickles import PickleMachine
+    from loaderd.data.values.pickle_machine import PickleMachine
 
+PLAIN_KEYS = (str, int, float, bool, bytes, type(None))
 CODECS = ("latin1", "latin-1", "utf-8", "ascii")
 
 
@@ -122,6 +123,19 @@ class PendingArray:
 
     def said(self) -> str:
         return "an array"
+
+
+def plain_key(key: Any) -> Any:
+    """A key of a dict or an entry of a set: plain, or a tuple of plain ones."""
+    if type(key) is Python2Text:
+        return key.key()
+    if type(key) is memoryview:
+        return bytes(key)
+    if type(key) is tuple and not any(type(part) is tuple for part in key):
+        return tuple(map(plain_key, key))
+    if type(key) not in PLAIN_KEYS:
+        raise UnreadableValue(f"it has a table with a {type(key).__name__} as a key")
+    return key
 
 
 def _text(value: Any) -> Any:

@@ -11,8 +11,9 @@ import struct
 from typing import Any
 
 from loaderd.data.values.arrays import UnreadableValue, plain_dtype
+from loaderd.data.values.pickle_machine import PickleMachine
 from loaderd.data.values.pickle_names import STORAGES, GlobalName, RefusedClass, SharedBytes
-from loaderd.data.values.pickles import PickleMachine, settled
+from loaderd.data.values.pickles import settled
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
