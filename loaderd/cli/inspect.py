@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _facts(store: Store) -> dict[str, Any]:
     """What is known of the database, as plain data. Raises SourceError."""
+    from loaderd.data.layouts.describe import describe
     from loaderd.data.lmdb import record_format
     from loaderd.data.lmdb.sniff import guess, unknown
 
@@ -62,6 +63,11 @@ def _facts(store: Store) -> dict[str, Any]:
     record = store.get(record_format.META_KEY)
     if record is not None and record_format.is_meta(record):
         return facts | _own(store)
+    known = describe(store)
+    if known is not None:
+        found, sample = known
+        fields = {"fields": _fields(sample)} if sample is not None else {"fields": {}}
+        return facts | found | {"first": {"key": found.pop("key", ""), **fields}}
     part = (
         " (an unfinished `loaderd pack`: run the same command again)"
         if store.get(record_format.PART_KEY) is not None
@@ -145,8 +151,15 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         f"  layout   {facts['layout']}",
         f"  size     {size(facts['bytes'])}, {facts['entries']:,} entries",
     ]
+    if "why" in facts:
+        lines.insert(2, f"           since {facts['why']}")
     if "samples" in facts:
         lines.append(f"  samples  {facts['samples']:,}")
+    if facts.get("codec"):
+        lines.append(f"  codec    {facts['codec']}")
+    if "pickle" in facts:
+        lines.append(f"  pickle   {facts['pickle']}")
+    lines += [f"  note     {note}" for note in facts.get("notes", ())]
     if facts.get("classes"):
         shown = ", ".join(facts["classes"][:SHOWN_CLASSES]) + (
             ", ..." if len(facts["classes"]) > SHOWN_CLASSES else ""
@@ -164,12 +177,16 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     if "samples" in facts:
         lines.append(f"  first    {facts['first']['key']!r}")
         lines += [f"           {text}" for text in facts["first"]["fields"].values()]
+    elif "problem" in facts:
+        lines += ["", facts["problem"]]
     else:
         lines += [
             f"  first    {key!r}: {looks or 'unknown bytes'}"
             for key, looks in facts["first"].items()
         ]
         lines += ["", facts["advice"]]
+    if "config" in facts:
+        lines += ["", *facts["config"].splitlines()]
     if facts["network"]:
         lines.append("  the database is on a network filesystem")
     return lines

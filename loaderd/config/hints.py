@@ -49,7 +49,6 @@ SETTINGS = {
     (
         "rank",
         "world_size",
-        "fields",
         "as_tuple",
         "output",
         "timeout_s",

@@ -106,7 +106,9 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
         or f"{daemon['socket']}{paths.BAD}"
     )
     for name, stream in values.get("streams", {}).items():
-        stream["lmdb"] = _path(join("streams", name) + ".lmdb", stream["lmdb"], folder, env, faults)
+        for word in ("lmdb", "index_file"):
+            where = f"{join('streams', name)}.{word}"
+            stream[word] = _path(where, stream[word], folder, env, faults)
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
     streams = tuple(_stream(name, table) for name, table in values["streams"].items())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction as Exact
 from typing import Any
 
-from loaderd.config import hints, stream_rules
+from loaderd.config import database_keys, hints, stream_rules
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import (
     NAME,
@@ -216,6 +216,7 @@ STREAM = Table(
             "auto",
         ),
         "layout_args": Key(Args(), "Keyword arguments of the layout's class.", {}),
+        **database_keys.KEYS,
         "decode": Key(Flag(), "false delivers images as they are stored.", True),
         "mode": Key(
             Choice(ops_table.MODES),
@@ -300,6 +301,7 @@ STREAM = Table(
             "layout_args": ["lmdb", "layout"],
         },
         "dependentSchemas": {
+            **database_keys.SCHEMAS,
             "empty": {
                 "anyOf": [
                     {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}},

@@ -65,6 +65,13 @@ class StreamConfig:
     dataset_args: dict[str, Any] = field(default_factory=dict[str, Any])
     layout: str = "auto"
     layout_args: dict[str, Any] = field(default_factory=dict[str, Any])
+    key_format: str | dict[str, str] | None = None
+    count: int = 0
+    dtype: str | dict[str, str] | None = None
+    shape: tuple[int, ...] | dict[str, tuple[int, ...]] | None = None
+    fields: tuple[str, ...] = ()
+    index_file: str | None = None
+    allow_pickle: bool = False
     decode: bool = True
     mode: str = "rgb"
     split: str = "0%:100%"
@@ -124,7 +131,8 @@ class StreamConfig:
 
     def has_user_code(self) -> bool:
         called = any(step.call is not None for step in self.transforms)
-        return called or self.dataset is not None or ":" in self.layout or ":" in self.collate
+        own = self.dataset is not None or self.allow_pickle
+        return called or own or ":" in self.layout or ":" in self.collate
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -133,4 +141,5 @@ class StreamConfig:
     def from_json(cls, text: str) -> StreamConfig:
         values = json.loads(text)
         values["transforms"] = tuple(TransformConfig(**step) for step in values["transforms"])
+        values["fields"] = tuple(values["fields"])
         return cls(**values)

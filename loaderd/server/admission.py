@@ -151,7 +151,7 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
         "layout": _fact(
             [plan.dataset, plan.dataset_args]
             if plan.dataset
-            else [stream.facts.layout, plan.layout_args]
+            else [stream.facts.layout, plan.layout_args, *_said(plan)]
         ),
         "decode": plan.mode if plan.decode else "no",
         "transforms": _fact([asdict(step) for step in plan.transforms]),
@@ -163,6 +163,12 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
         "nonfinite": plan.nonfinite,
         **_code_facts(stream.facts),
     }
+
+
+def _said(plan: StreamConfig) -> list[object]:
+    """What the config says of a database whose layout loaderd knows; nothing if it says nothing."""
+    said = {name: getattr(plan, name) for name in ("key_format", "dtype", "shape", "fields")}
+    return [{name: value for name, value in said.items() if value}] if any(said.values()) else []
 
 
 def _code_facts(facts: StreamInfo) -> dict[str, str]:

@@ -38,6 +38,13 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "dataset_args": ({"root": "/data"}, set()),  # without a dataset
     "layout": ("mine:Other", set()),  # the one that was found is a fact
     "layout_args": ({"scale": 2}, {"layout"}),
+    "key_format": ("{i}", {"layout"}),
+    "count": (5, set()),  # the number of samples is a fact
+    "dtype": ("float32", {"layout"}),
+    "shape": ((2, 3), {"layout"}),
+    "fields": (("image",), {"layout"}),
+    "index_file": ("/data/keys.txt", set()),  # its keys and labels are in the data's identity
+    "allow_pickle": (True, set()),
     "decode": (False, {"decode"}),
     "mode": ("gray", {"decode"}),
     "split": ("0%:50%", {"split"}),

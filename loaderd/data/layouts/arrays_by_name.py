@@ -12,7 +12,7 @@ from loaderd.data.layouts.base import Database, KeyedLayout, StoredLayout
 from loaderd.data.layouts.files import raw_value
 from loaderd.data.layouts.keys import KeyFormat, Keys, numbered
 from loaderd.data.values.arrays import UnreadableValue, array_of, plain_dtype
-from loaderd.data.values.codecs import Codec
+from loaderd.data.values.codecs import ValueCodec
 from loaderd.data.values.fields import fields_of
 from loaderd.data.values.msgpacks import unpack
 
@@ -188,8 +188,8 @@ class DeepmdLayout(KeyedLayout):
             raise SourceError(f"{self.db.path}: its __metadata__ cannot be read") from None
         return self.numbered(f"{{i:{form}}}", count, 1)
 
-    def find_codec(self) -> Codec:
-        return Codec(("msgpack",))
+    def find_codec(self) -> ValueCodec:
+        return ValueCodec(("msgpack",))
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         table = unpack(values[0])

@@ -9,12 +9,12 @@ import numpy as np
 from loaderd.data.layouts.base import Database, KeyedLayout
 from loaderd.data.layouts.keys import Keys
 from loaderd.data.values.arrays import MAX_DEPTH, UnreadableValue, plain_dtype, plain_shape
-from loaderd.data.values.codecs import Codec, read_json
+from loaderd.data.values.codecs import ValueCodec, read_json
 from loaderd.data.values.fields import fields_of
 from loaderd.data.values.packed import unzlib
 
 OTHERS = (b"nextid", b"deleted_ids", b"metadata")
-CODEC = Codec(("zlib", "json"))
+CODEC = ValueCodec(("zlib", "json"))
 
 
 class AseLayout(KeyedLayout):
@@ -33,7 +33,7 @@ class AseLayout(KeyedLayout):
         stated = following - 1 - len(deleted) if type(following) is int else None
         return self.numbered("{i}", stated, sum(map(self.db.has, OTHERS)))
 
-    def find_codec(self) -> Codec:
+    def find_codec(self) -> ValueCodec:
         return CODEC
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from loaderd.data.errors import SourceError
+from loaderd.data.layouts.index_file import read_index
 from loaderd.data.layouts.keys import KeyFormat, Keys, ListedKeys, numbered
 from loaderd.data.lmdb.store import Store, show_key
 from loaderd.data.values.arrays import UnreadableValue
-from loaderd.data.values.codecs import Codec, sniff
+from loaderd.data.values.codecs import ValueCodec, sniff
 from loaderd.data.values.fields import fields_of
 from loaderd.data.values.pickles import unpickle
 
@@ -57,7 +58,22 @@ class LayoutOptions:
         return value.get(name) if isinstance(value, dict) else value
 
 
-@dataclass(slots=True)
+class NeedsPickle(SourceError):
+    """The values need code that only a trusted file may run.
+
+    Attributes:
+        wanted: The class or function, "module.name".
+    """
+
+    def __init__(self, path: str, wanted: str) -> None:
+        super().__init__(
+            f"{path}: its values are pickles that need {wanted}, code that loaderd does not run. "
+            "If you trust the file, set allow_pickle = true on the stream; it then runs whatever "
+            "the file asks for"
+        )
+        self.wanted = wanted
+
+
 class Database:
     """A database as layouts see it.
 
@@ -66,9 +82,10 @@ class Database:
         options: What the config says of it.
     """
 
-    store: Store
-    options: LayoutOptions = field(default_factory=LayoutOptions)
-    _first: list[tuple[bytes, memoryview]] | None = None
+    def __init__(self, store: Store, options: LayoutOptions) -> None:
+        self.store = store
+        self.options = options
+        self._first: list[tuple[bytes, memoryview]] | None = None
 
     @property
     def path(self) -> str:
@@ -126,10 +143,12 @@ class StoredLayout:
         codec: How its values are coded, None where the layout says it.
         notes: What is odd: gaps, a wrong count.
         classes: Names of the labels.
+        said_beside: A hash of what other files say of the samples; "" if none does.
     """
 
     name: ClassVar[str]
     marks: ClassVar[str]
+    may_be_said: ClassVar[bool] = False  # also of a database that is not recognised as such
     pictures: frozenset[str] = frozenset()  # fields that are images as height x width x channels
     named: bytes | None = None  # the named database that has the samples
 
@@ -137,9 +156,10 @@ class StoredLayout:
         self.db = db
         self.options = db.options
         self.why = type(self).seen(db)
-        self.codec: Codec | None = None
+        self.codec: ValueCodec | None = None
         self.notes: list[str] = []
         self.classes: tuple[str, ...] = ()
+        self.said_beside = ""
 
     @classmethod
     def seen(cls, db: Database) -> str:
@@ -174,7 +194,7 @@ class KeyedLayout(StoredLayout):
         """The keys of the samples."""
         raise NotImplementedError
 
-    def find_codec(self) -> Codec | None:
+    def find_codec(self) -> ValueCodec | None:
         """How the values are coded, as the first of them tell. Raises SourceError."""
         return codec_of(self.db, self._keys)
 
@@ -187,6 +207,12 @@ class KeyedLayout(StoredLayout):
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         assert self.codec is not None
         return fields_of(self.codec.decode(values[0]), self.options.fields)
+
+    def indexed(self) -> Keys:
+        """The keys of the config's index file."""
+        found = read_index(str(self.options.index_file), self.db.has)
+        self.said_beside = found.digest
+        return found.keys
 
     def numbered(self, pattern: str, stated: int | None, others: int) -> Keys:
         """The keys of this pattern; `others` is the number of entries that are no samples."""
@@ -210,7 +236,7 @@ class KeyedLayout(StoredLayout):
         return ListedKeys(key for key in self.db.all_keys() if key not in others)
 
 
-def codec_of(db: Database, keys: Keys) -> Codec:
+def codec_of(db: Database, keys: Keys) -> ValueCodec:
     """How the values of these keys are coded, which the first that can be read tells.
 
     Raises SourceError where none can, saying what they look like.
@@ -225,11 +251,7 @@ def codec_of(db: Database, keys: Keys) -> Codec:
         if codec is None:
             continue
         if codec.wants and not db.options.allow_pickle:
-            raise SourceError(
-                f"{db.path}: its values are pickles that need {codec.wants}, code that loaderd "
-                "does not run. If you trust the file, set allow_pickle = true on the stream; it "
-                "then runs whatever the file asks for"
-            )
+            raise NeedsPickle(db.path, codec.wants)
         return codec
     shown = seen[0].hex(" ") if seen else "nothing"
     raise SourceError(

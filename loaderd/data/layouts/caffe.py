@@ -12,7 +12,7 @@ from loaderd.data.layouts.keys import Keys
 from loaderd.data.layouts.protobuf import messages, signed, varints
 from loaderd.data.sample import is_image_file
 from loaderd.data.values.arrays import UnreadableValue, array_of
-from loaderd.data.values.codecs import Codec
+from loaderd.data.values.codecs import ValueCodec
 from loaderd.data.values.fields import chosen
 
 DATUM_KEY = re.compile(rb"[0-9]{5,10}(_.*)?", re.DOTALL)
@@ -32,10 +32,7 @@ class CaffeLayout(KeyedLayout):
         first = db.first()[:3]
         if not first or not all(DATUM_KEY.fullmatch(key) for key, _ in first):
             return ""
-        try:
-            for _, value in first:
-                read_datum(value)
-        except UnreadableValue:
+        if not all(is_datum(value) for _, value in first):
             return ""
         return "its keys begin with digits, and its values are Datum messages"
 
@@ -45,11 +42,25 @@ class CaffeLayout(KeyedLayout):
             return self.numbered(f"{{i:0{len(key)}d}}", self.db.entries, 0)
         return self.listed()
 
-    def find_codec(self) -> Codec:
-        return Codec(("datum",))
+    def find_codec(self) -> ValueCodec:
+        return ValueCodec(("datum",))
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         return chosen(read_datum(values[0]), self.options.fields)
+
+
+# The fields of a Datum, and the wire types that each has.
+DATUM = {1: (0,), 2: (0,), 3: (0,), 4: (2,), 5: (0,), 6: (2, 5), 7: (0,)}
+
+
+def is_datum(value: bytes | memoryview) -> bool:
+    """Whether these bytes are a Datum, also an empty one."""
+    try:
+        found = [(number, kind) for number, kind, _ in messages(value)]
+    except UnreadableValue:
+        return False
+    sized = {number for number, _ in found} >= {1, 2, 3}
+    return sized and all(kind in DATUM.get(number, ()) for number, kind in found)
 
 
 def read_datum(value: bytes | memoryview) -> dict[str, Any]:
@@ -103,8 +114,8 @@ class Caffe2Layout(KeyedLayout):
     def find_keys(self) -> Keys:
         return self.numbered("{i}", None, 0)
 
-    def find_codec(self) -> Codec:
-        return Codec(("tensorprotos",))
+    def find_codec(self) -> ValueCodec:
+        return ValueCodec(("tensorprotos",))
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         parts = read_tensors(values[0])

@@ -11,7 +11,7 @@ from loaderd.data.layouts.base import Database, KeyedLayout
 from loaderd.data.layouts.image_folder import count_of_any
 from loaderd.data.layouts.keys import Keys
 from loaderd.data.values.arrays import UnreadableValue
-from loaderd.data.values.codecs import Codec, sniff
+from loaderd.data.values.codecs import ValueCodec, sniff
 from loaderd.data.values.fields import fields_of
 
 # Keys that are no samples in one of these layouts.
@@ -61,12 +61,12 @@ class Atom3dLayout(CountedLayout):
         there = db.has(b"num_examples") and db.has(b"serialization_format")
         return "it has num_examples and serialization_format" if there else ""
 
-    def find_codec(self) -> Codec:
+    def find_codec(self) -> ValueCodec:
         form = bytes(self.db.get(b"serialization_format") or b"")
         steps = {b"json": "json", b"msgpack": "msgpack", b"pkl": "pickle"}
         if form not in steps:
             raise SourceError(f"{self.db.path}: its serialization_format is {form!r}: unknown")
-        return Codec(("gzip", steps[form]), self.options.allow_pickle)
+        return ValueCodec(("gzip", steps[form]), self.options.allow_pickle)
 
 
 class TapeLayout(CountedLayout):
@@ -131,6 +131,7 @@ class ValuesLayout(KeyedLayout):
 
     name = "values"
     marks = "values that are pickles, msgpack, JSON, .npy, .npz, safetensors, compressed or not"
+    may_be_said = True
 
     @classmethod
     def seen(cls, db: Database) -> str:
@@ -142,10 +143,8 @@ class ValuesLayout(KeyedLayout):
         return f"its first {len(codecs)} values are all {found.name}"
 
     def find_keys(self) -> Keys:
-        from loaderd.data.layouts.index_file import read_index
-
         if self.options.index_file:
-            return read_index(self.options.index_file, self.db)[0]
+            return self.indexed()
         pattern = str(self.options.key_format or "")
         first = self.db.first()
         if not pattern and first and all(key.isdigit() for key, _ in first):

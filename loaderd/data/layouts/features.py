@@ -56,7 +56,7 @@ class UniterTextLayout(KeyedLayout):
         return "id2len.json lies beside it" if there else ""
 
     def find_keys(self) -> Keys:
-        return read_index(self.db.beside("id2len.json"), self.db)[0]
+        return read_index(self.db.beside("id2len.json"), self.db.has).keys
 
 
 class MmfLayout(KeyedLayout):

@@ -12,7 +12,7 @@ from loaderd.data.layouts.index_file import read_index
 from loaderd.data.layouts.keys import KeyFormat, Keys, ListedKeys
 from loaderd.data.sample import is_image_file
 from loaderd.data.values.arrays import UnreadableValue, array_of, plain_dtype
-from loaderd.data.values.codecs import Codec
+from loaderd.data.values.codecs import ValueCodec
 from loaderd.data.values.fields import kind_of, plain
 from loaderd.data.values.pickles import unpickle
 
@@ -24,6 +24,7 @@ class FilesLayout(KeyedLayout):
 
     name = "files"
     marks = "values that are image files, under keys of any kind"
+    may_be_said = True
 
     @classmethod
     def seen(cls, db: Database) -> str:
@@ -38,14 +39,15 @@ class FilesLayout(KeyedLayout):
 
     def find_keys(self) -> Keys:
         if self.options.index_file:
-            listed, self._labels = read_index(self.options.index_file, self.db)
-            return listed
+            found = read_index(self.options.index_file, self.db.has)
+            self._labels, self.said_beside = found.labels, found.digest
+            return found.keys
         if self.options.key_format:
             return self.numbered(str(self.options.key_format), None, 0)
         return self.listed()
 
-    def find_codec(self) -> Codec:
-        return Codec(("file",))
+    def find_codec(self) -> ValueCodec:
+        return ValueCodec(("file",))
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         data = bytes(values[0])
@@ -64,6 +66,7 @@ class FilesLayout(KeyedLayout):
 class LsunLayout(FilesLayout):
     name = "lsun"
     marks = "keys of 40 hexadecimal digits, and values that are image files"
+    may_be_said = False
 
     @classmethod
     def seen(cls, db: Database) -> str:
@@ -74,6 +77,7 @@ class LsunLayout(FilesLayout):
 class SiamfcLayout(FilesLayout):
     name = "siamfc"
     marks = "keys of 16 raw bytes, and values that are image files"
+    may_be_said = False
 
     @classmethod
     def seen(cls, db: Database) -> str:
@@ -87,6 +91,7 @@ class BasicsrLayout(FilesLayout):
 
     name = "basicsr"
     marks = "`meta_info.txt` beside the database"
+    may_be_said = False
 
     @classmethod
     def seen(cls, db: Database) -> str:
@@ -131,8 +136,8 @@ class MmsrLayout(KeyedLayout):
         self._sizes = sizes
         return ListedKeys(keys)
 
-    def find_codec(self) -> Codec:
-        return Codec(("raw",))
+    def find_codec(self) -> ValueCodec:
+        return ValueCodec(("raw",))
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         channels, height, width = self._sizes[index if len(self._sizes) > 1 else 0]
@@ -147,6 +152,7 @@ class RawLayout(KeyedLayout):
 
     name = "raw"
     marks = "never by itself: say `layout`, `dtype` and `shape`"
+    may_be_said = True
 
     @classmethod
     def seen(cls, db: Database) -> str:
@@ -165,7 +171,7 @@ class RawLayout(KeyedLayout):
             keys, notes = self.scanned(self._first)
             self.notes += notes
         elif options.index_file:
-            keys, _ = read_index(options.index_file, self.db)
+            keys = self.indexed()
         elif options.key_format:
             keys = self.numbered(str(options.key_format), None, 0)
         else:
@@ -189,8 +195,8 @@ class RawLayout(KeyedLayout):
         dtype = self.dtypes[name]
         return len(shape) == 3 and shape[2] in (1, 3) and dtype == "uint8"
 
-    def find_codec(self) -> Codec:
-        return Codec(("raw",))
+    def find_codec(self) -> ValueCodec:
+        return ValueCodec(("raw",))
 
     def keys(self, index: int) -> list[bytes]:
         first = self._keys[index]

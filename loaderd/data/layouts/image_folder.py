@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from loaderd.data.layouts.base import Database, KeyedLayout
 from loaderd.data.layouts.keys import Keys
 from loaderd.data.values.arrays import UnreadableValue
 from loaderd.data.values.codecs import sniff
+from loaderd.data.values.fields import fields_of
 
 OTHERS = (b"__keys__", b"__len__", b"classes", b"class_to_idx")
 
@@ -26,6 +29,18 @@ class ImageFolderLayout(KeyedLayout):
         return self.numbered(
             "{i}", count_of_any(self.db, b"__len__"), sum(map(self.db.has, OTHERS))
         )
+
+    def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
+        assert self.codec is not None
+        value = self.codec.decode(values[0])
+        if isinstance(value, (list, tuple)):  # the msgpack fork has each file in a table of its own
+            value = [_file(part) for part in value]
+        return fields_of(value, self.options.fields)
+
+
+def _file(part: Any) -> Any:
+    alone = isinstance(part, dict) and len(part) == 1
+    return next(iter(part.values())) if alone and set(part) <= {b"data", "data"} else part
 
 
 def count_of_any(db: Database, key: bytes) -> int | None:

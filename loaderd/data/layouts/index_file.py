@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from loaderd.data.errors import SourceError
-from loaderd.data.layouts.base import Database
 from loaderd.data.layouts.keys import ListedKeys
 
 MAX_BYTES = 1 << 30
 
 
-def read_index(path: str, db: Database) -> tuple[ListedKeys, list[Any]]:
-    """The keys that a file lists, and the label of each, [] if it has none.
+@dataclass(frozen=True, slots=True)
+class KeyIndex:
+    """What a file says of the samples: keys, the label of each or no labels, a hash of the file."""
+
+    keys: ListedKeys
+    labels: list[Any]
+    digest: str
+
+
+def read_index(path: str, has: Callable[[bytes], bool]) -> KeyIndex:
+    """The keys that a file lists, with or without a label each.
+
+    Args:
+        path: Of the file.
+        has: Whether the database has a key.
 
     A line is a key, or a key, white space or a comma, and a label: a key of the database tells
     which. JSON is a list of keys, a table with keys as its names, or a table of lists, whose keys
@@ -29,12 +44,18 @@ def read_index(path: str, db: Database) -> tuple[ListedKeys, list[Any]]:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise SourceError(f"{path}: is not UTF-8: byte {error.start:,}") from None
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     if path.endswith(".json"):
-        return _from_json(path, text)
+        return KeyIndex(_from_json(path, text), [], digest)
+    keys, labels = _from_lines(path, text, has)
+    return KeyIndex(keys, labels, digest)
+
+
+def _from_lines(path: str, text: str, has: Callable[[bytes], bool]) -> tuple[ListedKeys, list[Any]]:
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise SourceError(f"{path}: lists no keys")
-    split = _separator(lines[:16], db)
+    split = _separator(lines[:16], has)
     if split is None:
         return ListedKeys(line.encode() for line in lines), []
     labels: list[Any] = []
@@ -48,13 +69,13 @@ def read_index(path: str, db: Database) -> tuple[ListedKeys, list[Any]]:
     return ListedKeys(keys), _numbers(labels)
 
 
-def _separator(lines: list[str], db: Database) -> str | None:
+def _separator(lines: list[str], has: Callable[[bytes], bool]) -> str | None:
     """What stands between key and label; None if whole lines are keys, or nothing fits better."""
-    if any(db.has(line.encode()[:511]) for line in lines):
+    if any(has(line.encode()[:511]) for line in lines):
         return None
     for mark in ("\t", " ", ","):
         keys = [line.rpartition(mark)[0].rstrip().encode()[:511] for line in lines if mark in line]
-        if any(key and db.has(key) for key in keys):
+        if any(key and has(key) for key in keys):
             return mark
     return None
 
@@ -66,7 +87,7 @@ def _numbers(labels: list[str]) -> list[Any]:
     return labels
 
 
-def _from_json(path: str, text: str) -> tuple[ListedKeys, list[Any]]:
+def _from_json(path: str, text: str) -> ListedKeys:
     try:
         found: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -77,4 +98,4 @@ def _from_json(path: str, text: str) -> tuple[ListedKeys, list[Any]]:
         names = list(found) if isinstance(found, (dict, list)) else []
     if not names or not all(isinstance(name, str) for name in names):
         raise SourceError(f"{path}: is no list or table of keys")
-    return ListedKeys(name.encode() for name in names), []
+    return ListedKeys(name.encode() for name in names)

@@ -8,12 +8,12 @@ from loaderd.data.errors import SourceError
 from loaderd.data.layouts.base import Database, KeyedLayout
 from loaderd.data.layouts.keys import KeyFormat, Keys, ListedKeys, NumberedKeys
 from loaderd.data.values.arrays import UnreadableValue, array_of, plain_dtype
-from loaderd.data.values.codecs import Codec
+from loaderd.data.values.codecs import ValueCodec
 from loaderd.data.values.fields import fields_of
 from loaderd.data.values.msgpacks import unpack
 from loaderd_wire.packing import packed
 
-CODEC = Codec(("msgpack",))
+CODEC = ValueCodec(("msgpack",))
 
 
 class PyxisLayout(KeyedLayout):
@@ -34,7 +34,7 @@ class PyxisLayout(KeyedLayout):
             raise SourceError(f"{self.db.path}: its nb_samples is {text[:20]!r}, which is wrong")
         return NumberedKeys(form, 0, int(text))
 
-    def find_codec(self) -> Codec:
+    def find_codec(self) -> ValueCodec:
         return CODEC
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:

@@ -80,6 +80,24 @@ def _numbered(key: bytes) -> str:
     )
 
 
+def _advice(first: list[tuple[bytes, memoryview]]) -> str:
+    """What its values may be, where their looks tell so much."""
+    if any(guess(value) for _, value in first):
+        return ""
+    if all(bytes(value[:16]).count(0) > 8 for _, value in first if len(value) >= 16):
+        return (
+            "If pyarrow.serialize wrote its values, only pyarrow before 15 reads them: convert the "
+            "database there. "
+        )
+    sizes = [len(value) for _, value in first]
+    if all(size % 4 == 0 for size in sizes):
+        return (
+            f"If its values are raw numbers, such as {max(sizes) // 4:,} of 4 bytes, say layout = "
+            '"raw" and dtype = "float32". '
+        )
+    return ""
+
+
 def unknown(store: Store) -> str:
     """What an LMDB that no layout knows looks like, and how to read it all the same."""
     first = [item for item, _ in zip(store.items(), range(3), strict=False)]
@@ -89,10 +107,11 @@ def unknown(store: Store) -> str:
     key = first[0][0]
     shown = "str(index).encode()" if key in (b"0", b"1") else _numbered(key)
     return (
-        f"{store.path}: not in loaderd's own layout, and no other is recognised in this version. "
+        f"{store.path}: not in loaderd's own layout, and no other is recognised. "
         f"It has {store.entries} entries; "
         f"first keys: {'; '.join(describe_entry(store, *item) for item in first)}; "
         f"last keys: {'; '.join(describe_entry(store, *item) for item in reversed(last))}.\n"
+        f"{_advice(first)}"
         "Pack it again with `loaderd pack`, or describe its layout with a class of your own:"
         + EXAMPLE.format(entries=store.entries, key=shown)
     )

@@ -115,12 +115,12 @@ class Store:
         self._txn = self._env.begin(buffers=True)
         return SourceError(f"{self.file}: {why}")
 
-    def sized(self, key: bytes) -> tuple[int, memoryview | None]:
+    def sized(self, key: bytes, db: bytes | None = None) -> tuple[int, memoryview | None]:
         """(its size, the value); the size of a value that isn't there is -1, of one on a damaged
         page -2.
         """
         try:
-            value = self.get(key)
+            value = self.get(key, db)
         except SourceError:
             return -2, None
         return (-1, None) if value is None else (len(value), value)

@@ -1,26 +1,32 @@
-"""From an index to keys and from values to a sample: loaderd's own layout, and a user's class for
-any other LMDB.
+"""From an index to keys and from values to a sample: loaderd's own layout, those of other projects,
+and a user's class for any other LMDB.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
 
 from loaderd.config.stream import DecodeModes, StreamConfig
 from loaderd.data.errors import SourceError, user_traceback
+from loaderd.data.layouts.base import Database, LayoutOptions, StoredLayout
+from loaderd.data.layouts.table import NAMES as LAYOUT_NAMES
+from loaderd.data.layouts.table import named, recognised
 from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.page_reader import Pages
 from loaderd.data.lmdb.sniff import unknown
 from loaderd.data.lmdb.store import Store, show_key
 from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
 from loaderd.data.user_code import build, count_of, failure
+from loaderd.data.values.arrays import UnreadableValue
 from loaderd.data.whole_sample import top_fields
 
-NAMES = ("auto", "loaderd")  # what `layout` may say in this version, besides "pkg.module:Class"
+NAMES = ("auto", "loaderd", *LAYOUT_NAMES)  # what `layout` may say, besides "pkg.module:Class"
+OPTIONS = fields(LayoutOptions)
 SAMPLED = 64  # samples that an identity looks at, and values whose bytes it does
 # values, besides the metadata, that a database of our own layout is known again by while it is open
 OWN_DRAWN = 63
@@ -96,24 +102,30 @@ class OwnLayout:
         return show_key(name) if name else str(index)
 
 
-class UserLayout:
-    """A database read through a user's `Layout` class.
+class KeyedReader:
+    """A database whose samples are named by keys: what a user's class and loaderd's have in common.
 
-    drawn: keys of values that stand for all of them.
+    Attributes:
+        name: Of the layout.
+        total: Number of samples.
+        drawn: Keys of values that stand for all of them.
     """
 
     form = "dict"
     stored_names = True
-    user_code = True
+    pictures: frozenset[str] = frozenset()
+    named: bytes | None = None
 
-    def __init__(self, store: Store, plan: StreamConfig) -> None:
+    def __init__(
+        self, store: Store, plan: StreamConfig, name: str, inner: Layout, total: int
+    ) -> None:
         self._store = store
-        self.name = plan.layout
+        self.name = name
         self._fields_of = top_fields if plan.whole_samples else flatten
         # a sample's name is asked for just before it is read
         self._last: tuple[int, list[bytes]] = (-1, [])
-        self._inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
-        self.total = count_of(self._inner, plan.layout, "layout")
+        self._inner = inner
+        self.total = total
         classes = getattr(self._inner, "classes", ())
         self.classes = (
             tuple(classes)
@@ -121,9 +133,15 @@ class UserLayout:
             else ()
         )
         samples: list[list[bytes]] = []
-        self.identity = f"{plan.layout}:{self.total}:{self._fingerprint(samples)}"
+        beside = getattr(inner, "said_beside", "") if isinstance(inner, StoredLayout) else ""
+        digest = self._fingerprint(samples)
+        self.identity = f"{name}:{self.total}:{digest}{':' if beside else ''}{beside}"
         step = -(-sum(map(len, samples)) // SAMPLED)
-        self.drawn = [key for keys in samples[::step] for key in keys][:SAMPLED]
+        self.drawn = (
+            [key for keys in samples[::step] for key in keys][:SAMPLED]
+            if self.named is None
+            else [self.named]
+        )
 
     def _fingerprint(self, samples: list[list[bytes]]) -> str:
         """A hash over entries, and over keys and value sizes of samples spread over the database;
@@ -135,7 +153,8 @@ class UserLayout:
                 keys = self._keys(index)
                 samples.append(keys)
                 for key in keys:
-                    digest.update(b"%d %b %d;" % (len(key), key, self._store.sized(key)[0]))
+                    size = self._store.sized(key, self.named)[0]
+                    digest.update(b"%d %b %d;" % (len(key), key, size))
             except SourceError:
                 raise
             except BadValue as error:
@@ -162,10 +181,10 @@ class UserLayout:
         return keys
 
     def value(self, index: int) -> Any:
-        """What the class makes of this sample, not yet looked at."""
+        """What the layout makes of this sample, not yet looked at."""
         values: list[Any] = []
         for key in self._keys(index):
-            value = self._store.get(key)
+            value = self._store.get(key, self.named)
             if value is None:
                 raise BadValue(f"{self._store.path} has no key {show_key(key)!r}")
             values.append(value)
@@ -184,10 +203,73 @@ class UserLayout:
         for name, value in sample.items():
             if isinstance(value, (bytes, memoryview)) and is_image_file(value):
                 sample.encoded.add(name)
+            elif name in self.pictures and isinstance(value, np.ndarray):
+                sample.images.add(name)
         return sample
 
     def key(self, index: int) -> str:
         return show_key(self._keys(index)[0])
+
+
+class UserLayout(KeyedReader):
+    """A database read through a user's `Layout` class."""
+
+    user_code = True
+    notes = ()
+
+    def __init__(self, store: Store, plan: StreamConfig) -> None:
+        inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
+        super().__init__(store, plan, plan.layout, inner, count_of(inner, plan.layout, "layout"))
+
+
+class KnownLayout(KeyedReader):
+    """A database of another project, in one of the layouts of `data/layouts/`.
+
+    Attributes:
+        inner: The layout.
+        notes: What is odd about the database, as lines that name it.
+    """
+
+    def __init__(self, store: Store, plan: StreamConfig) -> None:
+        db = Database(store, options_of(plan))
+        self.inner = opened(db, plan.layout)
+        self.pictures, self.named = self.inner.pictures, self.inner.named
+        self.user_code = plan.allow_pickle
+        count, there = db.options.count, len(self.inner)
+        if not there or count > there:
+            raise SourceError(
+                f"{store.path}: count = {count:,}: it has {there:,} samples"
+                if count
+                else f"{store.path}: holds no samples"
+            )
+        self.notes = tuple(f"{store.path}: {note}" for note in self.inner.notes)
+        super().__init__(store, plan, self.inner.name, self.inner, count or there)
+
+
+def options_of(plan: StreamConfig) -> LayoutOptions:
+    """What the stream says of its database."""
+    return LayoutOptions(**{each.name: getattr(plan, each.name) for each in OPTIONS})
+
+
+def opened(db: Database, name: str) -> StoredLayout:
+    """The layout of this name on this database, or with "auto" the one that is recognised.
+
+    Raises SourceError, for an unknown database with what was seen and how to go on.
+    """
+    found = recognised(db) if name == "auto" else named(name)
+    if found is None:
+        raise SourceError(unknown(db.store))
+    if name != "auto" and not found.may_be_said and not found.seen(db):
+        other = recognised(db)
+        looks = f'; it looks like layout = "{other.name}"' if other is not None else ""
+        raise SourceError(
+            f'{db.path}: layout = "{name}": is not of this layout, which is recognised by '
+            f"{found.marks.replace('`', '')}{looks}"
+        )
+    try:
+        return found(db)
+    except UnreadableValue as error:
+        raise SourceError(f'{db.path}: layout = "{found.name}": {error}') from None
 
 
 def _spread(most: int, total: int) -> list[int]:
@@ -196,7 +278,7 @@ def _spread(most: int, total: int) -> list[int]:
     return [at * (total - 1) // max(1, count - 1) for at in range(count)]
 
 
-def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout:
+def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout | KnownLayout:
     """The layout to read this database with.
 
     Raises SourceError; for an unknown one it tells what was seen and how to go on.
@@ -208,6 +290,8 @@ def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout:
             f'layout = "{plan.layout}": not in this version; there are {", ".join(NAMES)} and '
             '"package.module:Class"'
         )
+    if plan.layout not in ("auto", "loaderd"):
+        return KnownLayout(store, plan)
     record = store.get(record_format.META_KEY)
     if record is None or not record_format.is_meta(record):
         if store.get(record_format.PART_KEY) is not None:
@@ -215,7 +299,15 @@ def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout:
                 f"{store.path}: is an unfinished `loaderd pack`: run the same command again; it "
                 "continues"
             )
-        raise SourceError(unknown(store))
+        if plan.layout == "loaderd":
+            raise SourceError(unknown(store))
+        return KnownLayout(store, plan)
+    said = [each.name for each in OPTIONS if getattr(plan, each.name) != each.default]
+    if said:
+        raise SourceError(
+            f"{store.path}: {said[0]} is set, and goes with databases of other projects: this one "
+            "`loaderd pack` wrote"
+        )
     try:
         meta = record_format.unpack_meta(record)
     except record_format.DamagedRecord as error:

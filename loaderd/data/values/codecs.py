@@ -66,7 +66,7 @@ STEPS: dict[str, Callable[[Data], Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
+class ValueCodec:
     """How values are coded.
 
     Attributes:
@@ -92,7 +92,7 @@ class Codec:
         return value
 
 
-def sniff(data: Data, trusted: bool = False) -> Codec | None:
+def sniff(data: Data, trusted: bool = False) -> ValueCodec | None:
     """How this value is coded; None if nothing known reads it."""
     head = bytes(data[:16])
     found = {"gzip": head[:2] == GZIP, "zlib": head[:2] in ZLIB, "lz4": head[:4] == LZ4}
@@ -103,17 +103,17 @@ def sniff(data: Data, trusted: bool = False) -> Codec | None:
         except UnreadableValue:
             inner = None
         if inner is not None:
-            return Codec((packed, *inner.steps), trusted, inner.wants)
+            return ValueCodec((packed, *inner.steps), trusted, inner.wants)
     for name, looks in _LOOKS:
         if not looks(head, data):
             continue
         try:
             STEPS[name](data)
         except RefusedClass as refused:
-            return Codec((name,), trusted, refused.wanted)
+            return ValueCodec((name,), trusted, refused.wanted)
         except UnreadableValue:
             continue
-        return Codec((name,), trusted)
+        return ValueCodec((name,), trusted)
     return None
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from loaderd.data.sample import BadValue, is_image_file
+from loaderd.data.values.arrays import MAX_DEPTH
 
-NUMBERS = (int, float, bool, np.number, np.bool_)
+MAX_AXES = 8  # of an array that is made of lists
 
 
 def fields_of(value: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -69,33 +70,47 @@ def is_image(item: Any) -> bool:
     return isinstance(item, (bytes, memoryview)) and is_image_file(item)
 
 
-def plain(item: Any) -> Any:
-    """A field's value: lists of numbers as an array, an image file's bytes as bytes."""
+def plain(item: Any, depth: int = 0) -> Any:
+    """A field's value: lists of numbers as an array, an image file's bytes as bytes.
+
+    Raises BadValue where lists and tables are more than MAX_DEPTH deep.
+    """
+    if depth > MAX_DEPTH:
+        raise BadValue(f"its lists and tables are more than {MAX_DEPTH} deep")
     if isinstance(item, np.ndarray):
         if item.ndim == 1 and item.dtype == np.uint8 and is_image_file(item[:16].tobytes()):
             return item.tobytes()
         return str(item[()]) if item.ndim == 0 and item.dtype.kind == "U" else item
     if isinstance(item, (list, tuple)):
-        return np.array(item) if _numeric(item) else [plain(part) for part in item]
+        return np.array(item) if _numeric(item) else [plain(part, depth + 1) for part in item]
     if isinstance(item, Mapping):
-        return {_name(key): plain(part) for key, part in item.items()}
+        return {_name(key): plain(part, depth + 1) for key, part in item.items()}
     return item
 
 
 def _numeric(value: Any) -> bool:
     """Whether a list is numbers of one kind, or lists of numbers that are all of one shape."""
-    if not value or not isinstance(value, (list, tuple)):
-        return False
+    return isinstance(value, (list, tuple)) and _shape_and_kind(value, 0) is not None
+
+
+def _shape_and_kind(value: Any, axes: int) -> tuple[tuple[int, ...], type] | None:
+    """Shape and kind (bool, or float for all other numbers) of a list; None if it is no array."""
+    if not value or axes >= MAX_AXES:
+        return None
     if isinstance(value[0], (list, tuple)):
-        if not all(isinstance(row, (list, tuple)) and len(row) == len(value[0]) for row in value):
-            return False
-        return all(map(_numeric, value))
-    whole = all(type(part) is int and -(1 << 63) <= part < 1 << 63 for part in value)
-    return (
-        whole
-        or all(type(part) in (int, float) for part in value)
-        or all(type(part) is bool for part in value)
+        rows = {
+            _shape_and_kind(row, axes + 1) if isinstance(row, (list, tuple)) else None
+            for row in value
+        }
+        first = rows.pop()
+        return None if rows or first is None else ((len(value), *first[0]), first[1])
+    if all(type(part) is bool for part in value):
+        return (len(value),), bool
+    numbers = all(
+        type(part) is float or (type(part) is int and -(1 << 63) <= part < 1 << 63)
+        for part in value
     )
+    return ((len(value),), float) if numbers else None
 
 
 def _name(key: Any) -> str:

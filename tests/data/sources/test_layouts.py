@@ -178,7 +178,7 @@ def test_a_layout_that_cannot_be_built_closes_the_database(tmp_path: Path) -> No
 def test_an_unknown_database_tells_what_it_has_and_how_to_go_on(tmp_path: Path) -> None:
     path = write(
         tmp_path / "db",
-        {b"%08d" % i: coded(picture(), "JPEG") for i in range(5)} | {b"__keys__": b"\x80\x04]."},
+        {b"%08d" % i: b"\x07%d" % i for i in range(5)} | {b"about": b"hello"},
     )
     with pytest.raises(SourceError) as caught:
         Source(plan(path))
@@ -187,8 +187,7 @@ def test_an_unknown_database_tells_what_it_has_and_how_to_go_on(tmp_path: Path) 
         path,
         "6 entries",
         "00000000 (",
-        "JPEG",
-        "__keys__ (4 bytes, pickle",
+        "about (5 bytes, text",
         "class MyLayout",
         'b"%08d" % index',
         "def parse",
@@ -200,7 +199,7 @@ def test_an_unknown_database_tells_what_it_has_and_how_to_go_on(tmp_path: Path) 
 
 
 def test_the_example_class_reads_the_database_that_it_was_made_for(tmp_path: Path) -> None:
-    path = write(tmp_path / "db", {b"%08d" % i: coded(picture(seed=i)) for i in range(5)})
+    path = write(tmp_path / "db", {b"%08d" % i: b"\x07%d" % i for i in range(5)})
     with pytest.raises(SourceError) as caught:
         Source(plan(path))
     text = str(caught.value)
@@ -211,16 +210,13 @@ def test_the_example_class_reads_the_database_that_it_was_made_for(tmp_path: Pat
     material.Example = namespace["MyLayout"]  # type: ignore[attr-defined] # as if it lay in the user's module
     with Source(plan(path, ":Example")) as source:
         assert source.total == 5
-        np.testing.assert_array_equal(
-            SamplePipeline(source.plan, source).make(SampleRequest(0, 0, 3), silent)["image"],
-            picture(seed=3),
-        )
+        assert bytes(source.read(3)["image"]) == b"\x073"
 
 
 def test_an_empty_database_and_one_of_another_layouts_name_say_so(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"empty \(0 entries\)"):
         Source(plan(write(tmp_path / "db", {})))
-    with pytest.raises(SourceError, match="not in this version; there are auto, loaderd"):
+    with pytest.raises(SourceError, match="not in this version; there are auto, loaderd, pyxis"):
         Source(plan(pairs(tmp_path / "db2"), "imagenet"))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from loaderd.data.values.arrays import UnreadableValue
 from loaderd.data.values.pickles import unpickle
@@ -122,7 +123,6 @@ def test_an_array_of_python_2_whose_bytes_look_like_text_is_still_an_array() -> 
 
 
 def test_a_tensor_of_torch_is_the_array_of_its_numbers() -> None:
-    torch = pytest.importorskip("torch")
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     for tensor in (
         base,
@@ -144,7 +144,6 @@ def test_a_tensor_of_torch_is_the_array_of_its_numbers() -> None:
 
 
 def test_a_tensor_beyond_its_storage_is_refused() -> None:
-    torch = pytest.importorskip("torch")
     good = pickle.dumps(torch.arange(3, dtype=torch.uint8), 2)
     assert unpickle(good).tolist() == [0, 1, 2]
     offset = good.replace(b"K\x00K\x03\x85", b"K\x01K\x03\x85")
@@ -289,7 +288,6 @@ def test_what_is_no_pickle_is_refused(value: bytes) -> None:
 
 
 def test_torch_is_not_imported_to_read_a_tensor() -> None:
-    torch = pytest.importorskip("torch")
     data = pickle.dumps(torch.arange(4))
     done = subprocess.run(
         [sys.executable, "-c", "import sys; from loaderd.data.values.pickles import unpickle; "

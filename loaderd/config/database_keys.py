@@ -1,0 +1,99 @@
+"""The words of a stream that describe a database of another project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loaderd.config.types import (
+    Either,
+    Flag,
+    Key,
+    Many,
+    Path,
+    Say,
+    Text,
+    ValueType,
+    Whole,
+    join,
+    show,
+)
+
+FIELD = Text(r"[^\x00-\x1f]{1,200}", "the name of a field")
+PATTERN = Text(
+    r"[^{}]*\{i(?::0?[1-9][0-9]?d)?\}[^{}]*|u(?:32|64)[bl]e",
+    'a pattern of keys, such as "{i:08d}" or "image-{i:09d}", or "u32be"',
+)
+DTYPE = Text(
+    r"[<>]?(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64)|complex(?:64|128))|text|bytes",
+    'a dtype, such as "float32", or "text" or "bytes"',
+)
+SHAPE = Many(Whole(-1, 1 << 40))
+
+
+@dataclass(frozen=True, slots=True)
+class ForEachField:
+    """A table with a value of one kind for each field."""
+
+    kind: ValueType
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, dict) or not value:
+            say("", f"{show(value)} is not a table of fields")
+            return {}
+        return {
+            name: self.kind.read(item, lambda where, text, name=name: say(join("", name), text))
+            for name, item in value.items()
+        }
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object", "minProperties": 1, "additionalProperties": self.kind.schema()}
+
+
+KEYS = {
+    "key_format": Key(
+        Either(
+            (PATTERN, ForEachField(PATTERN)),
+            "a pattern of keys with {i} in it, nor a table with one for each field",
+        ),
+        'Keys of samples in a layout that does not say them: "{i}", "{i:08d}", "u32be".',
+    ),
+    "count": Key(Whole(0, 1 << 48), "Number of samples to use, the first ones; 0: all.", 0),
+    "dtype": Key(
+        Either(
+            (DTYPE, ForEachField(DTYPE)),
+            'a dtype such as "float32", nor a table with one for each field',
+        ),
+        "Of values that are numbers without a header.",
+    ),
+    "shape": Key(
+        Either((SHAPE, ForEachField(SHAPE)), "a shape, nor a table with one for each field"),
+        "Of such values; -1 is what is left.",
+    ),
+    "fields": Key(
+        Many(FIELD), "Fields that are wanted, or names for the parts of a value. Default: all.", ()
+    ),
+    "index_file": Key(Path(), "A file that lists the keys, with a label each or without."),
+    "allow_pickle": Key(
+        Flag(),
+        "Runs pickles, which run whatever the file asks for: only for files that you trust.",
+        False,
+    ),
+}
+NO_CLASS = {"properties": {"layout": {"not": {"pattern": ":"}}}}
+# The rules of `check`, as JSON schema.
+SCHEMAS = {name: {"required": ["lmdb"], **NO_CLASS} for name in KEYS}
+
+
+def check(given: Mapping[str, Any], say: Say) -> None:
+    """Say what is wrong between these words and the others of a stream."""
+    for name in KEYS:
+        if name in given and "lmdb" not in given:
+            say(name, f"{show(given[name])}: goes with lmdb, which is not set")
+        elif name in given and ":" in str(given.get("layout")):
+            say(
+                name,
+                f"{show(given[name])}: goes with a layout that loaderd knows; for a class use "
+                f"layout_args = {{{name} = ...}}",
+            )
