@@ -215,7 +215,6 @@ class UserLayout(KeyedReader):
     """A database read through a user's `Layout` class."""
 
     user_code = True
-    notes = ()
 
     def __init__(self, store: Store, plan: StreamConfig) -> None:
         inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
