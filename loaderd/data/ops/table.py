@@ -118,10 +118,25 @@ def one_size(views: Mapping[str, LazyImage], op: str) -> None:
 
 
 def picture(image: np.ndarray, op: str, name: str) -> np.ndarray:
-    """`image` if it is one, by its shape. Raises OpError naming op and field."""
+    """`image` if it is one, by its shape. Raises OpError naming op and field.
+
+    What looks like channels x height x width is none: a crop of it would be cut out of the wrong
+    sides.
+    """
+    if _channels_first(image.shape):
+        raise OpError(
+            f"{op} cannot work on field {name!r}: its shape {image.shape} looks like channels x "
+            "height x width, and ops take height x width x channels; return the picture as it is "
+            "before ToTensor (a Pillow image, or such an array), and use the op to_chw if you "
+            "want channels first"
+        )
     if image.ndim == 3 and image.shape[2] <= 64 and image.size:
         return image
     raise _unfit(op, name, image.dtype, image.shape)
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] in (1, 3, 4) and min(shape[1:]) > 4
 
 
 def _unfit(op: str, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> OpError:

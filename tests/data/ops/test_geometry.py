@@ -201,6 +201,17 @@ def test_what_is_no_picture_is_refused_naming_op_and_field() -> None:
             check(LazyImage(ArraySource(as_picture(value, "resize", "x"))), "resize", "x")
 
 
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (4, 64, 48), (3, 224, 224)])
+def test_a_picture_with_its_channels_first_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(OpError, match=r"'x': its shape .* looks like channels x height x width"):
+        as_picture(np.zeros(shape, np.float32), "hflip", "x")
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 64), (3, 3, 30), (1, 500, 3), (5, 5, 30), (2, 9, 1)])
+def test_a_small_picture_with_its_channels_last_is_taken(shape: tuple[int, ...]) -> None:
+    assert as_picture(np.zeros(shape, np.float32), "hflip", "x").shape == shape
+
+
 def test_draws_depend_on_place_and_sample_and_on_nothing_else() -> None:
     image = picture(60, 60)
     first = run("random_resized_crop", image, CounterRng(1, 2, 3), number=4, size=16)
