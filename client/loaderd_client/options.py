@@ -99,8 +99,15 @@ def check(
     """Raises ConfigError: the first argument that cannot be, its value, and what to change."""
     _strangers(others)
     if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):  # pyright: ignore[reportUnknownArgumentType] - checked here
+        dataset = (
+            '; a Dataset is named in that file: [streams.NAME] dataset = "pkg.module:Class"'
+            if hasattr(type(source), "__getitem__")  # pyright: ignore[reportUnknownArgumentType] - anything may be given
+            and not isinstance(source, (str, bytes))
+            else ""
+        )
         raise ConfigError(
-            f"source={source!r}: give the path of the daemon's socket or of its config file (.toml)"
+            f"source={source!r:.80}: give the path of the daemon's socket or of its config file "
+            f"(.toml){dataset}"
         )
     found = Endpoint.of(os.fspath(source))
     stream = _stream(stream, found)

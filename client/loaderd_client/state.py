@@ -110,9 +110,11 @@ class LoaderState:
             known, {name: value for name, value in order.items() if name in known}
         )
         if differing:
+            also = differences(without_code(self.content or {}), without_code(content))
             raise ConfigError(
                 f"this state belongs to another order of samples: {differing}; load it into the "
-                "stream that it came from"
+                "stream that it came from, or begin without a state"
+                f"{f' (of its content {also})' if also and self.content else ''}"
             )
         if self.cursor.position > samples:
             raise ConfigError(

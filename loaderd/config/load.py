@@ -25,6 +25,7 @@ else:
 
 MAX_BYTES = 1 << 20  # of a config file
 MAX_FAULTS = 50  # that are listed
+LMDB_MAGIC = b"\xde\xc0\xef\xbe"  # at byte 16 of a database written on a little-endian machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,11 @@ def _read(path: str, real: str) -> str:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
     if not regular:
         raise ConfigError(f"{path}: not a regular file; name a config file (TOML)")
+    if data[16:20] == LMDB_MAGIC:
+        raise ConfigError(
+            f"{path}: is an LMDB and not a config file; name it in one: [streams.NAME] lmdb = ..., "
+            f"or look at it: loaderd inspect {path}"
+        )
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes; is that a config file?")
     try:
@@ -153,11 +159,22 @@ def _toml(text: str, path: str) -> dict[str, Any]:
         match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", what)
         line = int(match[1]) if match and match[1] else text.count("\n") + (not text.endswith("\n"))
         what = what[: match.start()] if match else what
-        raise ConfigError(f"{path}:{line}: not TOML: {what}") from None
+        raise ConfigError(f"{path}:{line}: not TOML: {what}{_python(text, line)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: not a config: arrays and tables are nested too deep") from None
     except ValueError as error:  # numbers of thousands of digits
         raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _python(text: str, line: int) -> str:
+    """ "" or what to write instead, where the line has a word of Python as its value."""
+    found = re.search(r"[=,\[]\s*(True|False|None)\b", text.splitlines()[line - 1 : line][0])
+    if not found:
+        return ""
+    word = found[1]
+    return f"; {word} is Python: " + (
+        "leave the key out" if word == "None" else f"write {word.lower()}"
+    )
 
 
 def _socket(

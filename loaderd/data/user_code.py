@@ -122,8 +122,21 @@ def build(name: str, what: str, /, *args: Any, **options: Any) -> Any:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         shown = ", ".join(f"{key}={value!r:.60}" for key, value in options.items())
         raise SourceError(
-            f'{what} = "{name}": {name}({shown}) failed: {failure(error)}', user_traceback(error)
+            f'{what} = "{name}": {name}({shown}) failed: {failure(error)}{_from_where(error)}',
+            user_traceback(error),
         ) from None
+
+
+def _from_where(error: BaseException) -> str:
+    """ "" or, of a file that is not there and named by a relative path, the folder it begins at."""
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
+        return ""
+    if os.path.isabs(error.filename):
+        return ""
+    return (
+        f"; a relative path of your own code begins at the folder that the daemon was started in, "
+        f"{os.getcwd()}: write the whole path"
+    )
 
 
 def invoke(function: Any, how: str, /, *args: Any, **options: Any) -> Any:

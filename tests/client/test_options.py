@@ -60,6 +60,15 @@ def test_a_misspelt_argument_gets_the_nearest_name() -> None:
         Loader("/tmp/d.sock", "train", batchsize=8)
 
 
+def test_a_dataset_instead_of_a_config_is_told_where_its_class_is_named() -> None:
+    class Squares:
+        def __getitem__(self, index: int) -> int:
+            return index * index
+
+    with pytest.raises(ConfigError, match=r'\[streams.NAME\] dataset = "pkg.module:Class"'):
+        Loader(Squares(), "train")  # pyright: ignore[reportArgumentType]
+
+
 def test_reserved_arguments_may_be_none_and_are_not_in_this_version() -> None:
     Loader("/tmp/d.sock", "train", device=None, shared=None, normalize=None)
     with pytest.raises(ConfigError, match="not in this version"):

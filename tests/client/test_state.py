@@ -58,6 +58,11 @@ def test_another_order_is_refused_naming_old_and_new() -> None:
         STATE.fits({"seed": "0"}, {"transforms": "a"}, 100)
 
 
+def test_a_refused_state_also_names_what_else_has_changed() -> None:
+    with pytest.raises(ConfigError, match=r"\(of its content transforms was a, is b\)"):
+        STATE.fits({"seed": "1", "split": "all"}, {"transforms": "b"}, 100)
+
+
 @pytest.mark.parametrize(
     "name", ["version", "epoch", "position", "step", "errors", "order", "content", "numpy"]
 )

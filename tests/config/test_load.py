@@ -427,6 +427,25 @@ def test_broken_toml_names_file_and_line(text: str, line: int, word: str) -> Non
         read(text)
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("True", "True is Python: write true"),
+        ("False", "False is Python: write false"),
+        ("{a = None}", "None is Python: leave the key out"),
+        ("[1, None]", "None is Python: leave the key out"),
+    ],
+)
+def test_a_word_of_python_as_a_value_is_told_with_what_to_write(value: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=rf":2: not TOML: .*; {told}$"):
+        read(f"[streams.a]\nx = {value}\n")
+
+
+def test_a_dot_where_the_colon_belongs_gets_the_name_that_was_meant() -> None:
+    (found,) = faults('[streams.a]\ndataset = "pkg.data.Photos"')
+    assert found.endswith('"pkg.module:name"; did you mean "pkg.data:Photos"?')
+
+
 def test_more_faults_than_fit_a_screen_are_counted() -> None:
     found = faults(STREAM + "".join(f"x{n} = 1\n" for n in range(60)))
     assert len(found) == 51
@@ -445,6 +464,11 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     assert refusal(tmp_path) == f"{tmp_path}: is a folder; name a config file (TOML)"
     (tmp_path / "latin.toml").write_bytes(b"# fine\n# caf\xe9\n")
     assert refusal(tmp_path / "latin.toml") == f"{tmp_path}/latin.toml:2: not UTF-8: byte 0xe9"
+    (tmp_path / "a.lmdb").write_bytes(bytes(16) + b"\xde\xc0\xef\xbe" + bytes(4 << 20))
+    assert refusal(tmp_path / "a.lmdb") == (
+        f"{tmp_path}/a.lmdb: is an LMDB and not a config file; name it in one: [streams.NAME] "
+        f"lmdb = ..., or look at it: loaderd inspect {tmp_path}/a.lmdb"
+    )
     os.mkfifo(tmp_path / "pipe.toml")
     assert (
         refusal(tmp_path / "pipe.toml")
