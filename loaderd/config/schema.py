@@ -203,7 +203,9 @@ STREAM = Table(
     {
         "lmdb": Key(Path(), "The database."),
         "dataset": Key(
-            entry("a class"), "A map-style dataset instead of a database: __len__ and __getitem__."
+            entry("a class or function"),
+            "A map-style dataset instead of a database: __len__ and __getitem__; or a function "
+            "that makes one.",
         ),
         "dataset_args": Key(Args(), "Keyword arguments of the dataset's class.", {}),
         "layout": Key(

@@ -177,19 +177,18 @@ class Choice:
 @dataclass(frozen=True)
 class Text:
     """Text that matches `pattern`; `what` names it in a fault; `test` may find what no pattern can
-    ("" if it is fine); `near` may say what other text was meant for ("" if it cannot tell).
+    ("" if it is fine).
     """
 
     pattern: str
     what: str
     test: Callable[[str], str] = lambda text: ""
-    near: Callable[[str], str] = lambda text: ""
 
     def read(self, value: Any, say: Say) -> Any:
-        if not isinstance(value, str):
-            say("", f"{show(value)} is not {self.what}")
-        elif not re.fullmatch(self.pattern, value):
-            say("", f"{show(value)} is not {self.what}{self.near(value)}")
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+            meant = re.sub(r"\.(\w+)$", r":\1", value) if isinstance(value, str) else ""
+            near = f'; did you mean "{meant}"?' if re.fullmatch(self.pattern, meant) else ""
+            say("", f"{show(value)} is not {self.what}{near}")
         elif problem := self.test(value):
             say("", f"{show(value)}: {problem}")
         return value
@@ -208,21 +207,12 @@ def script(name: str) -> str:
     )
 
 
-def dotted(name: str) -> str:
-    """ "" or the name with the colon that it lacks: a dot stands before the last word."""
-    if not re.fullmatch(rf"{NAME}(?:\.{NAME})+", name):
-        return ""
-    module, _, last = name.rpartition(".")
-    return f'; did you mean "{module}:{last}"?'
-
-
 def entry(what: str) -> Text:
     """ "pkg.module:name" of something in the user's code."""
     return Text(
         rf"{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
         f'the name of {what}: "pkg.module:name"',
         script,
-        dotted,
     )
 
 

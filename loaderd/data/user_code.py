@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import pkgutil
 import sys
 import traceback
@@ -134,8 +135,8 @@ def _from_where(error: BaseException) -> str:
     if os.path.isabs(error.filename):
         return ""
     return (
-        f"; a relative path of your own code begins at the folder that the daemon was started in, "
-        f"{os.getcwd()}: write the whole path"
+        f"; a relative path of your own code begins at the daemon's folder, {os.getcwd()}: write "
+        "the whole path"
     )
 
 

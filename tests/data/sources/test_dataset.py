@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -301,3 +302,13 @@ def test_a_jpeg_with_chroma_of_a_quarter_of_the_rows_is_decoded() -> None:
     )
     np.testing.assert_array_equal(stored["0"], by_pillow(QUARTER_ROWS))
     np.testing.assert_array_equal(opened["0"], by_pillow(QUARTER_ROWS))
+
+
+def test_a_relative_path_that_leads_nowhere_is_told_with_the_folder_it_begins_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path, told in (("labels.csv", True), (f"{tmp_path}/labels.csv", False)):
+        with pytest.raises(SourceError) as caught:
+            Source(dataset_plan("Listed", args={"path": path}))
+        assert (f"begins at the daemon's folder, {tmp_path}: " in str(caught.value)) is told

@@ -138,6 +138,14 @@ class Holding(Fixed):
 HELD: list[Any] = []
 
 
+class Listed(Fixed):
+    """A dataset whose samples are the lines of a file."""
+
+    def __init__(self, path: str) -> None:
+        with open(path) as file:
+            self.VALUES = tuple(file)
+
+
 class Numbers:
     classes = ("even", "odd")
 
