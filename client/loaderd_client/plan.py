@@ -60,7 +60,8 @@ class ClientPlan:
         self._steps: Iterator[tuple[Cursor, Slice]] = steps(self._shape, cursor)
         self._count = 0
         self.awaited.clear()
-        self._extend()
+        for _ in range(self._prefetch):
+            self._await_one_more()
 
     def stand_at(self, cursor: Cursor) -> None:
         """Set `cursor` to one that names the same next batch."""
@@ -86,7 +87,7 @@ class ClientPlan:
     def take(self) -> None:
         """The next batch is taken."""
         self._passed = self.awaited.popleft().cursor
-        self._extend()
+        self._await_one_more()
 
     def place(self, batch: Descriptor) -> AwaitedBatch | None:
         """Which batch of this plan a descriptor is.
@@ -158,11 +159,10 @@ class ClientPlan:
                 return item
         return None
 
-    def _extend(self) -> None:
-        while len(self.awaited) < self._prefetch:
-            cursor, cut = next(self._steps)
-            self.awaited.append(AwaitedBatch(self._count, cursor, cut))
-            self._count += 1
+    def _await_one_more(self) -> None:
+        cursor, cut = next(self._steps)
+        self.awaited.append(AwaitedBatch(self._count, cursor, cut))
+        self._count += 1
 
 
 def _same(a: Descriptor, b: Descriptor) -> bool:

@@ -120,7 +120,9 @@ class ClientProtocol:
         self.dirty = self._pressing = True
         for batch in here:
             self._place(batch)
-        self._settle()
+        if self._plan.awaited[0].batch is None:
+            self._make_room()
+        self._retire()
 
     def take(self) -> Descriptor | None:
         """Take the next batch, if it and its segment are here.
@@ -131,7 +133,7 @@ class ClientProtocol:
         batch = plan.awaited[0].batch
         if batch is None:
             return None
-        slots = self._ledger[batch.segment]
+        slots = self._ledger.segments[batch.segment]
         if not slots.added:
             return None
         slots.lend(batch.slot, batch.generation)
@@ -167,7 +169,10 @@ class ClientProtocol:
                 "before the one in use was given back"
             )
         self._place(batch)
-        self._settle()
+        if plan.awaited[0].batch is None:
+            self._make_room()
+        if len(self._ledger.segments) > 1:
+            self._retire()
 
     def add_segment(self, segment: Segment) -> None:
         """Take in a segment whose memory is here. It is the current one from now on.
@@ -186,7 +191,8 @@ class ClientProtocol:
         """
         if self._ledger.release(segment, slot, generation):
             self.dirty = True
-            self._retire()
+            if len(self._ledger.segments) > 1:
+                self._retire()
 
     def free_slots(self) -> int:
         """Number of slots of the current segment that the trainer does not hold."""
@@ -232,16 +238,11 @@ class ClientProtocol:
     def _place(self, batch: Descriptor) -> None:
         """Keep a descriptor if it is wanted, else give its slot back."""
         item = self._plan.place(batch)
-        if item is None or self._ledger[batch.segment].retired:
+        if item is None or self._ledger.segments[batch.segment].retired:
             return self._drop(batch)
         displaced = self._plan.put(item, batch)
         if displaced is not None:
             self._drop(displaced)
-
-    def _settle(self) -> None:
-        if self._plan.awaited[0].batch is None:
-            self._make_room()
-        self._retire()
 
     def _make_room(self) -> None:
         """The next batch is not here: make sure that there is a slot to make it in.
@@ -257,10 +258,9 @@ class ClientProtocol:
                 item.batch = None
 
     def _drop(self, batch: Descriptor) -> None:
-        self._ledger[batch.segment].drop(batch.slot, batch.generation)
+        self._ledger.segments[batch.segment].drop(batch.slot, batch.generation)
         self.dirty = self._pressing = True
 
     def _retire(self) -> None:
-        ledger = self._ledger
-        if ledger.has_old and ledger.retire(self._plan.segments()):
+        if self._ledger.retire(self._plan.segments()):
             self._pressing = True

@@ -60,18 +60,17 @@ class SlotLedger:
 
     The newest segment is the current one. An older one is retired once nothing of it is lent out
     or waits to be taken.
+
+    Attributes:
+        segments: The record of each segment that was added or named, by its number.
     """
 
     def __init__(self, segment: Segment) -> None:
         """Begin with the segment of the welcome."""
         self._slots_each = segment.slots
         self._current = segment.segment
-        self._segments: dict[int, SegmentSlots] = {}
+        self.segments: dict[int, SegmentSlots] = {}
         self.add(segment)
-
-    def __getitem__(self, segment: int) -> SegmentSlots:
-        """The record of a segment that was added or named before."""
-        return self._segments[segment]
 
     @property
     def current(self) -> int:
@@ -81,27 +80,22 @@ class SlotLedger:
     @property
     def live(self) -> tuple[int, ...]:
         """Segments that must stay mapped: those that are here and not retired."""
-        return tuple(number for number in self._segments if self.known(number))
+        return tuple(number for number in self.segments if self.known(number))
 
     @property
     def leased(self) -> int:
         """Number of slots that the trainer holds, in all segments."""
-        return sum(slots.leased for slots in self._segments.values())
+        return sum(slots.leased for slots in self.segments.values())
 
     @property
     def free(self) -> int:
         """Number of slots of the current segment that the trainer does not hold."""
-        slots = self._segments[self._current]
+        slots = self.segments[self._current]
         return len(slots.taken) - slots.leased
-
-    @property
-    def has_old(self) -> bool:
-        """There is a segment besides the current one."""
-        return len(self._segments) > 1
 
     def known(self, segment: int) -> bool:
         """True if the segment's memory has come, and it has not been retired."""
-        slots = self._segments.get(segment)
+        slots = self.segments.get(segment)
         return slots is not None and slots.added and not slots.retired
 
     def add(self, segment: Segment) -> None:
@@ -110,7 +104,7 @@ class SlotLedger:
         Raises:
             ProtocolError: It is older than the current one, or has another number of slots.
         """
-        slots = self._segments.get(segment.segment)
+        slots = self.segments.get(segment.segment)
         if slots and slots.added:
             return
         if segment.segment < self._current or segment.slots != self._slots_each:
@@ -118,7 +112,7 @@ class SlotLedger:
                 f"{segment} came after segment {self._current} of {self._slots_each} slots"
             )
         if slots is None:
-            slots = self._segments[segment.segment] = SegmentSlots(segment.slots)
+            slots = self.segments[segment.segment] = SegmentSlots(segment.slots)
         slots.added = True
         self._current = segment.segment
 
@@ -128,13 +122,13 @@ class SlotLedger:
         Raises:
             ProtocolError: There can be no such segment, slot or generation.
         """
-        slots = self._segments.get(batch.segment)
+        slots = self.segments.get(batch.segment)
         if (
             slots is None
             and batch.segment > self._current
-            and sum(not s.added for s in self._segments.values()) < AHEAD
+            and sum(not s.added for s in self.segments.values()) < AHEAD
         ):
-            slots = self._segments[batch.segment] = SegmentSlots(self._slots_each)
+            slots = self.segments[batch.segment] = SegmentSlots(self._slots_each)
         if slots is None or batch.slot >= len(slots.taken) or batch.generation < 1:
             raise ProtocolError(
                 f"segment {batch.segment} slot {batch.slot} generation {batch.generation} can't be"
@@ -147,7 +141,7 @@ class SlotLedger:
         Raises:
             ValueError: This generation was never lent.
         """
-        slots = self._segments.get(segment)
+        slots = self.segments.get(segment)
         if slots is None or not 0 <= slot < len(slots.taken) or generation > slots.taken[slot]:
             raise ValueError(
                 f"generation {generation} of segment {segment} slot {slot} was never lent"
@@ -166,7 +160,7 @@ class SlotLedger:
             Whether any was retired.
         """
         done = False
-        for number, slots in self._segments.items():
+        for number, slots in self.segments.items():
             if (
                 number < self._current
                 and not slots.retired
@@ -179,7 +173,7 @@ class SlotLedger:
     def report(self) -> tuple[Released, ...]:
         """What the daemon must know of each segment that is in use, or that it asks about."""
         told: list[Released] = []
-        for number, slots in self._segments.items():
+        for number, slots in self.segments.items():
             if not slots.retired or slots.mention:
                 slots.mention = False
                 told.append(_released(number, tuple(slots.released), tuple(slots.taken)))
