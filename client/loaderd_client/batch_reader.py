@@ -211,7 +211,7 @@ class BatchReader:
     def _shown_as(self, spec: FieldSpec | None, name: str, place: int | None) -> Shown:
         if spec is None:
             return Shown(name, name, None, self._to_user)
-        picture = spec.image and len(spec.shape) == 3 and not self._collated
+        picture = spec.image and (len(spec.shape) == 3 or spec.kind == "list")
         return Shown(name, spec.kind, place, self._to_picture if picture else self._to_user)
 
 

@@ -16,8 +16,11 @@ tensor: Callable[[np.ndarray[Any, Any]], torch.Tensor] = _torch.from_numpy
 
 
 def picture(array: np.ndarray[Any, Any]) -> torch.Tensor:
-    """Images of shape (n, h, w, c) as their (n, c, h, w) view: channels_last, no copy."""
-    return tensor(array).permute(0, 3, 1, 2)
+    """Images of shape (n, h, w, c) as their (n, c, h, w) view: channels_last, no copy.
+
+    Of one image, (h, w, c), its (c, h, w) view.
+    """
+    return tensor(array).permute((0, 3, 1, 2) if array.ndim == 4 else (2, 0, 1))
 
 
 def check_dtype(field: str, dtype: np.dtype[Any]) -> None:

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from loaderd.config import schema
+from loaderd.config.batching import PadRules
 from loaderd.config.op_params import Param
 from loaderd.config.transforms import OPS
 from loaderd.config.types import (
@@ -79,6 +80,9 @@ EXAMPLES = {
     "max_errors": "100",
     "nonfinite": '"error"',
     "collate": '"mypkg.data:collate"',
+    "pad": "{input_ids = 0}",
+    "ragged": '["boxes"]',
+    "ragged_as": '"flat"',
     "transforms": '[{op = "hflip"}]',
 }
 UNITS = {Seconds: "seconds", Size: "bytes", Fraction: "share"}
@@ -102,6 +106,8 @@ def type_of(kind: ValueType) -> str:
         return f"array: {type_of(kind.kind)}"
     if isinstance(kind, schema.Transform):
         return "tables with `op` or `call`, see below"
+    if isinstance(kind, PadRules):
+        return "table of fields, each with a number or `{value, multiple, mask}`"
     names = {Size: "size in bytes", Path: "path", Args: "table", Fraction: "number between 0 and 1"}
     if isinstance(kind, Text | Either):
         return kind.what

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction as Exact
 from typing import Any
 
-from loaderd.config import database_keys, hints, stream_rules
+from loaderd.config import batching, database_keys, hints, stream_rules
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import (
     NAME,
@@ -292,6 +292,7 @@ STREAM = Table(
             "function(samples, rng).",
             "stack",
         ),
+        **batching.KEYS,
         "transforms": Key(Many(Transform()), "What is done to each sample, in order.", ()),
     },
     stream_rules.check,
@@ -301,9 +302,12 @@ STREAM = Table(
             "dataset_args": ["dataset"],
             "layout": ["lmdb"],
             "layout_args": ["lmdb", "layout"],
+            "ragged_as": ["ragged"],
         },
         "dependentSchemas": {
             **database_keys.SCHEMAS,
+            "pad": {"properties": {"collate": {"const": "stack"}}},
+            "ragged": {"properties": {"collate": {"const": "stack"}}},
             "empty": {
                 "anyOf": [
                     {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}},

@@ -55,6 +55,7 @@ class StreamConfig:
 
     shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are
     stored. nonfinite: "allow" or "error".
+    pad: field -> {"value", "multiple", "mask"}. ragged_as: "list" or "flat".
     empty: "skip" or "deliver", what becomes of a batch that has lost all its rows.
     survey: not None: samples are not delivered, but what a Surveyor made with it says of each.
     """
@@ -86,6 +87,9 @@ class StreamConfig:
     max_errors: float = 0.0
     nonfinite: str = "allow"
     collate: str = "stack"
+    pad: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    ragged: tuple[str, ...] = ()
+    ragged_as: str = "list"
     transforms: tuple[TransformConfig, ...] = ()
     survey: dict[str, Any] | None = None
 
@@ -119,15 +123,22 @@ class StreamConfig:
 
     @property
     def collated(self) -> bool:
-        """Whether a batch is made as a whole, by a collate function."""
-        return self.collate != "stack"
+        """Whether a batch is made as a whole: by a collate function, or from samples of different
+        lengths.
+        """
+        return self.collate != "stack" or bool(self.pad or self.ragged)
+
+    @property
+    def free_fields(self) -> frozenset[str]:
+        """Fields whose length may differ from sample to sample; lists are arrays there."""
+        return frozenset((*self.pad, *self.ragged, *(self.survey or {}).get("free", ())))
 
     @property
     def whole_samples(self) -> bool:
         """Whether samples stay as their dataset returned them: they are for a collate function, or
         a survey of such ones.
         """
-        return self.collated or bool(self.survey and self.survey["collated"])
+        return self.collate != "stack" or bool(self.survey and self.survey["collated"])
 
     def has_user_code(self) -> bool:
         called = any(step.call is not None for step in self.transforms)
@@ -140,6 +151,7 @@ class StreamConfig:
     @classmethod
     def from_json(cls, text: str) -> StreamConfig:
         values = json.loads(text)
+        values["ragged"] = tuple(values["ragged"])
         values["transforms"] = tuple(TransformConfig(**step) for step in values["transforms"])
         values["fields"] = tuple(values["fields"])
         return cls(**values)

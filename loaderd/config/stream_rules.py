@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from loaderd.config import database_keys
+from loaderd.config import batching, database_keys
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import Say, show
 
@@ -26,6 +26,7 @@ def check(given: Mapping[str, Any], say: Say) -> None:
         if name in given and other not in given:
             say(name, f"{show(given[name])}: goes with {other}, which is not set")
     database_keys.check(given, say)
+    batching.check(given, say)
     _one_draw_a_sample(given.get("transforms"), say)
     _marks_follow(given.get("transforms"), say)
     if "empty" in given and given.get("on_error") != "skip" and given.get("tail") != "short":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -180,7 +180,16 @@ def field_name(key: Any) -> str:
     return name
 
 
-def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, sample: Sample) -> None:
+def _walk(
+    value: Any,
+    name: str,
+    depth: int,
+    mode: str | DecodeModes,
+    sample: Sample,
+    arrays: Collection[str],
+) -> None:
+    if name in arrays and depth and isinstance(value, (tuple, list)):
+        value = _as_array(value, name)
     if isinstance(value, Mapping):
         parts = [(field_name(key), item) for key, item in value.items()]
     elif isinstance(value, (tuple, list)):
@@ -202,7 +211,15 @@ def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, sample: Sa
     if depth >= MAX_DEPTH:
         raise BadValue(f"field {name!r} is nested more than {MAX_DEPTH} deep")
     for part, item in parts:
-        _walk(item, f"{name}.{part}" if depth else part, depth + 1, mode, sample)
+        _walk(item, f"{name}.{part}" if depth else part, depth + 1, mode, sample, arrays)
+
+
+def _as_array(value: Sequence[Any], name: str) -> np.ndarray:
+    """Lists of numbers as an array."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadValue(f"field {name!r} is a list that is no array: {error}") from None
 
 
 def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
@@ -230,11 +247,15 @@ def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
     return sample if 0 < len(sample) <= MAX_FIELDS and len(sample) == len(value) else None
 
 
-def flatten(value: Any, mode: str | DecodeModes) -> tuple[Sample, str]:
+def flatten(
+    value: Any, mode: str | DecodeModes, arrays: Collection[str] = ()
+) -> tuple[Sample, str]:
     """Whatever a dataset returned, as (sample, form): a mapping is a "dict"; a tuple, list or
     single value a "tuple" with fields "0", "1", ...
 
-    Nested fields are called "a.b". Raises BadValue naming the field.
+    Nested fields are called "a.b". A list or tuple whose name is in `arrays` is an array.
+
+    Raises BadValue naming the field.
     """
     kind = type(value)
     if kind is dict or kind is tuple:
@@ -245,7 +266,8 @@ def flatten(value: Any, mode: str | DecodeModes) -> tuple[Sample, str]:
     form = "dict" if isinstance(value, Mapping) else "tuple"
     if value is None:
         raise BadValue("the sample is None")
-    _walk(value if isinstance(value, (Mapping, tuple, list)) else (value,), "", 0, mode, sample)
+    whole = value if isinstance(value, (Mapping, tuple, list)) else (value,)
+    _walk(whole, "", 0, mode, sample, arrays)
     if not sample:
         raise BadValue(f"the sample has no fields: it is an empty {type(value).__name__}")
     return sample, form

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,25 @@ class SampleSchema:
         types: Of each field its numpy dtype, or str, or bytes.
     """
 
-    def __init__(self, specs: tuple[FieldSpec, ...], *, collated: bool, where: str) -> None:
+    def __init__(
+        self,
+        specs: tuple[FieldSpec, ...],
+        *,
+        collated: bool,
+        where: str,
+        free: Collection[str] = (),
+    ) -> None:
         """Fix the fields.
 
         Args:
             specs: The fields.
             collated: Whether a collate function makes the batches; then shapes may differ.
             where: The path or class of the data, for the text of faults.
+            free: Fields of which only the number of axes is fixed, where samples are not collated.
         """
         self.specs = specs
         self._collated = collated
+        self._free = frozenset(free)
         self._where = where
         self.types = tuple(TYPES.get(spec.kind) or np.dtype(spec.dtype) for spec in specs)
         self._fields = [
@@ -59,6 +69,15 @@ class SampleSchema:
         if not self._matches(sample):
             self._compare(sample)
 
+    def take_empty(self, sample: Sample) -> None:
+        """Free fields without elements get the dtype and the further axes of the first sample: an
+        empty list says nothing of them.
+        """
+        for spec in self.specs:
+            value = sample.get(spec.name)
+            if spec.name in self._free and isinstance(value, np.ndarray) and not value.size:
+                sample[spec.name] = np.empty((0, *spec.shape[1:]), spec.dtype)
+
     def _matches(self, sample: Sample) -> bool:
         """Fast path: True if the sample fits and has its fields in the order of the schema, as
         nearly all samples do.
@@ -69,7 +88,11 @@ class SampleSchema:
             if found != name:
                 return False
             if type(value) is np.ndarray:
-                if value.dtype != kind or not (self._collated or value.shape == shape):
+                if value.dtype != kind or not (
+                    self._collated
+                    or value.shape == shape
+                    or (name in self._free and value.ndim == len(shape))
+                ):
                     return False
             elif type(value) is not kind:
                 return False
@@ -95,7 +118,9 @@ class SampleSchema:
     def _compare_field(self, found: FieldSpec, wanted: FieldSpec) -> None:
         shapes = not self._collated
         same_type = (found.kind, found.dtype) == (wanted.kind, wanted.dtype)
-        if same_type and (found.shape == wanted.shape or not shapes):
+        fits = found.shape == wanted.shape or not shapes
+        free = wanted.name in self._free and len(found.shape) == len(wanted.shape)
+        if same_type and (fits or free):
             return
         hint = _hint(wanted) if same_type else ""
         raise _fault(

@@ -5,14 +5,15 @@ returned it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import DecodeModes
-from loaderd.data.sample import BadValue, Sample, field_name, is_picture, leaf
+from loaderd.config.stream import DecodeModes, StreamConfig
+from loaderd.data.sample import BadValue, Sample, field_name, flatten, is_picture, leaf
 
 MOST_NESTED = 32  # containers within containers that are looked into
 
@@ -58,6 +59,11 @@ def top_fields(value: Any, mode: str | DecodeModes) -> tuple[Sample, str]:
                 raise
             sample[name] = item
     return sample, form
+
+
+def fields_maker(plan: StreamConfig) -> Callable[[Any, str | DecodeModes], tuple[Sample, str]]:
+    """What makes a sample of what code of the user's returned: `top_fields` or `flatten`."""
+    return top_fields if plan.whole_samples else partial(flatten, arrays=plan.free_fields)
 
 
 def as_returned(fields: Mapping[str, Any], form: str) -> Any:

@@ -157,6 +157,8 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
         "transforms": _fact([asdict(step) for step in plan.transforms]),
         "jpeg_extension": stream.facts.jpeg_extension,
         "collate": plan.collate,
+        **({"pad": _fact(plan.pad)} if plan.pad else {}),
+        **({"ragged": _fact([plan.ragged, plan.ragged_as])} if plan.ragged else {}),
         "fields": "all" if fields is None else ",".join(fields),
         "on_error": plan.on_error,
         "empty": plan.empty,

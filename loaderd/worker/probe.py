@@ -125,9 +125,13 @@ def _good_samples(
     count = min(TRIES, stream.order.samples)
     rows = _rows(stream, line, 0, count)
     good: list[Any] = []
+    undecided: list[Any] = []
     for row in range(count):
         sample = rows.make(row)
         if sample is None:
+            continue
+        if not good and stream.sample_pipeline.undecided(sample):
+            undecided.append(sample)
             continue
         if not good:
             try:
@@ -138,6 +142,9 @@ def _good_samples(
         good.append(sample)
         if len(good) == GOOD:
             break
+    if not good and undecided:
+        stream.sample_pipeline.fix(stream.sample_pipeline.specs(undecided[0]))
+        good = undecided[:1]
     if good:
         assert stream.sample_pipeline.schema is not None
         return stream.sample_pipeline.schema.specs, good

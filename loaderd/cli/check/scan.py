@@ -72,7 +72,13 @@ def scan(
         max_errors=0.0,
         shuffle=0,
         collate="stack",
-        survey={"specs": [asdict(spec) for spec in facts.sample_specs], "collated": facts.collated},
+        pad={},
+        ragged=(),
+        survey={
+            "specs": [asdict(spec) for spec in facts.sample_specs],
+            "collated": plan.whole_samples,
+            "free": sorted(plan.free_fields),
+        },
     )
     order = Order(facts.total, plan.split, plan.split_by, 0)
     found = Scan(ScanStats(len(facts.sample_specs)), of=order.samples)

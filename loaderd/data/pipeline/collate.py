@@ -108,7 +108,8 @@ def fields_of(batch: Mapping[str, Any], images: frozenset[str] | set[str]) -> tu
         else:
             kinds = {np.ndarray: "list", bytes: "bytes"}
             kind = kinds.get(type(value[0]), "text") if value else "text"
-            specs.append(FieldSpec(name, "", (), kind))
+            picture = kind == "list" and name in images and value[0].ndim == 3
+            specs.append(FieldSpec(name, "", (), kind, picture))
     return tuple(specs)
 
 

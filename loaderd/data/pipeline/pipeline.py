@@ -20,6 +20,7 @@ from loaderd.data.lmdb.bulk_rows import BulkReader
 from loaderd.data.ops.table import RESIZING
 from loaderd.data.pipeline.collate import Batch, Collate, batch_of, fields_of
 from loaderd.data.pipeline.context import SampleContext, fault_of
+from loaderd.data.pipeline.lengths import LengthBatcher
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.pipeline.sample_summary import Surveyor
 from loaderd.data.pipeline.steps import StepRun, Transforms, for_user_code
@@ -54,13 +55,18 @@ class SamplePipeline:
         self._surveyor = Surveyor(plan.survey, plan.data_name) if plan.survey is not None else None
         self._steps = self._all_steps()
         self.collated = plan.collated
-        self._collate = Collate(plan) if self.collated else None
+        self._whole_samples = plan.whole_samples and self._surveyor is None
+        self._collate = Collate(plan) if self._whole_samples else None
+        self._batcher = LengthBatcher(plan) if plan.pad or plan.ragged else None
         # the dataset's own samples, which nothing touches before they are collated
-        self._untouched = self.collated and not self._transforms and source.dataset is not None
+        self._untouched = (
+            self._whole_samples and not self._transforms and source.dataset is not None
+        )
         self.calls = any(step.call for step in plan.transforms)
-        self.user_code = source.user_code or self.collated or self.calls
+        self.user_code = source.user_code or self._whole_samples or self.calls
         self._as_stored = not (self._transforms or self.collated or self._surveyor)
         self._resizes = any(step.op in RESIZING for step in plan.transforms)
+        self._free = plan.free_fields
         self._coded = False
         self._batch_form = ""
         self._pictures: set[str] = set()
@@ -126,7 +132,7 @@ class SamplePipeline:
 
         Returns:
             Arrays, str and bytes. Arrays may be views into the database, valid until the source is
-                closed. Where `collated` a WholeSample instead.
+                closed. A WholeSample instead for a collate function.
 
         Raises:
             SampleFault: The sample cannot be made, or it does not fit the schema.
@@ -218,10 +224,12 @@ class SamplePipeline:
         for step in self._steps:
             step(making)
         sample = making.sample
-        if self.collated:
+        if self._whole_samples:
             form = self._transforms.form or self._source.form
             return WholeSample(as_returned(for_user_code(sample), form))
         if self.schema is not None:
+            if self._free:
+                self.schema.take_empty(sample)
             self.schema.check(sample)
             if self._moldable and self._matcher is None:
                 self._matcher, self._read_raw = (
@@ -287,20 +295,29 @@ class SamplePipeline:
         Raises SampleFault ("check").
         """
         return SampleSchema.of(
-            self.fields(sample), collated=self.collated, where=self._plan.data_name
+            self.fields(sample), collated=self._whole_samples, where=self._plan.data_name
         ).specs
 
+    def undecided(self, sample: Sample | WholeSample) -> bool:
+        """Whether a field whose length is free has no elements here, which may hide its dtype."""
+        values = [sample.get(name) for name in self._free] if isinstance(sample, Sample) else []
+        return any(isinstance(value, np.ndarray) and not value.size for value in values)
+
     def fix(self, specs: tuple[FieldSpec, ...]) -> None:
-        """From now on samples must have these fields, unless they are collated."""
-        self.schema = SampleSchema(specs, collated=self.collated, where=self._plan.data_name)
+        """From now on samples must have these fields, unless a collate function gets them."""
+        self.schema = SampleSchema(
+            specs, collated=self._whole_samples, where=self._plan.data_name, free=self._free
+        )
         as_read = self._source.user_code and self._as_stored and self._plan.nonfinite == "allow"
         self._moldable = as_read and all(spec.kind != "bytes" for spec in specs)
         self._matcher = None
 
-    def unlike(self, sample: WholeSample) -> str:
+    def unlike(self, sample: Sample | WholeSample) -> str:
         """How a sample that goes to a collate function differs from the stream's first one in the
         dtypes of its fields, or which it has; "" if it does not.
         """
+        if not isinstance(sample, WholeSample):
+            return ""
         if sample.value is None:
             return f"{self._plan.data_name}: the sample is None"
         try:
@@ -324,10 +341,9 @@ class SamplePipeline:
 
     # -- collating
 
-    def collate(
-        self, samples: Sequence[WholeSample], seed: int, epoch: int, position: int
-    ) -> Batch:
-        """Call the stream's collate function; only where `collated`.
+    def collate(self, samples: Sequence[Any], seed: int, epoch: int, position: int) -> Batch:
+        """Make a batch of whole samples, by the stream's collate function or by `pad` and `ragged`;
+        only where `collated`.
 
         Args:
             samples: As `make` returns them.
@@ -341,6 +357,11 @@ class SamplePipeline:
         Raises:
             SampleFault: The function failed, or returned no batch ("collate").
         """
+        if self._batcher is not None:
+            try:
+                return self._batcher(samples)
+            except ANYTHING as error:
+                raise SampleFault.of("collate", error) from None
         assert self._collate is not None
         key = CounterRng(seed, epoch, position).key()
         try:
@@ -357,7 +378,7 @@ class SamplePipeline:
 
     def batch_specs(self, batch: Batch) -> tuple[FieldSpec, ...]:
         """The fields of a collated batch, with the row shapes that this one has."""
-        return fields_of(batch, self._pictures)
+        return fields_of(batch, self._pictures if self._collate is None else frozenset())
 
 
 def _finite(name: str, value: np.ndarray) -> None:

@@ -46,7 +46,7 @@ class Surveyor:
             FieldSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in wanted["specs"]
         )
         self._types = SampleSchema(specs, collated=True, where=where)
-        self._schema = SampleSchema(specs, collated=False, where=where)
+        self._schema = SampleSchema(specs, collated=False, where=where, free=wanted.get("free", ()))
         self._whole = bool(wanted["collated"])
         self._mark = (0, 0)
 

@@ -15,9 +15,9 @@ from loaderd.data.errors import SourceError
 from loaderd.data.images.image_error import OpError
 from loaderd.data.ops.table import FLAT, ReadyOp, check, make_op, one_size
 from loaderd.data.pipeline.context import SampleContext, present
-from loaderd.data.sample import BadValue, Sample, flatten
+from loaderd.data.sample import BadValue, Sample
 from loaderd.data.user_code import find, invoke
-from loaderd.data.whole_sample import top_fields
+from loaderd.data.whole_sample import fields_maker
 
 StepRun = Callable[[SampleContext], None]
 
@@ -36,7 +36,7 @@ class Transforms:
         self._plan = plan
         self._modes = plan.modes()
         self._source_form = source_form
-        self._fields_of = top_fields if plan.whole_samples else flatten
+        self._fields_of = fields_maker(plan)
         self._steps = [self._step(step, number) for number, step in enumerate(plan.transforms)]
         self.form = ""
 

@@ -38,6 +38,7 @@ class DatasetSource:
         )
         self.form = ""  # known from the first sample on; of whole samples that of the latest
         self._whole = plan.whole_samples
+        self._arrays = plan.free_fields
         args = json.dumps(plan.dataset_args, sort_keys=True, default=repr)
         digest = hashlib.sha256(f"{plan.dataset}\n{args}\n{self.total}".encode()).hexdigest()[:32]
         self.identity = f"{plan.dataset}:{self.total}:{digest}"
@@ -68,7 +69,7 @@ class DatasetSource:
         if self._whole:
             sample, self.form = top_fields(value, mode)
             return sample
-        sample, form = flatten(value, mode)
+        sample, form = flatten(value, mode, self._arrays)
         if self.form and form != self.form:
             raise BadValue(
                 f"{self.name} returned a {type(value).__name__} where earlier samples were a "

@@ -20,10 +20,10 @@ from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.page_reader import Pages
 from loaderd.data.lmdb.sniff import unknown
 from loaderd.data.lmdb.store import Store, show_key
-from loaderd.data.sample import BadValue, Sample, flatten, is_image_file
+from loaderd.data.sample import BadValue, Sample, is_image_file
 from loaderd.data.user_code import build, count_of, failure
 from loaderd.data.values.arrays import UnreadableValue
-from loaderd.data.whole_sample import top_fields
+from loaderd.data.whole_sample import fields_maker
 
 NAMES = ("auto", "loaderd", *LAYOUT_NAMES)  # what `layout` may say, besides "pkg.module:Class"
 OPTIONS = fields(LayoutOptions)
@@ -121,7 +121,7 @@ class KeyedReader:
     ) -> None:
         self._store = store
         self.name = name
-        self._fields_of = top_fields if plan.whole_samples else flatten
+        self._fields_of = fields_maker(plan)
         # a sample's name is asked for just before it is read
         self._last: tuple[int, list[bytes]] = (-1, [])
         self._inner = inner

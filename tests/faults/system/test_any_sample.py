@@ -11,6 +11,7 @@ from loaderd_testing.daemon_harness import Site
 MODULE = """
 import collections, dataclasses
 import numpy as np
+from PIL import Image
 
 @dataclasses.dataclass
 class Note:
@@ -42,6 +43,17 @@ class Pairs:
     def __getitem__(self, index):
         return np.full((2, 3), float(index)), index, str(index)
 
+class Scenes:
+    '''A picture, a ragged list of ids, and boxes, of which the first sample has none.'''
+    def __len__(self):
+        return 10
+    def __getitem__(self, index):
+        return {
+            "image": Image.new("RGB", (6, 4), (index, 0, 0)),
+            "ids": [index] * (index % 3 + 1),
+            "boxes": [[0, 0, 1, index]] * index,
+        }
+
 def detection(samples):
     return [np.ones((index + 1, 4)) for _, index, _ in samples], [index for _, index, _ in samples]
 
@@ -59,6 +71,11 @@ dataset = "mine:Tokens"
 collate = "mine:padding"
 on_error = "replace"
 batch_size = 6
+[streams.scenes]
+dataset = "mine:Scenes"
+pad = {ids = {value = -1, multiple = 4, mask = "mask"}}
+ragged = ["boxes"]
+batch_size = 4
 [streams.boxes]
 dataset = "mine:Pairs"
 collate = "mine:detection"
@@ -88,6 +105,20 @@ def test_collate_functions_of_a_dataloader_work_as_they_are(site: Site, source: 
     boxes, numbers = batches("boxes")[-1]
     assert [tuple(each.shape) for each in boxes] == [(19, 4), (20, 4)]
     assert numbers.tolist() == [18, 19]
+
+    scenes = batches("scenes")
+    for batch in scenes:
+        rows = batch.indices.tolist()
+        assert batch["image"].shape == (len(rows), 3, 4, 6)
+        assert batch["image"][:, 0, 0, 0].tolist() == rows
+        assert batch["__length__"].tolist() == [row % 3 + 1 for row in rows]
+        assert batch["mask"].sum(1).tolist() == [row % 3 + 1 for row in rows]
+        assert batch["ids"].shape == (len(rows), 4)
+        assert [tuple(boxes.shape) for boxes in batch["boxes"]] == [(row, 4) for row in rows]
+    with site.loader(
+        stream="scenes", source=site.folder / source, fields=["boxes", "__index__"]
+    ) as chosen:
+        assert [list(batch) for batch in chosen] == [["boxes", "__index__"]] * 3
 
 
 def test_torchs_default_collate_works_as_it_is(site: Site) -> None:

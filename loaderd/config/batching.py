@@ -1,0 +1,92 @@
+"""How samples of different lengths become a batch: the keys of a stream that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loaderd.config.types import Choice, Key, Many, Say, Text, join, show
+
+MOST_MULTIPLE = 1 << 20
+RULE = ("value", "multiple", "mask")
+PAD = 'a table: {input_ids = 0}, or {input_ids = {value = 0, multiple = 8, mask = "mask"}}'
+
+
+@dataclass(frozen=True)
+class PadRules:
+    """A table of fields, each with the number that fills it up; read as field -> {"value",
+    "multiple", "mask"}.
+    """
+
+    def read(self, value: Any, say: Say) -> Any:
+        if not isinstance(value, dict):
+            say("", f"{show(value)} is not {PAD}")
+            return {}
+        rules: dict[str, dict[str, Any]] = {}
+        for name, given in value.items():
+            rule = given if isinstance(given, dict) else {"value": given}
+            for key in rule.keys() - set(RULE):
+                say(join(join("", name), key), f"unknown key; there are {', '.join(RULE)}")
+            if not isinstance(rule.get("value"), (int, float)):
+                say(
+                    join("", name), f"{show(given)} is not the number that fills it up, as in {PAD}"
+                )
+            multiple, mask = rule.get("multiple", 1), rule.get("mask", "")
+            if type(multiple) is not int or not 1 <= multiple <= MOST_MULTIPLE:
+                say(
+                    join(join("", name), "multiple"),
+                    f"{show(multiple)} is not 1 to {MOST_MULTIPLE:,}",
+                )
+            if not isinstance(mask, str) or ("mask" in rule and not mask):
+                say(join(join("", name), "mask"), f"{show(mask)} is not the name of a field")
+            rules[name] = {"value": rule.get("value", 0), "multiple": multiple, "mask": mask}
+        return rules
+
+    def schema(self) -> dict[str, Any]:
+        number = {"type": ["number", "boolean"]}
+        rule = {
+            "type": "object",
+            "properties": {
+                "value": number,
+                "multiple": {"type": "integer", "minimum": 1, "maximum": MOST_MULTIPLE},
+                "mask": {"type": "string", "minLength": 1},
+            },
+            "required": ["value"],
+            "additionalProperties": False,
+        }
+        return {"type": "object", "additionalProperties": {"anyOf": [number, rule]}}
+
+
+KEYS = {
+    "pad": Key(
+        PadRules(),
+        "Fields that are filled up to the longest of the batch, each with its number; "
+        "`__length__` has their lengths.",
+        {},
+    ),
+    "ragged": Key(
+        Many(Text(r"(?s:.+)", "the name of a field")),
+        "Fields that are not stacked: a list of arrays a batch.",
+        (),
+    ),
+    "ragged_as": Key(
+        Choice(("list", "flat")),
+        "What a ragged field is: a list of arrays, or all values in one array, with "
+        '"NAME.offsets" beside it.',
+        "list",
+    ),
+}
+
+
+def check(given: Mapping[str, Any], say: Say) -> None:
+    """Which of these keys go together, and with which others."""
+    pad, ragged = given.get("pad"), given.get("ragged")
+    both = set(pad or ()) & {name for name in ragged or () if isinstance(name, str)}
+    for name in sorted(both):
+        say("ragged", f"field {name!r} is in pad, too: leave one out")
+    for name in ("pad", "ragged"):
+        if name in given and given.get("collate", "stack") != "stack":
+            say(name, f"{show(given[name])}: goes without collate, which makes the batch by itself")
+    if "ragged_as" in given and not ragged:
+        say("ragged_as", f"{show(given['ragged_as'])}: goes with ragged, which is not set")
