@@ -13,7 +13,7 @@ RULE = ("value", "multiple", "mask")
 PAD = 'a table: {input_ids = 0}, or {input_ids = {value = 0, multiple = 8, mask = "mask"}}'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PadRules:
     """A table of fields, each with the number that fills it up; read as field -> {"value",
     "multiple", "mask"}.
@@ -82,9 +82,9 @@ KEYS = {
 def check(given: Mapping[str, Any], say: Say) -> None:
     """Which of these keys go together, and with which others."""
     pad, ragged = given.get("pad"), given.get("ragged")
-    both = set(pad or ()) & {name for name in ragged or () if isinstance(name, str)}
-    for name in sorted(both):
-        say("ragged", f"field {name!r} is in pad, too: leave one out")
+    for name in pad if isinstance(pad, dict) else ():
+        if isinstance(ragged, list) and name in ragged:
+            say("ragged", f"field {name!r} is in pad, too: leave one out")
     for name in ("pad", "ragged"):
         if name in given and given.get("collate", "stack") != "stack":
             say(name, f"{show(given[name])}: goes without collate, which makes the batch by itself")

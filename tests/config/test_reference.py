@@ -14,6 +14,7 @@ NEEDS = {
     "layout": 'lmdb = "a.lmdb"',
     "layout_args": 'lmdb = "a.lmdb"\nlayout = "layouts:Pairs"',
     "empty": 'lmdb = "a.lmdb"\non_error = "skip"',
+    "ragged_as": 'lmdb = "a.lmdb"\nragged = ["boxes"]',
     "lmdb": "",
     "dataset": "",
 }

@@ -59,6 +59,9 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "max_errors": (5.0, set()),
     "nonfinite": ("error", {"nonfinite"}),
     "collate": ("mine:collate", {"collate"}),
+    "pad": ({"ids": {"value": 0, "multiple": 1, "mask": ""}}, {"pad"}),
+    "ragged": (("boxes",), {"ragged"}),
+    "ragged_as": ("flat", set()),  # without ragged
     "transforms": ((TransformConfig("hflip", None, {"p": 0.5}),), {"transforms"}),
     "survey": ({}, set()),
 }
