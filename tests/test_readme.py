@@ -114,12 +114,17 @@ def test_the_quickstart_works_as_it_is_typed(
     assert re.sub(r"[\d.]+", "0", printed) == re.sub(r"[\d.]+", "0", said[1])
 
 
-def test_the_padding_collate_of_the_data_page_pads_ragged_lists(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("settings", "longest"), [("tokens:pad", 49), ("attention_mask", 56)])
+def test_ragged_lists_are_padded_as_the_data_page_says(
+    tmp_path: Path, settings: str, longest: int
+) -> None:
     (tmp_path / "tokens.py").write_text(block(DATA, "python", "class Reviews"))
-    (tmp_path / "config.toml").write_text(block(DATA, "toml", "tokens:Reviews"))
+    (tmp_path / "config.toml").write_text(block(DATA, "toml", settings))
     with Loader(str(tmp_path / "config.toml"), output="numpy") as loader:
-        shapes = [(batch["input_ids"].shape, batch["label"].tolist()) for batch in loader]
-    assert shapes == [((2, 15), [0, 1]), ((1, 49), [2])]
+        first, second = loader
+    assert first["label"].tolist() == [0, 1]
+    assert bytes(first["input_ids"][0].astype("u1")).rstrip(b"\0") == b"short"
+    assert second["input_ids"].shape == (1, longest)
 
 
 def test_the_commands_of_the_data_page_work_in_their_order(site: Path) -> None:
