@@ -50,14 +50,15 @@ class JobAssigner:
             if first is None:
                 return
             session, item = first
-            urgent = item.k == session.taken
+            urgent = item.k == session.window.taken
             worker = pool.pick(second=not urgent)
             if worker is None:
                 return
             self._job_count += 1
             stream, build = state.streams[session.stream], item.build
             job = build.hand_out(
-                self._job_count, stream.parts(build.slice.rows, pool.size, session.prefetch, urgent)
+                self._job_count,
+                stream.parts(build.slice.rows, pool.size, session.window.prefetch, urgent),
             )
             state.jobs[job.job] = RunningJob(job, worker, session, build, build.attempt)
             session.slots.tables[job.segment].writers[job.slot].add(job.job)
@@ -147,7 +148,7 @@ class JobAssigner:
         """Ask for a larger segment if a batch of the window does not fit into the current one."""
         if session.slots.growing or session.ended:
             return
-        tail, body = session.needs()
+        tail, body = session.window.needs()
         has = session.slots.table.segment
         if tail <= has.tail_row_bytes and body <= has.body_bytes:
             return

@@ -62,9 +62,9 @@ def blocking_workers(state: SchedulerState, session: SessionState) -> list[PoolW
     Those that make it; if it has no slot, those that keep the session's slots in use; if nobody
     makes it, all that are busy, or else starting.
     """
-    if session.ended or not session.items or session.items[0].build.whole:
+    if session.ended or not session.window.items or session.window.items[0].build.whole:
         return []
-    build = session.items[0].build
+    build = session.window.items[0].build
     workers = state.pool.workers
     if build.place is None:
         return [
@@ -96,9 +96,13 @@ def next_batch_line(state: SchedulerState, session: SessionState, now_s: float) 
     """What the next batch waits for, in one line; "" if it waits for nothing."""
     if session.ended:
         return session.ended
-    if not session.items:
-        return "" if session.plan else "the daemon has not received a request of this client yet"
-    item = session.items[0]
+    if not session.window.items:
+        return (
+            ""
+            if session.window.plan
+            else "the daemon has not received a request of this client yet"
+        )
+    item = session.window.items[0]
     build = item.build
     if build.whole:
         return ""

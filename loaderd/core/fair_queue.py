@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 
-from loaderd.core.sessions import PlannedBatch, SessionState
+from loaderd.core.batch_window import PlannedBatch
+from loaderd.core.sessions import SessionState
 
 
 class FairQueue:
@@ -36,10 +37,10 @@ class FairQueue:
             self._turns.pop(session.session, None)
         else:
             self._sessions[session.session] = session
-        item = session.first_work()
+        item = session.window.first_work()
         if item is not None:
             entry = (
-                item.k - session.taken,
+                item.k - session.window.taken,
                 self._turns.get(session.session, 0),
                 session.session,
                 session.version,

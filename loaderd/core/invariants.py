@@ -79,19 +79,19 @@ def _session(state: SchedulerState, s: SessionState) -> None:
         assert given.message.generation == s.slots.tables[number].generation[slot], (
             f"{name} slot {slot} was told with another generation"
         )
-    assert len(s.items) <= s.prefetch, (
-        f"{name} has {len(s.items)} batches ahead, prefetch is {s.prefetch}"
+    assert len(s.window.items) <= s.window.prefetch, (
+        f"{name} has {len(s.window.items)} batches ahead, prefetch is {s.window.prefetch}"
     )
-    assert [item.k for item in s.items] == list(range(s.taken, s.taken + len(s.items))), (
-        f"{name}: its window has gaps"
-    )
-    told = [item.announced for item in s.items]
+    assert [item.k for item in s.window.items] == list(
+        range(s.window.taken, s.window.taken + len(s.window.items))
+    ), f"{name}: its window has gaps"
+    told = [item.announced for item in s.window.items]
     assert told == sorted(told, reverse=True), (
         f"{name}: a batch was announced before an earlier one: {told}"
     )
-    places = [(p.segment, p.slot) for item in s.items if (p := item.build.place)]
+    places = [(p.segment, p.slot) for item in s.window.items if (p := item.build.place)]
     assert len(places) == len(set(places)), f"{name}: two batches have one slot: {places}"
-    for item in s.items:
+    for item in s.window.items:
         place = item.build.place
         if place:
             now = s.slots.state_of(place)
@@ -105,12 +105,12 @@ def _session(state: SchedulerState, s: SessionState) -> None:
 
 def _progress(state: SchedulerState, s: SessionState) -> None:
     """A session that wants a batch has a job, work in the queue, or a reason that can be named."""
-    if not s.items or s.ended:
+    if not s.window.items or s.ended:
         return
-    build = s.items[0].build
+    build = s.window.items[0].build
     if build.whole:
-        assert s.items[0].announced, (
-            f"session {s.session}: batch {s.items[0].k} is whole and untold"
+        assert s.window.items[0].announced, (
+            f"session {s.session}: batch {s.window.items[0].k} is whole and untold"
         )
     elif build.place is None:
         reason = explain.no_slot(s)
@@ -119,9 +119,9 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         )
     else:
         assert build.running or build.has_work, (
-            f"session {s.session}: no worker makes batch {s.items[0].k}"
+            f"session {s.session}: no worker makes batch {s.window.items[0].k}"
         )
         if build.has_work and state.pool.idle and not state.draining:
             raise AssertionError(
-                f"session {s.session}: work at batch {s.items[0].k} and an idle worker"
+                f"session {s.session}: work at batch {s.window.items[0].k} and an idle worker"
             )

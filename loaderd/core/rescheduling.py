@@ -55,8 +55,8 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
         waits = (
             running.wanted
             and not session.gone
-            and bool(session.items)
-            and session.items[0].build is build
+            and bool(session.window.items)
+            and session.window.items[0].build is build
         )
         if waits and not build.rescued and build is not begun and session.slots.table.free:
             return running

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loaderd.core import explain, stack_dumps
+from loaderd.core import explain, reminders, stack_dumps
 from loaderd.core import invariants as checks
 from loaderd.core.actions import Action, FreeSegment, SendMessage
 from loaderd.core.assignment import JobAssigner
@@ -206,7 +206,7 @@ class Scheduler:
         session, p = state.sessions.get(e.session), e.progress
         if session is None or p.seq <= session.seq:
             return
-        fault = session.fault_in(p)
+        fault = session.window.fault_in(p)
         if fault:
             self._assigner.note(session, fault, "the session ends")
             self._assigner.fail(
@@ -215,20 +215,20 @@ class Scheduler:
             return self._assigner.refresh(session)
         session.seq = p.seq
         session.waiting = p.waiting
-        if p.plan == session.plan and (fault := session.advance(p.taken)):
+        if p.plan == session.window.plan and (fault := session.advance(p.taken)):
             self._assigner.note(session, fault, "ignored")
         for released in p.released:
             if fault := session.give_back(released):
                 self._assigner.note(session, fault, "ignored")
-        if p.plan > session.plan:
+        if p.plan > session.window.plan:
             session.seek(p)
         session.settle()
         told = (
-            session.announce_again(p.have, state.now_s)
-            if p.again and p.plan == session.plan
+            reminders.asked_for(session.window, session.slots, p.have, state.now_s)
+            if p.again and p.plan == session.window.plan
             else []
         )
-        told += session.reminders(p.released, state.now_s)
+        told += reminders.overdue(session.window, session.slots, p.released, state.now_s)
         if told:
             state.actions += [SendMessage(session.session, message) for message in told]
         self._assigner.refresh(session)

@@ -20,7 +20,6 @@ from loaderd_wire.messages import Descriptor, Released, Segment
 from loaderd_wire.records import quick
 
 NOT_OUT = (FILLING, READY, ENDING)  # the client cannot know the generation of such a slot
-REMIND_S = 1.0  # between two reminders of a slot that the client seems not to know of
 
 _slot_ref = quick(SlotRef)
 
@@ -106,11 +105,19 @@ class SessionSlots:
         self.tables[place.segment].move(place.slot, ANNOUNCE)
         self.announced[place.segment, place.slot] = Announced(build, message, now_s)
 
-    def lease(self, build: BatchBuild) -> None:
-        """The trainer has got a batch. Nothing changes unless its slot is announced."""
+    def lease(self, build: BatchBuild) -> bool:
+        """The trainer has got a batch. Nothing changes unless its slot is announced.
+
+        Returns:
+            Whether the client knows the slot that the batch is in, and has not given it back.
+        """
         place = build.place
-        if place and self.state_of(place) is ANNOUNCED:
+        known = self.announced.get((place.segment, place.slot)) if place else None
+        if place is None or known is None or known.build is not build:
+            return False
+        if self.state_of(place) is ANNOUNCED:
             self.tables[place.segment].move(place.slot, LEASE)
+        return True
 
     def give_back(self, told: Released) -> tuple[str, list[Announced]]:
         """Take in which slots of a segment the client has given back or handed to its trainer.

@@ -148,13 +148,13 @@ def _stream(stream: StreamState) -> StreamSnapshot:
 
 
 def _session(state: SchedulerState, s: SessionState, now_s: float) -> SessionSnapshot:
-    first = s.items[0].cursor if s.items else None
+    first = s.window.items[0].cursor if s.window.items else None
     return SessionSnapshot(
         session=s.session,
-        plan=s.plan,
-        taken=s.taken,
+        plan=s.window.plan,
+        taken=s.window.taken,
         made=s.made,
-        announced=s.announced,
+        announced=s.window.announced,
         waiting=s.waiting,
         epoch=first.epoch if first else None,
         position=first.position if first else None,

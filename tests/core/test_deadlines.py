@@ -254,7 +254,7 @@ def test_a_batch_without_a_slot_takes_none_from_a_later_one_that_is_being_writte
     for _ in range(2):
         harness.take(keep=True)
     session = harness.core.state.sessions[1]
-    first, second = (item.build for item in session.items)
+    first, second = (item.build for item in session.window.items)
     assert first.running
     assert second.running
     session.restart(first)

@@ -234,7 +234,7 @@ def test_a_batch_that_is_made_anew_forgets_what_was_bad_in_an_earlier_attempt() 
     harness.step(WorkerDone(1, done(harness.sent[1].popleft(), (bad_row(2),))))
     assert harness.jobs(JobKind.COMPACT)
     session = harness.core.state.sessions[1]
-    session.restart(session.items[0].build)
+    session.restart(session.window.items[0].build)
     harness.finish()
     batch = harness.take()
     assert (batch.start, batch.filled, batch.bad) == (first.start, 8, ())
@@ -253,14 +253,14 @@ def test_a_batch_that_is_made_anew_forgets_the_substitute_of_an_earlier_attempt(
         return replace(done(job), replaced=(Replaced(5, index),))
 
     harness.make = make
-    while not harness.core.state.sessions[1].items[0].build.replaced:
+    while not harness.core.state.sessions[1].window.items[0].build.replaced:
         job = harness.sent[max(harness.sent)][0]
         if job.first <= 5 < job.last and not job.excluded:
             harness.die(max(harness.sent), 5)
         else:
             harness.work()
     session = harness.core.state.sessions[1]
-    session.restart(session.items[0].build)
+    session.restart(session.window.items[0].build)
     harness.finish()
     batch = harness.take()
     assert batch.failed
@@ -315,7 +315,7 @@ def test_the_second_job_of_a_dead_worker_is_innocent() -> None:
     harness.die(1, row=3)
     assert (second.start, second.first, second.last) in [
         (j.start, j.first, j.last) for j in harness.jobs()
-    ] or any(p.first == 0 for p in harness.core.state.sessions[1].items[1].build.todo)
+    ] or any(p.first == 0 for p in harness.core.state.sessions[1].window.items[1].build.todo)
     harness.finish()
     assert not harness.take().failed
     assert not harness.take().failed
@@ -366,7 +366,7 @@ def test_a_collated_batch_that_is_made_anew_before_its_rows_were_tried_alone_has
     assert [(job.kind, job.first) for job in harness.jobs()] == [(JobKind.TRIAL, 3)]
     session = harness.core.state.sessions[1]
     harness.look(harness.seen(2, 3))
-    session.restart(session.items[0].build)
+    session.restart(session.window.items[0].build)
     harness.finish()
     kinds = [a.job.kind for a in harness.log if isinstance(a, SendJob)]
     assert kinds == [JobKind.BATCH, JobKind.TRIAL, *[JobKind.TRIAL] * 8, JobKind.BATCH]

@@ -52,20 +52,20 @@ def forgets_an_announced_slot(state: SchedulerState) -> None:
 
 
 def has_a_gap_in_its_window(state: SchedulerState) -> None:
-    state.sessions[1].items[-1].k += 1
+    state.sessions[1].window.items[-1].k += 1
 
 
 def has_too_long_a_window(state: SchedulerState) -> None:
-    state.sessions[1].prefetch = 1
+    state.sessions[1].window.prefetch = 1
 
 
 def announces_a_later_batch_first(state: SchedulerState) -> None:
-    items = state.sessions[1].items
+    items = state.sessions[1].window.items
     items[0].announced, items[1].announced = False, True
 
 
 def puts_two_batches_into_one_slot(state: SchedulerState) -> None:
-    items = state.sessions[1].items
+    items = state.sessions[1].window.items
     items[1].build.place = items[0].build.place
 
 
@@ -113,7 +113,7 @@ def test_work_beside_an_idle_worker_is_named() -> None:
     harness = SchedulerHarness(workers=2)
     harness.attach(prefetch=1)
     state = harness.core.state
-    build = state.sessions[1].items[0].build
+    build = state.sessions[1].window.items[0].build
     (number, running) = next((n, r) for n, r in state.jobs.items() if r.build is build)
     state.pool.answered(running.worker, number)
     build.redo([build.running.pop(number)])

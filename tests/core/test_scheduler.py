@@ -145,7 +145,7 @@ def test_a_forged_progress_is_noted_and_harms_nobody(change: dict[str, object], 
     actions = harness.step(ProgressReceived(1, forged))
     assert [type(a) for a in actions] == [LogLine]
     assert text in str(actions)
-    assert (session.plan, session.taken) == (1, 1)
+    assert (session.window.plan, session.window.taken) == (1, 1)
     for k in range(1, 12):
         assert harness.take().k == k
 

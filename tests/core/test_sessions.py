@@ -104,7 +104,7 @@ def test_what_was_announced_and_lost_before_a_seek_is_found_again() -> None:
     harness.finish()
     for k in range(8):
         assert harness.take().k == k
-    assert harness.core.state.sessions[1].announced <= 12
+    assert harness.core.state.sessions[1].window.announced <= 12
 
 
 def test_a_release_that_was_lost_in_an_old_segment_is_asked_for_again() -> None:

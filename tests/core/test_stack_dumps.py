@@ -116,7 +116,7 @@ def test_where_they_are_many_those_are_asked_that_have_not_moved_for_longest() -
     harness.look(*(harness.seen(w, None, Stage.READ if w == quiet else Stage.DECODE) for w in at))
     first = asked(harness.tell(ping=True, stacks=True))
     assert len(first) <= stack_dumps.MOST
-    assert harness.core.state.sessions[1].items[0].build.running.keys() >= {
+    assert harness.core.state.sessions[1].window.items[0].build.running.keys() >= {
         harness.core.state.pool.workers[w].job for w in first
     }
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from loaderd.core import pool
+from loaderd.core import pool, reminders
 from loaderd.core.actions import Action, KillWorker
+from loaderd.core.batch_window import BatchWindow
 from loaderd.core.batches import BatchBuild
 from loaderd.core.events import Event, WorkerDied, WorkerPoll
 from loaderd.core.jobs import Done
@@ -88,10 +89,12 @@ def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(
 def test_a_lost_announcement_that_is_never_repeated_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def announce_again(self: SessionState, have: int, now_s: float) -> list[Descriptor]:
+    def asked_for(
+        window: BatchWindow, slots: SessionSlots, have: int, now_s: float
+    ) -> list[Descriptor]:
         return []
 
-    monkeypatch.setattr(SessionState, "announce_again", announce_again)
+    monkeypatch.setattr(reminders, "asked_for", asked_for)
     assert "got no batch" in caught()
 
 
@@ -102,12 +105,12 @@ def test_a_back_off_of_two_minutes_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_reminders_that_never_come_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reminders(
-        self: SessionState, released: tuple[Released, ...], now_s: float
+    def overdue(
+        window: BatchWindow, slots: SessionSlots, released: tuple[Released, ...], now_s: float
     ) -> list[Descriptor]:
         return []
 
-    monkeypatch.setattr(SessionState, "reminders", reminders)
+    monkeypatch.setattr(reminders, "overdue", overdue)
     assert re.search("knows nothing of them|and trainer .* uses", caught())
 
 
@@ -135,9 +138,9 @@ def test_memory_of_a_client_that_leaves_while_it_is_reserved_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def gone(self: SessionRegistry, peer: Any) -> None:
-        pending = self.pendings.get(peer.session)
+        pending = self.sessions.get(peer.session)
         if pending and not pending.attached:
-            del self.pendings[pending.session]
+            del self.sessions[pending.session]
         else:
             original(self, peer)
 
@@ -150,9 +153,9 @@ def test_a_batch_that_the_trainer_wrote_into_and_that_is_served_again_is_noticed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def advance(self: SessionState, taken: int) -> None:
-        while self.taken < taken:
-            self.items.popleft()
-            self.taken += 1
+        while self.window.taken < taken:
+            self.window.items.popleft()
+            self.window.taken += 1
 
     def give_back(self: SessionState, told: Released) -> str:
         return original(self, Released(told.segment, told.generations, told.generations))
@@ -185,9 +188,10 @@ def test_a_batch_with_a_lost_row_that_is_not_closed_up_is_noticed(
 def test_a_plan_that_starts_at_the_wrong_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def seek(self: SessionState, p: Progress) -> None:
         original(self, p)
-        if p.plan == 3 and self.items and not self.items[0].build.running:
-            self.taken += 1
-            self.items.popleft()
+        window = self.window
+        if p.plan == 3 and window.items and not window.items[0].build.running:
+            window.taken += 1
+            window.items.popleft()
 
     original = SessionState.seek
     monkeypatch.setattr(SessionState, "seek", seek)

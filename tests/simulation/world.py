@@ -11,8 +11,8 @@ from typing import Any
 from loaderd.core.events import Drain
 from loaderd.core.jobs import Stage
 from loaderd.core.pool import BACK_OFF_MAX_S
+from loaderd.core.reminders import REMIND_S
 from loaderd.core.scheduler import Scheduler
-from loaderd.core.sessions import REMIND_S
 from loaderd_client.wait import PING_S
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Progress
