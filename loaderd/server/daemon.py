@@ -19,6 +19,7 @@ from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.phases import Opening, Parts, Phase
 from loaderd.server.readiness import ReadinessPipe
+from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
 from loaderd.server.start_options import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, StartOptions
 from loaderd.server.startup import StartupReporter
@@ -146,26 +147,29 @@ class Running:
         catalog = StreamCatalog(
             config.streams, engine, startup, answered=self._stream_answered, log=log
         )
+        budget = SegmentBudget(
+            segments,
+            memory=config.daemon.memory
+            if config.daemon.memory is not None
+            else resource_limits.free_bytes(root) // 2,
+            rooms=lambda: resource_limits.rooms(root),
+        )
         registry = SessionRegistry(
             loop,
             control,
             messages,
-            segments,
+            budget,
             engine,
             config_path=config.path,
             names=catalog.names,
             wanted=catalog.want,
             progress=startup.text,
             life=f"{os.getpid()}-{os.urandom(4).hex()}",
-            memory=config.daemon.memory
-            if config.daemon.memory is not None
-            else resource_limits.free_bytes(root) // 2,
             most=most,
             step=self._step,
             emptied=self._sessions_ended,
             outdated=self._drain if options.embedded else None,
             log=log,
-            rooms=lambda: resource_limits.rooms(root),
         )
         self._dispatcher = self._new_dispatcher(
             config, num_workers, engine, messages, registry, catalog
@@ -184,7 +188,7 @@ class Running:
             startup,
             control,
             messages,
-            segments,
+            budget,
             engine,
             registry,
             catalog,

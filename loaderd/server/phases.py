@@ -22,6 +22,7 @@ from loaderd.server.admission import check_protocol
 from loaderd.server.dispatcher import ActionDispatcher
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.readiness import ReadinessPipe
+from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
 from loaderd.server.start_options import StartOptions
 from loaderd.server.startup import StartupReporter
@@ -31,7 +32,6 @@ from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.logs import Log, QuarantineLog
 from loaderd.system.loop import Loop
-from loaderd.system.memfd import SegmentStore
 from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire.errors import LoaderdError, StreamFailedError
 from loaderd_wire.hints import few
@@ -55,7 +55,7 @@ class Parts:
     startup: StartupReporter
     control: ControlListener
     messages: MessageRouter
-    segments: SegmentStore
+    budget: SegmentBudget
     engine: Engine
     registry: SessionRegistry
     catalog: StreamCatalog
@@ -245,7 +245,7 @@ class Serving(_Accepting):
             registry.opened(name)
 
     def sessions_ended(self) -> None:
-        self._parts.idle.sessions_ended(lambda: self._parts.registry.pendings)
+        self._parts.idle.sessions_ended(lambda: self._parts.registry.sessions)
 
     def slow_turn(self, spent_s: float, text: str) -> None:
         self._parts.log("warning" if spent_s >= NOTICEABLE_S else "info", text)
@@ -292,7 +292,7 @@ class Draining:
         systemd.notify("STOPPING=1", parts.env)
         parts.control.stop_listening()
         # What is still made for nobody is not waited for long: it may be what hangs.
-        patience_s = drain_s if parts.registry.pendings else min(drain_s, ALONE_S)
+        patience_s = drain_s if parts.registry.sessions else min(drain_s, ALONE_S)
         parts.registry.close("drained")
         if not self._at_work:
             loop.stop()

@@ -4,24 +4,23 @@ and the end of it all.
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from loaderd.core.actions import FreeSegment, GrowSegment, StreamBroken
-from loaderd.core.events import Attach, Detach, Event, GrowFailed, SegmentGrown
-from loaderd.core.snapshot import SchedulerSnapshot, SessionSnapshot
+from loaderd.core.events import Detach, Event, GrowFailed, SegmentGrown
+from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.engine.base import Engine
+from loaderd.server import rank_agreement
 from loaderd.server.admission import AdmittedStream, OpenedStream, admit, check_known, sized
+from loaderd.server.registered_session import RegisteredSession
+from loaderd.server.segment_budget import SegmentBudget
+from loaderd.server.source_changes import SourceChanges, data_changed
 from loaderd.server.status_report import SessionStatus
 from loaderd.server.waiting_clients import WaitingClients
 from loaderd.system import file_limits, resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.loop import Loop
-from loaderd.system.memfd import SegmentStore
 from loaderd.system.rate_limit import RateLimit
 from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire.errors import (
@@ -31,44 +30,22 @@ from loaderd_wire.errors import (
     StreamChangedError,
     from_name,
 )
-from loaderd_wire.messages import Bye, Hello, Segment, Starting, Welcome
+from loaderd_wire.messages import Bye, Hello, Segment, Starting
 
 MAX_NAMED = 32  # different refusals that the log tells within a minute
-SHOWN = 5  # files in one line
 MAX_REFUSAL = 4000  # characters: it may quote what the client said
 LONG_RESERVATION = 256 << 20  # bytes; a client that waits for more is told what for
 
 Log = Callable[[str, str], object]
 
 
-@dataclass(slots=True)
-class PendingSession:
-    """A session, from the moment its memory is being reserved.
-
-    warnings: for its user. attached: the scheduler knows of it.
-    """
-
-    session: int
-    peer: Peer
-    hello: Hello
-    admitted: AdmittedStream
-    warnings: tuple[str, ...]
-    attached: bool = False
-    growing: int = 0
-
-
 class SessionRegistry:
     """All sessions. Before `open` clients are told to wait; after `close` nobody comes in.
 
-    names: of all streams. wanted(name): called when somebody asks for one that has not been opened,
-    or is to be opened anew, since its data changed and those who had begun with it are gone;
-    `opened` or `not_opened` answers. progress(): what clients that wait are told.
-    memory: ceiling of all segments, bytes. most: sessions that the descriptors suffice for. rooms:
-    the system's limits, as
-    `budget.rooms`. step: hands an event to the scheduler. emptied: called when the last session has
-    gone. outdated(why): called when somebody comes, and nobody else is here, after the config file,
-    or code that was imported, was written to: whoever comes gets another daemon then. draw: so many
-    random bytes, for tokens.
+    Attributes:
+        most: Sessions that the file descriptors suffice for.
+        sessions: The clients that were admitted, by number of the session.
+        broken: Name of each stream that has ended on a fault -> name of the error, text.
     """
 
     def __init__(
@@ -76,7 +53,7 @@ class SessionRegistry:
         loop: Loop,
         control: ControlListener,
         messages: MessageRouter,
-        segments: SegmentStore,
+        budget: SegmentBudget,
         engine: Engine,
         *,
         config_path: str,
@@ -84,19 +61,41 @@ class SessionRegistry:
         wanted: Callable[[str], object],
         progress: Callable[[], str],
         life: str,
-        memory: int,
         most: int,
         step: Callable[[Event], object],
         emptied: Callable[[], object],
         outdated: Callable[[str], object] | None,
         log: Log,
-        rooms: Callable[[], list[resource_limits.Room]] = resource_limits.rooms,
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
+        """Begin without sessions.
+
+        Args:
+            loop: The daemon's loop.
+            control: Where clients say Hello.
+            messages: Where sessions send and receive messages.
+            budget: The memory of segments.
+            engine: Who maps segments.
+            config_path: The config file; "" for none.
+            names: Of all streams.
+            wanted: Called with the name of a stream that somebody asks for and that has not been
+                opened, or is to be opened anew: its data has changed, and those who had begun with
+                it are gone. `opened` or `not_opened` answers.
+            progress: Returns what clients that wait are told.
+            life: Name of this life of the daemon.
+            most: Sessions that the file descriptors suffice for.
+            step: Hands an event to the scheduler.
+            emptied: Called when the last session has gone.
+            outdated: Called with the reason when somebody comes, nobody else is here, and the
+                config file or code that was imported has changed: whoever comes gets another
+                daemon. None: the daemon goes on.
+            log: (level, text).
+            draw: Returns so many random bytes, for tokens.
+        """
         self._loop = loop
         self._control = control
         self._messages = messages
-        self._segments = segments
+        self._budget = budget
         self._engine = engine
         self._config_path = config_path
         self._names = names
@@ -105,21 +104,18 @@ class SessionRegistry:
         self._step = step
         self._emptied = emptied
         self._outdated = outdated
-        self._config = _bytes_of(config_path)
+        self._changes = SourceChanges(config_path, engine.edited)
         self._log = log
-        self._rooms = rooms
         self._draw = draw
-        self.memory = memory
         self.most = most
         self._rarely = RateLimit(max_keys=MAX_NAMED)
-        self.pendings: dict[int, PendingSession] = {}
+        self.sessions: dict[int, RegisteredSession] = {}
         self.broken: dict[str, tuple[str, str]] = {}
         self._waiting = WaitingClients(loop, control, progress)
         self._streams: Mapping[str, OpenedStream] | None = None
         # Numbers of sessions tell daemons apart, too: a late message of a dead one's session finds
         # nobody.
-        self._sessions = int.from_bytes(draw(5), "big") << 8
-        self._last_segment = 0
+        self._last_session = int.from_bytes(draw(5), "big") << 8
 
     def open(self, streams: Mapping[str, OpenedStream]) -> None:
         """From now on clients are admitted, first of all those that have waited.
@@ -151,31 +147,28 @@ class SessionRegistry:
         """
         for peer in self._waiting.peers:
             self._control.drop(peer)
-        for pending in tuple(self.pendings.values()):
-            if pending.attached:
-                self._control.send(pending.peer, Bye(reason))
+        for session in tuple(self.sessions.values()):
+            if session.attached:
+                self._control.send(session.peer, Bye(reason))
             else:
-                self._control.drop(pending.peer)
+                self._control.drop(session.peer)
 
     # -- what clients do
 
     def hello(self, peer: Peer, hello: Hello) -> None:
+        """A client asks to be admitted."""
         if self._streams is None:
             self._waiting.add(peer, hello)
             return
-        edited = self._engine.edited()
-        if self._outdated and hello.config and not self.pendings:
-            why = (
-                "the config file has changed"
-                if _bytes_of(self._config_path) != self._config
-                else _edited(edited)
-                if edited
-                else ""
-            )
-            if why:
-                self._outdated(why)
-                self._control.drop(peer)  # it starts over
-                return
+        why = (
+            self._changes.why_outdated()
+            if self._outdated and hello.config and not self.sessions
+            else ""
+        )
+        if self._outdated and why:
+            self._outdated(why)
+            self._control.drop(peer)  # it starts over
+            return
         short = file_limits.shortage(file_limits.A_SESSION)
         if short and hello.order:
             self._control.drop(peer)  # it has had a session, and comes again
@@ -192,81 +185,55 @@ class SessionRegistry:
         except LoaderdError as error:
             self._refuse(peer, error)
             return
-        if admitted.bytes > LONG_RESERVATION:
-            self._control.send(
-                peer, Starting(f"reserving {resource_limits.size(admitted.bytes)} of shared memory")
-            )
-        if peer.ended:
-            return  # found out just now, and nothing has been made for it yet
-        self._sessions += 1
-        warnings = (
-            (self._old_code(edited),) if edited and self._streams[hello.stream].facts.code else ()
-        )
-        unlike = _unlike(
-            hello.stream,
-            admitted,
-            [
-                other.admitted
-                for other in self.pendings.values()
-                if other.hello.stream == hello.stream
-            ],
-        )
-        if unlike:
-            self._log("warning", unlike)
-            warnings += (unlike,)
-        pending = PendingSession(self._sessions, peer, hello, admitted, warnings)
-        peer.session = pending.session
-        self.pendings[pending.session] = pending
-        self._segments.reserve(
-            pending.session, admitted.segment, lambda fd, error: self._reserved(pending, fd, error)
-        )
+        self._register(peer, hello, admitted)
 
     def gone(self, peer: Peer) -> None:
         """The peer's connection has ended."""
         self._waiting.forget(peer)
-        pending = self.pendings.pop(peer.session, None) if peer.session is not None else None
-        if pending is None:
+        session = self.sessions.pop(peer.session, None) if peer.session is not None else None
+        if session is None:
             return
-        self._messages.forget(pending.session)
-        if pending.growing:
-            self._segments.free(pending.growing)
-        if pending.attached:
-            self._log("info", f"session {pending.session} ({peer}) has ended")
-            self._step(Detach(pending.session))
+        self._messages.forget(session.session)
+        if session.growing:
+            self._budget.store.free(session.growing)
+        if session.attached:
+            self._log("info", f"session {session.session} ({peer}) has ended")
+            self._step(Detach(session.session))
         else:
-            self._segments.free(pending.admitted.segment.segment)
-        if not self.pendings:
+            self._budget.store.free(session.admitted.segment.segment)
+        if not self.sessions:
             self._emptied()
 
     # -- what the scheduler wants
 
     def grow(self, action: GrowSegment) -> None:
-        pending = self.pendings.get(action.session)
-        if pending is None or self._streams is None:
+        session = self.sessions.get(action.session)
+        if session is None or self._streams is None:
             return  # its Detach is on the way
-        stream, admitted = self._streams[pending.hello.stream], pending.admitted
-        self._last_segment += 1
+        stream, admitted = self._streams[session.hello.stream], session.admitted
         segment = sized(
             stream,
             admitted.fields,
             admitted.shape.batch_size,
             action.slots,
-            self._last_segment,
+            self._budget.number(),
             tail_row_bytes=action.tail_row_bytes,
             body_bytes=action.body_bytes,
         )
-        why = self._shortage(f"a larger segment for stream {pending.hello.stream!r}", segment, 0)
+        why = self._budget.shortage(
+            f"a larger segment for stream {session.hello.stream!r}", segment, 0
+        )
         if why:
-            self._step(GrowFailed(pending.session, why))
+            self._step(GrowFailed(session.session, why))
             return
-        pending.growing = segment.segment
-        self._segments.reserve(
-            pending.session, segment, lambda fd, error: self._grown(pending, segment, fd, error)
+        session.growing = segment.segment
+        self._budget.store.reserve(
+            session.session, segment, lambda fd, error: self._grown(session, segment, fd, error)
         )
 
     def drop(self, action: FreeSegment) -> None:
         segment = action.segment
-        self._engine.drop_segment(segment, lambda: self._segments.free(segment))
+        self._engine.drop_segment(segment, lambda: self._budget.store.free(segment))
 
     def stream_broken(self, action: StreamBroken) -> None:
         self.broken[action.stream] = (action.error, action.text)
@@ -280,7 +247,7 @@ class SessionRegistry:
         """Every session, with what the scheduler knows of it."""
         progress = {session.session: session for session in inside.sessions}
         return tuple(
-            _status_of(pending, progress.get(pending.session)) for pending in self.pendings.values()
+            session.status(progress.get(session.session)) for session in self.sessions.values()
         )
 
     # -- inside
@@ -290,28 +257,49 @@ class SessionRegistry:
         what it was.
         """
         assert self._streams is not None
-        if any(pending.hello.stream == stream for pending in self.pendings.values()):
+        if any(session.hello.stream == stream for session in self.sessions.values()):
             return False
-        return self.broken.get(stream, ("", ""))[
-            0
-        ] == StreamChangedError.__name__ or _was_written_to(self._streams[stream])
+        return self.broken.get(stream, ("", ""))[0] == StreamChangedError.__name__ or data_changed(
+            self._streams[stream]
+        )
 
-    def _old_code(self, edited: list[str]) -> str:
-        who = (
-            "other sessions use this daemon, so it"
-            if self._outdated and self.pendings
-            else "this daemon"
+    def _register(self, peer: Peer, hello: Hello, admitted: AdmittedStream) -> None:
+        """Begin to reserve the memory of a client that may have it."""
+        if admitted.bytes > LONG_RESERVATION:
+            self._control.send(
+                peer, Starting(f"reserving {resource_limits.size(admitted.bytes)} of shared memory")
+            )
+        if peer.ended:
+            return  # found out just now, and nothing has been made for it yet
+        warnings = self._warnings(hello.stream, admitted)
+        self._last_session += 1
+        session = RegisteredSession(self._last_session, peer, hello, admitted, warnings)
+        peer.session = session.session
+        self.sessions[session.session] = session
+        self._budget.store.reserve(
+            session.session, admitted.segment, lambda fd, error: self._reserved(session, fd, error)
         )
-        return (
-            f"{_edited(edited)}: {who} keeps the old code (`loaderd drain "
-            f"{self._config_path or 'SOCKET'}` ends it)"
+
+    def _warnings(self, stream: str, admitted: AdmittedStream) -> tuple[str, ...]:
+        """What the user of a new session has to know."""
+        assert self._streams is not None
+        others = [
+            other.admitted for other in self.sessions.values() if other.hello.stream == stream
+        ]
+        unlike = rank_agreement.disagreement(stream, admitted, others)
+        if unlike:
+            self._log("warning", unlike)
+        old_code = (
+            self._changes.old_code(shared=bool(self._outdated and self.sessions))
+            if self._streams[stream].facts.code
+            else ""
         )
+        return tuple(text for text in (old_code, unlike) if text)
 
     def _admit(self, hello: Hello, stream: OpenedStream) -> AdmittedStream:
         """Raises LoaderdError."""
-        self._last_segment += 1
         try:
-            admitted = admit(hello, stream, self._last_segment)
+            admitted = admit(hello, stream, self._budget.number())
         except (ValueError, OverflowError) as error:
             raise (
                 error
@@ -320,35 +308,24 @@ class SessionRegistry:
             ) from None
         if hello.stream in self.broken:
             raise from_name(*self.broken[hello.stream])
-        if len(self.pendings) >= self.most:
+        if len(self.sessions) >= self.most:
             raise RefusedError(
-                f"{len(self.pendings)} sessions are open, which is all that RLIMIT_NOFILE allows; "
+                f"{len(self.sessions)} sessions are open, which is all that RLIMIT_NOFILE allows; "
                 "raise the hard limit (ulimit -Hn)"
             )
         # A client that comes back to a successor still pins memory of the old one with the batch
         # that it holds: had it to wait until that fits into the ceiling beside the new segment, it
         # would wait for itself. The system's own limits still count.
         held = 0 if hello.order else hello.held_bytes
-        why = self._shortage(f"stream {hello.stream!r}", admitted.segment, held)
+        why = self._budget.shortage(f"stream {hello.stream!r}", admitted.segment, held)
         if why:
             raise RefusedError(why)
         return admitted
 
-    def _shortage(self, what: str, segment: Segment, held: int) -> str | None:
-        return resource_limits.shortage(
-            f"{what} ({segment.slots} slots of {segment.slot_bytes} bytes)",
-            segment.slots * segment.slot_bytes,
-            memory=self.memory,
-            live=self._segments.live_bytes,
-            held=held,
-            unfilled=self._segments.unfilled_bytes,
-            rooms=self._rooms(),
-        )
-
-    def _reserved(self, pending: PendingSession, fd: int, error: OSError | None) -> None:
-        admitted, peer, hello = pending.admitted, pending.peer, pending.hello
+    def _reserved(self, session: RegisteredSession, fd: int, error: OSError | None) -> None:
+        admitted, peer, hello = session.admitted, session.peer, session.hello
         if error is not None:
-            self.pendings.pop(pending.session, None)
+            self.sessions.pop(session.session, None)
             peer.session = None
             why = (
                 f"{resource_limits.size(admitted.bytes)} of shared memory for stream "
@@ -359,60 +336,24 @@ class SessionRegistry:
             return
         assert self._streams is not None
         stream, token = self._streams[hello.stream], self._draw(16)
-        pending.attached = True
-        self._messages.admit(pending.session, token)
+        session.attached = True
+        self._messages.admit(session.session, token)
         self._engine.add_segment(
             admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd
         )
-        self._step(
-            Attach(
-                pending.session,
-                hello.stream,
-                admitted.shape,
-                admitted.seed,
-                admitted.prefetch,
-                admitted.segment,
-            )
-        )
-        welcome = Welcome(
-            session=pending.session,
-            token=token,
-            daemon=self._life,
-            samples=admitted.shape.samples,
-            batch_size=admitted.shape.batch_size,
-            seed=admitted.seed,
-            drop_last=admitted.shape.drop_last,
-            specs=admitted.fields,
-            form=stream.facts.form,
-            collated=stream.facts.collated,
-            keys=stream.facts.keys,
-            segment=admitted.segment,
-            order=admitted.order,
-            content=admitted.content,
-            classes=stream.facts.classes,
-            on_error=stream.plan.on_error,
-            max_errors=stream.plan.max_errors,
-            empty=stream.plan.empty,
-            warnings=pending.warnings,
-            tail="short" if admitted.shape.uneven_tail else "repeat",
-        )
-        shape = admitted.shape
-        self._log(
-            "info",
-            f"session {pending.session} ({peer}): stream {hello.stream!r}, batch_size "
-            f"{shape.batch_size}, rank {shape.rank} of {shape.world_size}, "
-            f"{admitted.segment.slots} slots, {resource_limits.size(admitted.bytes)}",
-        )
+        self._step(session.attach())
+        self._log("info", session.line())
+        welcome = session.welcome(stream, token=token, daemon=self._life)
         self._control.send(peer, welcome, (fd,))
 
     def _grown(
-        self, pending: PendingSession, segment: Segment, fd: int, error: OSError | None
+        self, session: RegisteredSession, segment: Segment, fd: int, error: OSError | None
     ) -> None:
-        pending.growing = 0
+        session.growing = 0
         if error is not None:
             self._step(
                 GrowFailed(
-                    pending.session,
+                    session.session,
                     f"{resource_limits.size(segment.slots * segment.slot_bytes)} could not be "
                     f"reserved: {error.strerror}",
                 )
@@ -420,13 +361,13 @@ class SessionRegistry:
             return
         self._engine.add_segment(
             segment,
-            pending.hello.stream,
-            pending.admitted.fields,
-            pending.admitted.shape.batch_size,
+            session.hello.stream,
+            session.admitted.fields,
+            session.admitted.shape.batch_size,
             fd,
         )
-        self._control.send(pending.peer, segment, (fd,))
-        self._step(SegmentGrown(pending.session, segment))
+        self._control.send(session.peer, segment, (fd,))
+        self._step(SegmentGrown(session.session, segment))
 
     def _refuse(self, peer: Peer, error: LoaderdError) -> None:
         text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."
@@ -434,91 +375,3 @@ class SessionRegistry:
         if more is not None:
             self._log("warning", f"client ({peer}) refused: {text}{more}")
         self._control.reject(peer, type(error).__name__, text)
-
-
-def _status_of(pending: PendingSession, progress: SessionSnapshot | None) -> SessionStatus:
-    shape, cred = pending.admitted.shape, pending.peer.cred
-    return SessionStatus(
-        session=pending.session,
-        stream=pending.hello.stream,
-        uid=cred.uid,
-        pid=cred.pid,
-        rank=shape.rank,
-        world_size=shape.world_size,
-        batch_size=shape.batch_size,
-        prefetch=pending.admitted.prefetch,
-        bytes=pending.admitted.bytes,
-        attached=pending.attached,
-        progress=progress,
-    )
-
-
-def _edited(files: list[str]) -> str:
-    shown = ", ".join(files[:SHOWN]) + (
-        f" and {len(files) - SHOWN} more" if len(files) > SHOWN else ""
-    )
-    return (
-        f"{shown} was edited after its import"
-        if len(files) == 1
-        else f"{shown} were edited after their import"
-    )
-
-
-def _unlike(stream: str, new: AdmittedStream, others: list[AdmittedStream]) -> str:
-    """ "" or a warning: this rank seems to belong to the training of the others, and cuts or orders
-    the epoch in another way, so that samples come twice or never. Where its rank is there already,
-    or others are like it, it is of another training.
-    """
-    several = [other for other in others if other.shape.world_size > 1]
-    if new.shape.world_size == 1 or not several:
-        return ""
-    if any(other.shape.rank == new.shape.rank or _way(other) == _way(new) for other in several):
-        return ""
-    mine, theirs = _way(new), _way(several[0])
-    differing = [name for name in mine if mine[name] != theirs[name]]
-    said = (", ".join(f"{name} = {way[name]}" for name in differing) for way in (mine, theirs))
-    one, two = (
-        f"rank {a.shape.rank} of {a.shape.world_size} has {text}"
-        for a, text in zip((new, several[0]), said, strict=True)
-    )
-    return (
-        f"stream {stream!r}: {one}, {two}: ranks of one training need equal values, or some "
-        "samples come twice and others never"
-    )
-
-
-def _way(admitted: AdmittedStream) -> dict[str, object]:
-    """What all ranks of a training have in common."""
-    shape = admitted.shape
-    return {
-        "seed": admitted.seed,
-        "batch_size": shape.batch_size,
-        "drop_last": shape.drop_last,
-        "world_size": shape.world_size,
-    }
-
-
-def _was_written_to(stream: OpenedStream) -> bool:
-    """Whether another file lies at the path of the stream's database, or the same with other times.
-
-    Nothing is opened.
-    """
-    if stream.plan.lmdb is None or not stream.facts.state:
-        return False
-    path = stream.plan.lmdb
-    was = json.loads(stream.facts.state)["facts"]
-    try:
-        now = os.stat(os.path.join(path, "data.mdb") if os.path.isdir(path) else path)
-    except OSError:
-        return True  # whoever opens it anew says what is wrong
-    return (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns) != tuple(
-        was[name] for name in ("device", "inode", "size", "mtime_ns", "ctime_ns")
-    )
-
-
-def _bytes_of(path: str) -> bytes:
-    """What is in a file; b"" where it can't be read."""
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return b""

@@ -51,7 +51,7 @@ class StatusPages:
             sessions=registry.status(inside),
             workers=status.workers(inside, engine),
             pool=PoolStatus(engine.fork_server, engine.probes),
-            memory=MemoryStatus(registry.memory, parts.segments.live_bytes),
+            memory=MemoryStatus(parts.budget.memory, parts.budget.store.live_bytes),
             quarantine=QuarantineStatus(
                 daemon.quarantine, parts.quarantine.count, tuple(parts.quarantine.tail)
             ),

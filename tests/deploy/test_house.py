@@ -138,7 +138,6 @@ OUTGROWN = {
     "loaderd/cli/check/local_run.py": 412,
     "loaderd/engine/local.py": 552,
     "loaderd/engine/worker_process.py": 431,
-    "loaderd/server/sessions.py": 524,
 }
 
 

@@ -51,7 +51,7 @@ class Stage:
             reject=lambda name, why: self.catalog.faults.update({name: why}),
         )  # fmt: skip
         self.registry = SimpleNamespace(
-            pendings={},
+            sessions={},
             **{
                 name: self.noting(name)
                 for name in ("open", "close", "hello", "gone", "opened", "not_opened")
@@ -176,7 +176,7 @@ def test_a_start_that_is_drained_ends_at_once() -> None:
 
 def test_a_drain_ends_when_nothing_is_being_made_and_everything_is_sent() -> None:
     stage = serving()
-    stage.registry.pendings = {1: "a session"}
+    stage.registry.sessions = {1: "a session"}
     stage.phase.drain("asked to")
     assert stage.done[-1] == ("step", Drain())
     stage.loop.end_turn()
@@ -193,7 +193,7 @@ def test_a_drain_waits_no_longer_than_drain_s_and_without_sessions_hardly_at_all
     sessions: int, patience_s: float
 ) -> None:
     stage = serving()
-    stage.registry.pendings = dict.fromkeys(range(sessions))
+    stage.registry.sessions = dict.fromkeys(range(sessions))
     stage.phase.drain("asked to")
     stage.loop.advance(patience_s - 0.1)
     assert stage.stopped == 0

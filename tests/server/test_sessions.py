@@ -19,6 +19,7 @@ from loaderd.core.events import Attach, Detach, Event, GrowFailed, SegmentGrown
 from loaderd.server import sessions as module
 from loaderd.server import waiting_clients
 from loaderd.server.admission import OpenedStream, sized
+from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
 from loaderd.system import memfd
 from loaderd.system.loop import Loop
@@ -125,11 +126,15 @@ class Desk:
         self.outdated: list[str] = []  # why whoever comes gets another daemon
         self.segments = SegmentStore(loop, allocate=self.allocate)
         self.control, self.messages, self.pool = FakeControl(), FakeMessages(), FakePool()
-        self.registry = SessionRegistry(
-            loop, self.control, self.messages, self.segments, self.pool,  # type: ignore[arg-type]
-            config_path=config, names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", life="life", memory=memory,
-            most=most, step=self.events.append, emptied=self.empty, outdated=self.outdated.append if config else None, log=lambda level, text: self.lines.append(text),
+        self.budget = SegmentBudget(
+            self.segments,
+            memory=memory,
             rooms=lambda: [Room("the machine", room, room, "its memory")],
+        )
+        self.registry = SessionRegistry(
+            loop, self.control, self.messages, self.budget, self.pool,  # type: ignore[arg-type]
+            config_path=config, names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", life="life",
+            most=most, step=self.events.append, emptied=self.empty, outdated=self.outdated.append if config else None, log=lambda level, text: self.lines.append(text),
         )  # fmt: skip
         self.control.gone = self.registry.gone  # type: ignore[assignment]
         self.peers = 0
@@ -187,7 +192,7 @@ def test_a_client_that_leaves_while_its_memory_is_reserved_leaves_nothing(loop: 
     local_stream.control.drop(peer)
     assert (
         local_stream.segments.live_bytes,
-        local_stream.registry.pendings,
+        local_stream.registry.sessions,
         local_stream.messages.tokens,
         local_stream.emptied,
     ) == (
@@ -235,7 +240,7 @@ def test_a_client_found_gone_when_it_is_told_to_wait_for_its_memory_gets_none(
         loop.turn(0)
     assert (
         len(local_stream.of(Attach))
-        == len(local_stream.registry.pendings)
+        == len(local_stream.registry.sessions)
         == len(local_stream.messages.tokens)
         == 1
     )
@@ -294,7 +299,7 @@ def test_memory_that_the_system_refuses_ends_the_try_and_keeps_nothing(loop: Loo
     assert "could not be reserved: No space left" in peer.last().text
     assert (
         local_stream.segments.live_bytes,
-        local_stream.registry.pendings,
+        local_stream.registry.sessions,
         local_stream.events,
     ) == (0, {}, [])
     local_stream.control.drop(peer)
@@ -320,7 +325,7 @@ def test_there_are_as_many_sessions_as_descriptors_suffice_for_and_no_more(loop:
     assert "2 sessions are open, which is all that RLIMIT_NOFILE allows" in third.last().text
     local_stream.control.drop(first)
     local_stream.welcomed()
-    assert (len(local_stream.registry.pendings), local_stream.emptied) == (2, 0)
+    assert (len(local_stream.registry.sessions), local_stream.emptied) == (2, 0)
     local_stream.control.drop(second)
     assert local_stream.emptied == 0
 

@@ -12,6 +12,7 @@ from loaderd.core import events as e
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.slots import ENDING, FILLING, READY
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
+from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
 from loaderd_wire.errors import from_name
 from loaderd_wire.messages import Descriptor, Failure, Hello, Progress, Pulse
@@ -51,27 +52,26 @@ class Daemon:
 
     def _registry(self) -> SessionRegistry:
         world = self.world
+        budget = SegmentBudget(self.segments, memory=world.ceiling, rooms=list)  # type: ignore[arg-type]
         registry = SessionRegistry(
             self.loop,  # type: ignore[arg-type] - these are what it needs of the real ones
             surroundings.Control(self),  # type: ignore[arg-type]
             self.messages,  # type: ignore[arg-type]
-            self.segments,  # type: ignore[arg-type]
+            budget,
             self.engine,
             config_path="",
             names=tuple(world.streams),
             wanted=self._wanted,
             progress=lambda: "starting",
             life=str(world.number()),
-            memory=world.ceiling,
             most=SESSIONS,
             step=self.tell,
             emptied=lambda: None,
             outdated=None,
             log=lambda level, text: world.write("{}: {}", level, text),
-            rooms=list,
             draw=lambda size: world.number().to_bytes(size, "big"),
         )
-        registry._last_segment = world.number() << 16  # so that it differs from every other life's
+        budget.last_segment = world.number() << 16  # so that it differs from every other life's
         registry.open({name: samples.stream for name, samples in world.streams.items()})
         return registry
 
@@ -85,7 +85,7 @@ class Daemon:
         """The trainers of the sessions that the scheduler knows of."""
         return {
             number: pending.peer.trainer
-            for number, pending in self.registry.pendings.items()
+            for number, pending in self.registry.sessions.items()
             if pending.attached
         }  # type: ignore[attr-defined]
 
@@ -216,9 +216,9 @@ class Daemon:
                 f"left behind: sessions {list(state.sessions)}, leaving {list(state.leaving)}, "
                 f"jobs {list(state.jobs)}"
             )
-        if self.registry.pendings or self.segments.live_bytes or self.engine.mapped:
+        if self.registry.sessions or self.segments.live_bytes or self.engine.mapped:
             raise Broken(
-                f"left behind: sessions {list(self.registry.pendings)}, "
+                f"left behind: sessions {list(self.registry.sessions)}, "
                 f"{self.segments.live_bytes} bytes, mapped {self.engine.mapped}"
             )
 

@@ -126,7 +126,7 @@ class Segments:
                 self.free(segment.segment)
                 done(-1, OSError(28, "No space left on device"))
                 return
-            rows = self._daemon.registry.pendings[session].admitted.shape.batch_size
+            rows = self._daemon.registry.sessions[session].admitted.shape.batch_size
             world.memory.segments[segment.segment] = SegmentMemory(segment, session, rows)
             done(segment.segment, None)
 

@@ -1,0 +1,110 @@
+"""One session as the server knows it, from the moment its memory is being reserved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loaderd.core.events import Attach
+from loaderd.core.snapshot import SessionSnapshot
+from loaderd.server.admission import AdmittedStream, OpenedStream
+from loaderd.server.status_report import SessionStatus
+from loaderd.system import resource_limits
+from loaderd.system.control_socket import Peer
+from loaderd_wire.messages import Hello, Welcome
+
+
+@dataclass(slots=True)
+class RegisteredSession:
+    """A client that was admitted.
+
+    Attributes:
+        session: Number of the session.
+        peer: Its connection.
+        hello: What it has asked for.
+        admitted: What it gets.
+        warnings: For its user.
+        attached: The scheduler knows of it.
+        growing: Number of the larger segment that is being reserved for it; 0: none.
+    """
+
+    session: int
+    peer: Peer
+    hello: Hello
+    admitted: AdmittedStream
+    warnings: tuple[str, ...]
+    attached: bool = False
+    growing: int = 0
+
+    def attach(self) -> Attach:
+        """The event that tells the scheduler of it."""
+        admitted = self.admitted
+        return Attach(
+            self.session,
+            self.hello.stream,
+            admitted.shape,
+            admitted.seed,
+            admitted.prefetch,
+            admitted.segment,
+        )
+
+    def welcome(self, stream: OpenedStream, *, token: bytes, daemon: str) -> Welcome:
+        """The answer to its Hello.
+
+        Args:
+            stream: Its stream.
+            token: What it has to show on the message socket.
+            daemon: Name of this life of the daemon.
+        """
+        admitted, facts, plan = self.admitted, stream.facts, stream.plan
+        return Welcome(
+            session=self.session,
+            token=token,
+            daemon=daemon,
+            samples=admitted.shape.samples,
+            batch_size=admitted.shape.batch_size,
+            seed=admitted.seed,
+            drop_last=admitted.shape.drop_last,
+            specs=admitted.fields,
+            form=facts.form,
+            collated=facts.collated,
+            keys=facts.keys,
+            segment=admitted.segment,
+            order=admitted.order,
+            content=admitted.content,
+            classes=facts.classes,
+            on_error=plan.on_error,
+            max_errors=plan.max_errors,
+            empty=plan.empty,
+            warnings=self.warnings,
+            tail="short" if admitted.shape.uneven_tail else "repeat",
+        )
+
+    def line(self) -> str:
+        """What it is, for the log."""
+        shape = self.admitted.shape
+        return (
+            f"session {self.session} ({self.peer}): stream {self.hello.stream!r}, batch_size "
+            f"{shape.batch_size}, rank {shape.rank} of {shape.world_size}, "
+            f"{self.admitted.segment.slots} slots, {resource_limits.size(self.admitted.bytes)}"
+        )
+
+    def status(self, progress: SessionSnapshot | None) -> SessionStatus:
+        """What `status` shows of it.
+
+        Args:
+            progress: What the scheduler knows of it; None before it is attached.
+        """
+        shape, cred = self.admitted.shape, self.peer.cred
+        return SessionStatus(
+            session=self.session,
+            stream=self.hello.stream,
+            uid=cred.uid,
+            pid=cred.pid,
+            rank=shape.rank,
+            world_size=shape.world_size,
+            batch_size=shape.batch_size,
+            prefetch=self.admitted.prefetch,
+            bytes=self.admitted.bytes,
+            attached=self.attached,
+            progress=progress,
+        )
