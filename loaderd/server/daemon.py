@@ -1,46 +1,25 @@
-"""The daemon's process: what it is made of, how it is put together, how it ends."""
+"""The daemon's process: from its start to its exit code."""
 
 from __future__ import annotations
 
-import functools
 import os
-import signal
 import traceback
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
-from types import TracebackType
+from contextlib import ExitStack
 
 from loaderd.config.load import Config
-from loaderd.core.actions import Quarantine
-from loaderd.core.events import Event, ProgressReceived
-from loaderd.core.scheduler import Scheduler
-from loaderd.engine.base import Engine, MakeEngine
-from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
-from loaderd.server.idle_exit import IdleExit
-from loaderd.server.phases import Opening, Parts, Phase
+from loaderd.engine.base import MakeEngine
 from loaderd.server.readiness import ReadinessPipe
-from loaderd.server.segment_budget import SegmentBudget
-from loaderd.server.sessions import SessionRegistry
-from loaderd.server.start_options import EXIT_DRAINED, EXIT_FAULT, EXIT_NO_START, StartOptions
-from loaderd.server.startup import StartupReporter
-from loaderd.server.status_pages import StatusPages
-from loaderd.server.status_report import DaemonStatus
-from loaderd.server.stream_catalog import StreamCatalog
-from loaderd.system import file_limits, resource_limits
-from loaderd.system.control_socket import ControlListener, Peer
-from loaderd.system.http import HttpServer, parse_address
-from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile, prepare_folder
-from loaderd.system.logs import Log, QuarantineLog, stderr_sink
+from loaderd.server.running import DaemonSetup, Running
+from loaderd.server.start_options import EXIT_FAULT, EXIT_NO_START, StartOptions
+from loaderd.system.lockfile import AlreadyServed, CannotServe
+from loaderd.system.logs import Log, stderr_sink
 from loaderd.system.loop import Loop
-from loaderd.system.memfd import SegmentStore
-from loaderd.system.peer_credentials import PeerGate
-from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire import paths
-from loaderd_wire.messages import Ask, Hello, Progress
 
 
 class Daemon:
-    """Serves the streams of a config until it drains. root: where proc and cgroups are found."""
+    """Serves the streams of a config until it drains."""
 
     def __init__(
         self,
@@ -52,22 +31,29 @@ class Daemon:
         root: str = "/",
         stderr: int = 2,
     ) -> None:
-        self._config = config
-        self._options = options
-        self._make_engine = make_engine
-        self._env = env
-        self._root = root
+        """Begin nothing yet.
+
+        Args:
+            config: What to serve.
+            options: How it was started.
+            make_engine: Makes what runs the jobs.
+            env: Environment variables.
+            root: Folder in which proc and the cgroups are found.
+            stderr: File descriptor for the log.
+        """
+        self._setup = DaemonSetup(config, options, make_engine, env, root)
         self._stderr = stderr
 
     def run(self) -> int:
         """From start to end, in the main thread.
 
-        Returns EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT.
+        Returns:
+            EXIT_DRAINED, EXIT_NO_START or EXIT_FAULT.
         """
-        options = self._options
+        config, options = self._setup.config, self._setup.options
         with Loop() as loop:
             ready_pipe = ReadinessPipe(loop, options.ready_fd)
-            ours = self._config.daemon.socket + paths.LOG if options.embedded else ""
+            ours = config.daemon.socket + paths.LOG if options.embedded else ""
             log = Log(
                 stderr_sink(loop, self._stderr, path=ours),
                 form=options.log_format,
@@ -75,17 +61,7 @@ class Daemon:
             )
             try:
                 with ExitStack() as stack:
-                    running = Running(
-                        self._config,
-                        options,
-                        loop,
-                        log,
-                        ready_pipe,
-                        stack,
-                        self._make_engine,
-                        env=self._env,
-                        root=self._root,
-                    )
+                    running = Running(self._setup, loop, log, ready_pipe, stack)
                     loop.run()
                 return running.code
             except CannotServe as error:
@@ -100,304 +76,3 @@ class Daemon:
             finally:
                 ready_pipe.tell("")
                 log.close()
-
-
-class Running:
-    """A daemon that listens. It binds at once, so that clients can be told to wait.
-
-    stack: takes what is to be closed at the end. code: of the end of the process. Raises
-    CannotServe.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        options: StartOptions,
-        loop: Loop,
-        log: Log,
-        ready_pipe: ReadinessPipe,
-        stack: ExitStack,
-        make_engine: MakeEngine,
-        *,
-        env: Mapping[str, str],
-        root: str,
-    ) -> None:
-        self.code = EXIT_DRAINED
-        self._log = log
-        self._ready_pipe = ready_pipe
-        self._loop = loop
-        number = config.workers.num_workers
-        num_workers = number if isinstance(number, int) else resource_limits.own_cpu_count()
-        gate, most = claim(config, num_workers)
-        # Whoever sees its connection end may start a successor at once: the lock is free by then.
-        connections = stack.enter_context(ExitStack())
-        stack.enter_context(LockFile(config.daemon.socket))
-        if options.embedded:
-            log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
-            stack.push(functools.partial(self._remove_files, config))
-        self._quarantine = QuarantineLog(config.daemon.quarantine)
-        stack.callback(self._tell_of_quarantine)  # why the last lines were lost is known late
-        stack.callback(self._quarantine.close)
-        segments = SegmentStore(loop)
-        stack.callback(segments.close)
-        control, messages = self._listen(config, gate, stack, connections)
-        engine = self._new_engine(config, options, num_workers, make_engine, root)
-        stack.callback(engine.close)
-        startup = StartupReporter(loop, engine.doing, log)
-        catalog = StreamCatalog(
-            config.streams, engine, startup, answered=self._stream_answered, log=log
-        )
-        budget = SegmentBudget(
-            segments,
-            memory=config.daemon.memory
-            if config.daemon.memory is not None
-            else resource_limits.free_bytes(root) // 2,
-            rooms=lambda: resource_limits.rooms(root),
-        )
-        registry = SessionRegistry(
-            loop,
-            control,
-            messages,
-            budget,
-            engine,
-            config_path=config.path,
-            names=catalog.names,
-            wanted=catalog.want,
-            progress=startup.text,
-            life=f"{os.getpid()}-{os.urandom(4).hex()}",
-            most=most,
-            step=self._step,
-            emptied=self._sessions_ended,
-            outdated=self._drain if options.embedded else None,
-            log=log,
-        )
-        self._dispatcher = self._new_dispatcher(
-            config, num_workers, engine, messages, registry, catalog
-        )
-        idle = IdleExit(
-            loop, control, options.embedded, config.daemon.exit_when_idle_s, leave=self._drain
-        )
-        parts = Parts(
-            config,
-            options,
-            num_workers,
-            env,
-            loop,
-            log,
-            ready_pipe,
-            startup,
-            control,
-            messages,
-            budget,
-            engine,
-            registry,
-            catalog,
-            self._dispatcher,
-            self._quarantine,
-            idle,
-        )
-        self._phase: Phase = Opening(self, parts)
-        self._pages = StatusPages(parts, lambda: self._phase.name)
-        if config.daemon.metrics:
-            stack.callback(self._serve_pages(config.daemon.metrics).close)
-        self._watch()
-        self._phase.begin()
-
-    # -- what it is made of
-
-    def _listen(
-        self, config: Config, gate: PeerGate, stack: ExitStack, connections: ExitStack
-    ) -> tuple[ControlListener, MessageRouter]:
-        loop, daemon = self._loop, config.daemon
-        try:
-            control = ControlListener(
-                loop,
-                daemon.socket,
-                gate=gate,
-                on_message=self._first_words,
-                on_end=self._left,
-                log=self._log,
-            )
-            connections.callback(control.close)
-            stack.callback(control.stop_listening)
-            uids = gate.uids if gate.open else ()
-            path = daemon.socket + paths.MESSAGES
-            messages = MessageRouter(
-                loop, path, mode=gate.mode, uids=uids, on_progress=self._progress, log=self._log
-            )
-            stack.callback(messages.close)
-        except OSError as error:
-            raise CannotServe(
-                f"{daemon.socket}: {error.strerror or error}; set another [daemon] socket"
-            ) from None
-        return control, messages
-
-    def _serve_pages(self, address: str) -> HttpServer:
-        try:
-            return HttpServer(self._loop, parse_address(address), self._pages.by_path())
-        except (OSError, ValueError) as error:
-            raise CannotServe(
-                f"metrics = {address!r}: {error}; set another [daemon] metrics"
-            ) from None
-
-    def _new_engine(
-        self,
-        config: Config,
-        options: StartOptions,
-        num_workers: int,
-        make_engine: MakeEngine,
-        root: str,
-    ) -> Engine:
-        first = [stream for stream in config.streams if options.first_stream in ("", stream.name)]
-        return make_engine(
-            self._loop,
-            first,
-            config.workers,
-            late=[stream for stream in config.streams if stream not in first],
-            num_workers=num_workers,
-            folder=config.folder,
-            emit=self._step,
-            log=self._log,
-            oom_kills=lambda: resource_limits.oom_kills(root),
-        )
-
-    def _new_dispatcher(
-        self,
-        config: Config,
-        num_workers: int,
-        engine: Engine,
-        messages: MessageRouter,
-        registry: SessionRegistry,
-        catalog: StreamCatalog,
-    ) -> ActionDispatcher:
-        scheduler = Scheduler(
-            (),
-            workers=num_workers,
-            sample_timeout_s=config.workers.sample_timeout_s,
-            worker_memory=config.workers.worker_memory or 0,
-            index_of=catalog.index_of,
-        )
-        handlers = ActionHandlers(
-            engine=engine,
-            send_message=messages.send,
-            grow=registry.grow,
-            drop=registry.drop,
-            quarantine=self._set_aside,
-            stream_broken=registry.stream_broken,
-            cannot_boot=self.fail,
-            log=self._log,
-        )
-        return ActionDispatcher(scheduler, handlers, self._loop)
-
-    def _watch(self) -> None:
-        """Signals, slow turns, and whoever started the daemon."""
-        loop = self._loop
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.on_signal(number, functools.partial(self._signalled, number))
-        # what a scheduler sends to all of a job, for the trainer to save its state
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
-            loop.on_signal(
-                number,
-                functools.partial(
-                    self._log,
-                    "info",
-                    f"{number.name} is ignored: it is meant for the training script",
-                ),
-            )
-        loop.on_slow = lambda spent_s, text: self._phase.slow_turn(spent_s, text)
-        self._ready_pipe.watch(lambda: self._phase.starter_left())
-
-    # -- what its phase needs of it
-
-    def enter(self, phase: Phase) -> None:
-        self._phase = phase
-        phase.begin()
-
-    def fail(self, why: str) -> None:
-        self._log("error", why)
-        self._ready_pipe.tell(why)
-        self.code = EXIT_NO_START
-        self._loop.stop()
-
-    def status(self) -> DaemonStatus:
-        return self._pages.status()
-
-    # -- what it is told
-
-    def _step(self, event: Event) -> None:
-        self._dispatcher.step(event)
-
-    def _progress(self, session: int, progress: Progress) -> None:
-        self._dispatcher.step(ProgressReceived(session, progress))
-
-    def _first_words(self, peer: Peer, message: Hello | Ask) -> None:
-        if isinstance(message, Hello):
-            self._phase.hello(peer, message)
-        else:
-            self._phase.ask(peer, message)
-
-    def _left(self, peer: Peer) -> None:
-        self._phase.left(peer)
-
-    def _sessions_ended(self) -> None:
-        self._phase.sessions_ended()
-
-    def _stream_answered(self, name: str) -> None:
-        self._phase.stream_answered(name)
-
-    def _drain(self, why: str) -> None:
-        self._phase.drain(why)
-
-    def _signalled(self, number: int) -> None:
-        self._phase.signalled(number)
-
-    def _set_aside(self, action: Quarantine) -> None:
-        sample = action.sample
-        facts = {name: getattr(sample, name) for name in sample.__slots__}
-        self._quarantine.add({"stream": action.stream, "epoch": action.epoch, **facts})
-        self._log("warning", f"stream {action.stream!r}, epoch {action.epoch}: {sample.line()}")
-        self._tell_of_quarantine()
-
-    def _tell_of_quarantine(self) -> None:
-        trouble = self._quarantine.trouble()
-        if trouble:
-            self._log("error", trouble)
-
-    # -- the end
-
-    def _remove_files(
-        self,
-        config: Config,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """An embedded daemon leaves its log where something went wrong, and else nothing but what
-        the config gives a name.
-        """
-        if error is None and self.code == EXIT_DRAINED:
-            for path in paths.embedded_files(config.daemon.socket, config.daemon.quarantine):
-                with suppress(FileNotFoundError):
-                    os.unlink(path)
-
-
-def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
-    """(who may attach, sessions that the descriptors suffice for), once the socket's folder is
-    there. Raises CannotServe.
-    """
-    daemon = config.daemon
-    too_long = paths.too_long(daemon.socket)
-    if too_long:
-        raise CannotServe(too_long)
-    gate = PeerGate.here(daemon.allow_uids)
-    prepare_folder(daemon.socket, uid=gate.own, default=config.default_socket, others=gate.open)
-    limit = file_limits.raise_limit()
-    most = file_limits.sessions_that_fit(
-        limit, file_limits.in_use() + file_limits.A_WORKER * num_workers
-    )
-    if most == 0:
-        raise CannotServe(
-            f"RLIMIT_NOFILE = {limit} is too low for even one session; raise the hard limit "
-            "(ulimit -Hn)"
-        )
-    return gate, most

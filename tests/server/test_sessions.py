@@ -467,7 +467,7 @@ def test_an_embedded_daemon_with_old_code_leaves_for_another_one_if_nobody_uses_
     local_stream.pool.files = ["a.py"]
     (told,) = local_stream.welcomed(config=config).last().warnings
     assert "other sessions use this daemon, so it keeps the old code" in told
-    for pending in tuple(local_stream.registry.pendings.values()):
+    for pending in tuple(local_stream.registry.sessions.values()):
         local_stream.control.drop(pending.peer)  # type: ignore[arg-type]
     assert user.ended
     assert local_stream.come(config=config).ended
@@ -487,7 +487,7 @@ def test_an_embedded_daemon_whose_config_was_written_to_leaves_for_another_one(
     for peer in (user, other):
         local_stream.control.drop(peer)
     local_stream.welcomed()  # by the socket's name, and so whatever the config says
-    local_stream.control.drop(next(iter(local_stream.registry.pendings.values())).peer)  # type: ignore[arg-type]
+    local_stream.control.drop(next(iter(local_stream.registry.sessions.values())).peer)  # type: ignore[arg-type]
     assert local_stream.come(config=str(config)).ended
     assert local_stream.outdated == ["the config file has changed"]
 

@@ -1,0 +1,389 @@
+"""A daemon that listens: what it is made of, and how that is put together."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from types import TracebackType
+
+from loaderd.config.load import Config
+from loaderd.core.actions import Quarantine
+from loaderd.core.events import Event, ProgressReceived
+from loaderd.core.scheduler import Scheduler
+from loaderd.engine.base import Engine, MakeEngine
+from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
+from loaderd.server.idle_exit import IdleExit
+from loaderd.server.phases import Opening, Parts, Phase
+from loaderd.server.readiness import ReadinessPipe
+from loaderd.server.segment_budget import SegmentBudget
+from loaderd.server.sessions import SessionRegistry
+from loaderd.server.start_options import EXIT_DRAINED, EXIT_NO_START, StartOptions
+from loaderd.server.startup import StartupReporter
+from loaderd.server.status_pages import StatusPages
+from loaderd.server.status_report import DaemonStatus
+from loaderd.server.stream_catalog import StreamCatalog
+from loaderd.system import file_limits, resource_limits
+from loaderd.system.control_socket import ControlListener, Peer
+from loaderd.system.http import HttpServer, parse_address
+from loaderd.system.lockfile import CannotServe, LockFile, prepare_folder
+from loaderd.system.logs import Log, QuarantineLog
+from loaderd.system.loop import Loop
+from loaderd.system.memfd import SegmentStore
+from loaderd.system.peer_credentials import PeerGate
+from loaderd.system.zmq_router import MessageRouter
+from loaderd_wire import paths
+from loaderd_wire.messages import Ask, Hello, Progress
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSetup:
+    """What a daemon is started with.
+
+    Attributes:
+        config: What to serve.
+        options: How it was started.
+        make_engine: Makes what runs the jobs.
+        env: Environment variables.
+        root: Folder in which proc and the cgroups are found.
+    """
+
+    config: Config
+    options: StartOptions
+    make_engine: MakeEngine
+    env: Mapping[str, str]
+    root: str
+
+
+class Running:
+    """A daemon that listens. It binds at once, so that clients can be told to wait.
+
+    Attributes:
+        code: Exit code of the process.
+    """
+
+    def __init__(
+        self,
+        setup: DaemonSetup,
+        loop: Loop,
+        log: Log,
+        ready_pipe: ReadinessPipe,
+        stack: ExitStack,
+    ) -> None:
+        """Put the daemon together and begin to open streams.
+
+        Args:
+            setup: What it was started with.
+            loop: Its loop, which does not run yet.
+            log: Its log.
+            ready_pipe: Where whoever started it waits.
+            stack: Takes what is to be closed at the end.
+
+        Raises:
+            CannotServe: The text says why.
+        """
+        self.code = EXIT_DRAINED
+        self._setup = setup
+        self._loop = loop
+        self._log = log
+        self._ready_pipe = ready_pipe
+        config, options = setup.config, setup.options
+        number = config.workers.num_workers
+        num_workers = number if isinstance(number, int) else resource_limits.own_cpu_count()
+        # Whoever sees its connection end may start a successor at once: the lock is free by then.
+        connections = stack.enter_context(ExitStack())
+        gate, most = self._take_socket(num_workers, stack)
+        self._quarantine = QuarantineLog(config.daemon.quarantine)
+        stack.callback(self._quarantine.close)
+        budget = self._new_budget(stack)
+        control, messages = self._listen(gate, stack, connections)
+        engine = self._new_engine(num_workers)
+        stack.callback(engine.close)
+        startup = StartupReporter(loop, engine.doing, log)
+        catalog = StreamCatalog(
+            config.streams, engine, startup, answered=self._stream_answered, log=log
+        )
+        registry = self._new_registry(control, messages, budget, engine, catalog, startup, most)
+        self._dispatcher = self._new_dispatcher(num_workers, engine, messages, registry, catalog)
+        idle = IdleExit(
+            loop, control, options.embedded, config.daemon.exit_when_idle_s, leave=self._drain
+        )
+        parts = Parts(
+            config,
+            options,
+            num_workers,
+            setup.env,
+            loop,
+            log,
+            ready_pipe,
+            startup,
+            control,
+            messages,
+            budget,
+            engine,
+            registry,
+            catalog,
+            self._dispatcher,
+            self._quarantine,
+            idle,
+        )
+        self._phase: Phase = Opening(self, parts)
+        self._pages = StatusPages(parts, lambda: self._phase.name)
+        if config.daemon.metrics:
+            stack.callback(self._serve_pages(config.daemon.metrics).close)
+        self._watch()
+        self._phase.begin()
+
+    # -- what it is made of
+
+    def _take_socket(self, num_workers: int, stack: ExitStack) -> tuple[PeerGate, int]:
+        """Be the one daemon of the socket.
+
+        Returns:
+            (who may attach, sessions that the file descriptors suffice for).
+        """
+        config = self._setup.config
+        gate, most = claim(config, num_workers)
+        stack.enter_context(LockFile(config.daemon.socket))
+        if self._setup.options.embedded:
+            self._log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
+            stack.push(self._remove_files)
+        return gate, most
+
+    def _new_budget(self, stack: ExitStack) -> SegmentBudget:
+        root, memory = self._setup.root, self._setup.config.daemon.memory
+        store = SegmentStore(self._loop)
+        stack.callback(store.close)
+        return SegmentBudget(
+            store,
+            memory=resource_limits.free_bytes(root) // 2 if memory is None else memory,
+            rooms=lambda: resource_limits.rooms(root),
+        )
+
+    def _listen(
+        self, gate: PeerGate, stack: ExitStack, connections: ExitStack
+    ) -> tuple[ControlListener, MessageRouter]:
+        loop, daemon = self._loop, self._setup.config.daemon
+        try:
+            control = ControlListener(
+                loop,
+                daemon.socket,
+                gate=gate,
+                on_message=self._first_words,
+                on_end=self._left,
+                log=self._log,
+            )
+            connections.callback(control.close)
+            stack.callback(control.stop_listening)
+            uids = gate.uids if gate.open else ()
+            path = daemon.socket + paths.MESSAGES
+            messages = MessageRouter(
+                loop, path, mode=gate.mode, uids=uids, on_progress=self._progress, log=self._log
+            )
+            stack.callback(messages.close)
+        except OSError as error:
+            raise CannotServe(
+                f"{daemon.socket}: {error.strerror or error}; set another [daemon] socket"
+            ) from None
+        return control, messages
+
+    def _serve_pages(self, address: str) -> HttpServer:
+        try:
+            return HttpServer(self._loop, parse_address(address), self._pages.by_path())
+        except (OSError, ValueError) as error:
+            raise CannotServe(
+                f"metrics = {address!r}: {error}; set another [daemon] metrics"
+            ) from None
+
+    def _new_engine(self, num_workers: int) -> Engine:
+        setup = self._setup
+        config, options = setup.config, setup.options
+        first = [stream for stream in config.streams if options.first_stream in ("", stream.name)]
+        return setup.make_engine(
+            self._loop,
+            first,
+            config.workers,
+            late=[stream for stream in config.streams if stream not in first],
+            num_workers=num_workers,
+            folder=config.folder,
+            emit=self._step,
+            log=self._log,
+            oom_kills=lambda: resource_limits.oom_kills(setup.root),
+        )
+
+    def _new_registry(
+        self,
+        control: ControlListener,
+        messages: MessageRouter,
+        budget: SegmentBudget,
+        engine: Engine,
+        catalog: StreamCatalog,
+        startup: StartupReporter,
+        most: int,
+    ) -> SessionRegistry:
+        return SessionRegistry(
+            self._loop,
+            control,
+            messages,
+            budget,
+            engine,
+            config_path=self._setup.config.path,
+            names=catalog.names,
+            wanted=catalog.want,
+            progress=startup.text,
+            life=f"{os.getpid()}-{os.urandom(4).hex()}",
+            most=most,
+            step=self._step,
+            emptied=self._sessions_ended,
+            outdated=self._drain if self._setup.options.embedded else None,
+            log=self._log,
+        )
+
+    def _new_dispatcher(
+        self,
+        num_workers: int,
+        engine: Engine,
+        messages: MessageRouter,
+        registry: SessionRegistry,
+        catalog: StreamCatalog,
+    ) -> ActionDispatcher:
+        workers = self._setup.config.workers
+        scheduler = Scheduler(
+            (),
+            workers=num_workers,
+            sample_timeout_s=workers.sample_timeout_s,
+            worker_memory=workers.worker_memory or 0,
+            index_of=catalog.index_of,
+        )
+        handlers = ActionHandlers(
+            engine=engine,
+            send_message=messages.send,
+            grow=registry.grow,
+            drop=registry.drop,
+            quarantine=self._set_aside,
+            stream_broken=registry.stream_broken,
+            cannot_boot=self.fail,
+            log=self._log,
+        )
+        return ActionDispatcher(scheduler, handlers, self._loop)
+
+    def _watch(self) -> None:
+        """Signals, slow turns, and whoever started the daemon."""
+        loop = self._loop
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.on_signal(number, functools.partial(self._signalled, number))
+        # what a scheduler sends to all of a job, for the trainer to save its state
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            loop.on_signal(
+                number,
+                functools.partial(
+                    self._log,
+                    "info",
+                    f"{number.name} is ignored: it is meant for the training script",
+                ),
+            )
+        loop.on_slow = lambda spent_s, text: self._phase.slow_turn(spent_s, text)
+        self._ready_pipe.watch(lambda: self._phase.starter_left())
+
+    # -- what its phase needs of it
+
+    def enter(self, phase: Phase) -> None:
+        self._phase = phase
+        phase.begin()
+
+    def fail(self, why: str) -> None:
+        self._log("error", why)
+        self._ready_pipe.tell(why)
+        self.code = EXIT_NO_START
+        self._loop.stop()
+
+    def status(self) -> DaemonStatus:
+        return self._pages.status()
+
+    # -- what it is told
+
+    def _step(self, event: Event) -> None:
+        self._dispatcher.step(event)
+
+    def _progress(self, session: int, progress: Progress) -> None:
+        self._dispatcher.step(ProgressReceived(session, progress))
+
+    def _first_words(self, peer: Peer, message: Hello | Ask) -> None:
+        if isinstance(message, Hello):
+            self._phase.hello(peer, message)
+        else:
+            self._phase.ask(peer, message)
+
+    def _left(self, peer: Peer) -> None:
+        self._phase.left(peer)
+
+    def _sessions_ended(self) -> None:
+        self._phase.sessions_ended()
+
+    def _stream_answered(self, name: str) -> None:
+        self._phase.stream_answered(name)
+
+    def _drain(self, why: str) -> None:
+        self._phase.drain(why)
+
+    def _signalled(self, number: int) -> None:
+        self._phase.signalled(number)
+
+    def _set_aside(self, action: Quarantine) -> None:
+        sample = action.sample
+        facts = {name: getattr(sample, name) for name in sample.__slots__}
+        self._quarantine.add({"stream": action.stream, "epoch": action.epoch, **facts})
+        self._log("warning", f"stream {action.stream!r}, epoch {action.epoch}: {sample.line()}")
+        self._tell_of_quarantine()
+
+    def _tell_of_quarantine(self) -> None:
+        trouble = self._quarantine.trouble()
+        if trouble:
+            self._log("error", trouble)
+
+    # -- the end
+
+    def _remove_files(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """An embedded daemon leaves its log where something went wrong, and else nothing but what
+        the config gives a name.
+        """
+        if error is None and self.code == EXIT_DRAINED:
+            daemon = self._setup.config.daemon
+            for path in paths.embedded_files(daemon.socket, daemon.quarantine):
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+
+
+def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
+    """Make the socket's folder and raise the limit of file descriptors.
+
+    Returns:
+        (who may attach, sessions that the file descriptors suffice for).
+
+    Raises:
+        CannotServe: The text says why.
+    """
+    daemon = config.daemon
+    too_long = paths.too_long(daemon.socket)
+    if too_long:
+        raise CannotServe(too_long)
+    gate = PeerGate.here(daemon.allow_uids)
+    prepare_folder(daemon.socket, uid=gate.own, default=config.default_socket, others=gate.open)
+    limit = file_limits.raise_limit()
+    most = file_limits.sessions_that_fit(
+        limit, file_limits.in_use() + file_limits.A_WORKER * num_workers
+    )
+    if most == 0:
+        raise CannotServe(
+            f"RLIMIT_NOFILE = {limit} is too low for even one session; raise the hard limit "
+            "(ulimit -Hn)"
+        )
+    return gate, most
