@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.cli.check.local_run import BatchView, LocalRun, LocalSession, half_of_the_workers
+from loaderd.cli.check.local_run import LocalRun, LocalSession, half_of_the_workers
+from loaderd.cli.check.local_segments import BatchView
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order

@@ -4,14 +4,10 @@ behind a loop that is handed in.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import Any
+from contextlib import ExitStack
 
-import numpy as np
-
+from loaderd.cli.check.local_segments import BatchView, LocalSegments
 from loaderd.config.load import Config
 from loaderd.config.schema import WorkersConfig
 from loaderd.config.stream import StreamConfig
@@ -29,23 +25,13 @@ from loaderd.core.order import Order
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd.engine.local import LocalEngine
 from loaderd.engine.messages import OpenError, StreamInfo
-from loaderd.server.admission import SPARE_SLOTS, OpenedStream, sized
+from loaderd.server.admission import SPARE_SLOTS, OpenedStream
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.system import resource_limits
 from loaderd.system.loop import Loop
-from loaderd.system.memfd import SegmentStore
 from loaderd_wire.errors import BadSample
-from loaderd_wire.messages import Descriptor, Failure, Progress, Pulse, Released, Segment
+from loaderd_wire.messages import Descriptor, Failure, Progress, Pulse, Segment
 from loaderd_wire.slices import EpochShape
-from loaderd_wire.slot_reader import (
-    SlotReader,
-    array_description,
-    field_names,
-    stored_keys,
-    text_values,
-    unpack_chunks,
-)
-from loaderd_wire.slots import slot_layout
 
 SESSION = 1
 PREFETCH = 2
@@ -53,27 +39,13 @@ PREFETCH = 2
 Say = Callable[[str, str], None]  # (level, text)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchView:
-    """A finished batch, valid until it is released.
-
-    indices: of its rows. fields: name -> array over the rows, or list of str or bytes.
-
-    keys: of the rows, None where the index is the key.
-    """
-
-    batch: Descriptor
-    indices: np.ndarray
-    fields: dict[str, Any]
-    keys: list[str] | None
-
-
 class LocalRun:
     """One engine that opens a stream; `begin` makes samples of it.
 
     Use as a context manager: no process survives it.
 
-    on_open(StreamInfo | OpenError): called once.
+    Attributes:
+        stream: What the config says of the stream.
     """
 
     def __init__(
@@ -86,6 +58,16 @@ class LocalRun:
         on_open: Callable[[StreamInfo | OpenError], None],
         say: Say,
     ) -> None:
+        """Start no process yet.
+
+        Args:
+            loop: The loop that everything runs in.
+            config: The config.
+            stream: The stream of it.
+            workers: How many workers make samples.
+            on_open: Called once, with what the stream is or why it can't be opened.
+            say: Takes lines of the log.
+        """
         self._loop = loop
         self._config = config
         self.stream = stream
@@ -125,11 +107,19 @@ class LocalRun:
         on_batch: Callable[[LocalSession, int], None],
         on_end: Callable[[str], None],
     ) -> LocalSession:
-        """Make the samples at positions [start, shape.samples) of epoch 0, once, in order, skipping
-        bad ones.
+        """Make the samples at positions [start, shape.samples) of epoch 0, once, in order.
 
-        on_batch(session, k): batch k is finished; `read` of the session shows it and `release`
-        gives it back. on_end(text): it can't go on.
+        Bad samples are skipped.
+
+        Args:
+            facts: What the stream was found to be.
+            order: The order of its samples.
+            shape: How the epoch is cut into batches.
+            start: First position.
+            prefetch: Finished batches ahead of the reader.
+            on_batch: Called with the session and k when batch k is finished. `read` of the session
+                shows it, `release` gives it back.
+            on_end: Called with the reason if it can't go on.
         """
         session = LocalSession(
             self._loop,
@@ -156,8 +146,8 @@ class LocalSession:
 
     Attributes:
         bad: The bad samples so far, by index.
-        rows: That have been made.
-        seconds: That workers spent on them, by stage.
+        rows: Number of rows that have been made.
+        seconds: Seconds that workers spent on them, by stage.
     """
 
     def __init__(
@@ -185,10 +175,8 @@ class LocalSession:
         self._prefetch = prefetch
         self._on_batch = on_batch
         self._on_end = on_end
-        self._segments = SegmentStore(loop)
+        self._segments = LocalSegments(loop, engine, stream, shape.batch_size, SESSION)
         self._jobs: dict[int, Job] = {}
-        self._known: dict[int, tuple[Segment, mmap.mmap, list[int]]] = {}
-        self._last_segment = 1
         self._batches: dict[int, Descriptor] = {}
         self._taken = 0
         self._seq = 0
@@ -220,14 +208,10 @@ class LocalSession:
     def begin(self) -> None:
         """Once: start the workers, and have batches made."""
         self._dispatcher.begin()
-        self._reserve(self._sized(self._prefetch + SPARE_SLOTS, 1), self._attach)
+        self._segments.add(self._prefetch + SPARE_SLOTS, self._attach, self._on_end)
 
     def close(self) -> None:
         """The engine's processes have ended."""
-        for _, view, _ in self._known.values():
-            # an error on its way out may still hold a view; it ends with the process
-            with suppress(BufferError):
-                view.close()
         self._segments.close()
 
     def step(self, event: Event) -> None:
@@ -236,73 +220,37 @@ class LocalSession:
 
     def read(self, k: int) -> BatchView:
         """Batch k as it lies in its slot."""
-        batch = self._batches[k]
-        segment, view, _ = self._known[batch.segment]
-        facts, begin, rows = self._stream.facts, batch.slot * segment.slot_bytes, batch.filled
-        specs = () if facts.collated else facts.specs
-        reader = SlotReader(
-            slot_layout(
-                specs,
-                self._shape.batch_size,
-                tail_row_bytes=segment.tail_row_bytes,
-                body_bytes=segment.body_bytes,
-            )
-        )
-        maps = unpack_chunks(
-            [reader.tail(view, chunk.offset, chunk.size, begin) for chunk in batch.chunks]
-        )
-        fields: dict[str, Any] = {**reader.arrays(view, rows, begin)}
-        for name in field_names(maps, "text"):
-            fields[name] = text_values(maps, name, None if facts.collated else rows)
-        for name in field_names(maps, "arrays"):
-            described = array_description(maps, name)
-            assert described is not None
-            fields[name] = reader.collated(view, described, begin)
-        keys = stored_keys(maps, rows) if facts.keys == "stored" else None
-        return BatchView(batch, reader.indices(view, rows, begin), fields, keys)
+        return self._segments.read(self._batches[k])
 
     def release(self, k: int) -> None:
         """Nothing that `read` returned for k is touched any longer; the next batch may come."""
-        batch = self._batches.pop(k)
-        self._known[batch.segment][2][batch.slot] = batch.generation
+        self._segments.release(self._batches.pop(k))
         self._taken = k + 1
         self._progress()
 
     def _progress(self) -> None:
         self._seq += 1
-        released = tuple(
-            Released(number, tuple(generations), tuple(generations))
-            for number, (_, _, generations) in self._known.items()
-        )
         self.step(
-            ProgressReceived(SESSION, _progress(self._seq, self._start, self._taken, released))
+            ProgressReceived(
+                SESSION,
+                Progress(
+                    session=SESSION,
+                    seq=self._seq,
+                    plan=1,
+                    epoch=0,
+                    position=self._start,
+                    step=0,
+                    taken=self._taken,
+                    have=self._taken,
+                    again=False,
+                    ping=False,
+                    waiting=True,
+                    released=self._segments.released(),
+                ),
+            )
         )
 
     # -- segments
-
-    def _reserve(self, segment: Segment, then: Callable[[Segment], None]) -> None:
-        def reserved(fd: int, error: OSError | None) -> None:
-            if error is not None:
-                self._on_end(
-                    f"{segment.slots * segment.slot_bytes} bytes of shared memory cannot be "
-                    f"reserved: {error.strerror}"
-                )
-                return
-            self._known[segment.segment] = (
-                segment,
-                mmap.mmap(fd, 0, prot=mmap.PROT_READ),
-                [0] * segment.slots,
-            )
-            self._engine.add_segment(
-                segment,
-                self._stream.plan.name,
-                self._stream.facts.specs,
-                self._shape.batch_size,
-                fd,
-            )
-            then(segment)
-
-        self._segments.reserve(SESSION, segment, reserved)
 
     def _attach(self, segment: Segment) -> None:
         self.step(
@@ -318,37 +266,19 @@ class LocalSession:
         self._progress()
 
     def _grow(self, action: actions.GrowSegment) -> None:
-        self._last_segment += 1
         try:
-            larger = self._sized(
+            self._segments.add(
                 action.slots,
-                self._last_segment,
+                lambda segment: self.step(SegmentGrown(SESSION, segment)),
+                self._on_end,
                 tail_row_bytes=action.tail_row_bytes,
                 body_bytes=action.body_bytes,
             )
         except (ValueError, OverflowError) as error:
             self.step(GrowFailed(SESSION, str(error)))
-            return
-        self._reserve(larger, lambda segment: self.step(SegmentGrown(SESSION, segment)))
-
-    def _sized(
-        self, slots: int, number: int, *, tail_row_bytes: int = 0, body_bytes: int = 0
-    ) -> Segment:
-        specs, rows = self._stream.facts.specs, self._shape.batch_size
-        return sized(
-            self._stream,
-            specs,
-            rows,
-            slots,
-            number,
-            tail_row_bytes=tail_row_bytes,
-            body_bytes=body_bytes,
-        )
 
     def _drop(self, action: actions.FreeSegment) -> None:
-        _, view, _ = self._known.pop(action.segment)
-        view.close()
-        self._engine.drop_segment(action.segment, lambda: self._segments.free(action.segment))
+        self._segments.drop(action.segment)
 
     # -- events and actions
 
@@ -382,23 +312,6 @@ class LocalSession:
     def _set_aside(self, action: actions.Quarantine) -> None:
         if action.epoch == 0:
             self.bad[action.sample.index] = action.sample
-
-
-def _progress(seq: int, start: int, taken: int, released: tuple[Released, ...]) -> Progress:
-    return Progress(
-        session=SESSION,
-        seq=seq,
-        plan=1,
-        epoch=0,
-        position=start,
-        step=0,
-        taken=taken,
-        have=taken,
-        again=False,
-        ping=False,
-        waiting=True,
-        released=released,
-    )
 
 
 def all_workers(config: Config) -> int:
