@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -140,7 +140,7 @@ class BatchReader:
                     else self._without_rows(field)
                 )
                 if type(view) is list:  # of texts, or of arrays
-                    items: list[Any] = view
+                    items = cast("list[Any]", view)
                     values[field.name], size, largest = _list(items, field.show, lend)
                     total += size
                     lent = lent or (lend and largest > PRIVATE_BYTES)
@@ -219,9 +219,8 @@ def _list(found: list[Any], show: Show, lend: bool) -> tuple[list[Any], int, int
     """(the texts, or the arrays as the user wants them; bytes of all arrays; of the largest)."""
     if not found or not isinstance(found[0], np.ndarray):
         return found, 0, 0
-    arrays: list[Array] = found
-    shown = [show(a if lend and a.nbytes > PRIVATE_BYTES else a.copy()) for a in arrays]
-    sizes = [a.nbytes for a in arrays]
+    shown = [show(a if lend and a.nbytes > PRIVATE_BYTES else a.copy()) for a in found]
+    sizes = [a.nbytes for a in found]
     return shown, sum(sizes), max(sizes)
 
 
