@@ -152,7 +152,7 @@ def unpack_chunks(parts: Sequence[bytes]) -> list[ChunkMap]:
     maps: list[ChunkMap] = []
     for part in parts:
         try:
-            value = _unpackb(part, max_ext_len=0)
+            value = _unpackb(part, max_ext_len=0, unicode_errors="surrogatepass")
         except Exception as error:
             if by_handler(error, "msgpack"):
                 raise

@@ -12,8 +12,10 @@ from loaderd.config.stream import DecodeModes
 from loaderd_wire.limits import CLIENT_FIELDS
 
 MAX_DEPTH = 16
-MAX_FIELDS = 256
+MAX_FIELDS = 4096
+MAX_LIST = 256  # values of a list or tuple that become fields
 PLAIN = frozenset("?bBhHiIlLqQefdFD")  # numpy's letters for numbers that a slot holds as they are
+NARROW = ("bfloat16", "float8", "float4")  # dtypes of tensors that numpy does not know
 IMAGE_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*")
 
 
@@ -73,6 +75,13 @@ def plain_array(value: np.ndarray, name: str) -> np.ndarray:
 
 
 def _tensor(value: Any, name: str) -> np.ndarray:
+    dtype = str(value.dtype).removeprefix("torch.")
+    if dtype.startswith(NARROW):
+        bits = "int16" if dtype == "bfloat16" else "uint8"
+        raise BadValue(
+            f"field {name!r} is a tensor of torch.{dtype}, which a batch cannot hold: return "
+            f"x.float(); or x.view(torch.{bits}), and view it as torch.{dtype} in your training"
+        )
     try:
         return plain_array(value.detach().cpu().resolve_conj().resolve_neg().numpy(), name)
     except (TypeError, RuntimeError) as error:
@@ -193,7 +202,7 @@ def _walk(
     if isinstance(value, Mapping):
         parts = [(field_name(key), item) for key, item in value.items()]
     elif isinstance(value, (tuple, list)):
-        if len(value) > MAX_FIELDS:
+        if depth and len(value) > MAX_LIST:
             raise BadValue(
                 f"field {name!r} is a {type(value).__name__} of {len(value)} values: make it an "
                 "array"
@@ -205,7 +214,10 @@ def _walk(
         if name in CLIENT_FIELDS:
             raise BadValue(f"a field must not be called {name!r}: that name is loaderd's own")
         if len(sample) >= MAX_FIELDS:
-            raise BadValue(f"the sample has more than {MAX_FIELDS} fields")
+            raise BadValue(
+                f"the sample has more than {MAX_FIELDS:,} fields: put values of one dtype into an "
+                "array"
+            )
         leaf(value, name, mode, sample)
         return
     if depth >= MAX_DEPTH:

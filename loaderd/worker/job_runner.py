@@ -293,8 +293,8 @@ def _with_chunk(outcome: JobResult, parts: dict[str, Any], job: Job, slot: Mappe
 
 
 def pack(parts: Mapping[str, Any]) -> bytes:
-    """A chunk as it lies in the tail. Text that UTF-8 cannot hold is escaped."""
-    return packed(parts, "backslashreplace")
+    """A chunk as it lies in the tail. Text may have any code points, lone surrogates too."""
+    return packed(parts, "surrogatepass")
 
 
 def _plain(value: Any) -> str | bytes:

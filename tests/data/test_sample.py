@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from loaderd.data import sample as module
 from loaderd.data.sample import BadValue, Sample, flatten
@@ -75,3 +76,15 @@ def test_both_ways_refuse_the_same(value: Any, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(BadValue) as long:
         long_way(value, monkeypatch)
     assert str(short.value) == str(long.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [("bfloat16", "int16"), ("float8_e4m3fn", "uint8"), ("float8_e5m2", "uint8")]
+)
+def test_a_tensor_of_a_dtype_that_numpy_lacks_is_told_two_ways_out(dtype: str, bits: str) -> None:
+    with pytest.raises(BadValue) as caught:
+        flatten({"x": torch.ones(2).to(getattr(torch, dtype))}, "rgb")
+    assert f"field 'x' is a tensor of torch.{dtype}, which a batch cannot hold" in str(caught.value)
+    assert f"return x.float(); or x.view(torch.{bits}), and view it as torch.{dtype}" in str(
+        caught.value
+    )

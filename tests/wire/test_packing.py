@@ -17,3 +17,5 @@ def test_a_lone_surrogate_is_an_error_unless_it_is_to_be_escaped() -> None:
     with pytest.raises(UnicodeEncodeError):
         packed("a\udc80")
     assert msgpack.unpackb(packed("a\udc80", "backslashreplace")) == "a\\udc80"
+    kept = packed("a\udc80", "surrogatepass")
+    assert msgpack.unpackb(kept, unicode_errors="surrogatepass") == "a\udc80"

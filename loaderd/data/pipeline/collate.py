@@ -171,7 +171,7 @@ def _walk(value: Any, name: str, depth: int, mode: str | DecodeModes, batch: Bat
             else f"a field must not be called {name!r}"
         )
     if len(batch) >= MAX_FIELDS:
-        raise BadValue(f"collate returned more than {MAX_FIELDS} fields")
+        raise BadValue(f"collate returned more than {MAX_FIELDS:,} fields")
     rows = isinstance(value, (list, tuple))
     batch[name] = _rows(value, name, mode) if rows else _one(value, name, mode)
 

@@ -151,7 +151,7 @@ def test_none_at_any_depth_is_a_bad_sample_that_names_the_field(
         ({"a.b": 1, "a": {"b": 2}}, "two fields are called 'a.b'"),
         ({"__key__": 1}, "'__key__'"),
         ({"x": list(range(300))}, "list of 300 values: make it an array"),
-        ({str(n): n for n in range(300)}, "more than 256 fields"),
+        ({str(n): n for n in range(4097)}, "more than 4,096 fields: put values of one dtype"),
         ({}, "empty dict"),
         ((), "empty tuple"),
     ],

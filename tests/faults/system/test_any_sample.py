@@ -54,6 +54,18 @@ class Scenes:
             "boxes": [[0, 0, 1, index]] * index,
         }
 
+class Odd:
+    '''Arrays without elements and without axes, text of any code point, 4,096 fields.'''
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return {
+            "none": np.zeros((0, 3), np.float32),
+            "scalar": np.float16(index),
+            "text": "\\udc80\\0\\U0001f600" * index,
+            **{f"f{n}": n + index for n in range(4093)},
+        }
+
 def detection(samples):
     return [np.ones((index + 1, 4)) for _, index, _ in samples], [index for _, index, _ in samples]
 
@@ -76,6 +88,9 @@ dataset = "mine:Scenes"
 pad = {ids = {value = -1, multiple = 4, mask = "mask"}}
 ragged = ["boxes"]
 batch_size = 4
+[streams.odd]
+dataset = "mine:Odd"
+batch_size = 2
 [streams.boxes]
 dataset = "mine:Pairs"
 collate = "mine:detection"
@@ -119,6 +134,14 @@ def test_collate_functions_of_a_dataloader_work_as_they_are(site: Site, source: 
         stream="scenes", source=site.folder / source, fields=["boxes", "__index__"]
     ) as chosen:
         assert [list(batch) for batch in chosen] == [["boxes", "__index__"]] * 3
+
+    for batch in batches("odd"):
+        rows = batch.indices.tolist()
+        assert len(batch) == 4096
+        assert batch["none"].shape == (2, 0, 3)
+        assert batch["scalar"].tolist() == rows
+        assert batch["text"] == ["\udc80\0\U0001f600" * row for row in rows]
+        assert batch["f4092"].tolist() == [4092 + row for row in rows]
 
 
 def test_torchs_default_collate_works_as_it_is(site: Site) -> None:
