@@ -116,6 +116,11 @@ class StreamConfig:
             return "drop"
         return "short" if self.tail == "short" else "repeat"
 
+    def said_of_database(self) -> list[str]:
+        """Words that describe a database of another project, those that are set."""
+        words = ("key_format", "count", "dtype", "shape", "fields", "index_file", "allow_pickle")
+        return [word for word in words if getattr(self, word)]
+
     @property
     def data_name(self) -> str:
         """What holds the samples, as errors name it: the LMDB's path, or the dataset's class."""

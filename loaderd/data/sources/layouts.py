@@ -6,27 +6,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Protocol
 
 import numpy as np
 
 from loaderd.config.stream import DecodeModes, StreamConfig
 from loaderd.data.errors import SourceError, user_traceback
-from loaderd.data.layouts.base import Database, LayoutOptions, StoredLayout
-from loaderd.data.layouts.table import NAMES as LAYOUT_NAMES
-from loaderd.data.layouts.table import named, recognised
 from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.page_reader import Pages
 from loaderd.data.lmdb.sniff import unknown
 from loaderd.data.lmdb.store import Store, show_key
 from loaderd.data.sample import BadValue, Sample, is_image_file
 from loaderd.data.user_code import build, count_of, failure
-from loaderd.data.values.arrays import UnreadableValue
 from loaderd.data.whole_sample import fields_maker
 
-NAMES = ("auto", "loaderd", *LAYOUT_NAMES)  # what `layout` may say, besides "pkg.module:Class"
-OPTIONS = fields(LayoutOptions)
 SAMPLED = 64  # samples that an identity looks at, and values whose bytes it does
 # values, besides the metadata, that a database of our own layout is known again by while it is open
 OWN_DRAWN = 63
@@ -109,12 +102,21 @@ class KeyedReader:
         name: Of the layout.
         total: Number of samples.
         drawn: Keys of values that stand for all of them.
+        pictures: Fields that are images as height x width x channels.
+        named: The named database that has the samples, None for the root.
+        notes: What is odd about the database, as lines that name it.
+        codec: How its values are coded, "" if that is not known.
+        said_beside: A hash of what other files say of the samples.
     """
 
     form = "dict"
     stored_names = True
     pictures: frozenset[str] = frozenset()
     named: bytes | None = None
+    notes: tuple[str, ...] = ()
+    codec = ""
+    said_beside = ""
+    user_code = False
 
     def __init__(
         self, store: Store, plan: StreamConfig, name: str, inner: Layout, total: int
@@ -133,9 +135,9 @@ class KeyedReader:
             else ()
         )
         samples: list[list[bytes]] = []
-        beside = getattr(inner, "said_beside", "") if isinstance(inner, StoredLayout) else ""
         digest = self._fingerprint(samples)
-        self.identity = f"{name}:{self.total}:{digest}{':' if beside else ''}{beside}"
+        beside = f":{self.said_beside}" if self.said_beside else ""
+        self.identity = f"{name}:{self.total}:{digest}{beside}"
         step = -(-sum(map(len, samples)) // SAMPLED)
         self.drawn = (
             [key for keys in samples[::step] for key in keys][:SAMPLED]
@@ -221,87 +223,39 @@ class UserLayout(KeyedReader):
         super().__init__(store, plan, plan.layout, inner, count_of(inner, plan.layout, "layout"))
 
 
-class KnownLayout(KeyedReader):
-    """A database of another project, in one of the layouts of `data/layouts/`.
-
-    Attributes:
-        inner: The layout.
-        notes: What is odd about the database, as lines that name it.
-    """
-
-    def __init__(self, store: Store, plan: StreamConfig) -> None:
-        db = Database(store, options_of(plan))
-        self.inner = opened(db, plan.layout)
-        self.pictures, self.named = self.inner.pictures, self.inner.named
-        self.user_code = plan.allow_pickle
-        count, there = db.options.count, len(self.inner)
-        if not there or count > there:
-            raise SourceError(
-                f"{store.path}: count = {count:,}: it has {there:,} samples"
-                if count
-                else f"{store.path}: holds no samples"
-            )
-        self.notes = tuple(f"{store.path}: {note}" for note in self.inner.notes)
-        super().__init__(store, plan, self.inner.name, self.inner, count or there)
-
-
-def options_of(plan: StreamConfig) -> LayoutOptions:
-    """What the stream says of its database."""
-    return LayoutOptions(**{each.name: getattr(plan, each.name) for each in OPTIONS})
-
-
-def opened(db: Database, name: str) -> StoredLayout:
-    """The layout of this name on this database, or with "auto" the one that is recognised.
-
-    Raises SourceError, for an unknown database with what was seen and how to go on.
-    """
-    found = recognised(db) if name == "auto" else named(name)
-    if found is None:
-        raise SourceError(unknown(db.store))
-    if name != "auto" and not found.may_be_said and not found.seen(db):
-        other = recognised(db)
-        looks = f'; it looks like layout = "{other.name}"' if other is not None else ""
-        raise SourceError(
-            f'{db.path}: layout = "{name}": is not of this layout, which is recognised by '
-            f"{found.marks.replace('`', '')}{looks}"
-        )
-    try:
-        return found(db)
-    except UnreadableValue as error:
-        raise SourceError(f'{db.path}: layout = "{found.name}": {error}') from None
-
-
 def _spread(most: int, total: int) -> list[int]:
     """At most so many indices, spread evenly over [0, total), the first and the last among them."""
     count = min(most, total)
     return [at * (total - 1) // max(1, count - 1) for at in range(count)]
 
 
-def choose(store: Store, plan: StreamConfig) -> OwnLayout | UserLayout | KnownLayout:
+def choose(store: Store, plan: StreamConfig) -> OwnLayout | KeyedReader:
     """The layout to read this database with.
 
     Raises SourceError; for an unknown one it tells what was seen and how to go on.
     """
     if ":" in plan.layout:
         return UserLayout(store, plan)
-    if plan.layout not in NAMES:
-        raise SourceError(
-            f'layout = "{plan.layout}": not in this version; there are {", ".join(NAMES)} and '
-            '"package.module:Class"'
-        )
-    if plan.layout not in ("auto", "loaderd"):
-        return KnownLayout(store, plan)
     record = store.get(record_format.META_KEY)
-    if record is None or not record_format.is_meta(record):
+    own = record is not None and record_format.is_meta(record)
+    if plan.layout not in ("auto", "loaderd") or (plan.layout == "auto" and not own):
         if store.get(record_format.PART_KEY) is not None:
-            raise SourceError(
-                f"{store.path}: is an unfinished `loaderd pack`: run the same command again; it "
-                "continues"
-            )
-        if plan.layout == "loaderd":
-            raise SourceError(unknown(store))
+            raise SourceError(_UNFINISHED.format(store.path))
+        # imported here, since a database of loaderd's own needs none of it
+        from loaderd.data.sources.known_layout import KnownLayout
+
         return KnownLayout(store, plan)
-    said = [each.name for each in OPTIONS if getattr(plan, each.name) != each.default]
+    if record is None or not own:
+        part = store.get(record_format.PART_KEY) is not None
+        raise SourceError(_UNFINISHED.format(store.path) if part else unknown(store))
+    return _own_layout(store, plan, record)
+
+
+_UNFINISHED = "{}: is an unfinished `loaderd pack`: run the same command again; it continues"
+
+
+def _own_layout(store: Store, plan: StreamConfig, record: memoryview) -> OwnLayout:
+    said = plan.said_of_database()
     if said:
         raise SourceError(
             f"{store.path}: {said[0]} is set, and goes with databases of other projects: this one "

@@ -13,7 +13,7 @@ from loaderd.data.lmdb.store import Store, open_store
 from loaderd.data.lmdb.watch import Watch
 from loaderd.data.sample import Sample
 from loaderd.data.sources.dataset import DatasetSource
-from loaderd.data.sources.layouts import KeyedReader, KnownLayout, OwnLayout, UserLayout, choose
+from loaderd.data.sources.layouts import KeyedReader, OwnLayout, choose
 from loaderd_wire.slots import FieldSpec
 
 
@@ -39,7 +39,7 @@ class Source:
         self.warnings: tuple[str, ...] = ()
         self._store: Store | None = None
         self._watch: Watch | None = None
-        self._reader: OwnLayout | UserLayout | KnownLayout | DatasetSource
+        self._reader: OwnLayout | KeyedReader | DatasetSource
         if plan.lmdb is None:
             self._reader = DatasetSource(plan)
         else:
@@ -50,7 +50,7 @@ class Source:
             except BaseException:
                 self._store.close()
                 raise
-            if isinstance(self._reader, KnownLayout):
+            if isinstance(self._reader, KeyedReader):
                 self.warnings = self._reader.notes
             if self._store.network:
                 self.warnings += (
@@ -60,8 +60,7 @@ class Source:
         self.total = self._reader.total
         self.identity = self._reader.identity
         self.layout = self._reader.name
-        layout = self._reader.inner if isinstance(self._reader, KnownLayout) else None
-        self.codec = layout.codec.name if layout is not None and layout.codec is not None else ""
+        self.codec = self._reader.codec if isinstance(self._reader, KeyedReader) else ""
         self.keys = "stored" if self._reader.stored_names else "index"
         self.classes = self._reader.classes
         self.user_code = self._reader.user_code

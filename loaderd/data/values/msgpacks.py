@@ -23,7 +23,7 @@ def unpack(data: bytes | memoryview) -> Any:
 
     Returns:
         None, bool, int, float, complex, str, bytes, lists and dicts of them, and numpy arrays and
-        scalars, read-only.
+        scalars, read-only. A timestamp is a float, seconds since 1970.
 
     Raises:
         UnreadableValue: It is no msgpack, it is cut short, it is larger or deeper than a value may
@@ -53,6 +53,7 @@ def _unpacked(data: bytes | memoryview, raw: bool) -> Any:
         strict_map_key=False,
         object_hook=_revived,
         ext_hook=_no_extension,
+        timestamp=1,
         max_array_len=min(len(data), MAX_ITEMS),
         max_map_len=min(len(data), MAX_ITEMS),
     )

@@ -6,6 +6,7 @@ import importlib
 import io
 import zipfile
 import zlib
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,10 @@ from loaderd.data.values.packed import MAX_BYTES
 NPY, NPZ = b"\x93NUMPY", b"PK\x03\x04"
 # What a writer of old meant as an argument, and numpy stored as an array.
 NO_MEMBER = "allow_pickle"
+# what numpy's parser of headers raises
+NOT_NPY = (
+    ValueError, TypeError, SyntaxError, KeyError, EOFError, RecursionError, MemoryError, TokenError,
+)  # fmt: skip
 
 
 def read_npy(data: bytes | memoryview) -> np.ndarray[Any, Any]:
@@ -30,7 +35,7 @@ def read_npy(data: bytes | memoryview) -> np.ndarray[Any, Any]:
         if version != (1, 0):
             read = np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
-    except (ValueError, TypeError, SyntaxError, KeyError, EOFError, RecursionError) as error:
+    except NOT_NPY as error:
         raise UnreadableValue(f"it is a .npy file that is damaged: {error}") from None
     rest = memoryview(data).cast("B")[file.tell() :]
     return array_of(plain_dtype(dtype.str), shape, rest, "F" if fortran else "C")

@@ -37,6 +37,10 @@ def test_plain_values_and_arrays_are_as_msgpack_numpy_reads_them() -> None:
     assert found[7] == {"deep": [[1], [2]]}
 
 
+def test_a_timestamp_is_a_number_of_seconds() -> None:
+    assert unpack(msgpack.packb([msgpack.Timestamp(5, 500_000_000)])) == [5.5]
+
+
 def test_what_an_old_writer_stored_as_text_is_text_or_bytes() -> None:
     old = msgpack.packb({"image": b"\xff\xd8\xff\0", "label": "cat"}, use_bin_type=False)
     assert unpack(old) == {"image": b"\xff\xd8\xff\0", "label": "cat"}
