@@ -68,6 +68,8 @@ EXAMPLES = {
     "allow_pickle": "true",
     "decode": "false",
     "mode": '"gray"',
+    "exif": "true",
+    "max_pixels": "500_000_000",
     "split": '"0%:95%"',
     "split_by": '"stored"',
     "batch_size": "256",

@@ -10,6 +10,7 @@ from typing import Any
 
 from loaderd.config import batching, database_keys, hints, stream_rules
 from loaderd.config import transforms as ops_table
+from loaderd.config.stream import MAX_PIXELS
 from loaderd.config.types import (
     NAME,
     Args,
@@ -222,10 +223,17 @@ STREAM = Table(
         "decode": Key(Flag(), "false delivers images as they are stored.", True),
         "mode": Key(
             Choice(ops_table.MODES),
-            "Decoded images: rgb has 3 channels, gray 1; index keeps the numbers of palette, "
-            "gray, 1-bit and 16-bit gray images, 1 channel. "
+            "Decoded images: rgb has 3 channels, gray 1, rgba 4; index keeps the numbers of "
+            "palette, gray, 1-bit and 16-bit gray images, 1 channel; unchanged has the channels "
+            "that are stored, and 16 bits where they are (palettes become colours). "
             "For one field: a decode op with field and mode.",
             "rgb",
+        ),
+        "exif": Key(Flag(), "Turns stored images as their EXIF orientation says.", False),
+        "max_pixels": Key(
+            Whole(1, 1 << 30),
+            "A stored image with more pixels is bad, and one that an op would make so large.",
+            MAX_PIXELS,
         ),
         "split": Key(
             Text(

@@ -11,6 +11,8 @@ from typing import Any
 
 from loaderd.config.transforms import GEOMETRY
 
+MAX_PIXELS = 178_956_970  # what Pillow refuses too
+
 
 @dataclass(frozen=True, slots=True)
 class TransformConfig:
@@ -27,13 +29,16 @@ class TransformConfig:
 class DecodeModes:
     """How the image fields of a stream become pixels.
 
-    stream: "rgb", "gray" or "index", of the fields that `fields` doesn't name. paired: fields that
-    share the geometry of others.
+    stream: one of config.transforms.MODES, of the fields that `fields` doesn't name. paired: fields
+    that share the geometry of others. exif: stored images are turned as their EXIF data says.
+    max_pixels: as many as an image may have.
     """
 
     stream: str = "rgb"
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
     paired: frozenset[str] = frozenset()
+    exif: bool = False
+    max_pixels: int = MAX_PIXELS
 
     def of(self, name: str) -> str:
         return self.fields.get(name, self.stream)
@@ -75,6 +80,8 @@ class StreamConfig:
     allow_pickle: bool = False
     decode: bool = True
     mode: str = "rgb"
+    exif: bool = False
+    max_pixels: int = MAX_PIXELS
     split: str = "0%:100%"
     split_by: str = "random"
     batch_size: int = 1
@@ -104,7 +111,7 @@ class StreamConfig:
                     fields[step.args["field"]] = step.args["mode"]
                 else:
                     stream = step.args["mode"]
-        return DecodeModes(stream, fields, frozenset(paired))
+        return DecodeModes(stream, fields, frozenset(paired), self.exif, self.max_pixels)
 
     def tail_for(self, drop_last: bool | None) -> str:
         """What becomes of the rows behind the last whole step: "repeat", "short" or "drop".

@@ -30,7 +30,7 @@ FIELDS = Param(
     "nearest",
     default=None,
 )
-MODES = ("rgb", "gray", "index")
+MODES = ("rgb", "gray", "rgba", "index", "unchanged")
 # of the ops that take `fields`, those that draw a geometry
 RANDOM = ("random_crop", "random_resized_crop", "hflip", "vflip", "rotate90")
 
@@ -115,8 +115,9 @@ DECODE = {
         {
             "mode": Param(
                 "choice",
-                "rgb gives 3 channels, gray 1; index keeps the numbers of palette, gray, 1-bit "
-                "and 16-bit gray images; default: the stream's mode",
+                "rgb gives 3 channels, gray 1, rgba 4; index keeps the numbers of palette, gray, "
+                "1-bit and 16-bit gray images; unchanged keeps channels and 16 bits; default: the "
+                "stream's mode",
                 default=None,
                 choices=MODES,
             )

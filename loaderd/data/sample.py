@@ -124,12 +124,14 @@ def _pixels(image: Any, name: str, mode: str | DecodeModes) -> np.ndarray:
     Raises BadValue for one whose numbers would be lost without anybody having said so, ImageError.
     """
     from loaderd.data.images.decode import from_pillow
-    from loaderd.data.images.label_numbers import holds_labels
+    from loaderd.data.images.label_numbers import has_sixteen_bits, holds_labels
+    from loaderd.data.images.orientation import exif_orientation, upright_pixels
 
     said = mode if isinstance(mode, str) else mode.of(name)
     beside = not isinstance(mode, str) and mode.beside(name)
     if (
         said != "index"
+        and not (said == "unchanged" and has_sixteen_bits(image))
         and holds_labels(image, gray=beside)
         and (isinstance(mode, str) or not mode.said(name))
     ):
@@ -144,7 +146,10 @@ def _pixels(image: Any, name: str, mode: str | DecodeModes) -> np.ndarray:
             f"labels. To keep them: {keep}"
             'return numpy.asarray(image); for colours: return image.convert("RGB")'
         )
-    return from_pillow(image, said)
+    pixels = from_pillow(image, said)
+    if isinstance(mode, str) or not mode.exif:
+        return pixels
+    return upright_pixels(pixels, exif_orientation(image))
 
 
 def leaf(value: Any, name: str, mode: str | DecodeModes, sample: Sample) -> None:

@@ -153,7 +153,7 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
             if plan.dataset
             else [stream.facts.layout, plan.layout_args, *_said(plan)]
         ),
-        "decode": plan.mode if plan.decode else "no",
+        "decode": (plan.mode + ", upright" * plan.exif) if plan.decode else "no",
         "transforms": _fact([asdict(step) for step in plan.transforms]),
         "jpeg_extension": stream.facts.jpeg_extension,
         "collate": plan.collate,

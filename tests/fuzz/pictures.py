@@ -15,7 +15,6 @@ with atheris.instrument_imports(
     ]
 ):
     from loaderd.core.rng import CounterRng
-    from loaderd.data.images import decode
     from loaderd.data.images.lazy_image import LazyImage
     from loaderd.data.images.pixel_source import open_image
     from loaderd.data.jpeg import headers, rewrite, tiles
@@ -60,7 +59,7 @@ def target(data: bytes) -> None:
     for number, ops in enumerate(OPS):
         try:
             mode = ("rgb", "gray", "index")[number]
-            view = LazyImage(open_image(data, mode), labels=mode == "index")
+            view = LazyImage(open_image(data, mode, PIXELS), labels=mode == "index", limit=PIXELS)
             draws = CounterRng(1, 0, number)
             for place, (op, args) in enumerate(ops):
                 make_op(op, args, place).run(view, draws)
@@ -76,5 +75,5 @@ def target(data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    decode.MAX_PIXELS = headers.MAX_PIXELS = headers.MAX_PROGRESSIVE_PIXELS = PIXELS
+    headers.MAX_PIXELS = headers.MAX_PROGRESSIVE_PIXELS = PIXELS
     fuzz(target, pictures())

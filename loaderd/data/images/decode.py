@@ -1,13 +1,15 @@
 """Stored images to pixels. One policy for every format and codec:
 
 - uint8, height x width x channels, writable, contiguous; "rgb" has 3 channels, "gray" 1.
+- "rgba" has 4 channels, alpha 255 where the file has none. "unchanged" has the channels and the
+  bits that are stored (16 bits stay uint16; palettes become colours, CMYK RGB).
 - "index" keeps the numbers as they are stored, for masks: 1 channel, uint8 (palette, gray; 1 bit is
   0 or 1), or uint16 (16-bit gray). What has colours of its own is refused, and what Pillow changes
   so that it can't be undone.
-- EXIF orientation is ignored (as torchvision's ImageFolder does); only a TIFF's own tag is obeyed,
-  by Pillow itself. The first frame of an animation counts.
-- Alpha is dropped, not composited: the colours are what is stored. Palettes, 1-bit, gray, gray +
-  alpha become RGB.
+- EXIF orientation is left to orientation.py (as torchvision's ImageFolder ignores it); only a
+  TIFF's own tag is obeyed, by Pillow itself. The first frame of an animation counts.
+- "rgb" and "gray" drop alpha and do not composite: the colours are what is stored. Palettes,
+  1-bit, gray, gray + alpha become RGB.
 - CMYK and YCCK go through Pillow's conversion, which has no colour profile.
 - 16-bit images are scaled to 8 bits (their high byte); 32-bit integer and float images are refused:
   nobody knows their range.
@@ -27,7 +29,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from loaderd.data.images.image_error import ImageError, NoMemory, allowed
+from loaderd.data.images.image_error import MAX_PIXELS, ImageError, NoMemory, allowed
 from loaderd.data.images.label_numbers import has_sixteen_bits, holds_labels, stored_numbers
 from loaderd.data.jpeg import tiles
 
@@ -56,7 +58,10 @@ FORMATS = (
     "PSD",
 )
 _QUIET = threading.Lock()  # which warnings are shown is the process's, not a thread's
-PLAIN = {"rgb": "RGB", "gray": "L"}
+PLAIN = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
+# Modes of Pillow whose numbers "unchanged" keeps, and what others become.
+KEPT = ("L", "LA", "RGB", "RGBA", "F", "I")
+KEPT_AS = {"1": "L", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
 
 
 def codec_of(data: bytes | memoryview) -> str:
@@ -65,7 +70,7 @@ def codec_of(data: bytes | memoryview) -> str:
     return "jpeg" if head.startswith(JPEG) else "png" if head == PNG else "other"
 
 
-def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:
+def decode(data: bytes | memoryview, mode: str = "rgb", limit: int = MAX_PIXELS) -> np.ndarray:
     """The pixels of a stored image (see the policy above) as an array of the caller's own.
 
     Raises ImageError.
@@ -75,7 +80,7 @@ def decode(data: bytes | memoryview, mode: str = "rgb") -> np.ndarray:
     codec = codec_of(data)
     try:
         return (_pillow if mode == "index" else {"jpeg": _jpeg, "png": _png}.get(codec, _pillow))(
-            data, mode
+            data, mode, limit
         )
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files: KeyError, SyntaxError, struct.error, cv2.error, ...
         raise image_error(error, codec) from None
@@ -137,49 +142,88 @@ def jpeg_pixels(
         raise image_error(error, "jpeg") from None
 
 
-def _jpeg(data: bytes | memoryview, mode: str) -> np.ndarray:
+def jpeg_mode(data: bytes | memoryview, mode: str) -> str:
+    """ "gray" or "rgb" for "unchanged", as the JPEG is stored; any other mode as it is."""
+    if mode != "unchanged":
+        return mode
+    try:
+        return "gray" if simplejpeg.decode_jpeg_header(data)[2].lower() == "gray" else "rgb"
+    except (KeyError, ValueError):
+        return "rgb"
+
+
+def _jpeg(data: bytes | memoryview, mode: str, limit: int) -> np.ndarray:
+    mode = jpeg_mode(data, mode)
     try:
         height, width, known = jpeg_head(data)
-        allowed(height, width)
+        allowed(height, width, limit=limit)
         if not known:
-            return _pillow(data, mode)
+            return _pillow(data, mode, limit)
         out = np.empty((height, width, 1 if mode == "gray" else 3), np.uint8)
         simplejpeg.decode_jpeg(data, "GRAY" if mode == "gray" else "RGB", buffer=out)
-        return out
+        return opaque(out) if mode == "rgba" else out
     except (ImageError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
         # What libjpeg-turbo's simple interface will not read (12 bits, arithmetic coding, lossless)
         # Pillow may.
-        return _second_try(data, mode, f"damaged JPEG: {error}")
+        return _second_try(data, mode, limit, f"damaged JPEG: {error}")
 
 
-def _second_try(data: bytes | memoryview, mode: str, first: str) -> np.ndarray:
+def opaque(image: np.ndarray) -> np.ndarray:
+    """uint8 of any number of channels as RGBA: 1 or 3 channels get an alpha of 255."""
+    height, width, channels = image.shape
+    if channels == 4:
+        return image
+    out = np.full((height, width, 4), 255, np.uint8)
+    out[:, :, :3] = image
+    return out
+
+
+def _second_try(data: bytes | memoryview, mode: str, limit: int, first: str) -> np.ndarray:
     try:
-        return _pillow(data, mode)
+        return _pillow(data, mode, limit)
     except ImageError:
         raise ImageError(first) from None
 
 
-def _png(data: bytes | memoryview, mode: str) -> np.ndarray:
+def _png(data: bytes | memoryview, mode: str, limit: int) -> np.ndarray:
     head = bytes(data[:33])
     if len(head) < 33 or head[8:16] != b"\0\0\0\rIHDR":
         raise ImageError("damaged PNG: it has no header")
-    allowed(int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big"))
+    height, width = int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+    allowed(height, width, limit=limit)
     _walk_png(data)
     try:
         image = cv2.imdecode(
-            np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+            np.frombuffer(data, np.uint8),
+            cv2.IMREAD_UNCHANGED
+            if mode in ("rgba", "unchanged")
+            else cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION,
         )
     except cv2.error as error:
         if _short_of_memory(error):
             raise
-        return _second_try(data, mode, f"damaged PNG: {str(error).strip()}")
+        return _second_try(data, mode, limit, f"damaged PNG: {str(error).strip()}")
     if image is None:
-        return _second_try(data, mode, "damaged PNG")
+        return _second_try(data, mode, limit, "damaged PNG")
+    if mode in ("rgba", "unchanged"):
+        return _as_stored(image, mode)
     if mode == "gray":
         return cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)[:, :, np.newaxis]
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
+
+
+def _as_stored(image: np.ndarray, mode: str) -> np.ndarray:
+    """What OpenCV read without changes, in the order of channels that everything here has."""
+    if image.ndim == 2:
+        image = image[:, :, np.newaxis]
+    elif image.shape[2] >= 3:
+        order = cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB
+        image = cv2.cvtColor(image, order, dst=image)
+    if mode == "unchanged":
+        return image
+    return opaque((image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image)
 
 
 def _walk_png(data: bytes | memoryview) -> None:
@@ -201,15 +245,18 @@ def _formats() -> list[str]:
     return [name for name in FORMATS if name in Image.OPEN]
 
 
-def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
+def _pillow(data: bytes | memoryview, mode: str, limit: int) -> np.ndarray:
     # User code in this process may have set it, and then Pillow would fill what is missing with
     # gray.
     lenient, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
+    bomb = Image.MAX_IMAGE_PIXELS
     try:
         with _QUIET, warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if limit != MAX_PIXELS:
+                Image.MAX_IMAGE_PIXELS = None
             with Image.open(io.BytesIO(data), formats=_formats()) as image:
-                allowed(image.height, image.width)
+                allowed(image.height, image.width, limit=limit)
                 return stored_numbers(image) if mode == "index" else _loaded(image, mode)
     except UnidentifiedImageError:
         raise ImageError(
@@ -219,7 +266,7 @@ def _pillow(data: bytes | memoryview, mode: str) -> np.ndarray:
     except Image.DecompressionBombError as error:
         raise ImageError(f"more pixels than the limit: {error}") from None
     finally:
-        ImageFile.LOAD_TRUNCATED_IMAGES = lenient
+        ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS = lenient, bomb
 
 
 def _loaded(image: Any, mode: str) -> np.ndarray:
@@ -249,6 +296,8 @@ def from_pillow(image: Any, mode: str = "rgb") -> np.ndarray:
     """
     if mode == "index":
         return stored_numbers(image)
+    if mode == "unchanged":
+        return _unchanged(image)
     if image.mode in ("I", "F") and not has_sixteen_bits(image):
         raise ImageError(
             f"an image of mode {image.mode!r} (32 bits) has no known range: convert it to 8 bits "
@@ -257,6 +306,7 @@ def from_pillow(image: Any, mode: str = "rgb") -> np.ndarray:
     if has_sixteen_bits(image):
         high = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
         pixels = high if mode == "gray" else np.repeat(high[:, :, np.newaxis], 3, axis=2)
+        pixels = opaque(pixels) if mode == "rgba" else pixels
     else:
         # Pillow composites nothing here: RGBA -> RGB and LA -> L leave the alpha away. La, RGBa
         # hold premultiplied colours.
@@ -268,4 +318,16 @@ def from_pillow(image: Any, mode: str = "rgb") -> np.ndarray:
         if mode == "gray" and plain.mode not in ("L", "LA", "1"):
             plain = plain.convert("RGB")
         pixels = np.array(plain.convert(PLAIN[mode]))
+    return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]
+
+
+def _unchanged(image: Any) -> np.ndarray:
+    """A Pillow image's numbers in the type and number of channels that they are stored in."""
+    if has_sixteen_bits(image):
+        pixels = np.asarray(image).astype(np.uint16)
+    elif image.mode in KEPT:
+        pixels = np.array(image)
+    else:
+        clear = image.mode == "P" and "transparency" in image.info
+        pixels = np.array(image.convert("RGBA" if clear else KEPT_AS.get(image.mode, "RGB")))
     return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis]

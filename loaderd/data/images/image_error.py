@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAX_PIXELS = 178_956_970  # what Pillow refuses too
+from loaderd.config.stream import MAX_PIXELS
 
 
 class ImageError(ValueError):
@@ -17,15 +17,15 @@ class NoMemory(ImageError):
     """Memory does not suffice to decode it, here and now."""
 
 
-def allowed(height: int, width: int, what: str = "the image has") -> None:
+def allowed(height: int, width: int, what: str = "the image has", limit: int = MAX_PIXELS) -> None:
     """Raises ImageError for an image without pixels, or with too many.
 
     what: begins the sentence, where it is to become one.
     """
     if height < 1 or width < 1:
         raise ImageError(f"{what} no pixels ({height} x {width})")
-    if height * width > MAX_PIXELS:
+    if height * width > limit:
         raise ImageError(
-            f"{what} {height} x {width} = {height * width} pixels, more than the limit of "
-            f"{MAX_PIXELS}"
+            f"{what} {height} x {width} = {height * width} pixels, more than the limit of {limit}: "
+            "raise max_pixels of the stream to allow it"
         )

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 
 from loaderd.data.images.edges import ZEROS, Fill, padded
-from loaderd.data.images.image_error import allowed
+from loaderd.data.images.image_error import MAX_PIXELS, allowed
 from loaderd.data.images.pixel_source import LEAST_SIDE, ArraySource, ImagePart, JpegSource, Origin
 from loaderd.data.images.resize import Axis, reach, resample
 from loaderd.data.jpeg import fused_decode
@@ -39,13 +39,15 @@ class LazyImage:
     """
 
     __slots__ = (
-        "_box", "_exact", "_flipped", "_how", "_loaded", "_made", "_origin", "_size", "_window",
-        "channels", "height", "labels", "levels", "planar", "width",
+        "_box", "_exact", "_flipped", "_how", "_limit", "_loaded", "_made", "_origin", "_size",
+        "_window", "channels", "height", "labels", "levels", "planar", "width",
     )  # fmt: skip
 
-    def __init__(self, origin: Origin, *, labels: bool = False) -> None:
+    def __init__(self, origin: Origin, *, labels: bool = False, limit: int = MAX_PIXELS) -> None:
+        """limit: most pixels that it may be brought to."""
         self.planar = False
         self.labels = labels
+        self._limit = limit
         self._begin(origin)
 
     def _begin(self, origin: Origin) -> None:
@@ -90,7 +92,9 @@ class LazyImage:
         exact: a JPEG is decoded at full scale, and resized by `resample`.
         Raises ImageError for more pixels than an image may have.
         """
-        allowed(height, width, f"{self.height} x {self.width} pixels would be resized to")
+        allowed(
+            height, width, f"{self.height} x {self.width} pixels would be resized to", self._limit
+        )
         if (height, width) == (self.height, self.width):
             return
         if self._resized or self.levels is not None:
@@ -117,6 +121,7 @@ class LazyImage:
             top + self.height + bottom,
             left + self.width + right,
             f"{self.height} x {self.width} pixels would be padded to",
+            self._limit,
         )
         value = fill.labels if self.labels else fill.value
         self.become(padded(self.settled(), (top, bottom, left, right), value, fill.mode))

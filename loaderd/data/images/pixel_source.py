@@ -11,8 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loaderd.data.images.decode import codec_of, decode, image_error, jpeg_head, jpeg_pixels
-from loaderd.data.images.image_error import allowed
+from loaderd.data.images.decode import (
+    codec_of,
+    decode,
+    image_error,
+    jpeg_head,
+    jpeg_mode,
+    jpeg_pixels,
+)
+from loaderd.data.images.image_error import MAX_PIXELS, allowed
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.jpeg import tiles as jpeg_tiles
 from loaderd.data.jpeg.tiles import SCALES, SIZE, DamagedJpeg, Tiles
@@ -72,6 +79,8 @@ class JpegSource:
         tiles: Tiles | None,
         rows: Rows | None = None,
         fusable: bool = False,
+        *,
+        limit: int = MAX_PIXELS,
     ) -> None:
         """tiles, rows: what is known of the file, if anything, so that not all of it has to be
         decoded. fusable: nothing is known yet, because `fused_decode.crop` may not need it.
@@ -84,6 +93,7 @@ class JpegSource:
         self._known = not fusable
         self._tiles = tiles
         self._rows = rows
+        self._limit = limit
 
     def read(self, part: ImagePart) -> np.ndarray:
         """The part's pixels, in a new array.
@@ -134,7 +144,7 @@ class JpegSource:
 
     def whole(self) -> ArraySource:
         """All of its pixels, by whatever decoder can. Raises ImageError."""
-        return ArraySource(decode(self.data, self.mode))
+        return ArraySource(decode(self.data, self.mode, self._limit))
 
     def _decode(self, data: jpeg_tiles.Data, height: int, width: int, eighths: int) -> np.ndarray:
         out, scaled = self._room(height, width, eighths)
@@ -185,25 +195,27 @@ def _rows(data: jpeg_tiles.Data) -> Rows | None:
 Origin = ArraySource | JpegSource
 
 
-def open_image(data: bytes | memoryview, mode: str) -> Origin:
+def open_image(data: bytes | memoryview, mode: str, limit: int = MAX_PIXELS) -> Origin:
     """Where the pixels of a stored image come from.
 
     What cannot be read in part is decoded here and now. Raises ImageError.
     """
-    if mode != "index" and codec_of(data) == "jpeg":
+    if codec_of(data) == "jpeg":
+        mode = jpeg_mode(data, mode)
+    if mode in ("rgb", "gray") and codec_of(data) == "jpeg":
         size = fused_decode.look(data)
         if size is not None:
-            allowed(*size)
-            return JpegSource(data, mode, *size, None, fusable=True)
+            allowed(*size, limit=limit)
+            return JpegSource(data, mode, *size, None, fusable=True, limit=limit)
         tiles = jpeg_tiles.read(data)
         if tiles is not None:
-            allowed(tiles.height, tiles.width)
-            return JpegSource(data, mode, tiles.height, tiles.width, tiles)
+            allowed(tiles.height, tiles.width, limit=limit)
+            return JpegSource(data, mode, tiles.height, tiles.width, tiles, limit=limit)
         try:
             height, width, known = jpeg_head(data)
         except ValueError:
-            return ArraySource(decode(data, mode))
+            return ArraySource(decode(data, mode, limit))
         if known:
-            allowed(height, width)
-            return JpegSource(data, mode, height, width, None, _rows(data))
-    return ArraySource(decode(data, mode))
+            allowed(height, width, limit=limit)
+            return JpegSource(data, mode, height, width, None, _rows(data), limit=limit)
+    return ArraySource(decode(data, mode, limit))

@@ -16,6 +16,7 @@ from loaderd.core.rng import CounterRng
 from loaderd.data.errors import SampleFault
 from loaderd.data.images.image_error import OpError
 from loaderd.data.images.lazy_image import LazyImage
+from loaderd.data.images.orientation import orientation_of, upright
 from loaderd.data.images.pixel_source import ArraySource, open_image
 from loaderd.data.ops.table import picture
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
@@ -122,7 +123,11 @@ class SampleContext:
             sample.images.add(name)
             before, self.coded = self.stage, True
             self.enter(Stage.DECODE)
-            view = LazyImage(open_image(value, modes.of(name)), labels=modes.of(name) == "index")
+            limit = modes.max_pixels
+            origin = open_image(value, modes.of(name), limit)
+            view = LazyImage(origin, labels=modes.of(name) == "index", limit=limit)
+            if modes.exif:
+                upright(view, orientation_of(value))
             if before is not Stage.READ:
                 self.enter(before)
             return view
@@ -130,14 +135,18 @@ class SampleContext:
             view = LazyImage(
                 ArraySource(
                     picture(value.transpose(1, 2, 0) if value.ndim == 3 else value, op, name)
-                )
+                ),
+                limit=modes.max_pixels,
             )
             view.planar = True
             return view
         labels = _holds_labels(name, value, name in sample.images, modes)
         if value.ndim == 2 and value.size:
-            return LazyImage(ArraySource(value[:, :, np.newaxis]), labels=labels)
-        view = LazyImage(ArraySource(picture(value, op, name)), labels=labels)
+            return LazyImage(
+                ArraySource(value[:, :, np.newaxis]), labels=labels, limit=modes.max_pixels
+            )
+        origin = ArraySource(picture(value, op, name))
+        view = LazyImage(origin, labels=labels, limit=modes.max_pixels)
         sample.images.add(name)
         return view
 

@@ -108,7 +108,7 @@ class SamplePipeline:
             try:
                 sample = self._source.read(index)
                 for name in sample.encoded - found.keys():
-                    unsaid = modes.of(name) != "index" and not modes.said(name)
+                    unsaid = modes.of(name) not in ("index", "unchanged") and not modes.said(name)
                     if unsaid and (mode := label_mode(sample[name], gray=modes.beside(name))):
                         found[name] = mode
             except ANYTHING:

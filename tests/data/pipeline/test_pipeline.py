@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -619,3 +620,24 @@ def test_boxes_follow_the_image_and_lose_those_outside(tmp_path: Path) -> None:
     # the crop begins at x = 15, y = 10
     assert made["boxes"].tolist() == [[0, 0, 10, 20]]
     assert made["labels"].tolist() == [7]
+
+
+def test_a_stream_keeps_sixteen_bits_and_turns_pictures_upright(tmp_path: Path) -> None:
+    deep = np.arange(12, dtype=np.uint16).reshape(3, 4) * 5000
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    Image.fromarray(deep).save(file, "PNG", exif=exif)
+    samples = [Sample({"image": file.getvalue()}, encoded=("image",))]
+    made = Stream(tmp_path, samples, mode="unchanged", exif=True).make()
+    assert made["image"].tolist() == np.rot90(deep, 3)[:, :, np.newaxis].tolist()
+    flipped = Stream(tmp_path, mode="unchanged", transforms=(op("vflip", p=1),)).make()
+    assert flipped["image"].tolist() == deep[::-1, :, np.newaxis].tolist()
+
+
+def test_max_pixels_is_the_streams_own(tmp_path: Path) -> None:
+    assert Stream(tmp_path, max_pixels=2000).make()["image"].shape == (40, 50, 3)
+    fault = Stream(tmp_path, max_pixels=1999).fault()
+    assert "more than the limit of 1999" in fault.message
+    asked = Stream(tmp_path, max_pixels=2000, transforms=(op("resize", size=[45, 50]),)).fault()
+    assert "would be resized to 45 x 50 = 2250 pixels" in asked.message
