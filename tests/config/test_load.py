@@ -638,3 +638,29 @@ def test_random_ops_of_fields_that_need_not_match_are_allowed_where_each_names_i
             '"resize", size = 3, field = "b"}]'
         )
     )
+
+
+def test_words_that_describe_a_foreign_database_are_read_and_its_index_file_is_a_path() -> None:
+    config = parse(
+        """
+        [streams.train]
+        lmdb = "a.lmdb"
+        layout = "raw"
+        index_file = "${DATA}/keys.txt"
+        key_format = {rgb = "rgb_{i:04d}"}
+        dtype = {rgb = "uint8"}
+        shape = {rgb = [4, 6, 3]}
+        fields = ["rgb"]
+        allow_pickle = true
+        """,
+        "/etc/loaderd/a.toml",
+        {"DATA": "/data", "XDG_RUNTIME_DIR": "/run/user/0"},
+        0,
+    )
+    (train,) = config.streams
+    assert train.index_file == "/data/keys.txt"
+    assert (train.key_format, train.dtype) == ({"rgb": "rgb_{i:04d}"}, {"rgb": "uint8"})
+    assert (train.fields, train.allow_pickle) == (("rgb",), True)
+    again = StreamConfig.from_json(train.to_json())
+    assert again.fields == train.fields
+    assert {name: tuple(size) for name, size in again.shape.items()} == {"rgb": (4, 6, 3)}  # type: ignore[union-attr]

@@ -52,6 +52,8 @@ def table_of(value: Any) -> Any:
 
 
 class Atom3dLayout(CountedLayout):
+    """Tables, gzip of JSON, msgpack or pickle."""
+
     name = "atom3d"
     marks = "`num_examples` and `serialization_format`"
     counter = b"num_examples"
@@ -70,6 +72,8 @@ class Atom3dLayout(CountedLayout):
 
 
 class TapeLayout(CountedLayout):
+    """Tables of a protein each."""
+
     name = "tape"
     marks = "`num_examples`"
     counter = b"num_examples"
@@ -80,6 +84,8 @@ class TapeLayout(CountedLayout):
 
 
 class OcpLayout(CountedLayout):
+    """Objects of torch_geometric, which need `allow_pickle`."""
+
     name = "ocp"
     marks = "`length`, pickled; needs `allow_pickle = true`"
     counter = b"length"
@@ -92,6 +98,8 @@ class OcpLayout(CountedLayout):
 
 
 class SaprotLayout(CountedLayout):
+    """JSON tables, or anything else with a `length` in digits."""
+
     name = "saprot"
     marks = "`length`, as digits, and keys `0`, `1`, ..."
     counter = b"length"
@@ -103,6 +111,8 @@ class SaprotLayout(CountedLayout):
 
 
 class TableMasterLayout(CountedLayout):
+    """(name, image file, text) of a table each."""
+
     name = "tablemaster"
     marks = "`__len__`, and no `__keys__`"
     counter = b"__len__"
@@ -166,6 +176,8 @@ class ValuesLayout(KeyedLayout):
 
 
 class UnimolLayout(ValuesLayout):
+    """Tables of a molecule each."""
+
     name = "unimol"
     marks = "keys `0`, `1`, ..., or numbers of 4 bytes, and pickled tables with `atoms`"
 
@@ -212,6 +224,8 @@ class SorelLayout(ValuesLayout):
 
 
 class SafetensorsLayout(ValuesLayout):
+    """Arrays by name."""
+
     name = "safetensors"
     marks = "values that are safetensors"
 

@@ -64,6 +64,8 @@ class FilesLayout(KeyedLayout):
 
 
 class LsunLayout(FilesLayout):
+    """Files under hashes."""
+
     name = "lsun"
     marks = "keys of 40 hexadecimal digits, and values that are image files"
     may_be_said = False
@@ -75,6 +77,8 @@ class LsunLayout(FilesLayout):
 
 
 class SiamfcLayout(FilesLayout):
+    """Files under raw hashes."""
+
     name = "siamfc"
     marks = "keys of 16 raw bytes, and values that are image files"
     may_be_said = False

@@ -14,6 +14,8 @@ OTHERS = (b"__keys__", b"__len__", b"classes", b"class_to_idx")
 
 
 class ImageFolderLayout(KeyedLayout):
+    """Pairs of a file and a label."""
+
     name = "imagefolder_lmdb"
     marks = "`__keys__` and `__len__`"
 

@@ -17,6 +17,8 @@ CODEC = ValueCodec(("msgpack",))
 
 
 class PyxisLayout(KeyedLayout):
+    """Arrays by name, as version 0 and 1 of ml-pyxis have them."""
+
     name = "pyxis"
     marks = "named databases `data_db` and `meta_db`"
     named = b"data_db"

@@ -26,7 +26,7 @@ class PickleMachine:
 
     Attributes:
         at: Where the next byte is read; after `run` the end of the pickle.
-        array_bytes: What arrays may still take. A value may name the same bytes many times over.
+        new_bytes: What may still be made of parts. A value may name the same part many times over.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class PickleMachine:
         self.data = data
         self.at = at
         self.persistent = persistent
-        self.array_bytes = 4 * len(data) + (1 << 16)
+        self.new_bytes = 8 * len(data) + (1 << 16)
         self.stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
@@ -171,12 +171,10 @@ class PickleMachine:
         target.set_state(self, state)
 
     def spend(self, size: int) -> None:
-        """Count the bytes of an array. Raises UnreadableValue if the value is a bomb."""
-        self.array_bytes -= size
-        if self.array_bytes < 0:
-            raise UnreadableValue(
-                f"its arrays are together much larger than its {len(self.data):,} bytes"
-            )
+        """Count the bytes of what is made of parts. Raises UnreadableValue if they are too many."""
+        self.new_bytes -= size
+        if self.new_bytes < 0:
+            raise UnreadableValue(f"what it makes is much larger than its {len(self.data):,} bytes")
 
     def persist(self, key: Any) -> None:
         if self.persistent is None:

@@ -188,6 +188,7 @@ def _encode(machine: PickleMachine, args: tuple[Any, ...]) -> bytes:
     codec = rest[0] if rest else "utf-8"
     if type(text) is not str or codec not in CODECS:
         raise UnreadableValue("it is a pickle that encodes what is no text")
+    machine.spend(len(text))
     return text.encode(codec)
 
 
@@ -198,7 +199,8 @@ def _bytes(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
         return _encode(machine, args)
     if len(args) == 1 and isinstance(args[0], (bytes, memoryview)):
         return args[0]
-    if len(args) == 1 and type(args[0]) is list and len(args[0]) < 1 << 20:
+    if len(args) == 1 and type(args[0]) is list:
+        machine.spend(len(args[0]))
         return bytes(args[0])
     raise UnreadableValue("it has bytes that are made of no bytes")
 
@@ -206,6 +208,7 @@ def _bytes(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
 def _pairs(machine: PickleMachine, args: tuple[Any, ...]) -> dict[Any, Any]:
     """An OrderedDict, as a dict; what Python 2 wrote has its pairs as an argument."""
     machine.push({})
+    machine.spend(8 * len(args[0]) if args else 0)
     for pair in args[0] if args else []:
         key, value = pair
         machine.set_items([key, value])
@@ -218,6 +221,7 @@ def _default_dict(machine: PickleMachine, args: tuple[Any, ...]) -> dict[Any, An
 
 def _set(machine: PickleMachine, args: tuple[Any, ...]) -> Any:
     machine.push(set())
+    machine.spend(8 * len(args[0]) if args else 0)
     machine.add(list(args[0]) if args else [])
     return machine.stack.pop()
 
@@ -264,6 +268,7 @@ def _load_from_bytes(machine: PickleMachine, args: tuple[Any, ...]) -> SharedByt
     from loaderd.data.values.torch_storage import read_storage
 
     (data,) = args
+    machine.spend(len(data))
     return read_storage(bytes(data) if isinstance(data, (memoryview, bytes)) else b"")
 
 

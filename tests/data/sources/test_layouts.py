@@ -285,3 +285,10 @@ def test_two_streams_on_one_file_share_it_and_close_it_apart(tmp_path: Path) -> 
 def test_exactly_one_of_lmdb_and_dataset_is_needed() -> None:
     with pytest.raises(SourceError, match="set one of lmdb and dataset"):
         Source(StreamConfig("t"))
+
+
+def test_what_describes_a_foreign_database_is_refused_for_our_own(tmp_path: Path) -> None:
+    path = write_own(tmp_path / "db", image_samples(2))
+    for layout in ("auto", "loaderd"):
+        with pytest.raises(SourceError, match="fields is set, and goes with databases of other"):
+            Source(plan(path, layout, fields=("image",)))

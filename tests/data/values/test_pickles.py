@@ -258,6 +258,24 @@ def test_a_small_value_that_asks_for_much_is_refused(value: bytes, reason: str) 
         unpickle(value)
 
 
+@pytest.mark.parametrize(
+    ("part", "call"),
+    [
+        (b"X" + struct.pack("<I", 99_000) + b"x" * 99_000, b"c_codecs\nencode\nh\0X\6\0\0\0latin1\x86R"),
+        (b"X" + struct.pack("<I", 99_000) + b"x" * 99_000, b"cbuiltins\nbytearray\nh\0X\6\0\0\0latin1\x86R"),
+        (b"(" + b"K\1" * 30_000 + b"l", b"cbuiltins\nbytes\nh\0\x85R"),
+        (b"(" + b"K\1" * 30_000 + b"l", b"cbuiltins\nset\nh\0\x85R"),
+    ],
+)  # fmt: skip
+def test_a_part_that_is_made_into_something_over_and_over_is_refused(
+    part: bytes, call: bytes
+) -> None:
+    once = b"\x80\x02](" + part + b"q\0" + call + b"e."
+    assert len(unpickle(once)) == 2
+    with pytest.raises(UnreadableValue, match="much larger than its"):
+        unpickle(b"\x80\x02](" + part + b"q\0" + call * 1000 + b"e.")
+
+
 def test_an_array_named_a_thousand_times_is_one_array_and_a_forged_size_is_refused() -> None:
     array = np.zeros(1000)
     found = unpickle(pickle.dumps([array] * 1000))
