@@ -71,6 +71,7 @@ class Surveyor:
         if self._whole:
             sample = self._measurable(sample)
         else:
+            self._schema.take_empty(sample)
             self._types.check(sample)
             try:
                 self._schema.check(sample)

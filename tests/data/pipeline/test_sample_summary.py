@@ -16,7 +16,16 @@ from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.pipeline.sample_summary import COUNT, HIGH, LOW, MEAN, SQUARES, Surveyor, mark
 from loaderd.data.sample import Sample
 from loaderd.data.sources.source import Source
-from loaderd_testing.sample_builders import call, image_samples, op, silent, write_own
+from loaderd_testing.sample_builders import (
+    HELD,
+    Point,
+    call,
+    dataset_plan,
+    image_samples,
+    op,
+    silent,
+    write_own,
+)
 from loaderd_wire.slots import FieldSpec
 
 
@@ -131,3 +140,48 @@ def test_a_survey_leaves_faults_as_they_are(tmp_path: Path) -> None:
             nonfinite="error",
             survey={"specs": [], "collated": False},
         )
+
+
+def survey_of(first: dict[str, Any], *others: dict[str, Any], **plan: Any) -> list[Sample]:
+    """Summaries of these samples of a dataset, whose first one has fixed the fields."""
+    HELD[:] = [first, *others]
+    made: list[Sample] = []
+    with Source(dataset_plan("Holding", **plan)) as source:
+        pipeline = SamplePipeline(source.plan, source)
+        specs = pipeline.specs(pipeline.make(SampleRequest(0, 0, 0), silent))
+        wanted = {
+            "specs": [asdict(spec) for spec in specs],
+            "collated": source.plan.whole_samples,
+            "free": sorted(source.plan.free_fields),
+        }
+    scanned = {"collate": "stack", "pad": {}, "ragged": (), "survey": wanted}
+    with Source(dataset_plan("Holding", **{**plan, **scanned})) as source:
+        pipeline = SamplePipeline(source.plan, source)
+        for index in range(1 + len(others)):
+            made.append(pipeline.make(SampleRequest(0, 0, index), silent))
+    return made
+
+
+def test_an_empty_list_of_a_ragged_field_is_no_fault() -> None:
+    first, empty = survey_of({"boxes": [[1, 2, 3, 4]]}, {"boxes": []}, ragged=("boxes",))
+    assert (first["fault"], empty["fault"]) == ("", "")
+    assert (first["shapes"], empty["shapes"]) == ("1,4", "0,4")
+
+
+def test_samples_for_a_collate_function_have_no_faults_and_are_known_by_all_that_they_hold() -> (
+    None
+):
+    collate = "loaderd_testing.sample_builders:as_it_came"
+    summaries = survey_of(
+        {"x": np.zeros(2), "ids": [1, 2]},
+        {"x": np.zeros(2), "ids": [1, 3]},
+        {"x": np.zeros(2), "ids": [1, 2]},
+        {"x": np.zeros(2), "ids": [1, None]},
+        {"x": "other", "ids": Point(1, object())},
+        collate=collate,
+    )
+    assert {made["fault"] for made in summaries} == {""}
+    hashes = [int(made["hash"]) for made in summaries]
+    assert hashes[0] == hashes[2]
+    assert len(set(hashes)) == 4
+    assert [int(made["numbers"][0, COUNT]) for made in summaries] == [2, 2, 2, 2, 0]
