@@ -1,5 +1,6 @@
-"""Any map-style dataset as a source: `dataset = "pkg.module:Class"`, built once a process, used
-through its own methods alone.
+"""Any map-style dataset as a source: `dataset = "pkg.module:Class"`.
+
+It is built once a process, and used through its own methods alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from loaderd.data.whole_sample import top_fields
 class DatasetSource:
     """The dataset and what is known of it.
 
-    many: it has `__getitems__`, which fetches several samples at once.
+    Attributes:
+        name: Its class, as the config has it.
+        total: Number of samples.
+        many: It has `__getitems__`, which fetches several samples at once.
+        classes: Names of the labels, () if it has none.
+        form: "dict" or "tuple"; "" until a first sample was read.
+        identity: Names the dataset by its class, its arguments and its length.
     """
 
     stored_names = False
@@ -53,10 +60,15 @@ class DatasetSource:
         return self._inner[index]
 
     def read(self, index: int, mode: str | DecodeModes) -> Sample:
+        """Sample `index`."""
         return self.take(self.value(index), mode)
 
     def fetch(self, indices: Sequence[int]) -> list[Any]:
-        """What `__getitems__` returns, one value an index, not yet looked at."""
+        """What `__getitems__` returns, one value an index, not yet looked at.
+
+        Raises:
+            BadValue: It returned something else than as many values.
+        """
         values = self._inner.__getitems__(list(indices))
         rows = hasattr(values, "__len__") and not isinstance(values, (Mapping, str, bytes))
         if not rows or len(values) != len(indices):
@@ -65,7 +77,11 @@ class DatasetSource:
         return list(values)
 
     def take(self, value: Any, mode: str | DecodeModes) -> Sample:
-        """Such a value, or one of those of `fetch`, as a sample."""
+        """Such a value, or one of those of `fetch`, as a sample.
+
+        Raises:
+            BadValue: It is no sample, or one of another form than earlier ones.
+        """
         if self._whole:
             sample, self.form = top_fields(value, mode)
             return sample

@@ -1,5 +1,6 @@
-"""From an index to keys and from values to a sample: loaderd's own layout, those of other projects,
-and a user's class for any other LMDB.
+"""From an index to keys and from values to a sample.
+
+That is loaderd's own layout, those of other projects, and a user's class for any other LMDB.
 """
 
 from __future__ import annotations
@@ -43,14 +44,24 @@ class Layout(Protocol):
         ...
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
-        """The fields of the sample from the values of its keys: arrays, numbers, str, bytes; stored
-        images as their bytes.
+        """The fields of a sample from the values of its keys.
+
+        They are arrays, numbers, str or bytes; stored images are their bytes.
         """
         ...
 
 
 class OwnLayout:
-    """A database that `loaderd pack` wrote. drawn: keys of values that stand for all of them."""
+    """A database that `loaderd pack` wrote.
+
+    Attributes:
+        total: Number of samples.
+        identity: Names the content.
+        form: "dict" or "tuple".
+        classes: Names of the labels, () if there are none.
+        stored_names: Samples have names of their own.
+        drawn: Keys of values that stand for all of them.
+    """
 
     name = "loaderd"
 
@@ -74,16 +85,18 @@ class OwnLayout:
         return value
 
     def values(self, indices: Sequence[int] | np.ndarray) -> list[memoryview | None]:
-        """The stored values of these samples; None for one that isn't there.
+        """The stored values of some samples; None for one that is not there.
 
-        Raises SourceError for a damaged page.
+        Raises:
+            SourceError: A page is damaged.
         """
         keys = np.asarray(indices, ">u8").tobytes()
         return self._store.get_many([keys[at : at + 8] for at in range(0, len(keys), 8)])
 
     def pages(self, row_bytes: int) -> Pages | None:
-        """The same without an object for each, if that is to be had, valid while the database is
-        open.
+        """The same without an object for each, valid while the database is open.
+
+        None where that is not to be had.
         """
         return self._store.pages(row_bytes)
 
@@ -146,8 +159,12 @@ class KeyedReader:
         )
 
     def _fingerprint(self, samples: list[list[bytes]]) -> str:
-        """A hash over entries, and over keys and value sizes of samples spread over the database;
-        never of path or time. samples: gets the keys of each.
+        """A hash over keys and value sizes of samples that are spread over the database.
+
+        The number of entries is in it, never path or time.
+
+        Args:
+            samples: Gets the keys of each of these samples.
         """
         digest = hashlib.sha256(f"{self._store.entries} {self.total}".encode())
         for index in _spread(SAMPLED, self.total):

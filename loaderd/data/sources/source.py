@@ -20,18 +20,29 @@ from loaderd_wire.slots import FieldSpec
 class Source:
     """The samples of one stream.
 
-    Open it after the fork, in the process that reads; `close()` it, or use it as a context manager.
+    Open it after the fork, in the process that reads. Close it, or use it as a context manager.
 
-    total: number of samples. identity: names the content, never path or time. layout: "loaderd", or
-    the user's class. values: a hash over some of the stored values, "" where identity has all of
-    them or there are none. keys: "index" if a sample's name is its index, "stored" if it has one of
-    its own. classes: names of the labels, () if unknown. warnings: lines to show.
-    many: `read_many` is there. user_code: somebody else's code reads or parses. form: "dict" or
-    "tuple"; "" for a dataset until a first sample was read. Raises SourceError, naming path and
-    reason.
+    Attributes:
+        plan: The stream's settings.
+        total: Number of samples.
+        identity: Names the content, never path or time.
+        layout: "loaderd", the name of another project's layout, or the user's class.
+        codec: How the values of another project's database are coded, "" if that is not known.
+        values: A hash over some of the stored values; "" where `identity` has all of them, or where
+            there are none.
+        keys: "index" if a sample's name is its index, "stored" if it has one of its own.
+        classes: Names of the labels, () if unknown.
+        warnings: Lines to show.
+        many: `fetch` is there.
+        user_code: Somebody else's code reads or parses.
     """
 
     def __init__(self, plan: StreamConfig) -> None:
+        """Open what a stream reads.
+
+        Raises:
+            SourceError: It cannot be opened; the text names path and reason.
+        """
         if (plan.lmdb is None) == (plan.dataset is None):
             raise SourceError(f"stream {plan.name}: set one of lmdb and dataset")
         self.plan = plan
@@ -75,6 +86,7 @@ class Source:
 
     @property
     def form(self) -> str:
+        """ "dict" or "tuple"; "" for a dataset until a first sample was read."""
         return self._reader.form
 
     @property
@@ -84,52 +96,69 @@ class Source:
 
     @property
     def state(self) -> str:
-        """What of the file must stay as it is, as text for `expect` in another process; "" for a
-        dataset.
+        """What of the file must stay as it is, as text for `expect` in another process.
+
+        "" for a dataset.
         """
         return "" if self._watch is None else self._watch.state
 
     def expect(self, state: str) -> str:
-        """From now on `changed` compares with what the file was for the process whose `state` this
-        is. "" or what is not as it was.
+        """Compare the file from now on with what it was in another process.
+
+        Args:
+            state: `state` of the Source there.
+
+        Returns:
+            What is not as it was there; "" if nothing.
         """
         return self._watch.expect(state) if self._watch is not None and state else ""
 
     def key(self, index: int) -> str:
         """The sample's name: what `pack` stored, else the LMDB key as text or hex, else the index.
 
-        May raise what reading raises.
+        Raises:
+            IndexError: There is no such sample.
+            Exception: What reading raises.
         """
         self._check(index)
         return self._reader.key(index)
 
     def read(self, index: int) -> Sample:
-        """Sample `index` as stored: views are valid while this is open.
+        """A sample as it is stored. Views are valid while this is open.
 
-        Raises whatever the data or the user's code raises.
+        Raises:
+            IndexError: There is no such sample.
+            Exception: What the data or the user's code raises.
         """
         self._check(index)
         return self._reader.read(index, self._modes)
 
     @property
     def value(self) -> Callable[[int], Any]:
-        """value(index) is what the user's code makes of sample `index` of [0, total), not yet
-        looked at; it becomes a sample by `take`. Only where `user_code`.
+        """A function from an index to what the user's code makes of that sample, not yet looked at.
+
+        It becomes a sample by `take`. Only where `user_code`.
         """
         assert not isinstance(self._reader, OwnLayout)
         return self._reader.value
 
     def bulk(self, specs: tuple[FieldSpec, ...]) -> BulkReader | None:
-        """What copies rows of these fields in bulk, valid while this is open; None where samples
-        aren't stored as such rows, or have names.
+        """What copies rows of some fields in bulk, valid while this is open.
+
+        Args:
+            specs: The fields of every sample.
+
+        Returns:
+            The reader; None where samples are not stored as such rows, or have names.
         """
         if not isinstance(self._reader, OwnLayout) or self._reader.stored_names:
             return None
         return bulk_of(self._reader, specs, self.plan.nonfinite == "error")
 
     def fetch(self, indices: Sequence[int]) -> list[Any]:
-        """The dataset's own values for these indices at once (only where `many`); each becomes a
-        sample by `take`.
+        """The dataset's own values for some indices at once; each becomes a sample by `take`.
+
+        Only where `many`.
         """
         assert isinstance(self._reader, DatasetSource)
         for index in indices:
@@ -137,6 +166,7 @@ class Source:
         return self._reader.fetch(indices)
 
     def take(self, value: Any) -> Sample:
+        """A value of the user's code as a sample."""
         assert not isinstance(self._reader, OwnLayout)
         return self._reader.take(value, self._modes)
 
@@ -145,9 +175,10 @@ class Source:
             raise IndexError(f"sample {index} of {self.total}")
 
     def changed(self) -> str:
-        """ "" while the data is what was opened; else what changed, old and new, with the path.
+        """Look whether the data is what was opened.
 
-        Always "" for a dataset.
+        Returns:
+            What changed, old and new, with the path; "" if nothing, and always for a dataset.
         """
         return self._watch.changed() if self._watch is not None else ""
 
