@@ -174,9 +174,18 @@ class EmbeddedStart:
         poll = select.poll()
         poll.register(status, select.POLLIN)
         code = status.read(PIPE_BYTES) if poll.poll(END_S * 1000) else b""
-        if code.startswith(b"-") and not self._said:
-            self.signal = _signal_name(-int(code))
+        number = int(code) if code.strip() else self._parent_status()
+        if number < 0 and not self._said:
+            self.signal = _signal_name(-number)
         return self._error()
+
+    def _parent_status(self) -> int:
+        """Of a parent that has said nothing: negative where a signal has ended it, be it before it
+        had a child.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._parent.wait(END_S)
+        return 0
 
     def _error(self) -> LoaderdError:
         text = self._said.decode(errors="replace").strip()

@@ -178,6 +178,11 @@ ENDS = {
         StreamFailedError,
         "ended by SIGKILL before it was ready, as were the 4 ",
     ),
+    "by a signal that ends whoever waits for its end, too": (
+        "os.kill(os.getppid(), 9); os.kill(os.getpid(), 9)",
+        StreamFailedError,
+        "ended by SIGKILL before it was ready, as were the 4 ",
+    ),
     "by a signal, with a reason": (
         "say('StreamFailedError: no_such_module'); os.kill(os.getpid(), 9)",
         StreamFailedError,
