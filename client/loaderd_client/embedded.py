@@ -173,16 +173,14 @@ class EmbeddedStart:
         assert status is not None
         poll = select.poll()
         poll.register(status, select.POLLIN)
-        code = status.read(PIPE_BYTES) if poll.poll(END_S * 1000) else b""
-        number = int(code) if code.strip() else self._parent_status()
+        code = status.read(PIPE_BYTES) if poll.poll(END_S * 1000) else b"0"
+        number = int(code) if code else self._parent_status()
         if number < 0 and not self._said:
             self.signal = _signal_name(-number)
         return self._error()
 
     def _parent_status(self) -> int:
-        """Of a parent that has said nothing: negative where a signal has ended it, be it before it
-        had a child.
-        """
+        """Of a parent that ends without a word; negative where a signal has ended it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._parent.wait(END_S)
         return 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
-from loaderd_wire.errors import by_handler
+from loaderd_client.signals import Carried, Unswallowed
 
 LOG = logging.getLogger("loaderd_client")
 
@@ -13,14 +14,16 @@ def warn(text: str, *values: object) -> None:
     """Log a line for the user.
 
     Nothing that logging itself raises gets out, as it does where sys.stderr has been closed: a
-    batch is worth more than a line.
+    batch is worth more than a line. What a signal's handler raises meanwhile gets out as it is.
 
     Args:
         text: Format of the line.
         *values: What goes into it.
     """
     try:
-        LOG.warning(f"loaderd: {text}", *values)
-    except (OSError, ValueError) as error:
-        if by_handler(error, "logging") and by_handler(error, "traceback"):
-            raise
+        with Unswallowed(), contextlib.suppress(OSError, ValueError):
+            LOG.warning(f"loaderd: {text}", *values)
+        return
+    except Carried as carried:
+        error = carried.error
+    raise error from error.__cause__

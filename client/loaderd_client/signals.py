@@ -60,14 +60,20 @@ class Held:
         if self._over or os.getpid() != self._pid:
             self._handlers[number](number, frame)
         else:
-            self._came.append(number)
+            self._meet(number, frame)
+
+    def _meet(self, number: int, frame: FrameType | None) -> None:
+        self._came.append(number)
 
     def _end(self) -> None:
         self._over = True  # from here on a handler may raise at any point
         try:
             self._put_back()
         finally:
-            self._tell()
+            try:
+                self._put_back()  # it may have kept the first call from beginning
+            finally:
+                self._tell()
 
     def _put_back(self) -> None:
         try:
@@ -89,3 +95,27 @@ class Held:
         finally:
             if self._came:
                 self._tell()
+
+
+class Carried(BaseException):
+    """What a handler has raised, past every `except Exception`."""
+
+    def __init__(self, error: Exception) -> None:
+        """Carry this error."""
+        super().__init__(error)
+        self.error = error
+
+
+class Unswallowed(Held):
+    """While it is entered, an Exception of a handler ends the block as a `Carried`.
+
+    So it does where code below, such as logging, prints every Exception and goes on. Handlers run
+    at once. A `Carried` may come out of `__enter__` and of `__exit__`, too.
+    """
+
+    def _meet(self, number: int, frame: FrameType | None) -> None:
+        try:
+            self._handlers[number](number, frame)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is carried out
+            self._end()  # here, for the next one may keep __exit__ from it
+            raise Carried(error) from None

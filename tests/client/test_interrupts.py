@@ -4,17 +4,23 @@ as they are, and nothing is lost or begun anew.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from client.test_loader import finished, trainer
-from loaderd_client import Loader, LoaderdError
-from loaderd_client.signals import Held
+from loaderd_client import Loader, LoaderdError, signals
+from loaderd_client.log import LOG, warn
+from loaderd_client.signals import Carried, Held, Unswallowed
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.fake_daemon import FakeDaemon, epoch_indices, until
 
@@ -219,6 +225,50 @@ def test_a_thread_holds_no_signals(handlers: list[int]) -> None:
     thread.start()
     thread.join()
     assert found == [before]
+
+
+@pytest.mark.parametrize("block", [Held, Unswallowed])
+def test_a_signal_at_any_call_of_a_block_leaves_every_handler_as_it_was(
+    handlers: list[int], block: type[Held]
+) -> None:
+    before = [signal.getsignal(number) for number in signal.valid_signals()]
+    calls = 0
+
+    def interrupt(frame: FrameType, what: str, _: object) -> None:
+        nonlocal calls
+        if what == "call" and frame.f_code.co_filename == signals.__file__:
+            calls += 1
+            if calls == last:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGUSR1)
+
+    for last in range(1, 30):
+        calls = 0
+        sys.setprofile(interrupt)
+        with contextlib.suppress(TimeoutError, Carried), block():
+            pass
+        sys.setprofile(None)
+        assert [signal.getsignal(number) for number in signal.valid_signals()] == before, last
+    assert 4 <= len(handlers) < 29  # and all calls have been met
+
+
+def test_what_a_handler_raises_while_a_line_is_logged_comes_out_as_itself(
+    handlers: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(logging.StreamHandler[io.StringIO]):
+        def format(self, record: logging.LogRecord) -> str:
+            signal.raise_signal(signal.SIGUSR1)
+            return super().format(record)
+
+    lines = Interrupted(io.StringIO())
+    LOG.addHandler(lines)
+    try:
+        with pytest.raises(TimeoutError):
+            warn("a batch is waited for")
+    finally:
+        LOG.removeHandler(lines)
+    assert handlers == [signal.SIGUSR1]
+    assert capsys.readouterr().err == ""  # logging would print what it swallows
 
 
 # Closing
