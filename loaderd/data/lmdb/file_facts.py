@@ -88,14 +88,23 @@ def data_file(path: str) -> str:
             raise SourceError(f"{path}: there is no such file or folder{link}") from None
         inside = sorted(os.listdir(path))
         seen = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "") if inside else "nothing"
+        below = [name for name in inside if _looks_like_database(os.path.join(path, name))]
+        shown = f"{', '.join(below[:5])}{', ...' if len(below) > 5 else ''}"
+        one = f". There are databases in it, name one: {shown}" if below else ""
         raise SourceError(
-            f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}"
+            f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}{one}"
         ) from None
     except OSError as error:
         raise SourceError(f"{file}: cannot be read: {error.strerror}") from None
     if not os.path.isfile(file):
         raise SourceError(f"{file}: is neither a file nor a folder with an LMDB")
     return file
+
+
+def _looks_like_database(path: str) -> bool:
+    """Whether this is a database by its name and place; it is not opened."""
+    named = path.endswith(("lmdb", ".mdb")) and os.path.isfile(path)
+    return named or os.path.isfile(os.path.join(path, "data.mdb"))
 
 
 def _wrong(head: bytes) -> str:

@@ -124,3 +124,12 @@ nonsense
 def test_reading_ahead_depends_on_the_filesystem(path: str, kind: str, network: bool) -> None:
     assert _mount_type(path, MOUNTS) == kind
     assert on_network(path, MOUNTS) is network
+
+
+def test_a_folder_of_databases_names_them(tmp_path: Path) -> None:
+    for name in ("MJ_train", "ST"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.mdb").write_bytes(b"")
+    (tmp_path / "data.0000.lmdb").write_bytes(b"")
+    (tmp_path / "notes.txt").write_text("")
+    assert refusal(tmp_path).endswith("name one: MJ_train, ST, data.0000.lmdb")
