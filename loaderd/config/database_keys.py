@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from loaderd.config.types import (
+    NAME,
+    Args,
     Either,
     Flag,
     Key,
@@ -17,6 +19,7 @@ from loaderd.config.types import (
     ValueType,
     Whole,
     join,
+    script,
     show,
 )
 
@@ -51,6 +54,18 @@ class ForEachField:
         return {"type": "object", "minProperties": 1, "additionalProperties": self.kind.schema()}
 
 
+LAYOUT = {
+    "layout": Key(
+        Text(
+            rf"[a-z0-9_-]+|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
+            '"auto", the name of a layout, or a class: "pkg.module:Class"',
+            script,
+        ),
+        "How samples lie in the database.",
+        "auto",
+    ),
+    "layout_args": Key(Args(), "Keyword arguments of the layout's class.", {}),
+}
 KEYS = {
     "key_format": Key(
         Either(

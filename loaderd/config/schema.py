@@ -209,16 +209,7 @@ STREAM = Table(
             "that makes one.",
         ),
         "dataset_args": Key(Args(), "Keyword arguments of the dataset's class.", {}),
-        "layout": Key(
-            Text(
-                rf"[a-z0-9_-]+|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
-                '"auto", the name of a layout, or a class: "pkg.module:Class"',
-                script,
-            ),
-            "How samples lie in the database.",
-            "auto",
-        ),
-        "layout_args": Key(Args(), "Keyword arguments of the layout's class.", {}),
+        **database_keys.LAYOUT,
         **database_keys.KEYS,
         "decode": Key(Flag(), "false delivers images as they are stored.", True),
         "mode": Key(
