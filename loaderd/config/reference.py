@@ -70,6 +70,7 @@ EXAMPLES = {
     "mode": '"gray"',
     "exif": "true",
     "max_pixels": "500_000_000",
+    "views": "2",
     "split": '"0%:95%"',
     "split_by": '"stored"',
     "batch_size": "256",

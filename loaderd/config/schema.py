@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction as Exact
 from typing import Any
 
-from loaderd.config import batching, database_keys, hints, stream_rules
+from loaderd.config import batching, database_keys, hints, image_keys, stream_rules
 from loaderd.config import transforms as ops_table
-from loaderd.config.stream import MAX_PIXELS
 from loaderd.config.types import (
     NAME,
     Args,
@@ -211,21 +210,7 @@ STREAM = Table(
         "dataset_args": Key(Args(), "Keyword arguments of the dataset's class.", {}),
         **database_keys.LAYOUT,
         **database_keys.KEYS,
-        "decode": Key(Flag(), "false delivers images as they are stored.", True),
-        "mode": Key(
-            Choice(ops_table.MODES),
-            "Decoded images: rgb has 3 channels, gray 1, rgba 4; index keeps the numbers of "
-            "palette, gray, 1-bit and 16-bit gray images, 1 channel; unchanged has the channels "
-            "that are stored, and 16 bits where they are (palettes become colours). "
-            "For one field: a decode op with field and mode.",
-            "rgb",
-        ),
-        "exif": Key(Flag(), "Turns stored images as their EXIF orientation says.", False),
-        "max_pixels": Key(
-            Whole(1, 1 << 30),
-            "A stored image with more pixels is bad, and one that an op would make so large.",
-            MAX_PIXELS,
-        ),
+        **image_keys.KEYS,
         "split": Key(
             Text(
                 f"{SPLIT_END}:{SPLIT_END}",

@@ -60,6 +60,7 @@ class StreamConfig:
 
     shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are
     stored. nonfinite: "allow" or "error".
+    views: how often the transforms run on a sample.
     pad: field -> {"value", "multiple", "mask"}. ragged_as: "list" or "flat".
     empty: "skip" or "deliver", what becomes of a batch that has lost all its rows.
     survey: not None: samples are not delivered, but what a Surveyor made with it says of each.
@@ -82,6 +83,7 @@ class StreamConfig:
     mode: str = "rgb"
     exif: bool = False
     max_pixels: int = MAX_PIXELS
+    views: int = 1
     split: str = "0%:100%"
     split_by: str = "random"
     batch_size: int = 1

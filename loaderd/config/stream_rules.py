@@ -27,6 +27,8 @@ def check(given: Mapping[str, Any], say: Say) -> None:
             say(name, f"{show(given[name])}: goes with {other}, which is not set")
     database_keys.check(given, say)
     batching.check(given, say)
+    if given.get("decode") is False and given.get("views", 1) != 1:
+        say("views", f"{show(given['views'])}: goes with decode = true, but decode is false")
     _one_draw_a_sample(given.get("transforms"), say)
     _marks_follow(given.get("transforms"), say)
     if "empty" in given and given.get("on_error") != "skip" and given.get("tail") != "short":

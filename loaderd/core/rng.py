@@ -14,29 +14,35 @@ from numpy.typing import NDArray
 from loaderd.core.hashing import FIRST, MASK, SECOND, STRIDE, Purpose, below, hash64, mix, mix_in
 
 BOTH = slice(0, 2)
+VIEW = 1 << 32  # no op has this number
 TWISTER_WORDS = 312  # uint64: the 624 words of 32 bits that a Mersenne Twister has for a state
 
 
 class CounterRng:
     """The random values of one sample. They may be asked for in any order; there is no state."""
 
-    __slots__ = ("_seed", "_words")
+    __slots__ = ("_seed", "_view", "_words")
 
-    def __init__(self, seed: int, epoch: int, index: int) -> None:
-        """Name the sample.
+    def __init__(self, seed: int, epoch: int, index: int, view: int = 0) -> None:
+        """Name the sample, and which of its views.
 
         Args:
             seed: The session's seed.
             epoch: Number of the epoch, from 0.
             index: The sample's place in the dataset.
+            view: Number of the view; the draws of each differ.
         """
         self._words = (seed, epoch, index)
+        self._view = view
         self._seed: int | None = None  # a sample without chance has no use for it
+
+    def _viewed(self, state: int) -> int:
+        return mix_in(state, VIEW, self._view) if self._view else state
 
     def _draw(self, op: int, k: int) -> int:
         if self._seed is None:
             seed, epoch, index = self._words
-            self._seed = mix_in(_begun(Purpose.DRAW, seed, epoch), index)
+            self._seed = self._viewed(mix_in(_begun(Purpose.DRAW, seed, epoch), index))
         return mix_in(self._seed, op, k)
 
     def uniform(self, op: int, k: int) -> float:
@@ -66,7 +72,7 @@ class CounterRng:
     def key(self) -> int:
         """128 bits for `numpy.random.Generator(numpy.random.PCG64(key))`, which user code gets."""
         seed, epoch, index = self._words
-        high = mix_in(_begun(Purpose.KEY, seed, epoch), index)
+        high = self._viewed(mix_in(_begun(Purpose.KEY, seed, epoch), index))
         return (high << 64) | mix_in(high, 1)
 
 

@@ -155,6 +155,7 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
         ),
         "decode": (plan.mode + ", upright" * plan.exif) if plan.decode else "no",
         "transforms": _fact([asdict(step) for step in plan.transforms]),
+        **({"views": str(plan.views)} if plan.views > 1 else {}),
         "jpeg_extension": stream.facts.jpeg_extension,
         "collate": plan.collate,
         **({"pad": _fact(plan.pad)} if plan.pad else {}),

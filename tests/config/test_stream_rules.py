@@ -15,3 +15,8 @@ def test_boxes_that_follow_every_op_are_fine() -> None:
         '[streams.train]\nlmdb = "a"\n'
         'transforms = [{op = "resize", size = 9, boxes = "b"}, {op = "hflip", boxes = "b"}]'
     )
+
+
+def test_views_of_images_that_stay_encoded_are_refused() -> None:
+    (found,) = stream("decode = false\nviews = 2")
+    assert found.startswith("streams.train.views: 2: goes with decode = true")

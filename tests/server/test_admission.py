@@ -47,6 +47,9 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "allow_pickle": (True, set()),
     "decode": (False, {"decode"}),
     "mode": ("gray", {"decode"}),
+    "exif": (True, {"decode"}),
+    "max_pixels": (1000, set()),  # a sample is bad, or as it is
+    "views": (2, {"views"}),
     "split": ("0%:50%", {"split"}),
     "split_by": ("stored", {"split_by"}),
     "batch_size": (7, set()),

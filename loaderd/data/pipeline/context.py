@@ -68,7 +68,9 @@ class SampleContext:
     """One sample, from its request until it is finished. The caller reads it and sets `sample`."""
 
     sample: Sample
-    __slots__ = ("_draws", "_note", "_request", "_rng", "coded", "out", "sample", "stage", "views")
+    __slots__ = (
+        "_draws", "_note", "_request", "_rng", "_view", "coded", "out", "sample", "stage", "views",
+    )  # fmt: skip
 
     def __init__(
         self, request: SampleRequest, note: Note, out: Mapping[str, np.ndarray] = NOTHING
@@ -81,6 +83,7 @@ class SampleContext:
         self.views: dict[str, LazyImage] = {}
         self._note = note
         self._rng: np.random.Generator | None = None
+        self._view = 0
         self.stage = Stage.READ
         self.coded = False  # a stored image was decoded
 
@@ -88,16 +91,23 @@ class SampleContext:
         self.stage = stage
         self._note(stage)
 
+    def of_view(self, number: int, sample: Sample, out: Mapping[str, np.ndarray]) -> SampleContext:
+        """The making of one view of the sample, with draws of its own."""
+        made = SampleContext(self._request, self._note, out)
+        made._view, made.sample, made.stage = number, sample, self.stage
+        return made
+
     @property
     def draws(self) -> CounterRng:
         if self._draws is None:
-            self._draws = CounterRng(self._request.seed, self._request.epoch, self._request.index)
+            request = self._request
+            self._draws = CounterRng(request.seed, request.epoch, request.index, self._view)
         return self._draws
 
     def rng(self) -> np.random.Generator:
         """The sample's generator, the same for all of its callables."""
         if self._rng is None:
-            seeds = self._request.rng_seeds
+            seeds = self._request.rng_seeds if self._view == 0 else None
             seed: Any = self.draws.key() if seeds is None else Seeds(self.draws, seeds)
             self._rng = np.random.Generator(np.random.PCG64(seed))
         return self._rng

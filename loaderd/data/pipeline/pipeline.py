@@ -24,6 +24,7 @@ from loaderd.data.pipeline.lengths import LengthBatcher
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.pipeline.sample_summary import Surveyor
 from loaderd.data.pipeline.steps import StepRun, Transforms, for_user_code
+from loaderd.data.pipeline.views import Views
 from loaderd.data.sample import BadValue, Sample
 from loaderd.data.sample_schema import RawMatcher, SampleSchema
 from loaderd.data.sources.source import Source
@@ -59,12 +60,11 @@ class SamplePipeline:
         self._collate = Collate(plan) if self._whole_samples else None
         self._batcher = LengthBatcher(plan) if plan.pad or plan.ragged else None
         # the dataset's own samples, which nothing touches before they are collated
-        self._untouched = (
-            self._whole_samples and not self._transforms and source.dataset is not None
-        )
+        changed = len(self._transforms) > 0 or plan.views > 1
+        self._untouched = self._whole_samples and not changed and source.dataset is not None
         self.calls = any(step.call for step in plan.transforms)
         self.user_code = source.user_code or self._whole_samples or self.calls
-        self._as_stored = not (self._transforms or self.collated or self._surveyor)
+        self._as_stored = not (changed or self.collated or self._surveyor)
         self._resizes = any(step.op in RESIZING for step in plan.transforms)
         self._free = plan.free_fields
         self._coded = False
@@ -92,6 +92,8 @@ class SamplePipeline:
         steps = [self._finish]
         if self._transforms:
             steps.insert(0, self._transform)
+        if self._plan.views > 1:
+            steps = [Views(self._plan, steps)]
         if self._surveyor is not None:
             steps = [self._surveyor.begin, *steps, self._surveyor.end]
         return steps
