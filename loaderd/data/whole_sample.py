@@ -61,6 +61,14 @@ def top_fields(value: Any, mode: str | DecodeModes) -> tuple[Sample, str]:
     return sample, form
 
 
+def top_values(value: Any) -> dict[str, Any]:
+    """What a sample holds at its top, by the names that `top_fields` gives, as it is."""
+    if isinstance(value, Mapping):
+        return {str(name): item for name, item in value.items()}
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return {str(at): item for at, item in enumerate(values)}
+
+
 def fields_maker(plan: StreamConfig) -> Callable[[Any, str | DecodeModes], tuple[Sample, str]]:
     """What makes a sample of what code of the user's returned: `top_fields` or `flatten`."""
     return top_fields if plan.whole_samples else partial(flatten, arrays=plan.free_fields)

@@ -5,6 +5,7 @@ whatever it raises.
 from __future__ import annotations
 
 import argparse
+import reprlib
 import sys
 import time
 from typing import Any
@@ -16,6 +17,7 @@ from loaderd.config.load import Config
 from loaderd.core.jobs import Stage
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
+from loaderd.data.whole_sample import WholeSample, top_values
 from loaderd.worker.sample_runner import key_of
 from loaderd.worker.seeding import seed_sample
 
@@ -57,6 +59,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
             f"  {field(spec.name, spec.dtype, spec.shape, spec.kind)}  "
             f"{_summary(fields[spec.name])}"
         )
+    if isinstance(sample, WholeSample):
+        for name, value in top_values(sample.value).items():
+            if name not in fields:
+                print(f"  {name} {type(value).__name__}  {reprlib.repr(value)}")
     return FINE
 
 
