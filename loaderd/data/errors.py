@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+import loaderd_wire
+
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+CLIENT = tuple(  # a script that is imported may have come to the client's own files
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(loaderd_wire.__file__))), name, "")
+    for name in ("loaderd_client", "loaderd_wire")
+)
 IMPORTER = os.path.dirname(importlib.__file__) + os.sep
 MAX_MESSAGE = 2_000  # characters
 MAX_TRACEBACK = 16_000
@@ -101,7 +107,7 @@ def _cut(text: str, most: int) -> str:
 
 def is_users(file: str) -> bool:
     """Whether code of this file is neither loaderd's nor what Python imports modules with."""
-    return not file.startswith((HOME, IMPORTER, "<frozen importlib."))
+    return not file.startswith((HOME, *CLIENT, IMPORTER, "<frozen importlib."))
 
 
 def _users(trace: TracebackType | None) -> TracebackType | None:

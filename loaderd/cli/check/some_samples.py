@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING
@@ -25,6 +26,7 @@ Classes = dict[str, tuple[str, ...]]  # name of a stream -> names of its classes
 SAMPLES = 256
 PREFETCH = 4  # a Loader's default
 NAMED = 50  # bad samples that are named; all are counted
+ALIKE = 5  # bad samples with the same reason, but for its numbers, that have a line each
 
 
 def check(
@@ -162,9 +164,7 @@ def bad_line(sample: BadSample, *, telling: bool = True) -> list[str]:
 
 
 def faults(findings: Findings) -> list[str]:
-    lines: list[str] = []
-    for sample in [findings.bad[index] for index in sorted(findings.bad)][:NAMED]:
-        lines += bad_line(sample)
+    lines = _bad_lines([findings.bad[index] for index in sorted(findings.bad)][:NAMED])
     if len(findings.bad) > NAMED:
         lines.append(f"  BAD       and {len(findings.bad) - NAMED:,} more (--bad FILE has all)")
     lines += differences(findings)
@@ -175,6 +175,26 @@ def faults(findings: Findings) -> list[str]:
         *lines,
         f"  faults    {len(findings.bad)} bad, {len(findings.differ)} different; {checked}",
     ]
+
+
+def _bad_lines(samples: list[BadSample]) -> list[str]:
+    """A line a sample; of many with one reason the keys alone, in one line behind the others."""
+    lines: list[str] = []
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for sample in samples:
+        reason = (sample.stage, sample.error, re.sub(r"\d+", "0", sample.message))
+        keys = alike.setdefault(reason, [])
+        keys.append(repr(sample.key))
+        if len(keys) <= ALIKE:
+            lines += bad_line(sample)
+    for (stage, error, _), keys in alike.items():
+        if len(keys) > ALIKE:
+            more = ", ".join(keys[ALIKE:])
+            lines.append(
+                f"  BAD       {len(keys) - ALIKE} more that failed in {stage} with the {error} of "
+                f"sample {keys[0]}: {more}"
+            )
+    return lines
 
 
 def differences(findings: Findings) -> list[str]:

@@ -109,6 +109,7 @@ class Listing:
         classes: Names of the labels, () for a flat folder.
         total: Number of images.
         ignored: Files that are no images by name.
+        hidden: Names of folders beside the classes that begin with a dot.
         beside: Images beside the class folders.
         empty: Classes without images.
         absent: Classes without a folder.
@@ -133,6 +134,7 @@ class Listing:
         self.folder = folder
         self.total = 0
         self.ignored = Ignored()
+        self.hidden: list[str] = []
         self.beside = Ignored()
         self.empty: list[str] = []
         self.absent: list[str] = []
@@ -190,6 +192,11 @@ class Listing:
                     f"{ignored.total:,} {'files were' if ignored.total > 1 else 'file was'} "
                     f"ignored, {what}: {ignored}"
                 )
+        if self.hidden and self.classes:
+            lines.append(
+                f"hidden and left out: {', '.join(sorted(self.hidden)[:SHOWN])}; torchvision's "
+                "ImageFolder takes such a folder for a class, so its labels would differ"
+            )
         if not self.classes:
             lines.append(
                 f"no classes, so no labels: the images are directly in {_shown(self.folder)}. For "
@@ -321,6 +328,8 @@ class Listing:
             with os.scandir(path) as entries:
                 for entry in entries:
                     if entry.name.startswith("."):
+                        if path == self.folder and _is_folder(entry):
+                            self.hidden.append(_shown(entry.name))
                         continue
                     if _is_folder(entry):
                         folders.append(entry.name)

@@ -50,6 +50,16 @@ def test_every_bad_sample_is_named_whatever_it_does(place: Place) -> None:
     ) in text
 
 
+def test_bad_samples_of_one_reason_have_five_lines_and_then_one_for_all(place: Place) -> None:
+    config = place.config(args="bad = [1, 2, 3, 4, 5, 6, 7, 30]")
+    text = place.cli("check", config, code=1).stdout
+    assert text.count("failed in read: ValueError: unlucky") == 5
+    assert (
+        "BAD       3 more that failed in read with the ValueError of sample '1': '6', '7', '30'"
+    ) in text
+    assert "faults    8 bad, 0 different" in text
+
+
 def test_fields_that_differ_between_two_makings_are_named(place: Place) -> None:
     text = place.cli(
         "check",

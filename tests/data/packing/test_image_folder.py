@@ -42,6 +42,8 @@ def test_classes_and_files_are_sorted_by_name(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert listing.total == 7
     assert listing.ignored.total == 1
+    assert listing.hidden == [".git"]
+    assert any("hidden and left out: .git; torchvision's" in note for note in listing.notes)
 
 
 def test_the_order_is_that_of_the_sorted_folders_and_in_each_of_the_sorted_names(

@@ -259,6 +259,7 @@ def test_a_training_script_without_a_guard_that_also_has_the_dataset_is_told_to_
     )
     assert done.returncode == 1
     assert 'put the training loop under `if __name__ == "__main__":`' in done.stderr
+    assert re.search(r"/mine\.py, line \d+: importing mine failed: ConfigError", done.stderr)
     until("its end", lambda: not daemons(site))
 
 
