@@ -24,7 +24,7 @@ INSTEAD = {
     "num_workers": "set [workers] num_workers in the daemon's config",
     "prefetch_factor": "use prefetch=, the number of finished batches ahead of the trainer",
     "collate_fn": (
-        "set [streams.NAME] collate in the daemon's config, to a function of (samples, rng)"
+        "set [streams.NAME] collate in the daemon's config, to the name of the function"
     ),
     "pin_memory": (
         "leave it out: batches lie in shared memory already, and .to(device) copies from there"
