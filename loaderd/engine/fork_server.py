@@ -27,6 +27,7 @@ from loaderd.engine.messages import (
     WorkerFault,
 )
 from loaderd.engine.output_capture import Log, OutputCapture
+from loaderd.engine.stack_dump import StackDump
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
 from loaderd.system.loop import Loop, Timer
@@ -111,8 +112,7 @@ class ForkServer:
         self.ready = False
         self.doing = ""
         self.doing_s = 0.0
-        self._dump_fd = -1
-        self._dumped_s = -DUMP_S
+        self._dump: StackDump | None = None  # until it is ready
 
     @property
     def pid(self) -> int:
@@ -148,27 +148,13 @@ class ForkServer:
         """then(text): called later with the stacks of one that is not ready yet, "" where there are
         none.
         """
-        now_s = self._loop.now_s()
-        # for another worker that waits: these signals queue, and each would write
-        asked = now_s - self._dumped_s < DUMP_S
-        if (
-            self._pidfd >= 0
-            and not self.ready
-            and not asked
-            and processes.catches(self.pid, processes.DUMP_SIGNAL)
-        ):
-            self._dumped_s = now_s
-            os.ftruncate(self._dump_fd, 0)
-            os.lseek(self._dump_fd, 0, os.SEEK_SET)
-            processes.send_signal(self._pidfd, processes.DUMP_SIGNAL)
-        return self._loop.later(DUMP_S, lambda: then(self._stack()))
-
-    def _stack(self) -> str:
-        return (
-            os.pread(self._dump_fd, MAX_STACK, 0).decode("utf-8", "replace").rstrip()
-            if self._dump_fd >= 0
-            else ""
-        )
+        dump = self._dump
+        if dump is not None and self._pidfd >= 0:
+            # Another worker that waits may have asked: these signals queue, and each would write.
+            asked_s = dump.asked_s
+            if asked_s is None or self._loop.now_s() - asked_s >= DUMP_S:
+                dump.ask(self.pid, self._pidfd)
+        return self._loop.later(DUMP_S, lambda: then(dump.text().rstrip() if dump else ""))
 
     def reap(self, worker: int) -> None:
         """The worker is dead, its pidfd is held, its group has been killed."""
@@ -200,7 +186,8 @@ class ForkServer:
         level = LEVELS[self._level]
         ahead, self._ahead = self._ahead, None
         started = ahead.take() if ahead else self._launch(level)
-        self._process, self._dump_fd = started.process, started.dump
+        self._process = started.process
+        self._dump = StackDump(self._loop, started.dump, MAX_STACK)
         # Our child, and not reaped: this is its pidfd and no other's.
         self._pidfd = os.pidfd_open(self._process.pid)
         self._fault, self._slow = "", False
@@ -271,8 +258,7 @@ class ForkServer:
                 self._timer = None
             self._fails, self.doing = 0, ""
             self.ready = True
-            os.close(self._dump_fd)
-            self._dump_fd = -1
+            self._close_dump()
             self._listener.fork_server_ready()
         elif isinstance(message, NotForked):
             self._listener.not_forked(message.worker, message.text)
@@ -312,18 +298,26 @@ class ForkServer:
             )
         self._listener.fork_server_died()
 
+    def _close_dump(self) -> None:
+        if self._dump is not None:
+            self._dump.close()
+            self._dump = None
+
     def _forget(self) -> int | None:
-        """Reap it and give back all that belonged to it. Returns its wait status."""
+        """Reap it and give back all that belonged to it.
+
+        Returns:
+            Its wait status; None if there is none.
+        """
         if self._process is None:
             return None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._loop.unwatch(self._pidfd)
-        for fd in (self._pidfd, self._dump_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._pidfd = self._dump_fd = -1
+        os.close(self._pidfd)
+        self._pidfd = -1
+        self._close_dump()
         if self._channel is not None:
             self._loop.unwatch(self._channel.fileno())
             self._channel.close()

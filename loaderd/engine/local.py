@@ -38,13 +38,8 @@ from loaderd.engine.output_capture import Log
 from loaderd.engine.probing import Prober
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.segment_refs import SegmentTable
-from loaderd.engine.worker_process import (
-    LEFT,
-    ProcessState,
-    WorkerExit,
-    WorkerListener,
-    WorkerProcess,
-)
+from loaderd.engine.worker_exit import LEFT, WorkerExit
+from loaderd.engine.worker_process import ProcessState, WorkerListener, WorkerProcess
 from loaderd.system import processes
 from loaderd.system.loop import Loop, Timer
 from loaderd.system.modules import Modules

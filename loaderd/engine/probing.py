@@ -10,7 +10,8 @@ from loaderd.core.deadlines import DeadlineLimits
 from loaderd.core.fault_ledger import OUTSIDE_DEATHS
 from loaderd.core.jobs import Stage, importing, same, unstamp
 from loaderd.engine.messages import OpenError, Probe, StreamInfo
-from loaderd.engine.worker_process import WorkerExit, WorkerProcess
+from loaderd.engine.worker_exit import WorkerExit
+from loaderd.engine.worker_process import WorkerProcess
 from loaderd.system import processes
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError

@@ -16,21 +16,20 @@ from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.messages import Doing, Leave, Setup, WorkerBooted, WorkerFault
 from loaderd.engine.output_capture import Log, OutputCapture
 from loaderd.engine.scoreboard import Scoreboard
+from loaderd.engine.stack_dump import StackDump
+from loaderd.engine.worker_exit import ExitReason, WorkerExit
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
 
 MAX_STACK = 60_000
-# from one look for a dump that was asked for to the next, until it does not grow
-STACK_S = (0.05, 0.1, 0.15, 0.3, 0.5)
 RECENT_S = 2.0  # a dump that is younger when its worker is killed was made for that
 DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
 # that a start needs: socket pair, pipe, stack dump, copies of four on their way out, the pidfd,
 # some to spare
 FORK_FDS = 12
-LEFT = "exited when asked to"  # a cause of death
 STATUS_S = 2.0  # what the fork server gets to tell how a dead worker ended
 
 
@@ -41,18 +40,6 @@ class ProcessState(Enum):
     READY = "ready"
     DEAD = "dead"  # its pidfd has said so; how it ended is not known yet
     GONE = "gone"
-
-
-class WorkerExit:
-    """How a worker ended. own, cause, stack, boot: as in WorkerDied; word, key: its last stamp."""
-
-    def __init__(self, own: bool, cause: str, word: int, key: str, stack: str, boot: str) -> None:
-        self.own = own
-        self.cause = cause
-        self.word = word
-        self.key = key
-        self.stack = stack
-        self.boot = boot
 
 
 class WorkerListener(Protocol):
@@ -117,19 +104,13 @@ class WorkerProcess:
         self.doing_s = 0.0
         self._session = 0
         self._pidfd = -1
-        self._dump_fd = -1
+        self._dump: StackDump | None = None
         self._channel: Channel | None = None
         self._output: OutputCapture | None = None
         self._timers: list[Timer] = []
         self._boot_s = 0.0
         self._boot_timer: Timer | None = None
-        self._dumped_s: float | None = None
-        self._stack_at = 0  # where what it writes next begins
-        self._dump_timer: Timer | None = None
-        self._killed = ""  # why we killed it
-        self._own_fault = False  # and whether that was its own doing
-        self._left = False
-        self._fault = ""  # its last words
+        self._reason = ExitReason()
         board.clear(self.place)
 
     @property
@@ -150,14 +131,15 @@ class WorkerProcess:
             return
         ours, its = pair()
         read, write = os.pipe2(os.O_CLOEXEC)
-        self._dump_fd = os.memfd_create(f"loaderd-stack-{self.worker}", os.MFD_CLOEXEC)
+        stacks = os.memfd_create(f"loaderd-stack-{self.worker}", os.MFD_CLOEXEC)
+        self._dump = StackDump(self._loop, stacks, MAX_STACK)
         self._output = OutputCapture(self._loop, read, self._log, self._label)
         self._channel = Channel(ours, blocking=False, takes_fds=False)
         self._loop.watch(ours.fileno(), self._readable)
         self.state = ProcessState.FORKING
         with its:
             self._fork_server.fork(
-                self.worker, self.place, (its.fileno(), self._board.fd, write, self._dump_fd)
+                self.worker, self.place, (its.fileno(), self._board.fd, write, stacks)
             )
         os.close(write)
         self.send(self._setup)
@@ -170,7 +152,7 @@ class WorkerProcess:
         self.state = ProcessState.BOOTING
         self._await_boot()
         self._loop.watch(pidfd, self._dead)
-        if self._killed:
+        if self._reason.killed:
             processes.send_signal(pidfd, signal.SIGKILL)
         elif self.was_ready:
             self._ready()
@@ -195,37 +177,42 @@ class WorkerProcess:
 
         then(text): called once with them, "" where it cannot do that (yet).
         """
+        dump = self._dump
         if (
-            self._pidfd < 0
+            dump is None
+            or self._pidfd < 0
             or self.state not in (ProcessState.BOOTING, ProcessState.READY)
-            or not processes.catches(self.pid, processes.DUMP_SIGNAL)
+            or not dump.ask(self.pid, self._pidfd)
         ):
             if then is not None:
                 self._loop.soon(lambda: then(""))
-            return
-        os.ftruncate(self._dump_fd, 0)
-        os.lseek(self._dump_fd, 0, os.SEEK_SET)
-        self._stack_at, self._dumped_s = 0, self._loop.now_s()
-        processes.send_signal(self._pidfd, processes.DUMP_SIGNAL)
-        if then is not None:
-            self._look_for_dump(then, STACK_S, "")
+        elif then is not None:
+
+            def told(stack: str) -> None:
+                # what it may write when it crashes, later, has nothing to do with this
+                if not self._reason.killed:
+                    dump.forget()
+                then(stack)
+
+            dump.await_text(told)
 
     def kill(self, why: str, *, own_fault: bool = False) -> None:
         """SIGKILL, as soon as a dump that was asked for has had its time. Idempotent."""
-        if self.state in (ProcessState.DEAD, ProcessState.GONE) or self._killed:
+        if self.state in (ProcessState.DEAD, ProcessState.GONE) or self._reason.killed:
             return
-        self._killed, self._own_fault = why, own_fault
-        if self._dumped_s is not None and self._loop.now_s() - self._dumped_s < RECENT_S:
-            self._stack_at = 0  # it goes with the death, whoever has seen it before
+        self._reason.killed, self._reason.own_fault = why, own_fault
+        asked_s = self._dump.asked_s if self._dump else None
+        if self._dump and asked_s is not None and self._loop.now_s() - asked_s < RECENT_S:
+            self._dump.remember()  # it goes with the death, whoever has seen it before
         if self.state == ProcessState.WAITING:
             self._loop.soon(lambda: self._end(False, "never started", ""))
         elif self._pidfd >= 0:
-            wait_s = 0.0 if self._dumped_s is None else self._dumped_s + DUMP_S - self._loop.now_s()
+            wait_s = 0.0 if asked_s is None else asked_s + DUMP_S - self._loop.now_s()
             self._timers.append(self._loop.later(wait_s, self._kill_now))
 
     def leave(self) -> None:
         """Ask it to end when it has done what it was told before."""
-        self._left = True
+        self._reason.told_to_leave = True
         self.send(Leave())
         self._timers.append(self._loop.later(LEAVE_S, lambda: self.kill("it did not exit")))
 
@@ -256,38 +243,13 @@ class WorkerProcess:
         """Its wait status, None: it cannot be learnt."""
         if self.state != ProcessState.DEAD:
             return
-        how = processes.ending(status, out_of_memory=out_of_memory)
-        own, cause = how.own, how.cause
-        killed_by_us = bool(self._killed) and processes.was_killed(status)
-        if killed_by_us:
-            own, cause = self._own_fault, f"killed: {self._killed}"
-        elif self._left and status is not None and os.WIFEXITED(status):
-            own, cause = False, LEFT
-        elif self._fault:
-            cause = f"{cause}: {self._fault.splitlines()[0]}"
+        own, cause = self._reason.judge(status, out_of_memory=out_of_memory)
         boot = ""
-        if not self.was_ready and (own or self._fault):
-            boot = self._fault or f"the worker could not start: {cause}"
+        if not self.was_ready and (own or self._reason.last_words):
+            boot = self._reason.last_words or f"the worker could not start: {cause}"
         self._end(own, cause, boot)
 
     # -- inside
-
-    def _look_for_dump(
-        self, then: Callable[[str], object], pauses_s: tuple[float, ...], last: str
-    ) -> None:
-        def look() -> None:
-            stack = self._stack()
-            if pauses_s[1:] and (not stack or stack != last):
-                self._look_for_dump(then, pauses_s[1:], stack)
-                return
-            # what it may write when it crashes, later, has nothing to do with this
-            if not self._killed:
-                self._stack_at += len(os.pread(self._dump_fd, MAX_STACK, self._stack_at))
-            then(stack)
-
-        if self._dump_timer is not None:
-            self._dump_timer.cancel()
-        self._dump_timer = self._loop.later(pauses_s[0], look)
 
     def _label(self) -> str:
         word, key = self.look()
@@ -323,8 +285,8 @@ class WorkerProcess:
         if (
             self._pidfd >= 0
             and not processes.ended(self._pidfd)
-            and not self._left
-            and not self._fault
+            and not self._reason.told_to_leave
+            and not self._reason.last_words
         ):
             self._timers.append(self._loop.later(0.5, lambda: self.kill(why, own_fault=True)))
 
@@ -351,7 +313,7 @@ class WorkerProcess:
 
     def _hear(self, message: object) -> None:
         if isinstance(message, WorkerFault):
-            self._fault = message.text
+            self._reason.last_words = message.text
         elif isinstance(message, Doing) and not self.was_ready:
             self.doing, self.doing_s = message.text, self._loop.now_s()
             self._listener.worker_does(self, message.text)
@@ -387,18 +349,14 @@ class WorkerProcess:
             processes.kill_group(self.pid, self._session)
             self.ended(processes.reap_adopted(self.pid))
 
-    def _stack(self) -> str:
-        if self._dump_fd < 0:
-            return ""
-        return os.pread(self._dump_fd, MAX_STACK, self._stack_at).decode("utf-8", "replace")
-
     def _end(self, own: bool, cause: str, boot: str) -> None:
         if self.state == ProcessState.GONE:
             return
         word, key = self.look()
-        stack = self._stack() or (self._fault if not boot else "")
-        if boot and self._stack():
-            boot = f"{boot}\n{self._stack()}"
+        written = self._dump.text() if self._dump else ""
+        stack = written or (self._reason.last_words if not boot else "")
+        if boot and written:
+            boot = f"{boot}\n{written}"
         self.close()
         self._gone(self)
         self._listener.worker_died(self, WorkerExit(own, cause, word, key, stack, boot))
@@ -414,7 +372,7 @@ class WorkerProcess:
     def close(self) -> None:
         """Give back everything; the process itself is left to its fate. Idempotent."""
         self.state = ProcessState.GONE
-        for timer in (*self._timers, self._dump_timer, self._boot_timer):
+        for timer in (*self._timers, self._boot_timer):
             if timer is not None:
                 timer.cancel()
         if self._channel is not None:
@@ -424,8 +382,9 @@ class WorkerProcess:
         if self._output is not None:
             self._output.close()
             self._output = None
-        for fd in (self._pidfd, self._dump_fd):
-            if fd >= 0:
-                self._loop.unwatch(fd)
-                os.close(fd)
-        self._pidfd = self._dump_fd = -1
+        if self._dump is not None:
+            self._dump.close()
+        if self._pidfd >= 0:
+            self._loop.unwatch(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
