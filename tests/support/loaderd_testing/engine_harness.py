@@ -521,8 +521,9 @@ class Workshop:
 
 
 def numbers(name: str = "train", **options: Any) -> StreamConfig:
-    """A stream of wares.Numbers; what isn't a setting of the plan is an argument of the dataset."""
-    settings = {key: options.pop(key) for key in tuple(options) if key in StreamConfig.__slots__}
+    """A stream of wares.Numbers: `count` and all that isn't a setting are arguments of the dataset."""
+    words = set(StreamConfig.__slots__) - {"count"}
+    settings = {key: options.pop(key) for key in tuple(options) if key in words}
     cls = settings.pop("dataset", "wares:Numbers")
     return StreamConfig(name, dataset=cls, dataset_args=options, **settings)
 
