@@ -61,7 +61,7 @@ SETTINGS = {
 # Ops of torchvision and of later versions. A near name among ours would do something else.
 ABSENT = (
     "rotate", "RandomRotation", "RandomAffine", "AutoAugment", "TrivialAugmentWide", "AugMix",
-    "mixup", "MixUp", "cutmix", "CutMix", "FiveCrop", "TenCrop", "RandomPerspective",
+    "FiveCrop", "TenCrop", "RandomPerspective",
     "ElasticTransform", "RandomInvert", "RandomPosterize", "RandomSolarize", "RandomAutocontrast",
     "RandomEqualize", "RandomAdjustSharpness", "ScaleJitter", "RandomIoUCrop", "RandomZoomOut",
 )  # fmt: skip
@@ -92,4 +92,6 @@ OPS = {
     "GaussianBlur": "gaussian_blur",
     "RandomErasing": "random_erasing",
     "RandAugment": "rand_augment",
+    "MixUp": "mixup",
+    "CutMix": "cutmix",
 }

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from loaderd.config.transforms import GEOMETRY
+from loaderd.config.transforms import BATCH, GEOMETRY
 
 MAX_PIXELS = 178_956_970  # what Pillow refuses too
 
@@ -140,7 +140,12 @@ class StreamConfig:
         """Whether a batch is made as a whole: by a collate function, or from samples of different
         lengths.
         """
-        return self.collate != "stack" or bool(self.pad or self.ragged)
+        return self.collate != "stack" or bool(self.pad or self.ragged or self.mixes)
+
+    @property
+    def mixes(self) -> tuple[TransformConfig, ...]:
+        """The ops that work on the whole batch."""
+        return tuple(step for step in self.transforms if step.op in BATCH)
 
     @property
     def free_fields(self) -> frozenset[str]:

@@ -29,6 +29,7 @@ def check(given: Mapping[str, Any], say: Say) -> None:
     batching.check(given, say)
     if given.get("decode") is False and given.get("views", 1) != 1:
         say("views", f"{show(given['views'])}: goes with decode = true, but decode is false")
+    _mixing_is_last(given, say)
     _one_draw_a_sample(given.get("transforms"), say)
     _marks_follow(given.get("transforms"), say)
     if "empty" in given and given.get("on_error") != "skip" and given.get("tail") != "short":
@@ -103,3 +104,20 @@ def _fields(step: dict[str, Any]) -> set[str]:
     given: Any = step.get("fields", [step.get("field", "image")])
     names = given if isinstance(given, list) else []
     return {name for name in names if isinstance(name, str)}
+
+
+def _mixing_is_last(given: Mapping[str, Any], say: Say) -> None:
+    """Ops on a batch come after those on its samples, and need a batch that is stacked."""
+    transforms = given.get("transforms")
+    mixing = ""
+    for number, step in enumerate(transforms if isinstance(transforms, list) else ()):
+        op = step.get("op") if isinstance(step, dict) else None
+        if isinstance(op, str) and op in ops_table.BATCH:
+            mixing = op
+        elif mixing:
+            say(
+                f"transforms[{number}]",
+                f"comes after {mixing}, which works on whole batches: put {mixing} last",
+            )
+    if mixing and given.get("collate", "stack") != "stack":
+        say("collate", f"{show(given['collate'])}: {mixing} needs stacked batches; mix in it")

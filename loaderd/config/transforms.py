@@ -277,6 +277,22 @@ NUMBERS = {
 }
 
 
+MIXING = {
+    "alpha": Param(
+        "number", "both parameters of the Beta distribution of a row's share", 1.0, 1e-3, 1e3
+    ),
+    "num_classes": Param("whole", "length of the labels that come out", low=2, high=1_000_000),
+    "labels": Param(
+        "text", "field of class numbers; becomes float32, rows x num_classes", default="label"
+    ),
+    "p": _probability(1.0),
+}
+BATCH = {
+    "mixup": Op("of a batch: each row is mixed with the one before it", MIXING),
+    "cutmix": Op("of a batch: each row gets a rectangle of the one before it", MIXING),
+}
+
+
 def _with(ops: Mapping[str, Op], params: Mapping[str, Param]) -> dict[str, Op]:
     return {name: Op(op.text, {**op.params, **params}) for name, op in ops.items()}
 
@@ -286,6 +302,7 @@ OPS: Mapping[str, Op] = {
     **_with(GEOMETRY, {"field": FIELD, "fields": FIELDS, **MARKS}),
     **_with(COLOUR, {"field": FIELD, "fields": FIELDS}),
     **_with(NUMBERS, {"field": FIELD}),
+    **_with(BATCH, {"field": FIELD}),
 }
 
 

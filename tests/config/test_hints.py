@@ -52,7 +52,7 @@ from loaderd.config.transforms import OPS
             "that is hflip here",
         ),
         (
-            'transforms = [{op = "mixup"}]',
+            'transforms = [{op = "AutoAugment"}]',
             "streams.train.transforms[0].op",
             'not in this version; write it as call = "pkg.module:function"',
         ),

@@ -20,3 +20,10 @@ def test_boxes_that_follow_every_op_are_fine() -> None:
 def test_views_of_images_that_stay_encoded_are_refused() -> None:
     (found,) = stream("decode = false\nviews = 2")
     assert found.startswith("streams.train.views: 2: goes with decode = true")
+
+
+def test_mixing_comes_last_and_needs_stacked_batches() -> None:
+    (found,) = stream('transforms = [{op = "mixup", num_classes = 9}, {op = "hflip"}]')
+    assert found.startswith("streams.train.transforms[1]: comes after mixup, which works on whole")
+    (found,) = stream('collate = "a:b"\ntransforms = [{op = "cutmix", num_classes = 9}]')
+    assert "cutmix needs stacked batches" in found

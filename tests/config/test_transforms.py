@@ -9,6 +9,7 @@ import pytest
 
 from loaderd.config.op_params import REQUIRED, expects, fits
 from loaderd.config.transforms import OPS, problems, resolved, schema
+from loaderd.data.ops.mixing import MIXERS
 from loaderd.data.ops.table import MAKERS
 from loaderd_testing.deadlines import DEADLINE_S
 
@@ -29,6 +30,18 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("to_float", {}),
     ("normalize", {"mean": 0.5, "std": [0.2, 0.2, 0.2]}),
     ("to_chw", {"field": "image"}),
+    ("vflip", {"p": 0.2}),
+    ("rotate90", {"k": 3}),
+    ("pad", {"padding": 4}),
+    ("pad", {"padding": [1, 2, 3, 4], "fill": [1, 2, 3], "padding_mode": "reflect"}),
+    ("long_side", {"size": [32, 320]}),
+    ("color_jitter", {"brightness": 0.4, "hue": [-0.1, 0.2]}),
+    ("grayscale", {"p": 0.2, "fields": ["left", "right"]}),
+    ("gaussian_blur", {"kernel_size": 23, "sigma": 1.5}),
+    ("random_erasing", {"value": "random"}),
+    ("rand_augment", {"num_ops": 3, "magnitude": 5, "fill": 128}),
+    ("mixup", {"num_classes": 10, "alpha": 0.2}),
+    ("cutmix", {"num_classes": 10, "labels": "y"}),
 ]
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("decode", {"mode": "bgr"}, "mode", "wrong"),
@@ -53,6 +66,14 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("hflip", {"fields": "a"}, "fields", "wrong"),
     ("hflip", {"fields": ["a"], "field": "b"}, "fields", "wrong"),
     ("normalize", {"mean": 0, "std": 1, "fields": ["a"]}, "fields", "unknown"),
+    ("rotate90", {"k": 4}, "k", "wrong"),
+    ("pad", {"padding": [1, 2, 3]}, "padding", "wrong"),
+    ("pad", {"padding": 1, "padding_mode": "wrap"}, "padding_mode", "wrong"),
+    ("color_jitter", {"hue": 0.6}, "hue", "wrong"),
+    ("color_jitter", {"hue": -0.1}, "hue", "wrong"),
+    ("gaussian_blur", {"kernel_size": 4}, "kernel_size", "wrong"),
+    ("random_erasing", {"value": "noise"}, "value", "wrong"),
+    ("mixup", {}, "num_classes", "missing"),
 ]
 
 
@@ -108,7 +129,7 @@ def test_defaults_are_values_that_fit() -> None:
 
 
 def test_every_op_has_code_and_every_code_an_op() -> None:
-    assert set(OPS) == {*MAKERS, "decode"}
+    assert set(OPS) == {*MAKERS, *MIXERS, "decode"}
 
 
 def test_an_unknown_op_names_those_that_there_are() -> None:
@@ -122,3 +143,8 @@ def test_the_table_needs_no_image_library() -> None:
         "('cv2', 'PIL', 'simplejpeg', 'numpy', 'lmdb')))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=DEADLINE_S).returncode == 0
+
+
+def test_a_span_that_ends_before_it_begins_is_wrong() -> None:
+    (found,) = problems("color_jitter", {"contrast": [0.5, 0.1]})
+    assert (found.name, found.what) == ("contrast", "wrong")

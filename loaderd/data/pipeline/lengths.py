@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loaderd.config.stream import StreamConfig
+from loaderd.data.ops.mixing import make_mixing
 from loaderd.data.sample import BadValue, Sample
 
 LENGTH = "__length__"
@@ -22,6 +23,22 @@ class LengthBatcher:
         self._pad = plan.pad
         self._ragged = frozenset(plan.ragged)
         self._flat = plan.ragged_as == "flat"
+        self._mixes = [make_mixing(step.op or "", step.args) for step in plan.mixes]
+
+    def mix(
+        self, batch: dict[str, Any], samples: Sequence[Sample], rng: np.random.Generator
+    ) -> None:
+        """Mix the rows of a batch that was made of these samples, if the stream asks for it.
+
+        Raises OpError.
+        """
+        pictures = {
+            name: name in samples[0].planar
+            for name in samples[0]
+            if name in samples[0].images | samples[0].planar
+        }
+        for mixing in self._mixes:
+            mixing(batch, pictures, rng)
 
     def __call__(self, samples: Sequence[Sample]) -> dict[str, Any]:
         """The batch of samples that have the stream's fields.

@@ -58,7 +58,7 @@ class SamplePipeline:
         self.collated = plan.collated
         self._whole_samples = plan.whole_samples and self._surveyor is None
         self._collate = Collate(plan) if self._whole_samples else None
-        self._batcher = LengthBatcher(plan) if plan.pad or plan.ragged else None
+        self._batcher = LengthBatcher(plan) if plan.pad or plan.ragged or plan.mixes else None
         # the dataset's own samples, which nothing touches before they are collated
         changed = len(self._transforms) > 0 or plan.views > 1
         self._untouched = self._whole_samples and not changed and source.dataset is not None
@@ -359,16 +359,14 @@ class SamplePipeline:
         Raises:
             SampleFault: The function failed, or returned no batch ("collate").
         """
-        if self._batcher is not None:
-            try:
-                return self._batcher(samples)
-            except ANYTHING as error:
-                raise SampleFault.of("collate", error) from None
-        assert self._collate is not None
-        key = CounterRng(seed, epoch, position).key()
+        # differs from the generator of the sample with this index
+        rng = np.random.Generator(np.random.PCG64([CounterRng(seed, epoch, position).key(), 1]))
         try:
-            # differs from the generator of the sample with this index
-            rng = np.random.Generator(np.random.PCG64([key, 1]))
+            if self._batcher is not None:
+                batch = self._batcher(samples)
+                self._batcher.mix(batch, samples, rng)
+                return batch
+            assert self._collate is not None
             made = self._collate([sample.value for sample in samples], rng)
             batch, form = batch_of(made, self._modes)
             if self._batch_form and form != self._batch_form:

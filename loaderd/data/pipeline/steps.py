@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loaderd.config.stream import StreamConfig, TransformConfig
-from loaderd.config.transforms import resolved
+from loaderd.config.transforms import BATCH, resolved
 from loaderd.data.errors import SourceError
 from loaderd.data.images.image_error import OpError
 from loaderd.data.ops.table import FLAT, ReadyOp, check, make_op, one_size
@@ -37,7 +37,11 @@ class Transforms:
         self._modes = plan.modes()
         self._source_form = source_form
         self._fields_of = fields_maker(plan)
-        self._steps = [self._step(step, number) for number, step in enumerate(plan.transforms)]
+        self._steps = [
+            self._step(step, number)
+            for number, step in enumerate(plan.transforms)
+            if step.op not in BATCH
+        ]
         self.form = ""
 
     def __len__(self) -> int:

@@ -641,3 +641,17 @@ def test_max_pixels_is_the_streams_own(tmp_path: Path) -> None:
     assert "more than the limit of 1999" in fault.message
     asked = Stream(tmp_path, max_pixels=2000, transforms=(op("resize", size=[45, 50]),)).fault()
     assert "would be resized to 45 x 50 = 2250 pixels" in asked.message
+
+
+def test_rows_are_mixed_by_the_draws_of_their_batch(tmp_path: Path) -> None:
+    steps = (op("to_chw"), op("cutmix", num_classes=4))
+    stream = Stream(tmp_path, transforms=steps)
+    assert stream.sample_pipeline.collated
+    samples = [stream.make(index) for index in range(4)]
+    batch = stream.sample_pipeline.collate(samples, 0, 0, 0)
+    assert batch["image"].shape == (4, 3, 40, 50)
+    assert batch["label"].shape == (4, 4)
+    again = stream.sample_pipeline.collate(samples, 0, 0, 0)
+    np.testing.assert_array_equal(batch["image"], again["image"])
+    other = stream.sample_pipeline.collate(samples, 0, 0, 4)
+    assert (batch["label"] != other["label"]).any()
