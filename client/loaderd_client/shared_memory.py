@@ -6,13 +6,14 @@ import ctypes
 import fcntl
 import mmap
 import os
+import resource
 import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from loaderd_client import fork_safety
-from loaderd_wire.errors import ProtocolError
+from loaderd_wire.errors import ProtocolError, RefusedError, by_handler
 from loaderd_wire.limits import MAX_ROWS
 from loaderd_wire.messages import Descriptor, Segment
 from loaderd_wire.slot_reader import INDEX_BYTES, SlotReader
@@ -48,13 +49,14 @@ class SegmentView:
 
         Raises:
             ProtocolError: The memory is not what `segment` says.
+            RefusedError: The process may not map so much.
         """
         self.segment = segment
         self.layout = _layout(segment, specs, rows)
         self.reader = SlotReader(self.layout)
         size = segment.slots * segment.slot_bytes
         _check_memory(fd, size)
-        self.mapping = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self.mapping = _mapped(fd, size)
         self._count, self._rows, self._slot_bytes = (
             segment.slots,
             self.layout.rows,
@@ -147,6 +149,21 @@ def _layout(segment: Segment, specs: Sequence[FieldSpec], rows: int) -> SlotLayo
             f"{layout.slot_bytes} bytes: {segment}"
         )
     return layout
+
+
+def _mapped(fd: int, size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    except OSError as error:
+        if by_handler(error):
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        most = "without limit" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
+        raise RefusedError(
+            f"the batches' {size} bytes of shared memory cannot be mapped: {error.strerror}; this "
+            f"process may map {most} in all (ulimit -v); raise that, or ask for a smaller prefetch "
+            "or batch_size"
+        ) from None
 
 
 def _check_memory(fd: int, size: int) -> None:

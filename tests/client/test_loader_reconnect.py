@@ -19,6 +19,7 @@ from loaderd_client import (
     Loader,
     LoaderdError,
     ProtocolError,
+    RefusedError,
     SampleError,
     StallError,
     StreamChangedError,
@@ -397,6 +398,24 @@ def test_the_stacks_of_workers_are_asked_for_before_a_wait_is_given_up_and_no_ea
     pings = [said for said in daemon.rules.said if said.ping]
     assert not pings[0].stacks
     assert pings[-1].stacks
+
+
+def test_memory_that_the_process_may_not_map_is_refused_with_its_size_and_the_setting() -> None:
+    import fcntl
+    import os
+
+    from loaderd_client.shared_memory import SegmentView
+    from loaderd_wire.slots import FieldSpec
+
+    segment = m.Segment(0, 3, 1 << 46, 64, 0)  # more than an address space has
+    fd = os.memfd_create("fake", os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, 3 << 46)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        with pytest.raises(RefusedError, match=f"{3 << 46} bytes.*ulimit -v.*prefetch"):
+            SegmentView(segment, fd, [FieldSpec("x", "|u1", (8,))], 4)
+    finally:
+        os.close(fd)
 
 
 @pytest.mark.parametrize(("before", "size"), [(0, 65), (1, 64), (64, 2), (-1, 2)])
