@@ -31,14 +31,15 @@ from loaderd.engine.messages import (
     SegmentUnmapped,
     Setup,
     StreamInfo,
-    UseStream,
 )
 from loaderd.engine.oom import OomWatch
 from loaderd.engine.output_capture import Log
 from loaderd.engine.probing import Prober
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.segment_refs import SegmentTable
+from loaderd.engine.stream_table import StreamTable
 from loaderd.engine.worker_exit import LEFT, WorkerExit
+from loaderd.engine.worker_observer import WorkerObserver
 from loaderd.engine.worker_process import ProcessState, WorkerListener, WorkerProcess
 from loaderd.system import processes
 from loaderd.system.loop import Loop, Timer
@@ -52,7 +53,6 @@ __all__ = ["LocalEngine", "OpenError", "StreamInfo"]
 
 FIRST_PROBE = 1 << 40  # probing workers have numbers from here on, which no scheduler's worker has
 SPARE_PLACES = 16  # beyond twice the workers: stand-ins for those that cannot be killed
-ANON_S = 1.0  # memory of a worker is looked at no more often
 BOOT_S = 120.0
 PLACE_S = 1.0
 TEMPLATE_S = 1.0  # from one look at the fork server to the next, while somebody waits for it
@@ -91,12 +91,11 @@ class LocalEngine:
         self._sample_timeout_s = config.sample_timeout_s
         self._boot_s = boot_s
         self._num_workers = num_workers
-        self._plans = {plan.name: plan.to_json() for plan in (*streams, *late)}
-        self._ahead = [plan.name for plan in streams]
+        self._streams = StreamTable(streams, late)
         self._setup = Setup((), folder, config.init or "", num_workers, 0, "none")
         self._served = False  # a worker has been ready
         self._worker_places = 2 * num_workers + SPARE_PLACES
-        self._board = Scoreboard(self._worker_places + len(self._plans) + SPARE_PLACES)
+        self._board = Scoreboard(self._worker_places + len(self._streams) + SPARE_PLACES)
         self._fork_server = ForkServer(
             loop,
             (*streams, *late),
@@ -108,7 +107,6 @@ class LocalEngine:
             ahead=ahead,
         )
         self._segments = SegmentTable()
-        self._facts: dict[str, StreamInfo] = {}
         # scheduler's workers and probes, until they are gone
         self._children: dict[int, WorkerProcess] = {}
         self._delayed: dict[int, Timer] = {}
@@ -120,8 +118,7 @@ class LocalEngine:
         self._held_up: set[int] = set()
         self._probers: list[Prober] = []  # that have no answer yet
         self._next_probe = FIRST_PROBE
-        self._anon_s: dict[int, float] = {}
-        self._lost_s = loop.lost_s
+        self._observer = WorkerObserver(loop)
         self._oom = OomWatch(oom_kills)
         self._modules = Modules(folder)
         self._noted: set[str] = set()  # what workers have noted, each told once
@@ -145,22 +142,9 @@ class LocalEngine:
         if self._closed:
             return
         child = self._children[worker]
-        facts = self._facts[job.stream]
         if job.stream not in child.used:
             child.used.add(job.stream)
-            batch_specs = facts.specs if facts.collated else ()
-            plan = self._plans[job.stream]
-            child.send(
-                UseStream(
-                    job.stream,
-                    facts.identity,
-                    facts.state,
-                    facts.total,
-                    facts.sample_specs,
-                    batch_specs,
-                    plan,
-                )
-            )
+            child.send(self._streams.order(job.stream))
         if job.kind != JobKind.TRIAL:
             self._segments.give(job.segment, child)
         child.jobs[job.job] = job
@@ -220,14 +204,12 @@ class LocalEngine:
 
         def found(answer: StreamInfo | OpenError) -> None:
             if isinstance(answer, StreamInfo):
-                self._facts[stream] = answer
+                if self._streams.opened(answer):
+                    self._fork_server.setup = self._ahead_of_all()
                 # they have known it as something else if it is opened anew
                 for child in self._children.values():
                     child.used.discard(stream)
                 self._modules.add(answer.code)
-                if stream not in self._ahead:
-                    self._ahead.append(stream)
-                    self._fork_server.setup = self._ahead_of_all()
             self._probers.remove(prober)
             done(answer)
 
@@ -236,7 +218,7 @@ class LocalEngine:
         def begin() -> None:
             number = self._next_probe
             self._next_probe += 1
-            self._begin(number, prober, name, (self._plans[stream],))
+            self._begin(number, prober, name, (self._streams.plan(stream),))
 
         def again(cause: str) -> None:
             self._log("warning", f"{name} has ended: {cause}; another one is started")
@@ -254,7 +236,7 @@ class LocalEngine:
         fields: what its slots hold, in order; rows: of one slot. fd is the caller's, to be kept
         open until `drop_segment` is done.
         """
-        self._segments.add(MapSegment(segment, fields, rows, self._facts[stream].collated), fd)
+        self._segments.add(MapSegment(segment, fields, rows, self._streams.collated(stream)), fd)
 
     def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
         """No job names it from now on; done() when the last worker has unmapped it, perhaps at
@@ -277,10 +259,8 @@ class LocalEngine:
         """Every worker that has a job: what its line on the scoreboard says, whether it is stopped,
         now and then its memory.
         """
-        now_s, lost_s = self._loop.now_s(), self._loop.lost_s
-        starved, self._lost_s = lost_s > self._lost_s, lost_s
-        self._oom.look(now_s)
-        return WorkerPoll(tuple(self._seen(child, now_s, starved) for child in self._busy()))
+        self._oom.look(self._loop.now_s())
+        return self._observer.look(self._children.values())
 
     def doing(self) -> list[str]:
         """What each of those that are not ready does, for how long: the fork server, workers, and
@@ -391,10 +371,7 @@ class LocalEngine:
         first = next(iter(child.jobs.values()), None)
         if isinstance(message, Done) and first is not None and answers(message, first):
             del child.jobs[message.job]
-            if (
-                child.other_code
-                and StreamConfig.from_json(self._plans[first.stream]).has_user_code()
-            ):
+            if child.other_code and self._streams.has_user_code(first.stream):
                 self._emit(WorkerDone(child.worker, message, child.other_code))
             else:
                 self._emit(_worker_done(child.worker, message))
@@ -433,7 +410,7 @@ class LocalEngine:
 
     def _ahead_of_all(self) -> Setup:
         """What a fork server is told: the user code of all streams that are served."""
-        return replace(self._setup, plans=tuple(self._plans[name] for name in self._ahead))
+        return replace(self._setup, plans=self._streams.plans_ahead())
 
     def _begin(
         self, number: int, listener: WorkerListener, name: str, plans: tuple[str, ...]
@@ -493,7 +470,7 @@ class LocalEngine:
     def _terminated(self, child: WorkerProcess) -> None:
         """A worker is gone: before anybody is told, nothing here knows it any longer."""
         del self._children[child.worker]
-        self._anon_s.pop(child.worker, None)
+        self._observer.forget(child.worker)
         self._segments.died(child)
         if child in self._awaited:
             self._awaited.discard(child)
@@ -511,23 +488,6 @@ class LocalEngine:
         self._log("warning", f"{names} cannot be killed; a new fork server is started anyway")
         self._awaited = set()
         self._new_fork_server()
-
-    def _busy(self) -> list[WorkerProcess]:
-        return [
-            child
-            for child in self._children.values()
-            if child.state == ProcessState.READY and child.jobs
-        ]
-
-    def _seen(self, child: WorkerProcess, now_s: float, starved: bool) -> WorkerObservation:
-        word, key = child.look()
-        anon = 0
-        if now_s - self._anon_s.get(child.worker, -ANON_S) >= ANON_S:
-            self._anon_s[child.worker] = now_s
-            anon = processes.anonymous_bytes(child.pid)
-        return WorkerObservation(
-            child.worker, word, key, processes.stopped(child.pid), anon, starved
-        )
 
 
 def answers(done: Done, job: Job) -> bool:

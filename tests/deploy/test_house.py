@@ -135,7 +135,7 @@ def test_the_demo_installs_what_it_imports_and_no_tool_for_developers(tmp_path: 
 
 # Files that have outgrown the limit and are to be cut: until then none may grow further.
 OUTGROWN = {
-    "loaderd/engine/local.py": 552,
+    "loaderd/engine/local.py": 507,
 }
 
 
