@@ -199,6 +199,28 @@ def test_a_collated_batch_is_one_piece_whatever_it_is_cut_into() -> None:
     assert (job.kind, job.first, job.last, build.has_work) == (JobKind.BATCH, 0, 8, False)
 
 
+@pytest.mark.parametrize(("collated", "again"), [(False, []), (True, [(JobKind.BATCH, 0, 8)])])
+def test_a_batch_one_of_whose_rows_hangs_is_begun_anew_row_by_row(
+    collated: bool, again: list[tuple[int, int, int]]
+) -> None:
+    build = draft_of("skip", collated=collated)
+    build.apart = True
+    build.ledger.mark_bad(3, 0, bad_row(3).sample)
+    build.begin(PLACE)
+    alone = JobKind.TRIAL if collated else JobKind.FILL
+    assert pieces(build) == [(alone, row, row + 1) for row in range(8) if row != 3] + again
+
+
+def test_a_batch_in_whose_making_workers_died_tries_each_row_alone_and_then_all_again() -> None:
+    build = draft_of()
+    build.ledger.batch_deaths = 1
+    build.begin(PLACE)
+    assert pieces(build) == [
+        *((JobKind.FILL, row, row + 1) for row in range(8)),
+        (JobKind.FILL, 0, 8),
+    ]
+
+
 def test_a_batch_without_a_slot_has_no_work_and_cannot_be_announced() -> None:
     build = draft_of()
     build.begin(None)

@@ -8,8 +8,15 @@ import pytest
 import torch
 
 from loaderd.data.pipeline.collate import batch_of, fields_of, takes_rng
-from loaderd.data.sample import BadValue
+from loaderd.data.sample import MAX_DEPTH, MAX_FIELDS, BadValue
 from loaderd_testing.sample_builders import Point
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
 
 
 def test_arrays_tensors_numbers_and_lists_become_fields() -> None:
@@ -53,6 +60,11 @@ def test_an_array_without_rows_is_allowed() -> None:
         ({"x": np.array([None])}, "dtype object"),
         ({"a.b": 1, "a": {"b": 2}}, "two fields are called 'a.b'"),
         ({"__index__": [1]}, "'__index__'"),
+        (
+            nested(MAX_DEPTH + 1),
+            f"'{'a.' * (MAX_DEPTH - 1)}a' is nested more than {MAX_DEPTH} deep",
+        ),
+        ({str(n): n for n in range(MAX_FIELDS + 1)}, f"more than {MAX_FIELDS} fields"),
     ],
 )
 def test_what_a_batch_cannot_hold_names_the_field(value: Any, words: str) -> None:
@@ -113,3 +125,8 @@ def test_a_callable_gets_a_generator_only_where_it_takes_one() -> None:
         (dict, ""),
     ):
         assert takes_rng(function) == how, function
+
+
+def test_as_deep_and_as_many_as_may_be_are_taken() -> None:
+    assert list(batch_of(nested(MAX_DEPTH), "rgb")[0]) == [".".join("a" * MAX_DEPTH)]
+    assert len(batch_of({str(n): n for n in range(MAX_FIELDS)}, "rgb")[0]) == MAX_FIELDS
