@@ -10,8 +10,9 @@ import pickle
 import numpy as np
 import pytest
 
+from loaderd.config.stream import DecodeModes
 from loaderd.core.rng import CounterRng, keys, pcg_seeds
-from loaderd.data.pipeline.context import SampleContext
+from loaderd.data.pipeline.context import SampleContext, _holds_labels
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd_testing.sample_builders import silent
 
@@ -54,3 +55,33 @@ def test_its_copies_and_children_are_those_of_numpys_own(
         == pickle.loads(pickle.dumps(ours)).random(3).tolist()
         == expected
     )
+
+
+GRAY, MASK = DecodeModes("gray"), DecodeModes("rgb", paired=frozenset({"m"}))
+SAID = DecodeModes("rgb", {"m": "gray"}, frozenset({"m"}))
+
+
+@pytest.mark.parametrize(
+    ("modes", "dtype", "shape", "picture", "labels"),
+    [
+        (DecodeModes("index"), "u1", (4, 4, 3), True, True),
+        (DecodeModes("rgb", {"m": "index"}), "f4", (4, 4), False, True),
+        (DecodeModes(), "u1", (4, 4), False, True),
+        (DecodeModes(), "u1", (4, 4, 1), False, False),
+        (DecodeModes(), "u1", (4, 4, 3), False, False),
+        (DecodeModes(), "f4", (4, 4), False, False),
+        (DecodeModes(), "i8", (4, 4, 1), False, True),
+        (DecodeModes(), "?", (4, 4, 1), False, True),
+        (MASK, "u1", (4, 4, 1), False, True),
+        (MASK, "u1", (4, 4, 1), True, True),
+        (MASK, "u1", (4, 4, 3), True, False),
+        (SAID, "u1", (4, 4), False, False),
+        (GRAY, "u1", (4, 4), True, False),
+        (GRAY, "u1", (4, 4), False, True),
+        (GRAY, "u2", (4, 4, 1), True, True),
+    ],
+)
+def test_an_arrays_numbers_are_labels_where_nothing_says_that_they_are_colours(
+    modes: DecodeModes, dtype: str, shape: tuple[int, ...], picture: bool, labels: bool
+) -> None:
+    assert _holds_labels("m", np.zeros(shape, dtype), picture, modes) is labels
