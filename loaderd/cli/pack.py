@@ -118,4 +118,5 @@ def _tell(report) -> None:  # a PackReport; its type would cost the imports
         if report.classes
         else ", no classes"
     )
-    print(f"{report.path}: {report.samples:,} samples{classes}, {size(report.bytes)}")
+    samples = "sample" if report.samples == 1 else "samples"
+    print(f"{report.path}: {report.samples:,} {samples}{classes}, {size(report.bytes)}")

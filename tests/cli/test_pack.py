@@ -7,13 +7,24 @@ import os
 import pty
 import subprocess
 import sys
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
 from PIL import Image
 
+from loaderd.cli import pack
+from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError
+from loaderd.cli.pack import SHOWN_BAD
+from loaderd.data.errors import SourceError
+from loaderd.data.jpeg import rewrite
 from loaderd.data.lmdb import record_format
+from loaderd.data.packing import inputs
+from loaderd.data.packing.writer import PackReport
 from loaderd_testing.cli_harness import DEADLINE_S, Place
 
 
@@ -223,3 +234,129 @@ def test_standard_error_that_is_closed_costs_nothing_but_its_lines(place: Place)
         timeout=DEADLINE_S,
     )
     assert (done.returncode, "20 samples" in done.stdout) == (0, True)
+
+
+# What the command says, of packing that a test makes up
+
+FOLDER = Namespace(
+    kind="imagefolder",
+    src="s",
+    db="d",
+    args={},
+    random_access=None,
+    classes=None,
+    classes_from=None,
+)
+REPORT = PackReport("/d", 3, "", 2048, ("a", "b"), (), 0, 0, False)
+
+
+def packed(
+    monkeypatch: pytest.MonkeyPatch, report: PackReport, during: Callable[..., object] = dict
+) -> None:
+    """The command with `report`; during(bad=, waits=): called in between."""
+
+    def make(*_: Any, bad: Any, waits: Any, **__: Any) -> PackReport:
+        during(bad=bad, waits=waits)
+        return report
+
+    monkeypatch.setattr(inputs, "pack_imagefolder", make)
+    assert pack.run(FOLDER) == FINE
+
+
+Caught = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("changes", "err", "out"),
+    [
+        ({}, "", "/d: 3 samples, 2 classes, 2 KiB"),
+        ({"classes": ("a",), "samples": 1}, "", "/d: 1 sample, 1 class, 2 KiB"),
+        ({"classes": (), "samples": 2000}, "", "/d: 2,000 samples, no classes, 2 KiB"),
+        ({"resumed_at": 1000}, "continued at sample 1,000, where an earlier run was", ""),
+        ({"restarted": True, "resumed_at": 5}, "the source has changed since an interrupted", ""),
+        ({"tally": (("kept", 1), ("rewritten", 2))}, "1 image kept\nloaderd: 2 images rew", ""),
+        ({"notes": ("a note",)}, "loaderd: a note\n", ""),
+        ({"bad": (("x", "y"),), "bad_count": 1}, "loaderd: 1 bad sample was left out\n", ""),
+        ({"bad_count": SHOWN_BAD}, f"loaderd: {SHOWN_BAD} bad samples were left out\n", ""),
+        ({"bad_count": SHOWN_BAD + 1}, "left out; the first 20 are named above\n", ""),
+        (
+            {"bad": (("x", "y"), ("z", "w")), "bad_count": 2, "resumed_at": 9},
+            "2 bad samples were left out; the first of them:\nloaderd:   x: y\nloaderd:   z: w\n",
+            "",
+        ),
+    ],
+)
+def test_what_became_of_the_samples_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: Caught, changes: dict[str, Any], err: str, out: str
+) -> None:
+    packed(monkeypatch, replace(REPORT, **changes))
+    said = capsys.readouterr()
+    assert err in said.err
+    assert out in said.out
+    if not changes:
+        assert said.err == ""
+    assert ("continued" in said.err) == ("resumed_at" in changes and "restarted" not in changes)
+
+
+def test_the_first_samples_left_out_and_a_file_that_takes_long_are_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: Caught
+) -> None:
+    def during(bad: Any, waits: Any) -> None:
+        for number in range(SHOWN_BAD + 5):
+            bad(f"{number}.jpg", "damaged")
+        waits("far.jpg", 12.4)
+
+    packed(monkeypatch, REPORT, during)
+    *named, waiting = capsys.readouterr().err.splitlines()
+    assert named == [f"loaderd: left out: {n}.jpg: damaged" for n in range(SHOWN_BAD)]
+    assert waiting == (
+        "loaderd: reading far.jpg has taken 12 s so far: does its file system respond?"
+    )
+
+
+def test_where_jpegs_cannot_be_rewritten_it_is_said_unless_it_was_not_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: Caught
+) -> None:
+    monkeypatch.setattr(rewrite, "can_rewrite", lambda: False)
+    packed(monkeypatch, REPORT)
+    assert capsys.readouterr().err == f"loaderd: JPEGs keep their bytes: {rewrite.HELP}\n"
+    monkeypatch.setattr(FOLDER, "random_access", False)
+    packed(monkeypatch, REPORT)
+    assert capsys.readouterr().err == ""
+
+
+def test_who_interrupts_is_told_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: Caught
+) -> None:
+    def during(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        packed(monkeypatch, REPORT, during)
+    assert "interrupted; the same command continues from here" in capsys.readouterr().err
+
+
+def test_what_the_source_is_found_to_lack_ends_it_with_the_users_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def during(**_: Any) -> None:
+        raise SourceError("s: nothing in it", "Traceback: mine")
+
+    with pytest.raises(CommandError, match=r"\As: nothing in it\nTraceback: mine\Z") as caught:
+        packed(monkeypatch, REPORT, during)
+    assert caught.value.code == NO_START
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"args": {"n": 1}}, "--args is for pack dataset; imagefolder takes none"),
+        ({"kind": "dataset", "random_access": False}, "--random-access is for pack imagefolder"),
+        ({"kind": "dataset", "classes": "c"}, "--classes is for pack imagefolder"),
+        ({"kind": "dataset", "classes_from": "c"}, "--classes-from is for pack imagefolder"),
+    ],
+)
+def test_an_option_of_the_other_kind_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(CommandError, match=words) as caught:
+        pack.run(Namespace(**{**vars(FOLDER), **changes}))
+    assert caught.value.code == USAGE
