@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from loaderd.core.jobs import Done, Job, JobKind
@@ -72,3 +74,14 @@ def test_moving_rows_up_is_no_row_finished_between_two_deaths() -> None:
     assert (made.deaths, made.died) == (1, 1)
     answer(made, JobKind.TRIAL)
     assert (made.deaths, made.died) == (0, 0)
+
+
+def test_the_pace_goes_from_the_old_one_towards_that_of_the_latest_rows() -> None:
+    made = stream(0.2)
+    paces = [0.2]
+    for _ in range(100):
+        answer(made, JobKind.FILL)  # 0.05 s a row
+        assert made.row_s is not None
+        paces.append(made.row_s)
+    assert all(0.05 < later < earlier for earlier, later in itertools.pairwise(paces[:20]))
+    assert paces[-1] == pytest.approx(0.05, rel=1e-3)
