@@ -120,6 +120,13 @@ def test_a_module_that_is_not_there_is_told_with_the_nearest_that_is(
         assert caught.value.traceback == ""
 
 
+@pytest.mark.parametrize("name", ["json", "json.loads", ":loads", "json:", ":", ""])
+def test_a_name_of_another_form_says_which_one_is_expected(name: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        user_code.find(name, "collate")
+    assert str(caught.value) == f'collate = "{name}": expected "package.module:Name"'
+
+
 def test_a_name_inside_a_class_is_found() -> None:
     assert user_code.find("collections:OrderedDict.fromkeys", "call")("ab") == {
         "a": None,

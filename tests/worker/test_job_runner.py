@@ -157,7 +157,12 @@ def test_rows_are_copied_together_where_none_has_to_be_named(
 
 @pytest.mark.parametrize(
     ("first", "last", "more", "together"),
-    [(3, 8, {}, True), (3, 4, {}, False), (3, 8, {"excluded": (Excluded(3, 0),)}, False)],
+    [
+        (3, 8, {}, True),
+        (3, 5, {}, True),
+        (3, 4, {}, False),
+        (3, 8, {"excluded": (Excluded(3, 0),)}, False),
+    ],
 )
 def test_rows_are_fetched_together_where_none_has_to_be_named(
     monkeypatch: pytest.MonkeyPatch, first: int, last: int, more: dict[str, Any], together: bool
