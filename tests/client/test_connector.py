@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from loaderd_client import Loader
 from loaderd_client.control_socket import ControlSocket
-from loaderd_testing.deadlines import until
+from loaderd_testing.deadlines import DEADLINE_S, until
 from loaderd_testing.fake_daemon import FakeDaemon, checked, epoch_indices, seen
 
 Fake = Callable[..., FakeDaemon]
@@ -46,6 +47,23 @@ def test_how_epochs_are_cut_is_the_first_sessions_whatever_the_next_daemon_would
     rows += seen(batches)
     assert rows == epoch_indices(0, daemon.rules)[:48]
     assert [hello.drop_last for hello in daemon.hellos] == [None, True]
+
+
+def test_a_config_that_has_changed_since_its_daemon_started_is_told_of_at_the_first_session(
+    fake: Fake, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon, config = fake(), tmp_path / "c.toml"
+    config.write_text('[daemon]\nsocket = "d.sock"\n')
+    later_s = os.stat(daemon.path).st_mtime + 100
+    os.utime(config, (later_s, later_s))
+    with Loader(config, "train", output="numpy", prefetch=1, reconnect_s=DEADLINE_S) as loader:
+        batches = iter(loader)
+        rows = checked(next(batches))
+        daemon.kill()
+        rows += seen(batches)
+    assert rows == epoch_indices(0, daemon.rules)
+    told = [record for record in caplog.records if "has changed since its daemon" in record.message]
+    assert len(told) == 1
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loaderd_client import ConfigError
-from loaderd_client.endpoint import Endpoint
+from loaderd_client.endpoint import Endpoint, outdated
 from loaderd_wire.paths import default_socket
 
 
@@ -71,3 +71,18 @@ def test_a_python_without_a_toml_parser_is_told_what_to_install(
     monkeypatch.setattr("loaderd_client.endpoint.import_module", missing)
     with pytest.raises(ConfigError, match=r"pip install 'loaderd\[daemon\]'"):
         Endpoint.of(str(config)).find()
+
+
+@pytest.mark.parametrize(("later_s", "warned"), [(-1, False), (0, False), (1, True)])
+def test_a_config_written_to_after_its_daemon_began_to_serve_it_is_outdated(
+    tmp_path: Path, later_s: int, warned: bool
+) -> None:
+    config, socket = tmp_path / "c.toml", tmp_path / "d.sock"
+    for path, time_s in ((config, 1000 + later_s), (socket, 1000)):
+        path.touch()
+        os.utime(path, (time_s, time_s))
+    text = outdated(str(config), str(socket))
+    assert bool(text) == warned
+    assert not warned or text.startswith(f"{config} has changed since its daemon started; ")
+    socket.unlink()
+    assert outdated(str(config), str(socket)) == ""
