@@ -9,7 +9,7 @@ import pytest
 from loaderd.core.actions import Quarantine, SendJob
 from loaderd.core.batches import BatchBuild, RowRange, SlotRef
 from loaderd.core.events import WorkerDone
-from loaderd.core.fault_attribution import FaultAttribution
+from loaderd.core.fault_attribution import FaultAttribution, _within
 from loaderd.core.fault_ledger import JobDeath
 from loaderd.core.jobs import Done, Excluded, Job, JobKind, Replaced, Stage
 from loaderd.core.streams import StreamRules, StreamState
@@ -497,3 +497,12 @@ def test_a_row_whose_samples_are_all_bad_is_not_run_again() -> None:
     )
     assert build.lost == (2,)
     assert [piece.kind for piece in build.todo] == [JobKind.COMPACT]
+
+
+@pytest.mark.parametrize(("row", "inside"), [(1, False), (2, True), (4, True), (5, False)])
+def test_a_row_outside_of_the_dead_workers_job_is_nobodys(row: int, inside: bool) -> None:
+    death = JobDeath(row, Stage.DECODE, True, False, "signal 11")
+    blamed = _within(RowRange(JobKind.FILL, 2, 5), death, "key")
+    assert blamed == (
+        (death, "key") if inside else (replace(death, row=2, stage=Stage.FETCH_MANY), "")
+    )

@@ -140,3 +140,11 @@ def test_arguments_of_users_code_may_have_any_name() -> None:
         "types:SimpleNamespace", "dataset", **{name: n for n, name in enumerate(names)}
     )
     assert vars(built) == {name: n for n, name in enumerate(names)}
+
+
+def test_a_short_traceback_is_shown_whole_and_once() -> None:
+    with pytest.raises(ValueError, match="mine") as caught:
+        raise ValueError("mine")
+    text = user_traceback(caught.value)
+    assert text.count("ValueError: mine") == text.count('raise ValueError("mine")') == 1
+    assert "\n...\n" not in text

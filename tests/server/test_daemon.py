@@ -20,7 +20,11 @@ from typing import Any
 import pytest
 import zmq
 
-from loaderd.system.lockfile import LockFile
+from loaderd.config.load import Config
+from loaderd.config.schema import DaemonConfig, WorkersConfig
+from loaderd.server.daemon import claim
+from loaderd.system import file_limits
+from loaderd.system.lockfile import CannotServe, LockFile
 from loaderd_testing import daemon_process
 from loaderd_testing.daemon_harness import until
 from loaderd_testing.daemon_process import SAMPLES, SPECS
@@ -668,6 +672,20 @@ def test_a_path_that_is_too_long_for_a_socket_is_said_at_once(start: Any, tmp_pa
     code, said, _ = started(start, socket=str(tmp_path / ("x" * 120)))
     assert code == 3
     assert "too long" in said
+
+
+def test_a_limit_of_descriptors_that_suffices_for_one_session_suffices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = DaemonConfig(socket=str(tmp_path / "d.sock"), quarantine="q")
+    config = Config("", "", False, settings, WorkersConfig(), ())
+    fit = 1
+    monkeypatch.setattr(file_limits, "raise_limit", lambda: 64)
+    monkeypatch.setattr(file_limits, "sessions_that_fit", lambda *_: fit)
+    assert claim(config, 2)[1] == 1
+    fit = 0
+    with pytest.raises(CannotServe, match="RLIMIT_NOFILE = 64 is too low for even one session"):
+        claim(config, 2)
 
 
 def test_metrics_that_cannot_listen_are_named(start: Any) -> None:

@@ -634,3 +634,14 @@ def test_a_loaded_pillow_image_whose_bits_nobody_knows_names_the_ways_out() -> N
         SampleFault, match=r"PNG image as they are stored.*loaded already.*numpy\.asarray"
     ):
         made({"mask": image}, INDEX)
+
+
+@pytest.mark.parametrize(
+    ("mode", "plain", "gray"), [("P", "P", "P"), ("1", "1", "1"), ("L", "", "L")]
+)
+def test_a_gray_image_holds_labels_only_where_it_is_asked_for(
+    mode: str, plain: str, gray: str
+) -> None:
+    image = palette() if mode == "P" else Image.fromarray(LABELS).convert(mode)
+    data = coded(image, "PNG")
+    assert (label_mode(data), label_mode(data, gray=True)) == (plain, gray)
