@@ -12,7 +12,6 @@ import pytest
 from loaderd.cli import inspect
 from loaderd.cli.exit_codes import FINE, NO_START, CommandError
 from loaderd.cli.inspect import LOOKED, SHOWN_CLASSES
-from loaderd.data.lmdb import record_format
 from loaderd_testing.sample_builders import write
 
 OWN: dict[str, Any] = {
@@ -103,15 +102,6 @@ def test_an_empty_database_has_no_sizes(tmp_path: Path, capsys: pytest.CaptureFi
     write(tmp_path / "d", {})
     found = facts(tmp_path / "d", capsys)
     assert (found["value_bytes"], found["keys"], found["first"]) == (None, [], {})
-
-
-def test_an_unfinished_pack_is_told_with_how_to_finish_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "d", {record_format.PART_KEY: b"{}"})
-    assert facts(tmp_path / "d", capsys)["layout"] == (
-        "unknown (an unfinished `loaderd pack`: run the same command again)"
-    )
 
 
 def test_what_is_not_there_cannot_be_inspected(tmp_path: Path) -> None:

@@ -89,7 +89,10 @@ def test_without_a_fault_one_line_says_so() -> None:
 
 
 def test_bad_samples_are_named_up_to_a_number_and_counted_beyond() -> None:
-    bad = {index: replace(BAD, index=index, key=f"k{index}") for index in range(NAMED, -1, -1)}
+    bad = {
+        index: replace(BAD, index=index, key=f"k{index}", error=f"E{index}", message=f"{index}")
+        for index in range(NAMED, -1, -1)
+    }
     lines = faults(found(bad=bad))
     assert [line.split("'")[1] for line in lines[:NAMED]] == [f"k{n}" for n in range(NAMED)]
     assert lines[NAMED:] == [
