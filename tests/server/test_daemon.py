@@ -22,7 +22,7 @@ import zmq
 
 from loaderd.config.load import Config
 from loaderd.config.schema import DaemonConfig, WorkersConfig
-from loaderd.server.daemon import claim
+from loaderd.server.running import claim
 from loaderd.system import file_limits
 from loaderd.system.lockfile import CannotServe, LockFile
 from loaderd_testing import daemon_process
