@@ -97,6 +97,7 @@ class Running:
         connections = stack.enter_context(ExitStack())
         gate, most = self._take_socket(num_workers, stack)
         self._quarantine = QuarantineLog(config.daemon.quarantine)
+        stack.callback(self._tell_of_quarantine)  # why the last lines were lost is known late
         stack.callback(self._quarantine.close)
         budget = self._new_budget(stack)
         control, messages = self._listen(gate, stack, connections)
