@@ -27,7 +27,7 @@ def test_tensors_and_pictures_at_the_top_are_arrays() -> None:
     assert (sample["0"].tolist(), sample["1"].shape, sample.images) == ([1, 1], (3, 4, 3), {"1"})
 
 
-def test_a_palette_whose_numbers_would_be_lost_is_no_field() -> None:
+def test_a_mask_that_would_lose_its_palette_is_no_field() -> None:
     with pytest.raises(BadValue, match="numbers"):
         top_fields({"mask": Image.new("P", (4, 3))}, "rgb")
 

@@ -65,7 +65,10 @@ def test_atoms_of_ase_are_read_without_those_that_were_deleted(tmp_path: Path) -
 def test_an_array_of_ase_that_is_forged_is_a_bad_sample(tmp_path: Path, array: Any) -> None:
     row = zlib.compress(json.dumps({"x": {"__ndarray__": array}}).encode())
     items = {b"1": row, b"nextid": zlib.compress(b"2")}
-    with source(write(tmp_path / "db", items)) as opened, pytest.raises(BadValue, match="it has an array that is"):
+    with (
+        source(write(tmp_path / "db", items)) as opened,
+        pytest.raises(BadValue, match="it has an array that is"),
+    ):
         opened.read(0)
 
 
