@@ -290,7 +290,13 @@ def test_h9_no_module_of_ours_unpickles_or_runs_what_it_read() -> None:
                 if isinstance(node, ast.ImportFrom)
                 else []
             )
-            assert not unsafe & {n.split(".")[0] for n in names}, f"{path}:{node.lineno}"
+            # codecs.py runs pickles where a stream has allow_pickle = true, the other needs names
+            reads_pickles = path.name in ("codecs.py", "pickle_opcodes.py")
+            found = unsafe & {n.split(".")[0] for n in names}
+            assert found <= ({"pickle"} if reads_pickles else set()), f"{path}:{node.lineno}"
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pickle":
+                runs = node.attr in ("load", "loads", "Unpickler")
+                assert not runs or path.name == "codecs.py", f"{path}:{node.lineno}"
             if isinstance(node, ast.Attribute):
                 assert node.attr not in ("recv_pyobj", "send_pyobj"), f"{path}:{node.lineno}"
 

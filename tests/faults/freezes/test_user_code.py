@@ -219,7 +219,7 @@ CHANGES = {
     "a text for a number": ("sample['y'] = 'seven'", ["'y'"]),
     "a tuple for a dict": ("sample = (1, 2)", ["tuple"]),
     "far too much": ("sample['x'] = np.zeros((10_000, 10_000), np.float32)", ["'x'", "10000"]),
-    "ten thousand fields": ("sample = {str(i): i for i in range(10_000)}", ["256"]),
+    "ten thousand fields": ("sample = {str(i): i for i in range(10_000)}", ["4,096"]),
     "itself": ("sample['x'] = sample", ["nested"]),
 }
 
