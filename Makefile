@@ -5,7 +5,7 @@
 # make fuzz   the code in C under sanitizers for MINUTES=30, with damaged files; SEED=n repeats one
 # make wheel  an sdist and one wheel for every Python, in dist/
 # make mutants  N=100 small mistakes drawn over the product: which of them does no test notice? SEED=n draws the same ones,
-#               AMONG="engines/ worker/" in files whose path has one of these words
+#               AMONG="engine/ worker/" in files whose path has one of these words
 #
 # VENV=folder      where to install (default .venv)
 # PYTHON=python3   which Python, 3.10 to 3.14
