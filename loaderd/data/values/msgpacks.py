@@ -13,6 +13,11 @@ import msgpack
 
 from loaderd.data.values.arrays import MAX_ITEMS, UnreadableValue, array_of, plain_dtype
 
+try:  # msgpack.unpackb itself may be another one: `msgpack_numpy.patch()` puts its own there
+    from msgpack._cmsgpack import unpackb as _unpackb
+except ImportError:
+    from msgpack.fallback import unpackb as _unpackb
+
 
 def unpack(data: bytes | memoryview) -> Any:
     """What a msgpack value holds.
@@ -47,7 +52,7 @@ def _fault(error: Exception) -> UnreadableValue:
 
 
 def _unpacked(data: bytes | memoryview, raw: bool) -> Any:
-    return msgpack.unpackb(
+    return _unpackb(
         data,
         raw=raw,
         strict_map_key=False,

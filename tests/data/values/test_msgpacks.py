@@ -97,3 +97,14 @@ def test_every_cut_of_a_value_is_refused() -> None:
 
 def test_a_table_that_only_looks_like_an_array_is_a_table() -> None:
     assert unpack(msgpack.packb({"nd": 3, "a": 1})) == {"nd": 3, "a": 1}
+
+
+def test_a_program_that_lets_msgpack_numpy_replace_msgpack_still_gets_no_array_of_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(msgpack, "unpackb", msgpack_numpy.unpackb)
+    forged = msgpack.packb(
+        {b"nd": True, b"type": "|O", b"kind": b"", b"shape": [1], b"data": b"\0" * 8}
+    )
+    with pytest.raises(UnreadableValue, match=r"dtype '\|O'"):
+        unpack(forged)

@@ -109,7 +109,7 @@ def test_a_database_that_cannot_be_read_is_named(site: Site, harm) -> None:
     assert "Traceback" not in site.text()
 
 
-def test_a_database_that_no_layout_knows_shows_how_to_read_it(site: Site) -> None:
+def test_a_foreign_database_shows_how_to_read_it(site: Site) -> None:
     foreign(pack(site), b"\x07\x05 whatever")
     serve(site, wait=False)
     assert site.process.wait(DEADLINE_S) == 3
