@@ -82,26 +82,22 @@ class BatchWindow:
             count += 1
         return count
 
-    def seek(self, p: Progress, stock: Mapping[Slice, BatchBuild]) -> list[BatchBuild]:
+    def seek(self, p: Progress, stock: Mapping[Slice, BatchBuild]) -> None:
         """Begin a new plan.
 
         Args:
             p: The Progress that begins it.
             stock: Batches that exist already. Those that are among the first `prefetch` of the
                 plan are used for it.
-
-        Returns:
-            Those of the stock that the trainer has got already, under the new plan's numbers.
         """
         self.plan, self.taken = p.plan, p.taken
         self.items.clear()
-        self._steps = steps(self.shape, Cursor(p.epoch, p.position, p.step))
-        got = [stock[cut] for _, cut in islice(self._steps, p.taken) if cut in stock]
+        start = Cursor(p.epoch, p.position, p.step)
+        self._steps = islice(steps(self.shape, start), p.taken, None)
         for k in range(p.taken, self.prefetch):
             cursor, cut = next(self._steps)
             self.items.append(PlannedBatch(k, cursor, stock.get(cut) or self.new_build(cut)))
         self.fill()
-        return got
 
     def advance(self, taken: int) -> tuple[str, list[BatchBuild]]:
         """The trainer has got the batches before `taken`: they leave the window.

@@ -105,20 +105,6 @@ class SessionSlots:
         self.tables[place.segment].move(place.slot, ANNOUNCE)
         self.announced[place.segment, place.slot] = Announced(build, message, now_s)
 
-    def lease(self, build: BatchBuild) -> bool:
-        """The trainer has got a batch. Nothing changes unless its slot is announced.
-
-        Returns:
-            Whether the client knows the slot that the batch is in, and has not given it back.
-        """
-        place = build.place
-        known = self.announced.get((place.segment, place.slot)) if place else None
-        if place is None or known is None or known.build is not build:
-            return False
-        if self.state_of(place) is ANNOUNCED:
-            self.tables[place.segment].move(place.slot, LEASE)
-        return True
-
     def give_back(self, told: Released) -> tuple[str, list[Announced]]:
         """Take in which slots of a segment the client has given back or handed to its trainer.
 

@@ -111,8 +111,7 @@ class SessionState:
                 stock.setdefault(item.build.slice, item.build)
         old = [item.build for item in self.window.items]
         self._unsettled = self.unplaced = self.unsaid = True
-        for build in self.window.seek(p, stock):
-            slots.lease(build)
+        self.window.seek(p, stock)
         kept = {id(item.build) for item in self.window.items}
         for build in old:
             if id(build) not in kept:
@@ -126,8 +125,7 @@ class SessionState:
         """
         fault, got = self.window.advance(taken)
         for build in got:
-            if not self.slots.lease(build):
-                self._give_up(build)  # it is being made again, but the client had it after all
+            self._give_up(build)  # if it is being made again: the client had it after all
             self.unplaced = True
         return fault
 

@@ -9,6 +9,7 @@ import pytest
 from loaderd.core.actions import SendJob
 from loaderd.core.events import ProgressReceived, SegmentGrown
 from loaderd.core.jobs import Stage
+from loaderd.core.slots import SlotState
 from loaderd_testing.scheduler_harness import SchedulerHarness
 from loaderd_wire.messages import Descriptor, Segment
 from loaderd_wire.slices import LAST_EPOCH, Cursor, EpochShape, steps
@@ -105,6 +106,34 @@ def test_what_was_announced_and_lost_before_a_seek_is_found_again() -> None:
     for k in range(8):
         assert harness.take().k == k
     assert harness.core.state.sessions[1].window.announced <= 12
+
+
+def test_of_two_slots_with_one_batch_only_the_one_that_the_trainer_names_is_lent() -> None:
+    harness = SchedulerHarness()
+    client = harness.attach(prefetch=2)
+    harness.take()
+    harness.finish()
+    harness.inbox[1].clear()  # batches 1 and 2, in slots that the client never hears of
+    client.seek(Cursor(5, 0, 0))
+    harness.take()
+    client.seek(Cursor(0, 0, 0))
+    harness.take()
+    harness.finish()  # batch 2, which was none of the plan's first two, is made anew
+    harness.hear()
+    client.seek(Cursor(0, 16, 2))
+    client.progress()  # lost on its way
+    batch = client.take()
+    assert batch is not None
+    client.release(batch.segment, batch.slot, batch.generation)
+    harness.tell()
+    slots = harness.core.state.sessions[1].slots
+    assert SlotState.LEASED not in slots.table.state
+    harness.now_s += 2
+    harness.tell()  # the lost ones are named again,
+    harness.hear()
+    harness.tell()  # and given back
+    harness.finish()
+    assert {known.message.plan for known in slots.announced.values()} == {client.plan}
 
 
 def test_a_release_that_was_lost_in_an_old_segment_is_asked_for_again() -> None:
