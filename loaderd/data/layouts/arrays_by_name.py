@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from loaderd.data.errors import SourceError
-from loaderd.data.layouts.base import Database, KeyedLayout, StoredLayout
+from loaderd.data.layouts.base import Database, KeyedLayout, SeveralKeysLayout
 from loaderd.data.layouts.files import raw_value
-from loaderd.data.layouts.keys import KeyFormat, Keys, numbered
+from loaderd.data.layouts.keys import Keys
 from loaderd.data.values.arrays import UnreadableValue, array_of, plain_dtype
 from loaderd.data.values.codecs import ValueCodec
 from loaderd.data.values.fields import fields_of
@@ -19,7 +19,7 @@ from loaderd.data.values.msgpacks import unpack
 SIZES = tuple(1 << n for n in range(2, 12))
 
 
-class Stylegan2Layout(StoredLayout):
+class Stylegan2Layout(SeveralKeysLayout):
     """Images of one size or several for each number: `image`, or `image.128`, `image.256`."""
 
     name = "stylegan2"
@@ -40,30 +40,14 @@ class Stylegan2Layout(StoredLayout):
         if absent:
             raise SourceError(f"{db.path}: has no field {absent[0]!r}; it has {', '.join(names)}")
         self._names = wanted
-        self._forms = [KeyFormat(f"{names[name]}-{{i:05d}}") for name in wanted]
-        entries, rest = divmod(db.entries - 1, max(1, len(sizes)))
-        self._keys, self.notes = numbered(
-            self._forms[0],
-            has=db.has,
-            scan=db.all_keys,
-            entries=-1 if rest else entries,
-            stated=db.count(b"length"),
-        )
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def keys(self, index: int) -> list[bytes]:
-        first = self._keys[index]
-        number = self._forms[0].number(first)
-        assert number is not None
-        return [form.key(number) for form in self._forms]
+        patterns = [f"{names[name]}-{{i:05d}}" for name in wanted]
+        self.find_keys(patterns, db.entries - 1, max(1, len(sizes)), db.count(b"length"))
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         return dict(zip(self._names, map(bytes, values), strict=True))
 
 
-class LatentsLayout(StoredLayout):
+class LatentsLayout(SeveralKeysLayout):
     """A row of each array for each number. dtype is nowhere in such a database: numbers of 2 bytes
     are taken for float16, of 4 for float32, unless the config says otherwise.
     """
@@ -86,15 +70,9 @@ class LatentsLayout(StoredLayout):
             there = ", ".join(self.shapes)
             raise SourceError(f"{db.path}: has no array {absent[0]!r}; it has {there}")
         self._names = wanted
-        self._forms = [KeyFormat(f"{name}_{{i}}_data") for name in wanted]
-        entries, rest = divmod(db.entries - len(self.shapes), len(self.shapes))
-        self._keys, self.notes = numbered(
-            self._forms[0],
-            has=db.has,
-            scan=db.all_keys,
-            entries=-1 if rest else entries,
-            stated=self.shapes[wanted[0]][0],
-        )
+        patterns = [f"{name}_{{i}}_data" for name in wanted]
+        each = len(self.shapes)
+        self.find_keys(patterns, db.entries - each, each, self.shapes[wanted[0]][0])
         self._row = {name: self._row_of(name) for name in wanted}
 
     def _row_of(self, name: str) -> tuple[Any, Any]:
@@ -119,15 +97,6 @@ class LatentsLayout(StoredLayout):
             f"{name} has numbers of {width} bytes, taken for {guessed}: if they are not, say dtype"
         )
         return plain_dtype(guessed), shape
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def keys(self, index: int) -> list[bytes]:
-        first = self._keys[index]
-        number = self._forms[0].number(first)
-        assert number is not None
-        return [form.key(number) for form in self._forms]
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ A family of layouts is one file. It has one class or more, each of them with:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from loaderd.data.layouts.keys import KeyFormat, Keys, ListedKeys, numbered
 from loaderd.data.lmdb.store import Store, show_key
 from loaderd.data.values.arrays import UnreadableValue
 from loaderd.data.values.codecs import ValueCodec, sniff
-from loaderd.data.values.fields import fields_of
+from loaderd.data.values.fields import fields_of, table_of
 from loaderd.data.values.pickles import unpickle
 
 LOOKED = 8  # values that are looked at, to know how all are coded
@@ -206,7 +206,8 @@ class KeyedLayout(StoredLayout):
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         assert self.codec is not None
-        return fields_of(self.codec.decode(values[0]), self.options.fields)
+        value = self.codec.decode(values[0])
+        return fields_of(table_of(value) if self.codec.trusted else value, self.options.fields)
 
     def indexed(self) -> Keys:
         """The keys of the config's index file."""
@@ -234,6 +235,41 @@ class KeyedLayout(StoredLayout):
     def listed(self, *others: bytes) -> Keys:
         """All keys but these."""
         return ListedKeys(key for key in self.db.all_keys() if key not in others)
+
+
+class SeveralKeysLayout(StoredLayout):
+    """Several keys a sample, which share a number."""
+
+    def find_keys(
+        self, patterns: Sequence[str], entries: int, each: int, stated: int | None
+    ) -> None:
+        """Find the numbers of the samples.
+
+        Args:
+            patterns: The pattern of each key of a sample. The first one tells the numbers.
+            entries: Entries of the database that are parts of samples.
+            each: How many of these a sample has.
+            stated: The number of samples that the database says it has; None if it says none.
+        """
+        self._forms = [KeyFormat(pattern) for pattern in patterns]
+        samples, rest = divmod(entries, each)
+        self._keys, notes = numbered(
+            self._forms[0],
+            has=self.db.has,
+            scan=self.db.all_keys,
+            entries=-1 if rest else samples,
+            stated=stated,
+        )
+        self.notes += notes
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def keys(self, index: int) -> list[bytes]:
+        first = self._keys[index]
+        number = self._forms[0].number(first)
+        assert number is not None
+        return [first, *(form.key(number) for form in self._forms[1:])]
 
 
 def codec_of(db: Database, keys: Keys) -> ValueCodec:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import is_dataclass
 from typing import Any, ClassVar
 
 from loaderd.data.errors import SourceError
@@ -29,26 +27,6 @@ class CountedLayout(KeyedLayout):
     def find_keys(self) -> Keys:
         others = sum(map(self.db.has, OTHERS))
         return self.numbered("{i}", count_of_any(self.db, self.counter), others)
-
-    def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
-        assert self.codec is not None
-        value = self.codec.decode(values[0])
-        return fields_of(table_of(value) if self.codec.trusted else value, self.options.fields)
-
-
-def table_of(value: Any) -> Any:
-    """The parts of an object that a trusted pickle made, by name: of a torch_geometric `Data`, a
-    named tuple, a dataclass, any object with attributes. Every other value as it is.
-    """
-    if isinstance(value, (Mapping, list, str, bytes)) or type(value) is tuple:
-        return value
-    for name in ("to_dict", "_asdict"):
-        made = getattr(value, name, None)
-        if callable(made) and not hasattr(value, "dtype"):
-            return made()
-    if is_dataclass(value) or (hasattr(value, "__dict__") and not hasattr(value, "dtype")):
-        return dict(vars(value))
-    return value
 
 
 class Atom3dLayout(CountedLayout):
@@ -168,11 +146,6 @@ class ValuesLayout(KeyedLayout):
         if len(keys) < self.db.entries:
             self.notes.append(f"{self.db.entries - len(keys):,} of its keys are not {pattern!r}")
         return keys
-
-    def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
-        assert self.codec is not None
-        value = self.codec.decode(values[0])
-        return fields_of(table_of(value) if self.codec.trusted else value, self.options.fields)
 
 
 class UnimolLayout(ValuesLayout):

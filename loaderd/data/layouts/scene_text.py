@@ -7,8 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from loaderd.data.errors import SourceError
-from loaderd.data.layouts.base import Database, StoredLayout
-from loaderd.data.layouts.keys import KeyFormat, numbered
+from loaderd.data.layouts.base import Database, SeveralKeysLayout
 from loaderd.data.values.codecs import read_json, read_text
 from loaderd.data.values.fields import fields_of
 
@@ -16,7 +15,7 @@ COUNT = b"num-samples"
 PREFIXES = ("image", "image_hr", "image_lr", "label")
 
 
-class SceneTextLayout(StoredLayout):
+class SceneTextLayout(SeveralKeysLayout):
     """Labels that are JSON, as MMOCR's without images, give a field for each of their entries."""
 
     name = "scene_text"
@@ -41,26 +40,10 @@ class SceneTextLayout(StoredLayout):
             raise SourceError(
                 f"{db.path}: fields = {list(wanted)}: it has no keys such as {wanted[0]}-000000001"
             )
-        self._forms = [KeyFormat(f"{name}-{{i:09d}}") for name in self.parts]
+        patterns = [f"{name}-{{i:09d}}" for name in self.parts]
         kinds = sum(db.has(b"%b-%09d" % (name.encode(), 1)) for name in PREFIXES)
-        entries, rest = divmod(db.entries - 1, kinds)
-        self._keys, self.notes = numbered(
-            self._forms[0],
-            has=db.has,
-            scan=db.all_keys,
-            entries=-1 if rest else entries,
-            stated=db.count(COUNT),
-        )
-        self._json = self.parts == ["label"] and len(self._keys) > 0 and _is_json(db, self._keys[0])
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def keys(self, index: int) -> list[bytes]:
-        first = self._keys[index]
-        number = self._forms[0].number(first)
-        assert number is not None
-        return [first, *(form.key(number) for form in self._forms[1:])]
+        self.find_keys(patterns, db.entries - 1, kinds, db.count(COUNT))
+        self._json = self.parts == ["label"] and len(self) > 0 and _is_json(db, self.keys(0)[0])
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         if self._json:
