@@ -5,74 +5,26 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
 from loaderd.cli.progress import ProgressLine
 from loaderd.cli.status import size
 
+if TYPE_CHECKING:  # its import would cost those of the encoders
+    from loaderd.data.packing.writer import PackReport
+
 SHOWN_BAD = 20
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.kind != "dataset" and args.args:
-        raise CommandError(f"--args is for pack dataset; {args.kind} takes none", USAGE)
-    if args.kind == "dataset" and args.random_access is not None:
-        raise CommandError(
-            "--random-access is for pack imagefolder; what a dataset returns is stored unchanged",
-            USAGE,
-        )
-    for option, given in (("--classes", args.classes), ("--classes-from", args.classes_from)):
-        if args.kind == "dataset" and given is not None:
-            raise CommandError(
-                f"{option} is for pack imagefolder; a dataset gives its class names in its "
-                "attribute `classes`",
-                USAGE,
-            )
+    _refuse_options_of_another_kind(args)
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.data.errors import SourceError
-    from loaderd.data.jpeg import rewrite
-    from loaderd.data.packing import class_names, inputs
 
     with ProgressLine("samples") as progress:
-        shown = 0
-
-        def bad(name: str, reason: str) -> None:
-            nonlocal shown
-            shown += 1
-            if shown <= SHOWN_BAD:
-                progress.say(f"loaderd: left out: {name}: {reason}")
-
-        def waits(name: str, waited_s: float) -> None:
-            progress.say(
-                f"loaderd: reading {name} has taken {waited_s:.0f} s so far: does its file system "
-                "respond?"
-            )
-
         try:
-            if args.kind == "imagefolder":
-                wanted = args.random_access is not False
-                if wanted and not rewrite.can_rewrite():
-                    progress.say(f"loaderd: JPEGs keep their bytes: {rewrite.HELP}")
-                names = class_names.of_file(args.classes) if args.classes is not None else None
-                names = (
-                    class_names.of_database(args.classes_from)
-                    if args.classes_from is not None
-                    else names
-                )
-                report = inputs.pack_imagefolder(
-                    args.src,
-                    args.db,
-                    progress=progress,
-                    bad=bad,
-                    random_access=wanted,
-                    classes=names,
-                    waits=waits,
-                )
-            else:
-                sys.path.insert(0, os.getcwd())
-                report = inputs.pack_dataset(
-                    args.src, args.args, args.db, progress=progress, bad=bad
-                )
+            report = (_images if args.kind == "imagefolder" else _dataset)(args, progress)
         except SourceError as error:
             raise CommandError(f"{error}\n{error.traceback}".strip(), NO_START) from error
         except KeyboardInterrupt:
@@ -82,7 +34,74 @@ def run(args: argparse.Namespace) -> int:
     return FINE
 
 
-def _tell(report) -> None:  # a PackReport; its type would cost the imports
+def _refuse_options_of_another_kind(args: argparse.Namespace) -> None:
+    if args.kind != "dataset":
+        if args.args:
+            raise CommandError(f"--args is for pack dataset; {args.kind} takes none", USAGE)
+        return
+    if args.random_access is not None:
+        raise CommandError(
+            "--random-access is for pack imagefolder; what a dataset returns is stored unchanged",
+            USAGE,
+        )
+    for option, given in (("--classes", args.classes), ("--classes-from", args.classes_from)):
+        if given is not None:
+            raise CommandError(
+                f"{option} is for pack imagefolder; a dataset gives its class names in its "
+                "attribute `classes`",
+                USAGE,
+            )
+
+
+def _images(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
+    from loaderd.data.jpeg import rewrite
+    from loaderd.data.packing import class_names, inputs
+
+    def waits(name: str, waited_s: float) -> None:
+        progress.say(
+            f"loaderd: reading {name} has taken {waited_s:.0f} s so far: does its file system "
+            "respond?"
+        )
+
+    wanted = args.random_access is not False
+    if wanted and not rewrite.can_rewrite():
+        progress.say(f"loaderd: JPEGs keep their bytes: {rewrite.HELP}")
+    names = class_names.of_file(args.classes) if args.classes is not None else None
+    if args.classes_from is not None:
+        names = class_names.of_database(args.classes_from)
+    return inputs.pack_imagefolder(
+        args.src,
+        args.db,
+        progress=progress,
+        bad=_BadInputs(progress).tell,
+        random_access=wanted,
+        classes=names,
+        waits=waits,
+    )
+
+
+def _dataset(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
+    from loaderd.data.packing import inputs
+
+    sys.path.insert(0, os.getcwd())
+    bad = _BadInputs(progress).tell
+    return inputs.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)
+
+
+class _BadInputs:
+    """Tells the first SHOWN_BAD inputs that are left out."""
+
+    def __init__(self, progress: ProgressLine) -> None:
+        self._progress = progress
+        self._told = 0
+
+    def tell(self, name: str, reason: str) -> None:
+        self._told += 1
+        if self._told <= SHOWN_BAD:
+            self._progress.say(f"loaderd: left out: {name}: {reason}")
+
+
+def _tell(report: PackReport) -> None:
     if report.restarted:
         sys.stderr.write(
             "loaderd: the source has changed since an interrupted run: everything was packed "

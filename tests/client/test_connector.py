@@ -78,14 +78,19 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ControlSocket, "wait", interrupt)
 
 
-@pytest.mark.usefixtures("interrupted")
-def test_a_loader_that_is_closed_after_its_handshake_was_interrupted_leaves_no_connection(
-    fake: Fake, load: Load
-) -> None:
+def interrupted_in_its_handshake(fake: Fake, load: Load) -> tuple[FakeDaemon, Loader]:
     daemon, loader = fake(starts_for_ever=True), load()
     with pytest.raises(KeyboardInterrupt):
         len(loader)
     until("the hello", lambda: daemon.hellos)
+    return daemon, loader
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_a_loader_that_is_closed_after_its_handshake_was_interrupted_leaves_no_connection(
+    fake: Fake, load: Load
+) -> None:
+    daemon, loader = interrupted_in_its_handshake(fake, load)
     assert daemon._strangers
     loader.close()
     until("the end of the connection", lambda: not daemon._strangers)
@@ -95,10 +100,7 @@ def test_a_loader_that_is_closed_after_its_handshake_was_interrupted_leaves_no_c
 def test_a_child_forked_in_mid_handshake_begins_another_one_with_its_own_rank(
     fake: Fake, load: Load
 ) -> None:
-    daemon, loader = fake(starts_for_ever=True), load()
-    with pytest.raises(KeyboardInterrupt):
-        len(loader)
-    until("the hello", lambda: daemon.hellos)
+    daemon, loader = interrupted_in_its_handshake(fake, load)
     child = os.fork()
     if child == 0:
         try:

@@ -87,10 +87,10 @@ def test_an_installed_wheel_finds_its_native_parts(built: Path, tmp_path: Path) 
     with zipfile.ZipFile(wheel_of(built)) as archive:
         archive.extractall(tmp_path)
     script = (
-        "import loaderd; from loaderd.data.lmdb import page_reader as pages; from "
-        "loaderd.data.jpeg import fused_decode as swift, rewrite as transcode; "
-        "print(loaderd.__file__)\n"
-        "assert pages.library() and swift.library() and transcode.can_rewrite()"
+        "import loaderd; print(loaderd.__file__)\n"
+        "from loaderd.data.lmdb import page_reader\n"
+        "from loaderd.data.jpeg import fused_decode, rewrite\n"
+        "assert page_reader.library() and fused_decode.library() and rewrite.can_rewrite()"
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
