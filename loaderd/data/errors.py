@@ -18,6 +18,8 @@ CLIENT = tuple(  # a script that is imported may have come to the client's own f
     for name in ("loaderd_client", "loaderd_wire")
 )
 IMPORTER = os.path.dirname(importlib.__file__) + os.sep
+# what user code may raise; KeyboardInterrupt is no fault of a sample
+ANYTHING = (Exception, SystemExit)
 MAX_MESSAGE = 2_000  # characters
 MAX_TRACEBACK = 16_000
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

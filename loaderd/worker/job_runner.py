@@ -235,9 +235,9 @@ def collate(
     note(Stage.COLLATE)
     seed_batch(seed, epoch, position)
     try:
-        batch = stream.sample_pipeline.collate(samples, seed, epoch, position)
+        batch = stream.sample_pipeline.batcher.make(samples, seed, epoch, position)
         if stream.batch_specs:
-            check_like(stream.sample_pipeline.batch_specs(batch), stream.batch_specs)
+            check_like(stream.sample_pipeline.batcher.specs(batch), stream.batch_specs)
         return batch
     except SampleFault:
         raise

@@ -8,6 +8,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Job, JobKind, Stage
 from loaderd.data.errors import SampleFault, SourceError, user_traceback
 from loaderd.data.pipeline.collate import arrays_of
+from loaderd.data.pipeline.label_notes import label_notes
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.engine.scoreboard import StatusWriter
 from loaderd.system.modules import Imported
@@ -60,7 +61,7 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
     batch_specs = specs
     if stream.sample_pipeline.collated:
         batch, body = _collated(stream, line)
-        batch_specs = stream.sample_pipeline.batch_specs(batch)
+        batch_specs = stream.sample_pipeline.batcher.specs(batch)
         arrays = {
             name: [[array.dtype.str, list(array.shape), 1 << 40] for array in arrays_of(value)]
             for name, value in batch.items()
@@ -99,7 +100,7 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
             clean(text)
             for text in (
                 *source.warnings,
-                *stream.sample_pipeline.label_notes(stream.first_indices(TRIES).tolist()),
+                *label_notes(stream.plan, source, stream.first_indices(TRIES).tolist()),
             )
         ),
         values=source.values,

@@ -112,7 +112,9 @@ def test_what_a_collate_draws_is_a_function_of_its_batch() -> None:
     def made(samples: list[Any], seed: int, epoch: int, position: int) -> dict[str, Any]:
         return {"drawn": random.random() + np.random.rand()}
 
-    stream: Any = SimpleNamespace(sample_pipeline=SimpleNamespace(collate=made), batch_specs=())
+    stream: Any = SimpleNamespace(
+        sample_pipeline=SimpleNamespace(batcher=SimpleNamespace(make=made)), batch_specs=()
+    )
     stages: list[Stage] = []
     places = [(7, 0, 0), (7, 0, 8), (7, 1, 0), (8, 0, 0)]
     drawn = [collate(stream, [], *place, stages.append)["drawn"] for place in (*places, *places)]

@@ -75,7 +75,7 @@ class Mapped:
 
     def collate(self, samples: list[Any]) -> Any:
         """The stream's own collate function."""
-        made = self._pipeline.collate(samples, self._plan.seed, 0, 0)
+        made = self._pipeline.batcher.make(samples, self._plan.seed, 0, 0)
         return {name: _tensor(value) for name, value in made.items()}
 
 

@@ -12,16 +12,13 @@ import numpy as np
 
 from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Stage
-from loaderd.core.rng import CounterRng
-from loaderd.data.errors import SampleFault
-from loaderd.data.images.decode import label_mode
+from loaderd.data.errors import ANYTHING, SampleFault
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.lmdb.bulk_rows import BulkReader
 from loaderd.data.ops.table import RESIZING
-from loaderd.data.pipeline.collate import Batch, Collate, batch_of, fields_of
 from loaderd.data.pipeline.context import SampleContext, fault_of
-from loaderd.data.pipeline.lengths import LengthBatcher
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
+from loaderd.data.pipeline.sample_batcher import SampleBatcher
 from loaderd.data.pipeline.sample_summary import Surveyor
 from loaderd.data.pipeline.steps import StepRun, Transforms, for_user_code
 from loaderd.data.pipeline.views import Views
@@ -31,9 +28,6 @@ from loaderd.data.sources.source import Source
 from loaderd.data.whole_sample import WholeSample, as_returned, numbers_in, top_fields
 from loaderd_wire.slots import FieldSpec
 
-# what user code may raise; KeyboardInterrupt is no fault of a sample
-ANYTHING = (Exception, SystemExit)
-
 
 class SamplePipeline:
     """Makes the samples of one stream from an open source.
@@ -42,7 +36,8 @@ class SamplePipeline:
 
     Attributes:
         schema: What every sample must be; None until `fix` is called.
-        collated: Whether a collate function makes the batches.
+        collated: Whether a batch is made of whole samples.
+        batcher: Makes the batches, where `collated`.
         user_code: Whether user code runs. It may draw from global generators, so the caller seeds
             them for every sample.
         calls: Whether transforms of the user run. They are given an rng.
@@ -57,8 +52,6 @@ class SamplePipeline:
         self._steps = self._all_steps()
         self.collated = plan.collated
         self._whole_samples = plan.whole_samples and self._surveyor is None
-        self._collate = Collate(plan) if self._whole_samples else None
-        self._batcher = LengthBatcher(plan) if plan.pad or plan.ragged or plan.mixes else None
         # the dataset's own samples, which nothing touches before they are collated
         changed = len(self._transforms) > 0 or plan.views > 1
         self._untouched = self._whole_samples and not changed and source.dataset is not None
@@ -68,8 +61,8 @@ class SamplePipeline:
         self._resizes = any(step.op in RESIZING for step in plan.transforms)
         self._free = plan.free_fields
         self._coded = False
-        self._batch_form = ""
         self._pictures: set[str] = set()
+        self.batcher = SampleBatcher(plan, self._whole_samples, self._pictures)
         self.schema: SampleSchema | None = None
         self._moldable = False
         self._matcher: RawMatcher | None = None
@@ -78,7 +71,7 @@ class SamplePipeline:
     @property
     def form(self) -> str:
         """ "dict" or "tuple"; known for certain after the first sample (or batch)."""
-        form = self._batch_form or self._transforms.form or self._source.form or "dict"
+        form = self.batcher.form or self._transforms.form or self._source.form or "dict"
         return "tuple" if form == "single" else form
 
     @property
@@ -97,31 +90,6 @@ class SamplePipeline:
         if self._surveyor is not None:
             steps = [self._surveyor.begin, *steps, self._surveyor.end]
         return steps
-
-    def label_notes(self, indices: Sequence[int]) -> tuple[str, ...]:
-        """One line for each field whose stored images hold label numbers that this stream turns
-        into colours, unless the config says so.
-        """
-        found: dict[str, str] = {}
-        modes = self._modes
-        if not self._plan.decode or self._source.dataset is not None:
-            return ()
-        for index in indices:
-            try:
-                sample = self._source.read(index)
-                for name in sample.encoded - found.keys():
-                    unsaid = modes.of(name) not in ("index", "unchanged") and not modes.said(name)
-                    if unsaid and (mode := label_mode(sample[name], gray=modes.beside(name))):
-                        found[name] = mode
-            except ANYTHING:
-                continue
-        return tuple(
-            f"field {name!r} has stored images of mode {mode}, whose numbers become colours; if "
-            "they are labels, add "
-            f'{{op = "decode", field = "{name}", mode = "index"}} to the transforms, or mode = '
-            '"rgb" in it if they are not'
-            for name, mode in found.items()
-        )
 
     # -- running
 
@@ -340,45 +308,6 @@ class SamplePipeline:
             if self.schema is not None and self._as_stored
             else None
         )
-
-    # -- collating
-
-    def collate(self, samples: Sequence[Any], seed: int, epoch: int, position: int) -> Batch:
-        """Make a batch of whole samples, by the stream's collate function or by `pad` and `ragged`;
-        only where `collated`.
-
-        Args:
-            samples: As `make` returns them.
-            seed: Of the stream.
-            epoch: Counted from 0.
-            position: The place of the batch's first row in the epoch.
-
-        Returns:
-            Field -> numpy array, or list of arrays, of str or of bytes.
-
-        Raises:
-            SampleFault: The function failed, or returned no batch ("collate").
-        """
-        # differs from the generator of the sample with this index
-        rng = np.random.Generator(np.random.PCG64([CounterRng(seed, epoch, position).key(), 1]))
-        try:
-            if self._batcher is not None:
-                batch = self._batcher(samples)
-                self._batcher.mix(batch, samples, rng)
-                return batch
-            assert self._collate is not None
-            made = self._collate([sample.value for sample in samples], rng)
-            batch, form = batch_of(made, self._modes)
-            if self._batch_form and form != self._batch_form:
-                raise BadValue(f"collate returned a {form}, before it was a {self._batch_form}")
-        except ANYTHING as error:
-            raise SampleFault.of("collate", error) from None
-        self._batch_form = form
-        return batch
-
-    def batch_specs(self, batch: Batch) -> tuple[FieldSpec, ...]:
-        """The fields of a collated batch, with the row shapes that this one has."""
-        return fields_of(batch, self._pictures if self._collate is None else frozenset())
 
 
 def _finite(name: str, value: np.ndarray) -> None:

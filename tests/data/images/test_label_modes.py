@@ -20,6 +20,7 @@ from loaderd.data.errors import SampleFault
 from loaderd.data.images.decode import decode, label_mode
 from loaderd.data.images.image_error import ImageError
 from loaderd.data.images.label_numbers import stored_numbers
+from loaderd.data.pipeline.label_notes import label_notes
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
@@ -368,7 +369,7 @@ def test_gray_stored_masks_beside_their_pictures_are_told_of(tmp_path: Path) -> 
         ((op("hflip", field="image"),), False),
     ):
         with Source(StreamConfig("t", lmdb=str(path), transforms=transforms)) as source:
-            notes = SamplePipeline(source.plan, source).label_notes([0])
+            notes = label_notes(source.plan, source, [0])
         assert [('field = "mask", mode = "index"' in note) for note in notes] == [True] * told
 
 

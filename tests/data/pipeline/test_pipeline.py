@@ -411,13 +411,13 @@ def test_a_collate_function_makes_the_batch() -> None:
     sample_pipeline, source = collated("padded")
     assert sample_pipeline.collated
     samples = [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
-    batch = sample_pipeline.collate(samples, 0, 0, 0)
+    batch = sample_pipeline.batcher.make(samples, 0, 0, 0)
     assert batch["x"].tolist() == [[3] * 4, [4] * 4]
     assert batch["lengths"].tolist() == [4, 4]
     assert batch["lengths"].dtype == np.int64
     assert batch["names"] == ["1", "0"]
     assert sample_pipeline.form == "dict"
-    assert [(s.name, s.dtype, s.shape, s.kind) for s in sample_pipeline.batch_specs(batch)] == [
+    assert [(s.name, s.dtype, s.shape, s.kind) for s in sample_pipeline.batcher.specs(batch)] == [
         ("x", "<f4", (4,), "array"), ("lengths", "<i8", (), "array"), ("names", "", (), "text"), ("draw", "<f8", (), "array"),
     ]  # fmt: skip
     source.close()
@@ -426,7 +426,7 @@ def test_a_collate_function_makes_the_batch() -> None:
 def test_a_collate_function_of_one_argument_is_called_with_the_samples_alone() -> None:
     sample_pipeline, source = collated("as_dataloader_calls_it")
     samples = [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
-    assert sample_pipeline.collate(samples, 0, 0, 0)["x"].tolist() == [[3] * 4, [4] * 4]
+    assert sample_pipeline.batcher.make(samples, 0, 0, 0)["x"].tolist() == [[3] * 4, [4] * 4]
     source.close()
 
 
@@ -437,7 +437,9 @@ def came(*held: Any, **plan: Any) -> list[Any]:
     with Source(dataset_plan("Holding", **plan)) as source:
         sample_pipeline = SamplePipeline(source.plan, source)
         requests = [SampleRequest(0, 0, index) for index in range(len(held))]
-        sample_pipeline.collate([sample_pipeline.make(each, silent) for each in requests], 0, 0, 0)
+        sample_pipeline.batcher.make(
+            [sample_pipeline.make(each, silent) for each in requests], 0, 0, 0
+        )
     return CAME
 
 
@@ -493,7 +495,9 @@ def test_a_database_of_tuples_is_collated_as_tuples(tmp_path: Path) -> None:
     )
     with Source(plan) as source:
         sample_pipeline = SamplePipeline(plan, source)
-        sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0)
+        sample_pipeline.batcher.make(
+            [sample_pipeline.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0
+        )
     ((x, y),) = CAME
     assert (x.tolist(), int(y)) == ([0, 1, 2], 7)
 
@@ -502,18 +506,18 @@ def test_the_rng_of_collate_depends_on_the_batchs_first_position_alone() -> None
     sample_pipeline, source = collated("padded")
     samples = [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)]
     draws = {
-        (e, p): float(sample_pipeline.collate(samples, 0, e, p)["draw"])
+        (e, p): float(sample_pipeline.batcher.make(samples, 0, e, p)["draw"])
         for e in (0, 1)
         for p in (0, 32)
     }
     assert len(set(draws.values())) == 4
-    assert float(sample_pipeline.collate(samples[:1], 0, 1, 32)["draw"]) == draws[1, 32]
+    assert float(sample_pipeline.batcher.make(samples[:1], 0, 1, 32)["draw"]) == draws[1, 32]
     source.close()
 
 
 def test_a_collate_function_that_returns_a_tuple_makes_a_tuple_batch() -> None:
     sample_pipeline, source = collated("tupled")
-    batch = sample_pipeline.collate(
+    batch = sample_pipeline.batcher.make(
         [sample_pipeline.make(SampleRequest(0, 0, index), silent) for index in (3, 4)], 0, 0, 0
     )
     assert list(batch) == ["0", "1.y"]
@@ -528,7 +532,9 @@ def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
         SampleFault,
         match=r"1 was given; it is called as loaderd_testing\.sample_builders:without_arguments\(samples\)$",
     ) as caught:
-        sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 3), silent)], 0, 0, 0)
+        sample_pipeline.batcher.make(
+            [sample_pipeline.make(SampleRequest(0, 0, 3), silent)], 0, 0, 0
+        )
     assert caught.value.traceback == ""
     source.close()
     with Source(
@@ -561,7 +567,9 @@ def test_a_collate_function_that_fails_is_a_fault_of_collate(
 ) -> None:
     sample_pipeline, source = collated(function)
     with pytest.raises(SampleFault) as caught:
-        sample_pipeline.collate([sample_pipeline.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0)
+        sample_pipeline.batcher.make(
+            [sample_pipeline.make(SampleRequest(0, 0, 0), silent)], 0, 0, 0
+        )
     assert (caught.value.stage, caught.value.error) == ("collate", error)
     assert words in caught.value.message
     source.close()
@@ -648,10 +656,10 @@ def test_rows_are_mixed_by_the_draws_of_their_batch(tmp_path: Path) -> None:
     stream = Stream(tmp_path, transforms=steps)
     assert stream.sample_pipeline.collated
     samples = [stream.make(index) for index in range(4)]
-    batch = stream.sample_pipeline.collate(samples, 0, 0, 0)
+    batch = stream.sample_pipeline.batcher.make(samples, 0, 0, 0)
     assert batch["image"].shape == (4, 3, 40, 50)
     assert batch["label"].shape == (4, 4)
-    again = stream.sample_pipeline.collate(samples, 0, 0, 0)
+    again = stream.sample_pipeline.batcher.make(samples, 0, 0, 0)
     np.testing.assert_array_equal(batch["image"], again["image"])
-    other = stream.sample_pipeline.collate(samples, 0, 0, 4)
+    other = stream.sample_pipeline.batcher.make(samples, 0, 0, 4)
     assert (batch["label"] != other["label"]).any()
