@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from loaderd.config.stream import DecodeModes
+from loaderd.config.decode_modes import DecodeModes
 
 CELL = 160  # pixels, the longer side of a picture
 PAD = 8

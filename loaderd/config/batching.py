@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loaderd.config.types import Choice, Key, Many, Say, Text, join, show
+from loaderd.config.types import ENTRY, Say, Text, join, script, show
 
 MOST_MULTIPLE = 1 << 20
 RULE = ("value", "multiple", "mask")
@@ -58,25 +58,7 @@ class PadRules:
         return {"type": "object", "additionalProperties": {"anyOf": [number, rule]}}
 
 
-KEYS = {
-    "pad": Key(
-        PadRules(),
-        "Fields that are filled up to the longest of the batch, each with its number; "
-        "`__length__` has their lengths.",
-        {},
-    ),
-    "ragged": Key(
-        Many(Text(r"(?s:.+)", "the name of a field")),
-        "Fields that are not stacked: a list of arrays a batch.",
-        (),
-    ),
-    "ragged_as": Key(
-        Choice(("list", "flat")),
-        "What a ragged field is: a list of arrays, or all values in one array, with "
-        '"NAME.offsets" beside it.',
-        "list",
-    ),
-}
+COLLATE = Text(rf"stack|{ENTRY}", '"stack" or the name of a function: "pkg.module:name"', script)
 
 
 def check(given: Mapping[str, Any], say: Say) -> None:

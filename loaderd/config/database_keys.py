@@ -1,4 +1,6 @@
-"""The words of a stream that describe a database of another project."""
+"""The keys of a stream that describe a database of another project: what they take, and which go
+together.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from loaderd.config.types import (
-    NAME,
-    Args,
+    ENTRY,
     Either,
-    Flag,
-    Key,
     Many,
-    Path,
     Say,
     Text,
     ValueType,
@@ -54,56 +52,29 @@ class ForEachField:
         return {"type": "object", "minProperties": 1, "additionalProperties": self.kind.schema()}
 
 
-LAYOUT = {
-    "layout": Key(
-        Text(
-            rf"[a-z0-9_-]+|{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
-            '"auto", the name of a layout, or a class: "pkg.module:Class"',
-            script,
-        ),
-        "How samples lie in the database.",
-        "auto",
-    ),
-    "layout_args": Key(Args(), "Keyword arguments of the layout's class.", {}),
-}
-KEYS = {
-    "key_format": Key(
-        Either(
-            (PATTERN, ForEachField(PATTERN)),
-            "a pattern of keys with {i} in it, nor a table with one for each field",
-        ),
-        'Keys of samples in a layout that does not say them: "{i}", "{i:08d}", "u32be".',
-    ),
-    "count": Key(Whole(0, 1 << 48), "Number of samples to use, the first ones; 0: all.", 0),
-    "dtype": Key(
-        Either(
-            (DTYPE, ForEachField(DTYPE)),
-            'a dtype such as "float32", nor a table with one for each field',
-        ),
-        "Of values that are numbers without a header.",
-    ),
-    "shape": Key(
-        Either((SHAPE, ForEachField(SHAPE)), "a shape, nor a table with one for each field"),
-        "Of such values; -1 is what is left.",
-    ),
-    "fields": Key(
-        Many(FIELD), "Fields that are wanted, or names for the parts of a value. Default: all.", ()
-    ),
-    "index_file": Key(Path(), "A file that lists the keys, with a label each or without."),
-    "allow_pickle": Key(
-        Flag(),
-        "Runs pickles, which run whatever the file asks for: only for files that you trust.",
-        False,
-    ),
-}
+LAYOUT = Text(
+    rf"[a-z0-9_-]+|{ENTRY}",
+    '"auto", the name of a layout, or a class: "pkg.module:Class"',
+    script,
+)
+KEY_FORMAT = Either(
+    (PATTERN, ForEachField(PATTERN)),
+    "a pattern of keys with {i} in it, nor a table with one for each field",
+)
+DTYPES = Either(
+    (DTYPE, ForEachField(DTYPE)), 'a dtype such as "float32", nor a table with one for each field'
+)
+SHAPES = Either((SHAPE, ForEachField(SHAPE)), "a shape, nor a table with one for each field")
+# The keys that describe a database of another project.
+NAMES = ("key_format", "count", "dtype", "shape", "fields", "index_file", "allow_pickle")
 NO_CLASS = {"properties": {"layout": {"not": {"pattern": ":"}}}}
 # The rules of `check`, as JSON schema.
-SCHEMAS = {name: {"required": ["lmdb"], **NO_CLASS} for name in KEYS}
+SCHEMAS = {name: {"required": ["lmdb"], **NO_CLASS} for name in NAMES}
 
 
 def check(given: Mapping[str, Any], say: Say) -> None:
     """Say what is wrong between these words and the others of a stream."""
-    for name in KEYS:
+    for name in NAMES:
         if name in given and "lmdb" not in given:
             say(name, f"{show(given[name])}: goes with lmdb, which is not set")
         elif name in given and ":" in str(given.get("layout")):

@@ -10,6 +10,8 @@ from typing import Any
 from loaderd.config import schema
 from loaderd.config.batching import PadRules
 from loaderd.config.op_params import Param
+from loaderd.config.table import Key, Table
+from loaderd.config.transform_tables import Transform
 from loaderd.config.transforms import OPS
 from loaderd.config.types import (
     Args,
@@ -17,12 +19,10 @@ from loaderd.config.types import (
     Either,
     Flag,
     Fraction,
-    Key,
     Many,
     Path,
     Seconds,
     Size,
-    Table,
     Text,
     ValueType,
     Whole,
@@ -107,7 +107,7 @@ def type_of(kind: ValueType) -> str:
         return " or ".join(f'`"{word}"`' for word in kind.words)
     if isinstance(kind, Many):
         return f"array: {type_of(kind.kind)}"
-    if isinstance(kind, schema.Transform):
+    if isinstance(kind, Transform):
         return "tables with `op` or `call`, see below"
     if isinstance(kind, PadRules):
         return "table of fields, each with a number or `{value, multiple, mask}`"

@@ -5,13 +5,27 @@ JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from loaderd.config.transforms import BATCH, GEOMETRY
-
-MAX_PIXELS = 178_956_970  # what Pillow refuses too
+from loaderd.config import batching, database_keys, order_keys
+from loaderd.config.decode_modes import MAX_PIXELS, DecodeModes
+from loaderd.config.table import key
+from loaderd.config.transform_tables import Transform
+from loaderd.config.transforms import BATCH, GEOMETRY, MODES
+from loaderd.config.types import (
+    Args,
+    Choice,
+    Either,
+    Flag,
+    Fraction,
+    Many,
+    Path,
+    Text,
+    Whole,
+    entry,
+)
+from loaderd_wire.limits import MAX_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,80 +40,147 @@ class TransformConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeModes:
-    """How the image fields of a stream become pixels.
-
-    stream: one of config.transforms.MODES, of the fields that `fields` doesn't name. paired: fields
-    that share the geometry of others. exif: stored images are turned as their EXIF data says.
-    max_pixels: as many as an image may have.
-    """
-
-    stream: str = "rgb"
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
-    paired: frozenset[str] = frozenset()
-    exif: bool = False
-    max_pixels: int = MAX_PIXELS
-
-    def of(self, name: str) -> str:
-        return self.fields.get(name, self.stream)
-
-    def beside(self, name: str) -> bool:
-        """Whether the field shares the geometry of others, as the mask of an image does, and a gray
-        one would become "rgb".
-        """
-        return name in self.paired and self.of(name) == "rgb"
-
-    def said(self, name: str) -> bool:
-        """Whether the config names a mode for this very field."""
-        return name in self.fields
-
-
-@dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
+    """The table [streams.NAME]: what `key` makes is a key of the config.
 
-    shuffle: 0 no, 1 yes, >= 2 in blocks of that many. decode: False delivers images as they are
-    stored. nonfinite: "allow" or "error".
-    views: how often the transforms run on a sample.
-    pad: field -> {"value", "multiple", "mask"}. ragged_as: "list" or "flat".
-    empty: "skip" or "deliver", what becomes of a batch that has lost all its rows.
-    survey: not None: samples are not delivered, but what a Surveyor made with it says of each.
+    Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
+
+    Attributes:
+        name: The NAME of the table.
+        shuffle: 0 no, 1 yes, 2 or more in blocks of that many.
+        max_errors: 0 is no limit.
+        pad: By field {"value", "multiple", "mask"}.
+        survey: Set by a scan: samples are not delivered, but what a Surveyor made with it says of
+            each.
     """
 
     name: str
-    lmdb: str | None = None
-    dataset: str | None = None
-    dataset_args: dict[str, Any] = field(default_factory=dict[str, Any])
-    layout: str = "auto"
-    layout_args: dict[str, Any] = field(default_factory=dict[str, Any])
-    key_format: str | dict[str, str] | None = None
-    count: int = 0
-    dtype: str | dict[str, str] | None = None
-    shape: tuple[int, ...] | dict[str, tuple[int, ...]] | None = None
-    fields: tuple[str, ...] = ()
-    index_file: str | None = None
-    allow_pickle: bool = False
-    decode: bool = True
-    mode: str = "rgb"
-    exif: bool = False
-    max_pixels: int = MAX_PIXELS
-    views: int = 1
-    split: str = "0%:100%"
-    split_by: str = "random"
-    batch_size: int = 1
-    shuffle: int = 0
-    seed: int = 0
-    drop_last: bool = False
-    tail: str = "repeat"
-    on_error: str = "raise"
-    empty: str = "skip"
-    max_errors: float = 0.0
-    nonfinite: str = "allow"
-    collate: str = "stack"
-    pad: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    ragged: tuple[str, ...] = ()
-    ragged_as: str = "list"
-    transforms: tuple[TransformConfig, ...] = ()
+    lmdb: str | None = key(Path(), "The database.", None)
+    dataset: str | None = key(
+        entry("a class or function"),
+        "A map-style dataset instead of a database: __len__ and __getitem__; or a function "
+        "that makes one.",
+        None,
+    )
+    dataset_args: dict[str, Any] = key(Args(), "Keyword arguments of the dataset's class.", {})
+    layout: str = key(database_keys.LAYOUT, "How samples lie in the database.", "auto")
+    layout_args: dict[str, Any] = key(Args(), "Keyword arguments of the layout's class.", {})
+    key_format: str | dict[str, str] | None = key(
+        database_keys.KEY_FORMAT,
+        'Keys of samples in a layout that does not say them: "{i}", "{i:08d}", "u32be".',
+        None,
+    )
+    count: int = key(Whole(0, 1 << 48), "Number of samples to use, the first ones; 0: all.", 0)
+    dtype: str | dict[str, str] | None = key(
+        database_keys.DTYPES, "Of values that are numbers without a header.", None
+    )
+    shape: tuple[int, ...] | dict[str, tuple[int, ...]] | None = key(
+        database_keys.SHAPES, "Of such values; -1 is what is left.", None
+    )
+    fields: tuple[str, ...] = key(
+        Many(database_keys.FIELD),
+        "Fields that are wanted, or names for the parts of a value. Default: all.",
+        (),
+    )
+    index_file: str | None = key(
+        Path(), "A file that lists the keys, with a label each or without.", None
+    )
+    allow_pickle: bool = key(
+        Flag(),
+        "Runs pickles, which run whatever the file asks for: only for files that you trust.",
+        False,
+    )
+    decode: bool = key(Flag(), "false delivers images as they are stored.", True)
+    mode: str = key(
+        Choice(MODES),
+        "Decoded images: rgb has 3 channels, gray 1, rgba 4; index keeps the numbers of "
+        "palette, gray, 1-bit and 16-bit gray images, 1 channel; unchanged has the channels "
+        "that are stored, and 16 bits where they are (palettes become colours). "
+        "For one field: a decode op with field and mode.",
+        "rgb",
+    )
+    exif: bool = key(Flag(), "Turns stored images as their EXIF orientation says.", False)
+    max_pixels: int = key(
+        Whole(1, 1 << 30),
+        "A stored image with more pixels is bad, and one that an op would make so large.",
+        MAX_PIXELS,
+    )
+    views: int = key(
+        Whole(1, 16),
+        "Views of each image: the transforms run so often, with draws of their own, and "
+        "image becomes image.0, image.1 and so on.",
+        1,
+    )
+    split: str = key(order_keys.SPLIT, "The part of the samples that this stream uses.", "0%:100%")
+    split_by: str = key(
+        Choice(("random", "stored")),
+        "What is split: a fixed random order of all samples, or the stored order.",
+        "random",
+    )
+    batch_size: int = key(
+        Whole(1, MAX_ROWS), "Rows per batch and rank; a trainer may ask for another.", 1
+    )
+    shuffle: int = key(
+        order_keys.SHUFFLE,
+        "A new order each epoch: of all samples, or of blocks and inside them.",
+        False,
+        kept=0,
+    )
+    seed: int = key(Whole(), "Seed of the order and of all randomness.", 0)
+    drop_last: bool = key(Flag(), "Leaves out the last batch if it is not whole.", False)
+    tail: str = key(
+        Choice(("repeat", "short", "drop")),
+        "What happens to samples behind the last whole batch of all ranks. The ranks share "
+        "them. If they are fewer than the ranks, repeat gives the other ranks samples from "
+        "the start of the epoch again, and short gives them none: see empty. drop is "
+        "drop_last = true.",
+        "repeat",
+    )
+    on_error: str = key(
+        Choice(("raise", "skip", "replace")), "What happens when a sample is bad.", "raise"
+    )
+    empty: str = key(
+        Choice(("skip", "deliver")),
+        'What happens to a batch that on_error = "skip" or tail = "short" has left without '
+        "rows: it is skipped, or delivered.",
+        "skip",
+    )
+    max_errors: float = key(
+        Either((Whole(1), Fraction()), "a count of 1 or more, nor a fraction between 0 and 1"),
+        "Number of bad samples, or their fraction of the samples, that ends the run. Default: "
+        "no limit.",
+        None,
+        kept=0.0,
+    )
+    nonfinite: str = key(
+        Choice(("allow", "error")), "Whether NaN and infinity make a sample bad.", "allow"
+    )
+    collate: str = key(
+        batching.COLLATE,
+        "How samples become a batch: a function is called as function(samples) or "
+        "function(samples, rng).",
+        "stack",
+    )
+    pad: dict[str, dict[str, Any]] = key(
+        batching.PadRules(),
+        "Fields that are filled up to the longest of the batch, each with its number; "
+        "`__length__` has their lengths.",
+        {},
+    )
+    ragged: tuple[str, ...] = key(
+        Many(Text(r"(?s:.+)", "the name of a field")),
+        "Fields that are not stacked: a list of arrays a batch.",
+        (),
+    )
+    ragged_as: str = key(
+        Choice(("list", "flat")),
+        "What a ragged field is: a list of arrays, or all values in one array, with "
+        '"NAME.offsets" beside it.',
+        "list",
+    )
+    transforms: tuple[TransformConfig, ...] = key(
+        Many(Transform()), "What is done to each sample, in order.", ()
+    )
     survey: dict[str, Any] | None = None
 
     def modes(self) -> DecodeModes:
@@ -126,9 +207,8 @@ class StreamConfig:
         return "short" if self.tail == "short" else "repeat"
 
     def said_of_database(self) -> list[str]:
-        """Words that describe a database of another project, those that are set."""
-        words = ("key_format", "count", "dtype", "shape", "fields", "index_file", "allow_pickle")
-        return [word for word in words if getattr(self, word)]
+        """The keys that describe a database of another project, those that are set."""
+        return [name for name in database_keys.NAMES if getattr(self, name)]
 
     @property
     def data_name(self) -> str:

@@ -10,6 +10,39 @@ from loaderd.config import batching, database_keys
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import Say, show
 
+# The rules of `check`, as JSON schema, as far as it can say them.
+CONDITIONS: dict[str, Any] = {
+    "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}],
+    "dependentRequired": {
+        "dataset_args": ["dataset"],
+        "layout": ["lmdb"],
+        "layout_args": ["lmdb", "layout"],
+        "ragged_as": ["ragged"],
+    },
+    "dependentSchemas": {
+        **database_keys.SCHEMAS,
+        "pad": {"properties": {"collate": {"const": "stack"}}},
+        "ragged": {"properties": {"collate": {"const": "stack"}}},
+        "empty": {
+            "anyOf": [
+                {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}},
+                {"required": ["tail"], "properties": {"tail": {"const": "short"}}},
+            ]
+        },
+        "tail": {
+            "oneOf": [
+                {"properties": {"tail": {"const": "drop"}, "drop_last": {"const": True}}},
+                {
+                    "properties": {
+                        "tail": {"enum": ["repeat", "short"]},
+                        "drop_last": {"const": False},
+                    }
+                },
+            ]
+        },
+    },
+}
+
 
 def check(given: Mapping[str, Any], say: Say) -> None:
     """Report what does not go together in one [streams.NAME].

@@ -7,11 +7,10 @@ two cannot differ.
 
 from __future__ import annotations
 
-import copy
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import date, time
 from typing import Any, Protocol
 
@@ -28,6 +27,7 @@ SIZE = re.compile(
     rf"*({'|'.join(sorted(filter(None, UNITS), key=len, reverse=True))})?"
 )
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+ENTRY = rf"{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*"  # of something in the user's code
 MAX_DEPTH = 16  # of tables in tables, in arguments for user code
 
 
@@ -35,30 +35,6 @@ class ValueType(Protocol):
     def read(self, value: Any, say: Say) -> Any: ...
 
     def schema(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True)
-class Key:
-    """One key of a table: what it takes, what it means, its default."""
-
-    kind: ValueType
-    text: str = ""
-    default: Any = None
-    required: bool = False
-
-
-def key(kind: ValueType, text: str, default: Any = MISSING) -> Any:
-    """A field of a dataclass that is a table of the config: the one place where the key is written.
-
-    Without a default the config makes one.
-    """
-    known = {} if default is MISSING else {"default": default}
-    return field(metadata={"key": Key(kind, text, known.get("default"))}, **known)
-
-
-def keys_of(table: type) -> dict[str, Key]:
-    """The keys of a dataclass whose fields were made by `key`, by name."""
-    return {each.name: each.metadata["key"] for each in fields(table)}
 
 
 def show(value: Any) -> str:
@@ -210,7 +186,7 @@ def script(name: str) -> str:
 def entry(what: str) -> Text:
     """ "pkg.module:name" of something in the user's code."""
     return Text(
-        rf"{NAME}(?:\.{NAME})*:{NAME}(?:\.{NAME})*",
+        ENTRY,
         f'the name of {what}: "pkg.module:name"',
         script,
     )
@@ -327,70 +303,3 @@ def join(where: str, name: str) -> str:
     """The path of a key below `where`, written as TOML would."""
     word = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else show(name)
     return f"{where}.{word}" if where else word
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with known keys, as a dict with every default in place.
-
-    `rule` says what is wrong between keys; `conditions` is its schema.
-
-    elsewhere(word): where a word that the table does not know belongs, or what to write instead; ""
-    if nobody knows.
-    """
-
-    keys: Mapping[str, Key]
-    rule: Callable[[Mapping[str, Any], Say], None] = lambda given, say: None
-    conditions: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    elsewhere: Callable[[str], str] = lambda word: ""
-
-    def read(self, value: Any, say: Say) -> Any:
-        read = {name: copy.copy(key.default) for name, key in self.keys.items()}
-        if not isinstance(value, dict):
-            say("", f"{show(value)} is not a table")
-            return read
-        for name, item in value.items():
-            key = self.keys.get(name)
-            if key is None:
-                hint = self.elsewhere(name)
-                hint = (
-                    f"; {hint}"
-                    if hint
-                    else near(name, self.keys) or "; there are " + ", ".join(self.keys)
-                )
-                say(join("", name), f"{show(item)}: unknown key{hint}")
-            else:
-                read[name] = key.kind.read(
-                    item, lambda where, text, name=name: say(below(name, where), text)
-                )
-        for name, key in self.keys.items():
-            if key.required and name not in value:
-                say(
-                    name,
-                    f"is missing: {key.text[:1].lower()}{key.text[1:].rstrip('.')}"
-                    if key.text
-                    else "is missing",
-                )
-        self.rule(value, say)
-        return read
-
-    def schema(self) -> dict[str, Any]:
-        properties: dict[str, Any] = {}
-        for name, key in self.keys.items():
-            properties[name] = key.kind.schema() | ({"description": key.text} if key.text else {})
-            if key.default is not None:
-                properties[name]["default"] = (
-                    list(key.default) if isinstance(key.default, tuple) else key.default
-                )
-        required = [name for name, key in self.keys.items() if key.required]
-        shape: dict[str, Any] = {
-            "type": "object",
-            "properties": properties,
-            "additionalProperties": False,
-        }
-        return shape | ({"required": required} if required else {}) | dict(self.conditions)
-
-
-def below(name: str, where: str) -> str:
-    """Path `where` seen from the table that holds key `name`."""
-    return join("", name) + ("" if not where else where if where[0] == "[" else f".{where}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import DecodeModes
+from loaderd.config.decode_modes import DecodeModes
 from loaderd_wire.limits import CLIENT_FIELDS
 
 MAX_DEPTH = 16

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import DecodeModes, StreamConfig
+from loaderd.config.decode_modes import DecodeModes
+from loaderd.config.stream import StreamConfig
 from loaderd.data.sample import BadValue, Sample, field_name, flatten, is_picture, leaf
 
 MOST_NESTED = 32  # containers within containers that are looked into

@@ -19,7 +19,7 @@ from loaderd.cli.contact_sheet import (
     draw,
     picture_of,
 )
-from loaderd.config.stream import DecodeModes
+from loaderd.config.decode_modes import DecodeModes
 from loaderd.data.sample import Sample
 
 TOP = PAD + LINE + PAD  # of the first row of cells, below the title

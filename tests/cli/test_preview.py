@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from loaderd.cli.contact_sheet import Cell, draw, picture_of
-from loaderd.config.stream import DecodeModes
+from loaderd.config.decode_modes import DecodeModes
 from loaderd.data.sample import Sample
 from loaderd_client import Loader
 from loaderd_testing.cli_harness import Place

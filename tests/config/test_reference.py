@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.config import load, reference, schema
+from loaderd.config.table import Table
 
 ROOT = Path(__file__).parents[2]
 NEEDS = {
@@ -28,9 +29,7 @@ def test_the_page_is_the_one_that_the_schema_makes() -> None:
     ("table", "header"),
     [(schema.DAEMON, "daemon"), (schema.WORKERS, "workers"), (schema.STREAM, "streams.train")],
 )
-def test_each_example_is_read_as_it_stands(
-    table: schema.Table, header: str, tmp_path: Path
-) -> None:
+def test_each_example_is_read_as_it_stands(table: Table, header: str, tmp_path: Path) -> None:
     for name in table.keys:
         needs = NEEDS.get(name, 'lmdb = "a.lmdb"')
         stream = "" if header == "streams.train" else '[streams.train]\nlmdb = "a.lmdb"\n'

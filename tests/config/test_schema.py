@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from loaderd.config import schema
 from loaderd.config.load import parse, tomllib
+from loaderd.config.table import Key, Table
 from loaderd.config.transforms import OPS
-from loaderd.config.types import Key, Table
 from loaderd_wire.errors import ConfigError
 
 DOCUMENT = schema.document()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loaderd.config.stream import MAX_PIXELS
+from loaderd.config.decode_modes import MAX_PIXELS
 
 
 class ImageError(ValueError):

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.config.stream import DecodeModes, StreamConfig
+from loaderd.config.decode_modes import DecodeModes
+from loaderd.config.stream import StreamConfig
 from loaderd.data.sample import (
     MAX_DEPTH,
     MAX_FIELDS,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
-from loaderd.config.stream import DecodeModes
+from loaderd.config.decode_modes import DecodeModes
 from loaderd.core.jobs import Stage
 from loaderd.core.rng import CounterRng
 from loaderd.data.errors import SampleFault

@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loaderd.config.stream import DecodeModes, StreamConfig
+from loaderd.config.decode_modes import DecodeModes
+from loaderd.config.stream import StreamConfig
 from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.user_code import build, count_of
 from loaderd.data.whole_sample import top_fields

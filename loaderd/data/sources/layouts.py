@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loaderd.config.stream import DecodeModes, StreamConfig
+from loaderd.config.decode_modes import DecodeModes
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError, user_traceback
 from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.page_reader import Pages

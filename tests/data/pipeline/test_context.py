@@ -10,7 +10,7 @@ import pickle
 import numpy as np
 import pytest
 
-from loaderd.config.stream import DecodeModes
+from loaderd.config.decode_modes import DecodeModes
 from loaderd.core.rng import CounterRng, keys, pcg_seeds
 from loaderd.data.pipeline.context import SampleContext, _holds_labels
 from loaderd.data.pipeline.request import SampleRequest

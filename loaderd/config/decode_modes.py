@@ -1,0 +1,37 @@
+"""How the image fields of a stream become pixels: a mode for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MAX_PIXELS = 178_956_970  # what Pillow refuses too
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeModes:
+    """How the image fields of a stream become pixels.
+
+    stream: one of config.transforms.MODES, of the fields that `fields` doesn't name. paired: fields
+    that share the geometry of others. exif: stored images are turned as their EXIF data says.
+    max_pixels: as many as an image may have.
+    """
+
+    stream: str = "rgb"
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    paired: frozenset[str] = frozenset()
+    exif: bool = False
+    max_pixels: int = MAX_PIXELS
+
+    def of(self, name: str) -> str:
+        return self.fields.get(name, self.stream)
+
+    def beside(self, name: str) -> bool:
+        """Whether the field shares the geometry of others, as the mask of an image does, and a gray
+        one would become "rgb".
+        """
+        return name in self.paired and self.of(name) == "rgb"
+
+    def said(self, name: str) -> bool:
+        """Whether the config names a mode for this very field."""
+        return name in self.fields

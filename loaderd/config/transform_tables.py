@@ -1,0 +1,73 @@
+"""How a config writes a transform: what is in one table of [[streams.NAME.transforms]]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loaderd.config import hints
+from loaderd.config import transforms as ops_table
+from loaderd.config.table import Key, Table
+from loaderd.config.types import Args, Say, entry, join, near, show
+
+CALL = Table(
+    {
+        "call": Key(entry("a function"), "def f(sample: dict, rng, **args) -> dict", required=True),
+        "args": Key(Args(), "Keyword arguments of the function.", {}),
+    },
+    elsewhere=lambda word: f"arguments of the function go into args = {{{word} = ...}}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """One transform: a table with a built-in `op` and its parameters, or with `call` and `args`.
+
+    Read as (op, call, args).
+    """
+
+    def read(self, value: Any, say: Say) -> Any:
+        nothing = (None, None, dict[str, Any]())
+        if not isinstance(value, dict):
+            say(
+                "",
+                f"{show(value)} is not a table: write {{op = ...}}, or [[streams.X.transforms]] "
+                "and op = ... below it",
+            )
+            return nothing
+        if ("op" in value) == ("call" in value):
+            say("", "needs either op (a built-in) or call (a function of yours)")
+            return nothing
+        if "call" in value:
+            read = CALL.read(value, say)
+            return None, read["call"], read["args"]
+        op = value["op"]
+        if not isinstance(op, str) or op not in ops_table.OPS:
+            known = list(ops_table.OPS)
+            hint = near(op, known) if isinstance(op, str) else ""
+            last = op.rpartition(".")[2] if isinstance(op, str) else ""
+            if last in hints.OPS:
+                hint = f"; that is {hints.OPS[last]} here"
+            elif last in hints.ABSENT:
+                hint = f": {hints.INSTEAD}"
+            say("op", f"{show(op)} is not a built-in{hint or '; there are ' + ', '.join(known)}")
+            return nothing
+        args = {name: item for name, item in value.items() if name != "op"}
+        for problem in ops_table.problems(op, args):
+            say(join("", problem.name), self._line(op, args, problem))
+        return op, None, args
+
+    def _line(self, op: str, args: Mapping[str, Any], problem: ops_table.Problem) -> str:
+        if problem.what == "missing":
+            return f"is missing: {op} takes {problem.expected}"
+        if problem.what == "unknown":
+            known = list(ops_table.OPS[op].params)
+            return (
+                f"{show(args[problem.name])}: {op} has no such "
+                f"parameter{near(problem.name, known) or '; it has ' + ', '.join(known)}"
+            )
+        return f"{show(args[problem.name])} is not {problem.expected}"
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [*[ops_table.schema(name) for name in ops_table.OPS], CALL.schema()]}
