@@ -85,13 +85,11 @@ class StreamCatalog:
     def index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
         """As the scheduler asks."""
         # and with it numpy: nobody asks before a sample has hung or killed its worker
-        from loaderd.core.order import Order
+        from loaderd.data.stream_order import stream_order
 
         opened = self.opened[stream]
-        plan = opened.plan
-        return Order(opened.facts.total, plan.split, plan.split_by, plan.shuffle).candidate(
-            seed, epoch, position, candidate
-        )
+        order = stream_order(opened.plan, opened.facts)
+        return order.candidate(seed, epoch, position, candidate)
 
     def status(
         self, inside: SchedulerSnapshot, broken: Mapping[str, tuple[str, str]]

@@ -10,6 +10,7 @@ import numpy as np
 
 from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
+from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import UseStream
 from loaderd.worker import process_setup
 from loaderd.worker.generator_watch import GeneratorUse
@@ -62,7 +63,7 @@ class WorkerStream:
         """The first samples of the split as stored, whatever the shuffle: at most `count` dataset
         indices.
         """
-        stored = Order(self.source.total, self.plan.split, self.plan.split_by, 0)
+        stored = stream_order(once(self.plan), self.source)
         return stored.indices(0, 0, np.arange(min(count, stored.samples), dtype=np.int64))
 
 
@@ -120,7 +121,7 @@ class OpenStreams:
                 if changed:
                     raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
                 raise
-            order = Order(source.total, plan.split, plan.split_by, plan.shuffle)
+            order = stream_order(plan, source)
             stream = self._open[name] = WorkerStream(
                 plan, source, sample_pipeline, order, OrderCache(order)
             )

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from loaderd.config.stream import StreamConfig
-from loaderd.core.order import Order
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sources.source import Source
+from loaderd.data.stream_order import once, stream_order
 from loaderd.data.user_code import find
 from loaderd.data.user_modules import put_first
 from loaderd.data.whole_sample import WholeSample
@@ -41,7 +41,7 @@ class Mapped:
         plan = self._plan
         self._source: Source | None = Source(plan)
         self._pipeline = SamplePipeline(plan, self._source)
-        self._order = Order(self._source.total, plan.split, plan.split_by, 0)
+        self._order = stream_order(once(plan), self._source)
 
     def _close(self) -> None:
         assert self._source is not None

@@ -19,10 +19,10 @@ from loaderd.cli.exit_codes import BROKEN_OFF, FAULTS, FINE, NO_START
 from loaderd.cli.progress import ProgressLine
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
-from loaderd.core.order import Order
 from loaderd.data.errors import SourceError
 from loaderd.data.lmdb.verify import state_of, verify
 from loaderd.data.sources.source import Source
+from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import StreamInfo
 
 NAMED_PROBLEMS = 20
@@ -166,7 +166,7 @@ def _namer(plan: StreamConfig, facts: StreamInfo) -> Callable[[int], str]:
 
     The source is opened here only to look up names that are stored.
     """
-    order = Order(facts.total, plan.split, plan.split_by, 0)
+    order = stream_order(once(plan), facts)
 
     def name(position: int) -> str:
         index = int(order.indices(plan.seed, 0, np.array([position], np.int64))[0])

@@ -16,7 +16,7 @@ from loaderd.cli.check.local_run import LocalRun, LocalSession, half_of_the_work
 from loaderd.cli.check.local_segments import BatchView
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
-from loaderd.core.order import Order
+from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.system.loop import Loop
 from loaderd_wire.errors import BadSample
@@ -73,7 +73,7 @@ def check(
 ) -> Findings:
     """Make so many samples of the stream, spread over all of it (None: every one), twice each."""
     findings = Findings(plan)
-    made = replace(plan, on_error="skip", max_errors=0.0, shuffle=0 if samples is None else 1)
+    made = replace(once(plan), on_error="skip", max_errors=0.0, shuffle=0 if samples is None else 1)
     with Loop() as loop, ExitStack() as stack:
         run = DeterminismRun(loop, findings, samples, progress)
         run.runs = [
@@ -133,7 +133,7 @@ class DeterminismRun:
             return
         plan, facts = self.runs[0].stream, self._open[0]
         try:
-            order = Order(facts.total, plan.split, plan.split_by, plan.shuffle)
+            order = stream_order(plan, facts)
         except ValueError as error:
             self.end(f"stream {plan.name!r}: {error}")
             return

@@ -18,6 +18,7 @@ from loaderd.cli.check.scan_stats import ScanStats
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
+from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.admission import OpenedStream, content_facts, order_facts
 from loaderd.system.loop import Loop
@@ -67,10 +68,9 @@ def scan(
     row_s: what one takes a worker, 0 if unknown. verified: to be kept.
     """
     made = replace(
-        plan,
+        once(plan),
         on_error="skip",
         max_errors=0.0,
-        shuffle=0,
         collate="stack",
         pad={},
         ragged=(),
@@ -80,7 +80,7 @@ def scan(
             "free": sorted(plan.free_fields),
         },
     )
-    order = Order(facts.total, plan.split, plan.split_by, 0)
+    order = stream_order(made, facts)
     found = Scan(ScanStats(len(facts.sample_specs)), of=order.samples)
     known = OpenedStream(plan, facts)
     fingerprint = (
