@@ -25,6 +25,8 @@ class Purpose(IntEnum):
     DRAW = 6
     KEY = 7
     ROUND = 8
+    BATCHES = 9
+    IN_BUCKET = 10
 
 
 def mix(word: int) -> int:

@@ -125,7 +125,7 @@ class Order:
         """
         places = np.remainder(positions, self.samples).astype(np.uint64)
         if self._shuffle == 1:
-            places = _permutation(hash64(Purpose.EPOCH, seed, epoch), self.samples)(places)
+            places = permutation(hash64(Purpose.EPOCH, seed, epoch), self.samples)(places)
         elif self._shuffle > 1:
             places = self._in_blocks(hash64(Purpose.EPOCH, seed, epoch), places)
         return self._of_split(places)
@@ -171,7 +171,7 @@ class Order:
     def _of_split(self, places: Words) -> Ints:
         places += np.uint64(self._low)
         if self._scattered:
-            places = _permutation(hash64(Purpose.SPLIT), self._total)(places)
+            places = permutation(hash64(Purpose.SPLIT), self._total)(places)
         return places.astype(np.int64)
 
     def _in_blocks(self, key: int, places: Words) -> Words:
@@ -190,7 +190,7 @@ class Order:
         out = np.empty_like(places)
         if full:
             chosen = ~in_short
-            moved = _permutation(key, full)(block[chosen])
+            moved = permutation(key, full)(block[chosen])
             out[chosen] = moved * np.uint64(size) + _inside(key, moved, offset[chosen], size)
         if in_short.any():
             offset = places[in_short] - np.uint64(short_at)
@@ -209,7 +209,7 @@ def _inside(key: int, blocks: Words, offsets: Words, size: int) -> Words:
     if size > SORTED:
         for i, name in enumerate(names.tolist()):
             rows = which == i
-            out[rows] = _permutation(mix_in(inside, name), size)(offsets[rows])
+            out[rows] = permutation(mix_in(inside, name), size)(offsets[rows])
         return out
     for first in range(0, len(names), TABLE_BLOCKS):
         rows = (which >= first) & (which < first + TABLE_BLOCKS)
@@ -238,7 +238,7 @@ def _tables(keys: Words, n: int) -> Words:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _permutation(key: int, n: int) -> Callable[[Words], Words]:
+def permutation(key: int, n: int) -> Callable[[Words], Words]:
     """The keyed bijection of [0, n): a function from uint64 arrays to new uint64 arrays."""
     if n <= SORTED:
         table = _tables(np.array([key], np.uint64), n)[0]
