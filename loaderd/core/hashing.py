@@ -27,6 +27,8 @@ class Purpose(IntEnum):
     ROUND = 8
     BATCHES = 9
     IN_BUCKET = 10
+    WEIGHTED = 11
+    REPETITION = 12
 
 
 def mix(word: int) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from loaderd.core.hashing import FIRST, SECOND, STRIDE, Purpose, below, hash64, mix_in
 from loaderd.core.jobs import MAX_SUBSTITUTES
+from loaderd.core.weighted_draw import WeightedDraw
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -81,21 +82,36 @@ class Order:
 
     Attributes:
         samples: Length of an epoch.
+        selected: Number of different samples that the stream has.
     """
 
     def __init__(
-        self, total: int, split: str = "0%:100%", split_by: str = "random", shuffle: int = 0
+        self,
+        total: int,
+        split: str = "0%:100%",
+        split_by: str = "random",
+        shuffle: int = 0,
+        *,
+        listed: Ints | None = None,
+        draw: WeightedDraw | None = None,
+        repeat: int = 1,
     ) -> None:
         """Describe an order.
 
         Args:
-            total: Samples of the dataset.
+            total: Samples of the dataset, or of the list.
             split: Which of them, as for `split_bounds`.
             split_by: Of what the split is a slice. "random": of one fixed pseudo-random order of
                 all samples. "stored": of the stored order. A split of all samples is in the stored
                 order.
             shuffle: 0: none. 1: a permutation of all samples. N >= 2: blocks of N samples are
                 permuted, and the samples inside each block; the short last block moves as one.
+            listed: int64[total], dataset indices that stand for the samples, in their stored order.
+                None: all samples of the dataset.
+            draw: Draws from the samples of the split, in stored order; `shuffle` changes nothing
+                then. None: each sample comes as often as any other.
+            repeat: How often each sample comes in an epoch, or how many times as long as the split
+                an epoch is in which they are drawn.
 
         Raises:
             ValueError: A value makes no sense.
@@ -106,9 +122,15 @@ class Order:
             raise ValueError(f"split_by must be 'random' or 'stored', not {split_by!r}")
         if shuffle < 0:
             raise ValueError(f"shuffle must be 0, 1 or a block of samples, not {shuffle}")
+        if repeat < 1:
+            raise ValueError(f"repeat must be 1 or more, not {repeat}")
         self._low, high = split_bounds(split, total)
-        self.samples = high - self._low
-        self._scattered = split_by == "random" and self.samples < total
+        self.selected = high - self._low
+        self.samples = self.selected * repeat
+        self._scattered = split_by == "random" and self.selected < total
+        self._listed = listed
+        self._draw = draw
+        self._repeat = repeat
         self._total = total
         self._shuffle = shuffle
 
@@ -123,12 +145,7 @@ class Order:
         Returns:
             A new array, int64[n].
         """
-        places = np.remainder(positions, self.samples).astype(np.uint64)
-        if self._shuffle == 1:
-            places = permutation(hash64(Purpose.EPOCH, seed, epoch), self.samples)(places)
-        elif self._shuffle > 1:
-            places = self._in_blocks(hash64(Purpose.EPOCH, seed, epoch), places)
-        return self._of_split(places)
+        return self._of_split(self._places(seed, epoch, positions))
 
     def index(self, seed: int, epoch: int, position: int) -> int:
         """The dataset index at one position, which may be any int."""
@@ -137,7 +154,7 @@ class Order:
     def substitute(self, seed: int, epoch: int, position: int, tries: int) -> int:
         """The dataset index to try in place of a bad sample, with on_error = "replace".
 
-        It is never the position's own, if the epoch has more than one sample.
+        It is never the position's own, if the stream has more than one sample.
 
         Args:
             seed: The session's seed.
@@ -148,10 +165,16 @@ class Order:
         if not 1 <= tries <= MAX_SUBSTITUTES:
             raise ValueError(f"there are substitutes 1 to {MAX_SUBSTITUTES}, not {tries}")
         position %= self.samples
-        ahead = 1 + below(
-            hash64(Purpose.SUBSTITUTE, seed, epoch, position, tries), max(1, self.samples - 1)
-        )
-        return self.index(seed, epoch, position + ahead)
+        value = hash64(Purpose.SUBSTITUTE, seed, epoch, position, tries)
+        ahead = 1 + below(value, max(1, self.selected - 1))
+        if self._draw is None and self._repeat == 1:
+            return self.index(seed, epoch, position + ahead)
+        place = int(self._places(seed, epoch, np.array([position], np.int64))[0])
+        if self._draw is not None:
+            place = self._draw.other(value, place)
+        else:
+            place = (place + ahead) % self.selected
+        return int(self._of_split(np.array([place], np.uint64))[0])
 
     def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
         """The dataset index that a row may be made from.
@@ -168,11 +191,47 @@ class Order:
             else self.index(seed, epoch, position)
         )
 
+    def repetitions(self, seed: int, epoch: int, positions: Ints) -> Ints | None:
+        """Which of its occurrences in the epoch a sample at a position is.
+
+        Args:
+            seed: The session's seed.
+            epoch: Number of the epoch.
+            positions: int64[n], each taken modulo `samples`.
+
+        Returns:
+            int64[n]: no two positions of an epoch with the same sample have the same number. None
+            where each sample comes only once.
+        """
+        if self._draw is not None:
+            return np.remainder(positions, self.samples)
+        if self._repeat == 1:
+            return None
+        return (self._passes(seed, epoch, positions) // np.uint64(self.selected)).astype(np.int64)
+
+    def _places(self, seed: int, epoch: int, positions: Ints) -> Words:
+        """Places in [0, selected), in stored order, of the samples at some positions."""
+        if self._draw is not None:
+            places = np.remainder(positions, self.samples).astype(np.uint64)
+            return self._draw.places(hash64(Purpose.WEIGHTED, seed, epoch), places)
+        places = self._passes(seed, epoch, positions)
+        return places if self._repeat == 1 else places % np.uint64(self.selected)
+
+    def _passes(self, seed: int, epoch: int, positions: Ints) -> Words:
+        """Likewise in [0, samples): `repeat` passes over the stored order, one behind the other."""
+        places = np.remainder(positions, self.samples).astype(np.uint64)
+        if self._shuffle == 1:
+            places = permutation(hash64(Purpose.EPOCH, seed, epoch), self.samples)(places)
+        elif self._shuffle > 1:
+            places = self._in_blocks(hash64(Purpose.EPOCH, seed, epoch), places)
+        return places
+
     def _of_split(self, places: Words) -> Ints:
         places += np.uint64(self._low)
         if self._scattered:
             places = permutation(hash64(Purpose.SPLIT), self._total)(places)
-        return places.astype(np.int64)
+        indices = places.astype(np.int64)
+        return indices if self._listed is None else self._listed[indices]
 
     def _in_blocks(self, key: int, places: Words) -> Words:
         """Permute the full blocks among themselves.

@@ -379,6 +379,7 @@ def test_a_substitute_beyond_the_sixteenth_is_refused(tries: int) -> None:
         Order(10).substitute(0, 0, 0, tries)
 
 
+GOLDEN_REPEATED = [3, 0, 3, 1, 0, 2, 2, 1, 0, 2, 3, 1]
 GOLDEN_TEN = [3, 1, 9, 6, 2, 4, 7, 8, 0, 5]
 GOLDEN_THOUSAND = [49, 580, 126, 868, 714, 129]
 GOLDEN_SPLIT = [1273595, 623501, 289812, 1270131, 1069121, 152303]
@@ -386,3 +387,46 @@ GOLDEN_GREAT = [82828107, 25591787, 729228788, 503706142]
 GOLDEN_BLOCKS = [9, 10, 2, 0, 1, 7, 6, 8, 4, 5, 3]
 GOLDEN_LONG_BLOCKS = [3354, 3413, 3489, 3355]
 GOLDEN_SUBSTITUTES = [215, 952, 368]
+
+
+def test_each_sample_comes_as_often_as_it_is_repeated() -> None:
+    order = Order(7, shuffle=1, repeat=3)
+    assert order.samples == 21
+    assert order.selected == 7
+    assert Counter(epoch_of(order)) == dict.fromkeys(range(7), 3)
+    assert epoch_of(Order(4, shuffle=1, repeat=3), 7, 3) == GOLDEN_REPEATED
+
+
+def test_repeated_samples_without_shuffle_come_in_whole_passes() -> None:
+    assert epoch_of(Order(3, repeat=2)) == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("shuffle", [0, 1, 4])
+def test_occurrences_of_a_repeated_sample_have_numbers_of_their_own(shuffle: int) -> None:
+    order = Order(10, shuffle=shuffle, repeat=3)
+    numbers = order.repetitions(5, 2, np.arange(30))
+    assert numbers is not None
+    assert len(set(zip(epoch_of(order), numbers.tolist(), strict=True))) == 30
+    assert set(numbers.tolist()) == {0, 1, 2}
+    assert Order(10, shuffle=shuffle).repetitions(5, 2, np.arange(10)) is None
+
+
+@pytest.mark.parametrize("shuffle", [0, 1, 4])
+def test_substitute_of_a_repeated_sample_is_another_one(shuffle: int) -> None:
+    order = Order(5, shuffle=shuffle, repeat=4)
+    for position in range(20):
+        own = order.index(0, 0, position)
+        assert own not in {order.substitute(0, 0, position, t) for t in range(1, 17)}
+
+
+def test_list_of_samples_stands_for_the_stored_order() -> None:
+    listed = np.array([40, 10, 30, 20])
+    assert epoch_of(Order(4, listed=listed)) == [40, 10, 30, 20]
+    assert epoch_of(Order(4, "25%:75%", "stored", listed=listed)) == [10, 30]
+    assert sorted(epoch_of(Order(4, shuffle=1, listed=listed))) == [10, 20, 30, 40]
+    assert Order(4, listed=listed).substitute(0, 0, 0, 1) in {10, 20, 30}
+
+
+def test_repeat_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="repeat must be 1 or more, not 0"):
+        Order(3, repeat=0)
