@@ -218,6 +218,10 @@ class WorkerProcess:
 
     # -- events
 
+    def waits(self, what: str) -> None:
+        """What it waits for, as in Doing; "" for nothing to speak of."""
+        self._listener.worker_does(self, what)
+
     def not_forked(self, text: str) -> None:
         """The fork server could not make it."""
         self._end(False, text, "")

@@ -18,7 +18,6 @@ from loaderd.core.jobs import IMPORTING, BadRow, Done, Job, JobKind, Replaced, S
 from loaderd.engine.channel import Channel
 from loaderd.engine.fork_server import BACKOFF_S, HOPELESS, ForkServer
 from loaderd.engine.launch import Launched
-from loaderd.engine.local import answers
 from loaderd.engine.messages import (
     ForkServerReady,
     OpenError,
@@ -31,6 +30,7 @@ from loaderd.engine.output_capture import WINDOW_LINES, OutputCapture
 from loaderd.engine.probing import Prober
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.segment_refs import SegmentTable
+from loaderd.engine.worker_events import answers
 from loaderd.engine.worker_process import STATUS_S, ProcessState, WorkerExit, WorkerProcess
 from loaderd.system.loop import Loop
 from loaderd.worker.stage_timer import Stopwatch

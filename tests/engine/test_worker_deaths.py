@@ -351,7 +351,7 @@ def test_a_new_template_waits_for_the_death_of_the_old_ones_workers_and_says_if_
 ) -> None:
     shop = build(numbers())
     shop.start(1, 2)
-    child = shop.pool._children[1]
+    child = shop.pool._processes.children[1]
     shop.loop.unwatch(child._pidfd)  # as if it were in disk sleep: its death is not seen
     os.kill(shop.pool.status().fork_server.pid, signal.SIGKILL)
     shop.death(2)
