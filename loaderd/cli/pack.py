@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
-from loaderd.cli.progress import ProgressLine
 from loaderd.cli.status import size
+from loaderd.system.progress import ProgressLine
 
 if TYPE_CHECKING:  # its import would cost those of the encoders
     from loaderd.data.packing.writer import PackReport

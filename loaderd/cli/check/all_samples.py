@@ -14,9 +14,8 @@ import numpy as np
 from loaderd.cli.check import scan_report, some_samples
 from loaderd.cli.check.determinism import Findings
 from loaderd.cli.check.scan import Scan, scan
-from loaderd.cli.check.scan_state import ScanState, folder_of
+from loaderd.cli.check.scan_state import ScanState
 from loaderd.cli.exit_codes import BROKEN_OFF, FAULTS, FINE, NO_START
-from loaderd.cli.progress import ProgressLine
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
@@ -24,6 +23,8 @@ from loaderd.data.lmdb.verify import state_of, verify
 from loaderd.data.sources.source import Source
 from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import StreamInfo
+from loaderd.system.cache_folder import cache_folder
+from loaderd.system.progress import ProgressLine
 
 NAMED_PROBLEMS = 20
 NAMED = 1000  # bad samples that are listed; the first of them with what user code raised
@@ -42,7 +43,7 @@ def check(
     bad: where bad samples go as JSON lines. The stream's class names go into `classes`.
     """
     print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
-    with ScanState(folder_of(os.environ), settings.path, plan.name, anew=anew) as saved:
+    with ScanState(cache_folder(os.environ, "check"), settings.path, plan.name, anew=anew) as saved:
         verified = ""
         if plan.lmdb is not None:
             try:

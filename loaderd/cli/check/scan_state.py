@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from types import TracebackType
 from typing import IO, Any
@@ -18,21 +18,10 @@ from typing import IO, Any
 import numpy as np
 
 from loaderd.cli.exit_codes import NO_START, CommandError
-from loaderd_wire import paths
 from loaderd_wire.errors import BadSample
 
 CHUNK = 1 << 20  # hashes looked at together
 VERSION = 1
-
-
-def folder_of(env: Mapping[str, str]) -> str:
-    """Where scans keep their files: in the cache folder of this user."""
-    base = env.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.expanduser("~/.cache")
-    if not os.path.isabs(base):  # nobody knows a home of this user
-        return os.path.join(paths.run_folder(env, os.getuid()), "check")
-    return os.path.join(base, "loaderd", "check")
 
 
 class ScanState:

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import IO, TYPE_CHECKING
 
 from loaderd.cli.exit_codes import FAULTS, FINE, NO_START
-from loaderd.cli.progress import ProgressLine
 from loaderd.cli.status import field, size
+from loaderd.system.progress import ProgressLine
 from loaderd_wire.slices import EpochShape, steps_left
 
 if TYPE_CHECKING:

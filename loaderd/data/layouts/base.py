@@ -14,13 +14,15 @@ A family of layouts is one file. It has one class or more, each of them with:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from loaderd.data.errors import SourceError
 from loaderd.data.layouts.index_file import read_index
-from loaderd.data.layouts.keys import KeyFormat, Keys, ListedKeys, numbered
+from loaderd.data.layouts.key_index import KeyIndexes
+from loaderd.data.layouts.keys import KeyFormat, Keys
+from loaderd.data.layouts.numbering import numbered
 from loaderd.data.lmdb.store import Store, show_key
 from loaderd.data.values.arrays import UnreadableValue
 from loaderd.data.values.codecs import ValueCodec, sniff
@@ -80,10 +82,12 @@ class Database:
     Attributes:
         store: The open file.
         options: What the config says of it.
+        indexes: Lists of its keys.
     """
 
     def __init__(self, store: Store, options: LayoutOptions) -> None:
         self.store = store
+        self.indexes = KeyIndexes(store)
         self.options = options
         self._first: list[tuple[bytes, memoryview]] | None = None
 
@@ -107,9 +111,9 @@ class Database:
             self._first = [item for item, _ in zip(self.store.items(), range(16), strict=False)]
         return self._first
 
-    def all_keys(self) -> Iterator[bytes]:
-        for key, _ in self.store.items():
-            yield key
+    def last(self) -> list[tuple[bytes, memoryview]]:
+        """The last entries, the very last one first."""
+        return [item for item, _ in zip(self.store.items(backward=True), range(16), strict=False)]
 
     def beside(self, name: str) -> str:
         """The path of a file of this name in the database's folder."""
@@ -218,23 +222,22 @@ class KeyedLayout(StoredLayout):
     def numbered(self, pattern: str, stated: int | None, others: int) -> Keys:
         """The keys of this pattern; `others` is the number of entries that are no samples."""
         form = KeyFormat(self.options.key_format or pattern)
-        keys, notes = numbered(
-            form,
-            has=self.db.has,
-            scan=self.db.all_keys,
-            entries=self.db.entries - others,
-            stated=stated,
-        )
+        entries = self.db.entries - others
+        keys, notes = numbered(self.db, form, entries=entries, stated=stated)
         self.notes += notes
         return keys
 
     def scanned(self, form: KeyFormat) -> tuple[Keys, list[str]]:
         """The keys of this pattern, found by a pass over all keys."""
-        return numbered(form, has=self.db.has, scan=self.db.all_keys, entries=-1)
+        return numbered(self.db, form, entries=-1)
 
     def listed(self, *others: bytes) -> Keys:
         """All keys but these."""
-        return ListedKeys(key for key in self.db.all_keys() if key not in others)
+        indexes = self.db.indexes
+        return indexes.listed(
+            lambda: (key for key in indexes.scan() if key not in others),
+            f"all but {sorted(others)}",
+        )
 
 
 class SeveralKeysLayout(StoredLayout):
@@ -254,11 +257,7 @@ class SeveralKeysLayout(StoredLayout):
         self._forms = [KeyFormat(pattern) for pattern in patterns]
         samples, rest = divmod(entries, each)
         self._keys, notes = numbered(
-            self._forms[0],
-            has=self.db.has,
-            scan=self.db.all_keys,
-            entries=-1 if rest else samples,
-            stated=stated,
+            self.db, self._forms[0], entries=-1 if rest else samples, stated=stated
         )
         self.notes += notes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from loaderd.data.errors import SourceError
 from loaderd.data.layouts.base import Database, KeyedLayout
 from loaderd.data.layouts.index_file import read_index
-from loaderd.data.layouts.keys import Keys, ListedKeys
+from loaderd.data.layouts.keys import Keys
 from loaderd.data.values.arrays import UnreadableValue
 from loaderd.data.values.codecs import read_json
 from loaderd.data.values.fields import fields_of
@@ -33,8 +34,7 @@ class UniterLayout(KeyedLayout):
 
     def find_keys(self) -> Keys:
         try:
-            names = read_json(self.db.get(b"__keys__") or b"")
-            keys = ListedKeys(name.encode() for name in names)
+            keys = self.db.indexes.listed(self._names, "those of __keys__")
         except (UnreadableValue, AttributeError, TypeError, UnicodeEncodeError):
             raise SourceError(f"{self.db.path}: its __keys__ cannot be read") from None
         if len(keys) != self.db.entries - 1:
@@ -42,6 +42,10 @@ class UniterLayout(KeyedLayout):
                 f"__keys__ has {len(keys):,} keys, and the database {self.db.entries - 1:,}"
             )
         return keys
+
+    def _names(self) -> Iterator[bytes]:
+        for name in read_json(self.db.get(b"__keys__") or b""):
+            yield name.encode()
 
 
 class UniterTextLayout(KeyedLayout):
@@ -73,8 +77,7 @@ class MmfLayout(KeyedLayout):
 
     def find_keys(self) -> Keys:
         try:
-            names = self.db.said(b"keys")
-            keys = ListedKeys(n.encode() if isinstance(n, str) else bytes(n) for n in names)
+            keys = self.db.indexes.listed(self._names, "those of keys")
         except (UnreadableValue, TypeError, UnicodeEncodeError):
             self.notes.append("its list of keys cannot be read: all its other keys are samples")
             return self.listed(b"keys")
@@ -83,6 +86,10 @@ class MmfLayout(KeyedLayout):
                 f"its list has {len(keys):,} keys, and the database {self.db.entries - 1:,}"
             )
         return keys
+
+    def _names(self) -> Iterator[bytes]:
+        for name in self.db.said(b"keys"):
+            yield name.encode() if isinstance(name, str) else bytes(name)
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
         assert self.codec is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -62,6 +63,77 @@ class KeyFormat:
         number = int(match[1])
         return number if self.key(number) == key else None
 
+    def numbers(self, keys: Iterable[bytes]) -> np.ndarray:
+        """What `number` says of many keys, for a small part of the time.
+
+        Args:
+            keys: Keys of any kind.
+
+        Returns:
+            The numbers, without the keys that have none: int64, shape (n,), in no certain order.
+        """
+        by_length: dict[int, list[bytes]] = {}
+        for key in keys:
+            by_length.setdefault(len(key), []).append(key)
+        found = [self._alike(length, alike) for length, alike in by_length.items()]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def _alike(self, length: int, keys: list[bytes]) -> np.ndarray:
+        """`numbers` of keys that all have this length."""
+        if self._number is not None:
+            whole = b"".join(keys) if length == self._number.size else b""
+            numbers = np.frombuffer(
+                whole, self._number.format.lower().replace("q", "u8").replace("i", "u4")
+            )
+            return numbers[numbers < 1 << 63].astype(np.int64)
+        digits = length - len(self._before) - len(self._after)
+        if not max(1, self._width) <= digits <= max(self._width, 18):
+            return np.zeros(0, np.int64)
+        table = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), length)
+        start, end = len(self._before), len(self._before) + digits
+        figures = table[:, start:end] - np.uint8(48)  # what is below "0" wraps to above 9
+        good = (figures <= 9).all(axis=1)
+        good &= (table[:, :start] == np.frombuffer(self._before, np.uint8)).all(axis=1)
+        good &= (table[:, end:] == np.frombuffer(self._after, np.uint8)).all(axis=1)
+        if digits > max(1, self._width):
+            good &= figures[:, 0] > 0
+        good &= (figures[:, : max(0, digits - 18)] == 0).all(axis=1)
+        numbers = np.zeros(len(keys), np.int64)
+        for column in range(max(0, digits - 18), digits):
+            numbers = numbers * 10 + figures[:, column]
+        return numbers[good]
+
+
+class Runs:
+    """Numbers in order, as stretches without a gap.
+
+    Attributes:
+        firsts: The first number of each stretch, int64.
+        before: How many numbers lie before it, int64.
+        count: How many numbers there are.
+    """
+
+    def __init__(self, firsts: np.ndarray, before: np.ndarray, count: int) -> None:
+        self.firsts = firsts
+        self.before = before
+        self.count = count
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> Runs:
+        """The stretches of these numbers, int64, each of them once, in any order."""
+        ordered = np.sort(numbers)
+        before = np.flatnonzero(np.diff(ordered, prepend=-2) > 1)
+        return cls(ordered[before], before.astype(np.int64), len(ordered))
+
+    def __getitem__(self, index: int) -> int:
+        run = bisect_right(self.before, index) - 1
+        return int(self.firsts[run]) + index - int(self.before[run])
+
+    @property
+    def last(self) -> int:
+        """The largest number."""
+        return self[self.count - 1]
+
 
 class NumberedKeys:
     """The keys of the numbers from `first` on, without gaps."""
@@ -79,17 +151,21 @@ class NumberedKeys:
 
 
 class GappedKeys:
-    """The keys of these numbers, which are in order and have gaps."""
+    """The keys of numbers that are in order and have gaps.
 
-    def __init__(self, form: KeyFormat, numbers: np.ndarray) -> None:
+    Attributes:
+        runs: Stretches of numbers without a gap.
+    """
+
+    def __init__(self, form: KeyFormat, runs: Runs) -> None:
         self._form = form
-        self._numbers = numbers
+        self.runs = runs
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return self.runs.count
 
     def __getitem__(self, index: int) -> bytes:
-        return self._form.key(int(self._numbers[index]))
+        return self._form.key(self.runs[index])
 
 
 class ListedKeys:
@@ -118,51 +194,3 @@ def format_of(key: bytes) -> KeyFormat | None:
         return None
     width = f":0{len(match[2])}d" if len(match[2]) > 1 else ""
     return KeyFormat(f"{match[1].decode()}{{i{width}}}{match[3].decode()}")
-
-
-def numbered(
-    form: KeyFormat,
-    *,
-    has: Callable[[bytes], bool],
-    scan: Callable[[], Iterable[bytes]],
-    entries: int,
-    stated: int | None = None,
-) -> tuple[Keys, list[str]]:
-    """The keys that this pattern has in a database, and what is odd about them.
-
-    Where the numbers have no gaps, which the number of entries and some keys tell, nothing is read
-    through. Else one pass over the keys finds the numbers.
-
-    Args:
-        form: The pattern.
-        has: Whether the database has a key.
-        scan: All keys of the database.
-        entries: How many keys of this pattern there are, if all others are known.
-        stated: The number of samples that the database says it has.
-    """
-    first = 0 if has(form.key(0)) else 1
-    if stated is not None and stated == entries and stated > 0:
-        probed = {first + at * (stated - 1) // 63 for at in range(64)}
-        whole = all(has(form.key(number)) for number in probed)
-        if whole and not has(form.key(first + stated)):
-            return NumberedKeys(form, first, stated), []
-    found = np.fromiter(
-        (number for key in scan() if (number := form.number(key)) is not None), np.int64
-    )
-    found.sort()
-    notes: list[str] = []
-    if stated is not None and stated != len(found):
-        notes.append(f"it says that it has {stated:,} samples, and has {len(found):,}")
-    if not len(found):
-        return NumberedKeys(form, 0, 0), notes
-    low, high = int(found[0]), int(found[-1])
-    if high - low + 1 == len(found):
-        return NumberedKeys(form, low, len(found)), notes
-    gaps = np.flatnonzero(np.diff(found) > 1)
-    missing = high - low + 1 - len(found)
-    shown = ", ".join(str(int(found[gap]) + 1) for gap in gaps[:3])
-    notes.append(
-        f"{missing:,} of its numbers from {low:,} to {high:,} are missing: "
-        f"{shown}{', ...' if len(gaps) > 3 or missing > len(gaps) else ''}"
-    )
-    return GappedKeys(form, found), notes

@@ -193,6 +193,17 @@ class Store:
         except lmdb.Error as error:
             raise SourceError(f"{self.file}: cannot be read through: {error}") from None
 
+    def keys(self) -> Iterator[bytes]:
+        """The keys of the root in byte order, for half the time of `items`.
+
+        Raises SourceError for a damaged page.
+        """
+        try:
+            with self._env.begin() as txn, txn.cursor() as cursor:
+                yield from cursor.iternext(keys=True, values=False)
+        except lmdb.Error as error:
+            raise SourceError(f"{self.file}: cannot be read through: {error}") from None
+
     def look(self) -> FileFacts:
         """What is at the path now, and in the file that was opened.
 

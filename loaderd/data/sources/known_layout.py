@@ -35,7 +35,8 @@ class KnownLayout(KeyedReader):
             )
         self.said_beside = self.inner.said_beside
         self.codec = self.inner.codec.name if self.inner.codec is not None else ""
-        self.notes = tuple(f"{store.path}: {note}" for note in self.inner.notes)
+        notes = (*self.inner.notes, *db.indexes.notes)
+        self.notes = tuple(f"{store.path}: {note}" for note in notes)
         super().__init__(store, plan, self.inner.name, self.inner, count or there)
 
 

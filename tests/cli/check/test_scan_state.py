@@ -4,13 +4,12 @@ in it.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from loaderd.cli.check.scan_state import ScanState, folder_of
+from loaderd.cli.check.scan_state import ScanState
 from loaderd.cli.exit_codes import CommandError
 from loaderd_wire.errors import BadSample
 
@@ -97,12 +96,3 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match=r"file.*set XDG_CACHE_HOME"):
         saved(tmp_path / "file")
-
-
-def test_without_a_home_no_folder_is_called_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOME", raising=False)
-    # as for a uid that the machine does not know
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert folder_of({}) == f"/tmp/loaderd-{os.getuid()}/check"
-    assert folder_of({"XDG_RUNTIME_DIR": "/run/user/7"}) == "/run/user/7/loaderd/check"
-    assert folder_of({"XDG_CACHE_HOME": "/cache"}) == "/cache/loaderd/check"

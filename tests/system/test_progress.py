@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from loaderd.cli import progress
-from loaderd.cli.progress import BAR, DRAWN_S, SAID_S, ProgressLine
+from loaderd.system import progress
+from loaderd.system.progress import BAR, DRAWN_S, SAID_S, ProgressLine
 
 
 class Screen(io.StringIO):
