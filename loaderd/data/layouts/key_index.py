@@ -139,8 +139,8 @@ class KeyIndexes:
                 f"{cache} ({error.strerror}): set XDG_CACHE_HOME to a folder that can be written to"
             ) from None
         self.notes.append(
-            f"its {found[0]:,} keys are read by each worker for itself, since neither its folder nor "
-            f"{cache} can be written to: set XDG_CACHE_HOME to a folder that can be"
+            f"its {found[0]:,} keys are read by each worker for itself, since neither its folder "
+            f"nor {cache} can be written to: set XDG_CACHE_HOME to a folder that can be"
         )
         return found
 
