@@ -1,4 +1,4 @@
-"""`loaderd pack`: a folder of images or a dataset becomes one database."""
+"""`loaderd pack`: a source of some kind becomes one database."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
 from loaderd.cli.status import size
+from loaderd.data.packing.kinds import KINDS, OPTIONS, opened, that_take
 from loaderd.system.progress import ProgressLine
 
 if TYPE_CHECKING:  # its import would cost those of the encoders
+    from loaderd.data.packing.inputs import PackOptions
     from loaderd.data.packing.writer import PackReport
 
 SHOWN_BAD = 20
+ALL = "0%:100%"
+MAY_BE_ZERO = ("random_access", "shuffle")
+WHY = {
+    ("dataset", "random_access"): ": what a dataset returns is stored unchanged",
+    ("dataset", "classes"): ": its attribute `classes` has the names",
+    ("dataset", "classes_from"): ": its attribute `classes` has the names",
+}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
     with ProgressLine("samples") as progress:
         try:
-            report = (_images if args.kind == "imagefolder" else _dataset)(args, progress)
+            report = (_dataset if args.kind == "dataset" else _items)(args, progress)
         except SourceError as error:
             raise CommandError(f"{error}\n{error.traceback}".strip(), NO_START) from error
         except KeyboardInterrupt:
@@ -35,27 +44,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_options_of_another_kind(args: argparse.Namespace) -> None:
-    if args.kind != "dataset":
-        if args.args:
-            raise CommandError(f"--args is for pack dataset; {args.kind} takes none", USAGE)
-        return
-    if args.random_access is not None:
-        raise CommandError(
-            "--random-access is for pack imagefolder; what a dataset returns is stored unchanged",
-            USAGE,
-        )
-    for option, given in (("--classes", args.classes), ("--classes-from", args.classes_from)):
-        if given is not None:
+    takes = KINDS[args.kind].takes
+    for option in OPTIONS:
+        value = getattr(args, option)
+        given = value is not None if option in MAY_BE_ZERO else bool(value)
+        if given and option not in takes:
             raise CommandError(
-                f"{option} is for pack imagefolder; a dataset gives its class names in its "
-                "attribute `classes`",
+                f"--{option.replace('_', '-')} is for pack {', '.join(that_take(option))}; "
+                f"{args.kind} takes none{WHY.get((args.kind, option), '')}",
                 USAGE,
             )
 
 
-def _images(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
+def _items(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
     from loaderd.data.jpeg import rewrite
     from loaderd.data.packing import class_names, inputs
+    from loaderd.data.packing.source import SourceOptions
 
     def waits(name: str, waited_s: float) -> None:
         progress.say(
@@ -63,19 +67,17 @@ def _images(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
             "respond?"
         )
 
-    wanted = args.random_access is not False
-    if wanted and not rewrite.can_rewrite():
+    if args.random_access is not False and not rewrite.can_rewrite():
         progress.say(f"loaderd: JPEGs keep their bytes: {rewrite.HELP}")
     names = class_names.of_file(args.classes) if args.classes is not None else None
     if args.classes_from is not None:
         names = class_names.of_database(args.classes_from)
-    return inputs.pack_imagefolder(
-        args.src,
+    return inputs.pack_source(
+        opened(args.kind, args.src, SourceOptions(args.fields, names, args.args)),
         args.db,
+        _options(args),
         progress=progress,
         bad=_BadInputs(progress).tell,
-        random_access=wanted,
-        classes=names,
         waits=waits,
     )
 
@@ -85,7 +87,22 @@ def _dataset(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
 
     sys.path.insert(0, os.getcwd())
     bad = _BadInputs(progress).tell
-    return inputs.pack_dataset(args.src, args.args, args.db, progress=progress, bad=bad)
+    return inputs.pack_dataset(
+        args.src, args.args, args.db, progress=progress, bad=bad, options=_options(args)
+    )
+
+
+def _options(args: argparse.Namespace) -> PackOptions:
+    from loaderd.data.packing.inputs import PackOptions
+
+    return PackOptions(
+        random_access=args.random_access is not False,
+        resize=args.resize,
+        quality=args.quality,
+        workers=args.workers,
+        split=args.split or ALL,
+        shuffle=args.shuffle,
+    )
 
 
 class _BadInputs:

@@ -1,6 +1,7 @@
 """The command line as argparse knows it.
 
-Nothing else is imported here, so that help, --version and mistakes cost nothing.
+Only the table of what `pack` takes is imported here, so that help, --version and mistakes cost
+nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import argparse
 import json
 from typing import Any
 
-KINDS = ("imagefolder", "dataset")
+from loaderd.data.packing.kinds import KINDS, that_take
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,6 +51,19 @@ def _seconds(text: str) -> float:
     if not 0.1 <= value <= 86_400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds of 0.1 or more")
     return value
+
+
+def _quality(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 100")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} has an empty name: write image,label")
+    return names
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -153,16 +167,44 @@ def _inspect(made: argparse.ArgumentParser) -> None:
 
 
 def _pack(made: argparse.ArgumentParser) -> None:
-    made.add_argument("kind", choices=KINDS, metavar="KIND", help="imagefolder or dataset")
-    made.add_argument("src", metavar="SRC", help="the folder of images, or pkg.module:Class")
+    made.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    sources = "; ".join(f"{name}: {kind.src}" for name, kind in KINDS.items())
+    made.add_argument("src", metavar="SRC", help=sources)
     made.add_argument("db", metavar="DB", help="the database to write")
-    made.add_argument(
-        "--args",
-        type=_json_object,
-        default={},
-        metavar="JSON",
-        help="keyword arguments of the dataset's class",
+
+    def option(name: str, text: str, **how: Any) -> None:
+        kinds = that_take(name.lstrip("-").replace("-", "_"))
+        where = "" if len(kinds) == len(KINDS) else f"{', '.join(kinds)}: "
+        made.add_argument(name, help=f"{where}{text}", **how)
+
+    option(
+        "--args", "keyword arguments of the class", type=_json_object, default={}, metavar="JSON"
     )
+    option("--fields", "the fields that are packed", type=_names, default=(), metavar="A,B,...")
+    option("--split", "the samples of this split, as a stream has it", metavar="LOW:HIGH")
+    option(
+        "--shuffle",
+        "store the samples in a random order of this seed",
+        nargs="?",
+        type=_whole(0),
+        const=0,
+        metavar="SEED",
+    )
+    option(
+        "--resize",
+        "make images smaller whose shorter side has more pixels, as JPEG of --quality",
+        type=_whole(1),
+        default=0,
+        metavar="PIXELS",
+    )
+    option(
+        "--quality",
+        "JPEG quality of images that are made smaller (default 90); without --resize of all images",
+        type=_quality,
+        default=0,
+        metavar="1..100",
+    )
+    option("--workers", "threads (default: one for each core)", type=_whole(1), default=0)
     names = made.add_mutually_exclusive_group()
     names.add_argument(
         "--classes-from",

@@ -73,7 +73,7 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
         (["check", "c.toml", "--samples", "0"], "'0' is not a whole number of 1 or more"),
         (["check", "c.toml", "--all", "--index", "3"], "not allowed with argument"),
         (["preview", "c.toml", "--step", "1", "--position", "2"], "not allowed with argument"),
-        (["pack", "webdataset", "a", "b"], "invalid choice: 'webdataset'"),
+        (["pack", "webdatsaet", "a", "b"], "invalid choice: 'webdatsaet'"),
         (["pack", "dataset", "a:B", "b", "--args", "[1]"], "'[1]' is not a JSON object"),
         (["pack", "dataset", "a:B", "b", "--args", "{"], "not JSON"),
     ],

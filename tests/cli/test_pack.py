@@ -246,6 +246,12 @@ FOLDER = Namespace(
     random_access=None,
     classes=None,
     classes_from=None,
+    fields=(),
+    split=None,
+    shuffle=None,
+    resize=0,
+    quality=0,
+    workers=0,
 )
 REPORT = PackReport("/d", 3, "", 2048, ("a", "b"), (), 0, 0, False)
 
@@ -259,7 +265,7 @@ def packed(
         during(bad=bad, waits=waits)
         return report
 
-    monkeypatch.setattr(inputs, "pack_imagefolder", make)
+    monkeypatch.setattr(inputs, "pack_source", make)
     assert pack.run(FOLDER) == FINE
 
 
@@ -350,9 +356,15 @@ def test_what_the_source_is_found_to_lack_ends_it_with_the_users_traceback(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"args": {"n": 1}}, "--args is for pack dataset; imagefolder takes none"),
-        ({"kind": "dataset", "random_access": False}, "--random-access is for pack imagefolder"),
-        ({"kind": "dataset", "classes": "c"}, "--classes is for pack imagefolder"),
+        ({"args": {"n": 1}}, "--args is for pack dataset.*; imagefolder takes none"),
+        (
+            {"kind": "dataset", "random_access": False},
+            "--random-access is for pack imagefolder.*: what a dataset",
+        ),
+        (
+            {"kind": "dataset", "classes": "c"},
+            "--classes is for pack imagefolder.*attribute `classes`",
+        ),
         ({"kind": "dataset", "classes_from": "c"}, "--classes-from is for pack imagefolder"),
     ],
 )

@@ -1,7 +1,7 @@
 """A folder of images, listed as torchvision's ImageFolder lists it.
 
-One subfolder is a class; classes and files are sorted by name. Names go to an unnamed temporary
-file, not into memory: only the names of one folder at a time are held.
+One subfolder is a class; classes and files are sorted by name. Names go to a `Spool`, not into
+memory: only the names of one folder at a time are held.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
 
-from loaderd.data.errors import SourceError, writing
+from loaderd.data.errors import SourceError
+from loaderd.data.packing.spool import Spool
 from loaderd_wire.hints import nearest
 
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -102,7 +101,7 @@ class Found:
 
 
 class Listing:
-    """What a folder holds. Use it as a context manager: it owns a temporary file.
+    """What a folder holds. Use it as a context manager: it owns temporary files.
 
     Attributes:
         folder: The folder.
@@ -123,13 +122,13 @@ class Listing:
 
         Args:
             folder: The folder.
-            spool_folder: Where the temporary file goes.
+            spool_folder: Where the temporary files go.
             classes: Names of the labels in their order; each folder must be one of them. None: the
                 folders' own names, sorted.
 
         Raises:
             SourceError: It is no folder, holds no images, or has a class that is not known.
-            WriteFault: The temporary file cannot be written.
+            WriteFault: The temporary files cannot be written.
         """
         self.folder = folder
         self.total = 0
@@ -141,7 +140,6 @@ class Listing:
         self.unreadable: list[tuple[str, str]] = []
         self._given = classes
         self._kernels = _of_the_kernel()
-        self._spool_folder = spool_folder
         self._deep = 0  # images that lie deeper than a class folder
         self._digest = hashlib.blake2b(digest_size=16)
         if not os.path.isdir(folder):
@@ -149,30 +147,24 @@ class Listing:
             raise SourceError(
                 f"{folder}: {'is not a folder' if there else 'there is no such folder'}"
             )
-        with writing(spool_folder):
-            self._spool: IO[bytes] = tempfile.TemporaryFile(dir=spool_folder)  # noqa: SIM115 - closed by __exit__
+        self._spool = Spool(spool_folder)
         try:
             self._list()
-            with writing(spool_folder):
-                self._spool.flush()
+            self._spool.seal()
             if not self.total:
                 raise SourceError(
                     f"{folder}: holds no images: no file in it or its subfolders ends with "
                     f"{' '.join(IMAGES)}"
                 )
         except BaseException:
-            self._close()
+            self._spool.close()
             raise
 
     def __enter__(self) -> Listing:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        with contextlib.suppress(OSError):  # what a full disk has not taken is tried once more
-            self._spool.close()
+        self._spool.close()
 
     @property
     def fingerprint(self) -> str:
@@ -366,15 +358,14 @@ class Listing:
             path = os.fsencode(os.path.join(place, name))
             # labels follow from the classes
             self._digest.update(b"%b\0%d %d;" % (path, size, mtime))
-            with writing(self._spool_folder):
-                self._spool.write(b"%d %d\n" % (label, len(path)) + path)
+            self._spool.append(b"%d %b" % (label, path))
             self.total += 1
 
+    def file(self, number: int) -> Found:
+        """One of the files in their order."""
+        label, _, path = self._spool[number].partition(b" ")
+        return Found(path, int(label))
+
     def files(self, start: int = 0) -> Iterator[Found]:
-        """The files in their order, from number `start` on. One iteration at a time."""
-        self._spool.seek(0)
-        for at in range(self.total):
-            label, size = map(int, self._spool.readline().split())
-            path = self._spool.read(size)
-            if at >= start:
-                yield Found(path, label)
+        """The files in their order, from number `start` on."""
+        return map(self.file, range(start, self.total))

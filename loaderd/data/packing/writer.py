@@ -20,6 +20,7 @@ from loaderd.data.errors import SampleFault, SourceError, writing
 from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.file_facts import is_sound
 from loaderd.data.lmdb.writer import DamagedPart, Writer
+from loaderd.data.packing.fields import Described, fitted
 from loaderd.data.packing.pack_state import PackState
 from loaderd.data.packing.part_file import claimed, finish
 from loaderd.data.sample import Sample
@@ -29,7 +30,6 @@ BATCH_SAMPLES = 2_000
 BATCH_S = 5.0  # of work that a broken-off run may lose
 MAX_VALUE = (1 << 32) - 1  # LMDB's own limit, bytes
 
-Described = tuple[str, int, str, tuple[int, ...]]  # of a field: name, kind, dtype, shape
 OnProgress = Callable[[int, int], None]  # (looked at, of how many)
 OnBad = Callable[[str, str], None]  # (name, reason)
 
@@ -139,6 +139,9 @@ class PackRun:
     def _take(self, name: bytes, make: Callable[[], PackedSample]) -> None:
         try:
             sample, remark = make()
+            if self.state.fields and self._samples.kind != "dataset":
+                sample, more = fitted(sample, self.state.fields)
+                remark = remark or more
             value = record_format.pack_sample(sample, name if self._samples.named else b"")
             if len(value) > MAX_VALUE:
                 raise ValueError(

@@ -20,7 +20,15 @@ from loaderd.data.errors import SourceError
 from loaderd.data.images.decode import decode
 from loaderd.data.jpeg import rewrite, tiles
 from loaderd.data.lmdb import record_format
-from loaderd.data.packing import inputs, pack_state, part_file, writer
+from loaderd.data.packing import (
+    files,
+    inputs,
+    item_samples,
+    pack_state,
+    part_file,
+    stored_images,
+    writer,
+)
 from loaderd.data.packing.inputs import pack_dataset, pack_imagefolder
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
@@ -403,8 +411,8 @@ def test_a_file_that_is_waited_for_is_named(
         named.append((name, waited_s))
         told.set()
 
-    monkeypatch.setattr(inputs, "WAIT_S", 0.01)
-    monkeypatch.setattr(inputs, "decode", slow)
+    monkeypatch.setattr(item_samples, "WAIT_S", 0.01)
+    monkeypatch.setattr(stored_images, "decode", slow)
     report = pack_imagefolder(str(images(tmp_path / "src", 3)), str(tmp_path / "db"), waits=waits)
     assert named[0] == ("a/001.png", 0.01)
     assert (report.samples, report.bad) == (3, ())
@@ -415,7 +423,7 @@ def test_files_that_nobody_has_begun_are_left_alone_when_a_pack_is_broken_off(
 ) -> None:
     go, begun = threading.Event(), []
 
-    class Pool(inputs.ThreadPoolExecutor):
+    class Pool(item_samples.ThreadPoolExecutor):
         """Its threads go on once it has been told what is to become of the rest."""
 
         def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -431,9 +439,9 @@ def test_files_that_nobody_has_begun_are_left_alone_when_a_pack_is_broken_off(
         raise KeyboardInterrupt
 
     threads = len(os.sched_getaffinity(0))
-    monkeypatch.setattr(inputs, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(inputs._Folder, "_make", make)
-    monkeypatch.setattr(inputs._Folder, "_result", interrupted)
+    monkeypatch.setattr(item_samples, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(item_samples.ItemSamples, "_make", make)
+    monkeypatch.setattr(item_samples.ItemSamples, "_result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         pack_imagefolder(str(images(tmp_path / "src", 4 * threads)), str(tmp_path / "db"))
     assert len(begun) <= threads
@@ -494,7 +502,7 @@ def test_jpegs_keep_their_bytes_if_asked_or_where_nothing_can_rewrite(
 ) -> None:
     source = photos(tmp_path / "src")
     if wanted:
-        monkeypatch.setattr(inputs, "can_rewrite", lambda: False)
+        monkeypatch.setattr(stored_images, "can_rewrite", lambda: False)
     report = pack_imagefolder(str(source), str(tmp_path / "db"), random_access=wanted)
     assert report.tally == ()
     values = stored(tmp_path / "db")
@@ -517,7 +525,7 @@ def test_a_damaged_jpeg_is_bad_and_one_that_only_decoders_can_read_is_kept(
 
     report = pack_imagefolder(str(source), str(tmp_path / "db"))
     assert [name for name, _ in report.bad] == ["a/cut.jpg"]
-    monkeypatch.setattr(inputs, "rewrite", refused)
+    monkeypatch.setattr(stored_images, "rewrite", refused)
     report = pack_imagefolder(str(source), str(tmp_path / "other"))
     assert dict(report.tally)["kept as they are: no decoder can read it"] == 7
     assert stored(tmp_path / "other")["a/gray.jpg"] == (source / "a" / "gray.jpg").read_bytes()
@@ -672,7 +680,7 @@ def test_a_file_larger_than_any_image_is_bad_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = images(tmp_path / "src")
-    monkeypatch.setattr(inputs, "MAX_FILE", 20_000)
+    monkeypatch.setattr(files, "MAX_FILE", 20_000)
     with open(source / "b" / "sparse.jpg", "wb") as file:
         file.truncate(20_001)
     report = pack_imagefolder(str(source), str(tmp_path / "db"))

@@ -21,7 +21,7 @@ from data.packing.test_writer import contents, images, needs_means
 from loaderd.data.errors import SourceError
 from loaderd.data.images.image_error import NoMemory
 from loaderd.data.lmdb import record_format
-from loaderd.data.packing import inputs, part_file, writer
+from loaderd.data.packing import part_file, stored_images, writer
 from loaderd.data.packing.inputs import pack_dataset, pack_imagefolder
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.sample_builders import coded, picture
@@ -49,7 +49,7 @@ def test_whatever_a_decoder_raises_is_that_file_alone(
         if data == poison:
             raise error
 
-    monkeypatch.setattr(inputs, "decode", decode)
+    monkeypatch.setattr(stored_images, "decode", decode)
     report = pack_imagefolder(str(source), str(tmp_path / "db"))
     assert (report.samples, report.bad_count) == (5, 1)
     name, reason = report.bad[0]
@@ -67,7 +67,7 @@ def test_a_decoder_that_raises_does_not_stop_a_restart_either(
         if data == poison:
             raise KeyError(6)
 
-    monkeypatch.setattr(inputs, "decode", decode)
+    monkeypatch.setattr(stored_images, "decode", decode)
     monkeypatch.setattr(writer, "BATCH_SAMPLES", 2)
 
     def stop(at: int, of: int) -> None:
@@ -123,7 +123,7 @@ def test_a_file_that_fails_only_beside_a_large_one_is_tried_again_alone(
             if len(tried) == 1:
                 raise short
 
-    monkeypatch.setattr(inputs, "decode", decode)
+    monkeypatch.setattr(stored_images, "decode", decode)
     report = pack_imagefolder(str(source), str(tmp_path / "db"))
     assert (report.samples, report.bad_count, len(tried)) == (6, 0, 2)
 
@@ -420,7 +420,7 @@ def test_lines_that_differ_in_numbers_only_are_one_kind(
             % (len(data), len(data) % 256),
         )
 
-    monkeypatch.setattr(inputs, "decode", decode)
+    monkeypatch.setattr(stored_images, "decode", decode)
     (note,) = pack_imagefolder(str(source), str(tmp_path / "db")).notes
     assert note.startswith("a/001.png: Corrupt JPEG data: ")
     assert note.endswith("(12 such lines in total)")
@@ -436,7 +436,7 @@ def test_a_library_that_prints_without_end_takes_no_memory_and_stops_nothing(
             for _ in range(64):
                 out.write(b"x" * (1 << 20))
 
-    monkeypatch.setattr(inputs, "decode", decode)
+    monkeypatch.setattr(stored_images, "decode", decode)
     report = pack_imagefolder(str(source), str(tmp_path / "db"))
     assert report.samples == 6
     assert sum(map(len, report.notes)) < 500
@@ -476,7 +476,7 @@ def test_a_file_that_is_no_good_for_random_access_keeps_its_bytes_whatever_the_r
     def rewrite(data: bytes) -> bytes:
         raise KeyError(6)
 
-    monkeypatch.setattr(inputs, "rewrite", rewrite)
+    monkeypatch.setattr(stored_images, "rewrite", rewrite)
     report = pack_imagefolder(str(source), str(tmp_path / "db"))
     assert (report.samples, report.bad_count) == (6, 0)
     assert dict(report.tally) == {"kept as they are: KeyError": 6}

@@ -1,0 +1,54 @@
+"""The kinds of sources that `pack` takes: one table, which imports none of them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # the command line is parsed by this table, and would wait for numpy
+    from loaderd.data.packing.source import OpenSource, SourceOptions
+
+EVERY = frozenset(["split", "shuffle"])  # options of all kinds
+IMAGES = EVERY | {"random_access", "resize", "quality", "workers"}
+
+OPTIONS = (*sorted(IMAGES), "args", "classes", "classes_from", "fields")
+
+
+class PackKind(NamedTuple):
+    """A kind of source.
+
+    Attributes:
+        src: What SRC is, for people.
+        opener: "module:Class" below this package, called as Class(src, spool_folder, said); "" for
+            a dataset of the user's.
+        takes: Options that go with it.
+    """
+
+    src: str
+    opener: str
+    takes: frozenset[str]
+
+
+KINDS = {
+    "imagefolder": PackKind(
+        "a folder of images, one subfolder for each class",
+        "folder_source:ImageFolderSource",
+        IMAGES | {"classes", "classes_from"},
+    ),
+    "dataset": PackKind("pkg.module:Class, a map-style dataset", "", EVERY | {"args"}),
+    "webdataset": PackKind(
+        "tar shards: 'shards/*.tar'", "webdataset:WebDatasetSource", IMAGES | {"fields"}
+    ),
+}
+
+
+def opened(kind: str, src: str, said: SourceOptions) -> OpenSource:
+    """What opens a source of this kind, which is not "dataset"."""
+    module, _, name = KINDS[kind].opener.partition(":")
+    source = getattr(importlib.import_module(f"loaderd.data.packing.{module}"), name)
+    return lambda spool_folder: source(src, spool_folder, said)
+
+
+def that_take(option: str) -> list[str]:
+    """The kinds that an option goes with."""
+    return [name for name, kind in KINDS.items() if option in kind.takes]

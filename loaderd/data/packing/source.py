@@ -1,0 +1,86 @@
+"""What a kind of source gives `pack`: a number of samples, each of them by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from loaderd.data.sample import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What the user says of a source besides where it is.
+
+    Attributes:
+        fields: Those that are packed, all if there are none.
+        classes: Names of the labels in their order; None for the source's own.
+        args: Words of this kind of source alone.
+    """
+
+    fields: tuple[str, ...] = ()
+    classes: tuple[str, ...] | None = None
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+class PackItem(NamedTuple):
+    """One sample of a source, not yet read.
+
+    Attributes:
+        name: What it is called, for people and, where the source has `named`, in the database.
+        read: Makes it, in any thread. Raises any Exception for a bad sample. Its images are stored
+            ones, in `encoded`.
+    """
+
+    name: bytes
+    read: Callable[[], Sample]
+
+
+class PackSource(Protocol):
+    """An open source. A kind of `pack` is a context manager that gives one.
+
+    Attributes:
+        kind: What the database says it was packed from.
+        named: Samples have names of their own.
+        total: Number of samples.
+        fingerprint: A hash of what the source holds; a broken-off pack of another is not gone on
+            with.
+        classes: Names of the labels, () if there are none.
+        unreadable: (what, why) of parts that are left out as a whole.
+        notes: Lines for whoever packs it.
+    """
+
+    kind: str
+    named: bool
+    total: int
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    @property
+    def unreadable(self) -> Sequence[tuple[str, str]]: ...
+
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+    @property
+    def form(self) -> str:
+        """ "dict" or "tuple"."""
+        ...
+
+    def item(self, index: int) -> PackItem:
+        """Sample `index`, in [0, total). Called by one thread, and raises nothing for a bad one."""
+        ...
+
+
+OpenSource = Callable[[str], AbstractContextManager[PackSource]]  # of a folder for temporary files
+
+
+def shown(name: bytes) -> str:
+    """A name for people: bytes that are not UTF-8 as escapes."""
+    return name.decode("utf-8", "backslashreplace")
