@@ -38,7 +38,7 @@ class PackOptions:
             reason. Everything else keeps its bytes, and so does all where nothing is there that
             rewrites.
         resize: Pixels that the shorter side of an image has at most; 0 for any number.
-        quality: JPEG quality of what is coded anew; 0: only what is made smaller.
+        quality: JPEG quality of what is encoded again; 0: only what is made smaller.
         workers: Threads that do it; 0: one for each core.
         split: Which samples.
         shuffle: Seed of the order that they are stored in; None for the source's own.

@@ -20,11 +20,11 @@ from loaderd.data.images.pixel_source import ArraySource, ImagePart, open_image
 from loaderd.data.jpeg.headers import NotRewritable
 from loaderd.data.jpeg.rewrite import available, can_rewrite, rewrite
 
-REWRITTEN, KEPT, RESIZED, CODED = (
+REWRITTEN, KEPT, RESIZED, ENCODED = (
     "rewritten for random access",
     "kept as they are",
     "made smaller",
-    "coded anew",
+    "encoded again",
 )
 QUALITY = 90
 Bytes = bytes | memoryview
@@ -43,7 +43,7 @@ class StoredImages:
         verify: Decode each; one that cannot be is a bad sample.
         means: What rewrites JPEGs for random access, "" to leave them.
         shorter_side: Pixels that the shorter side has at most; 0 for any number.
-        quality: JPEG quality of what is coded anew; 0: only what is made smaller, by QUALITY.
+        quality: JPEG quality of what is encoded again; 0: only what is made smaller, by QUALITY.
     """
 
     verify: bool = True
@@ -102,16 +102,14 @@ class StoredImages:
         if small and (self.shorter_side or labels):
             return data, ""
         if view.dtype not in (np.uint8, np.uint16):
-            raise ImageError(f"an image of {view.dtype} cannot be coded anew: keep it as it is")
-        if not small:
-            view.resize(
-                *(
-                    max(1, round(side * self.shorter_side / short))
-                    for side in (view.height, view.width)
-                )
+            raise ImageError(
+                f"an image of {view.dtype} is not encoded again: leave out --resize, --quality"
             )
+        if not small:
+            share = self.shorter_side / short
+            view.resize(round(view.height * share), round(view.width * share))
         pixels = view.pixels()
-        remark = CODED if small else RESIZED
+        remark = ENCODED if small else RESIZED
         if labels or pixels.dtype != np.uint8 or pixels.shape[2] not in (1, 3):
             return (data, "") if small else (_png(pixels), remark)
         made = simplejpeg.encode_jpeg(

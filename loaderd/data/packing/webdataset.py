@@ -76,7 +76,7 @@ def members(path: str) -> Iterator[tarfile.TarInfo]:
             with tarfile.open(fileobj=headers, mode="r:") as tar:
                 last = -1
                 while (member := tar.next()) is not None:
-                    tar.members = []  # else it keeps all of them
+                    tar.members = []  # pyright: ignore[reportAttributeAccessIssue] - else it keeps them
                     if member.offset <= last or member.size < 0:
                         raise tarfile.ReadError("its members go round in a circle")
                     if member.isreg() and member.offset_data + member.size > end:

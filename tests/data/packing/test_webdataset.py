@@ -7,18 +7,17 @@ import gzip
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import webdataset
-from webdataset import tariterators
 
 from loaderd.data.errors import SourceError
 from loaderd.data.packing import webdataset as shards
-from loaderd_testing.packing import Packed
+from loaderd_testing.packing import Packed, shard_samples
 from loaderd_testing.sample_builders import coded, picture
 
 
@@ -39,16 +38,6 @@ def written(folder: Path, count: int = 7, each: int = 3) -> Path:
                 }
             )
     return folder
-
-
-def their_samples(folder: Path) -> Iterator[dict[str, Any]]:
-    """The samples as webdataset reads them. It would leave it to chance when shards are closed."""
-    with contextlib.ExitStack() as stack:
-        streams = [
-            {"url": str(path), "stream": stack.enter_context(path.open("rb"))}
-            for path in sorted(folder.glob("*.tar"))
-        ]
-        yield from tariterators.group_by_keys(tariterators.tar_file_expander(streams))
 
 
 def tar(path: Path, *members: tuple[str, bytes] | tarfile.TarInfo, **options: Any) -> Path:
@@ -73,7 +62,7 @@ def special(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
 def test_samples_are_those_of_webdatasets_own_reader(tmp_path: Path) -> None:
     source = written(tmp_path / "src")
     packed = Packed("webdataset", f"{source}/*.tar", tmp_path / "db", random_access=False)
-    expected = {sample["__key__"]: sample for sample in their_samples(source)}
+    expected = {sample["__key__"]: sample for sample in shard_samples(source)}
     assert list(packed.samples) == list(expected)
     for at, (key, sample) in enumerate(packed.samples.items()):
         theirs = expected[key]
