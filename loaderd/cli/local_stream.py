@@ -120,10 +120,24 @@ class LocalStream:
         rows: int,
         status: StatusWriter,
         *,
+        epoch_samples: int = 0,
         policy: str = "",
     ) -> SampleRunner:
         """What makes rows [0, rows) of the batch that begins at position `start`."""
-        job = Job(1, JobKind.TRIAL, self.stream.plan.name, 0, 0, seed, epoch, start, rows, 0, rows)
+        job = Job(
+            1,
+            JobKind.TRIAL,
+            self.stream.plan.name,
+            0,
+            0,
+            seed,
+            epoch,
+            start,
+            rows,
+            0,
+            rows,
+            epoch_samples=epoch_samples,
+        )
         return SampleRunner(self.stream, job, status, Stopwatch(), policy=policy)
 
     def label(self, sample: Any) -> str:

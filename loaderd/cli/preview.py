@@ -33,13 +33,14 @@ def run(args: argparse.Namespace) -> int:
         part.start,
         part.rows,
         local_stream.NullStatusLine(),
+        epoch_samples=shape.samples,
         policy="" if plan.on_error == "replace" else "skip",
     )
     made = [rows.make(row) for row in range(part.rows)]
     fields = table.stream.sample_pipeline.fields
     samples = [None if sample is None else fields(sample) for sample in made]
     facts = _facts(
-        args, plan.name, seed, shape, cursor, part, _described(table, part, rows, samples)
+        args, plan.name, seed, shape, cursor, part, _described(table, shape, part, rows, samples)
     )
     if args.json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
@@ -51,9 +52,10 @@ def run(args: argparse.Namespace) -> int:
 def _shape(args: argparse.Namespace, plan: Any, samples: int) -> EpochShape:
     if args.rank >= args.world_size:
         raise CommandError(f"--rank {args.rank} is not below --world-size {args.world_size}", USAGE)
+    batch_size = args.batch_size or plan.batch_size
     shape = EpochShape(
-        samples,
-        args.batch_size or plan.batch_size,
+        plan.positions(samples, batch_size, args.world_size),
+        batch_size,
         args.rank,
         args.world_size,
         plan.drop_last,
@@ -92,7 +94,9 @@ def _place(args: argparse.Namespace, shape: EpochShape) -> tuple[Cursor, Slice]:
         ) from None
 
 
-def _described(table: Any, part: Slice, rows: Any, samples: list[Any]) -> list[dict[str, Any]]:
+def _described(
+    table: Any, shape: EpochShape, part: Slice, rows: Any, samples: list[Any]
+) -> list[dict[str, Any]]:
     from loaderd.worker.sample_runner import key_of
 
     bad = {each.row: each.sample for each in rows.bad}
@@ -100,7 +104,7 @@ def _described(table: Any, part: Slice, rows: Any, samples: list[Any]) -> list[d
     for row, sample in enumerate(samples):
         index = int(rows.indices[row])
         entry: dict[str, Any] = {
-            "position": (part.start + row) % table.stream.order.samples,
+            "position": (part.start + row) % shape.samples,
             "index": index,
             "key": key_of(table.stream, index),
         }

@@ -78,6 +78,7 @@ EXAMPLES = {
     "seed": "7",
     "drop_last": "true",
     "tail": '"short"',
+    "epoch_steps": "10_000",
     "on_error": '"skip"',
     "empty": '"deliver"',
     "max_errors": "100",

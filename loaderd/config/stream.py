@@ -136,6 +136,12 @@ class StreamConfig:
         "drop_last = true.",
         "repeat",
     )
+    epoch_steps: int = key(
+        Whole(0, 1 << 30),
+        "Steps of an epoch; 0: as many as the samples make. The samples come one pass behind the "
+        "other, each in an order of its own, and an epoch goes on where the last one ended.",
+        0,
+    )
     on_error: str = key(
         Choice(("raise", "skip", "replace")), "What happens when a sample is bad.", "raise"
     )
@@ -205,6 +211,16 @@ class StreamConfig:
         if self.drop_last if drop_last is None else drop_last:
             return "drop"
         return "short" if self.tail == "short" else "repeat"
+
+    def positions(self, samples: int, batch_size: int, world_size: int) -> int:
+        """Positions of an epoch, over all ranks.
+
+        Args:
+            samples: Samples of the stream.
+            batch_size: Rows of a batch.
+            world_size: Number of ranks.
+        """
+        return self.epoch_steps * batch_size * world_size or samples
 
     def said_of_database(self) -> list[str]:
         """The keys that describe a database of another project, those that are set."""

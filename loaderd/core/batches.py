@@ -63,6 +63,7 @@ class BatchBuild:
         collated: The batch is made as a whole.
         seed: The session's seed.
         slice: Which positions of which epoch its rows are.
+        epoch_samples: Positions of an epoch, as for a Job.
         ledger: What is known against its samples. Only this outlives a new start.
         attempt: Count of starts. What a job of an earlier start brings is dropped.
         place: Its slot; None while it has none.
@@ -84,6 +85,7 @@ class BatchBuild:
         "chunks",
         "collated",
         "compacted",
+        "epoch_samples",
         "found",
         "ledger",
         "needs_body",
@@ -99,12 +101,21 @@ class BatchBuild:
         "todo",
     )
 
-    def __init__(self, stream: str, on_error: str, collated: bool, seed: int, cut: Slice) -> None:
+    def __init__(
+        self,
+        stream: str,
+        on_error: str,
+        collated: bool,
+        seed: int,
+        cut: Slice,
+        epoch_samples: int = 0,
+    ) -> None:
         self.stream = stream
         self.on_error = on_error
         self.collated = collated
         self.seed = seed
         self.slice = cut
+        self.epoch_samples = epoch_samples
         self.ledger = FaultLedger(on_error)
         self.attempt = 0
         self.place: SlotRef | None = None
@@ -198,6 +209,7 @@ class BatchBuild:
             piece.last,
             excluded,
             lost,
+            self.epoch_samples,
         )
 
     def redo(self, pieces: Iterable[RowRange]) -> None:

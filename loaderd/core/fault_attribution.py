@@ -12,7 +12,7 @@ from loaderd.core.jobs import SINGLE, Job, JobKind, Stage
 from loaderd.core.streams import StreamState
 from loaderd_wire.errors import BadSample
 
-IndexOf = Callable[[str, int, int, int, int], int]
+IndexOf = Callable[[Job, int, int], int]
 
 
 class FaultAttribution:
@@ -23,7 +23,7 @@ class FaultAttribution:
 
         Args:
             streams: All streams, by name.
-            index_of: The dataset index at a position, as for `Scheduler`.
+            index_of: The dataset index of a row, as for `Scheduler`.
         """
         self._streams = streams
         self._index_of = index_of
@@ -105,8 +105,9 @@ class FaultAttribution:
         key: str,
         stack: str,
     ) -> BadSample:
-        position = (job.start + row) % self._streams[job.stream].rules.samples
-        index = self._index_of(job.stream, job.seed, job.epoch, position, candidate)
+        samples = job.epoch_samples or self._streams[job.stream].rules.samples
+        position = (job.start + row) % samples
+        index = self._index_of(job, row, candidate)
         name = "read" if stage is Stage.FETCH_MANY else stage.name.lower()
         error, text = "WorkerDied", f"each worker that made it died: {death.cause}"
         if death.hung:

@@ -126,6 +126,7 @@ class Job:
         excluded: Samples that rows must not be made from.
         lost: In a COMPACT the rows that are not in the slot; else rows of [first, last) that must
             not be made.
+        epoch_samples: Positions of an epoch, as the session cuts it; 0: as many as the stream says.
     """
 
     job: int
@@ -141,6 +142,7 @@ class Job:
     last: int
     excluded: tuple[Excluded, ...] = ()
     lost: tuple[int, ...] = ()
+    epoch_samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)

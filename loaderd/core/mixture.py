@@ -117,6 +117,17 @@ class MixedOrder:
                 )
         return indices, epochs
 
+    def origin(self, seed: int, own_epoch: int, index: int) -> tuple[int, int, int]:
+        """Whose randomness a sample has: (seed, epoch, index) of its source.
+
+        Args:
+            seed: The session's seed.
+            own_epoch: The epoch of its source, as `rows` has it.
+            index: The sample.
+        """
+        number, own_index = self.source_of(index)
+        return seed + self._sources[number].seed, own_epoch, own_index
+
     def indices(self, seed: int, epoch: int, positions: Ints) -> Ints:
         """As `Order.indices`."""
         return self.rows(seed, epoch, positions)[0]

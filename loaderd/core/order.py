@@ -10,6 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,28 @@ def _split_end(part: str, default: int, text: str, total: int) -> int:
     if end > total:
         raise ValueError(f"split {text!r}: {part!r} is beyond the end of {total} samples")
     return int(end)
+
+
+class StreamOrder(Protocol):
+    """What every order is asked; `Order` says what each means."""
+
+    samples: int
+
+    def indices(self, seed: int, epoch: int, positions: Ints) -> Ints:
+        """Dataset indices at positions of an epoch."""
+        ...
+
+    def index(self, seed: int, epoch: int, position: int) -> int:
+        """The dataset index at one position."""
+        ...
+
+    def substitute(self, seed: int, epoch: int, position: int, tries: int) -> int:
+        """The dataset index to try in place of a bad sample."""
+        ...
+
+    def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
+        """The dataset index that a row may be made from."""
+        ...
 
 
 class Order:

@@ -6,6 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -97,6 +98,19 @@ def keys(seed: int, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.uint64
     halves = np.empty((len(indices), 2), np.uint64)
     halves[:, 0] = _mixed((indices.astype(np.uint64) ^ begun) + np.uint64(STRIDE))
     halves[:, 1] = _mixed((halves[:, 0] ^ np.uint64(1)) + np.uint64(STRIDE))
+    return halves
+
+
+def keys_of(origins: Iterable[tuple[int, int, int]]) -> NDArray[np.uint64]:
+    """The keys of samples of different epochs, as `keys` has them.
+
+    Args:
+        origins: (seed, epoch, index) of each.
+    """
+    whole = [CounterRng(*origin).key() for origin in origins]
+    halves = np.empty((len(whole), 2), np.uint64)
+    halves[:, 0] = [key >> 64 for key in whole]
+    halves[:, 1] = [key & MASK for key in whole]
     return halves
 
 

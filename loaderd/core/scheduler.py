@@ -69,9 +69,8 @@ class Scheduler:
             streams: What is served from the start. `Opened` adds more.
             workers: How many workers there shall be at any time, at least 1.
             sample_timeout_s: Seconds that a sample may take in one stage.
-            index_of: index_of(stream, seed, epoch, position, candidate) is the dataset index at a
-                position of the epoch: its own sample's for candidate 0, its n-th substitute's for
-                n.
+            index_of: index_of(job, row, candidate) is the dataset index that a row of the batch may
+                be made from: its own sample's for candidate 0, its n-th substitute's for n.
             kill_s: Seconds after which a worker that was killed and is not dead is replaced.
             worker_memory: Bytes of anonymous memory above which a worker is replaced. 0: no limit.
 

@@ -56,7 +56,14 @@ class SessionState:
         self.window = BatchWindow(
             event.shape,
             event.prefetch,
-            partial(BatchBuild, event.stream, on_error, collated, event.seed),
+            partial(
+                BatchBuild,
+                event.stream,
+                on_error,
+                collated,
+                event.seed,
+                epoch_samples=event.shape.samples,
+            ),
         )
         self.slots = SessionSlots(event.segment)
         self.ended = ""

@@ -15,7 +15,7 @@ from loaderd.engine.messages import StreamInfo
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
 from loaderd_wire.facts import CODE, differences, without_code
 from loaderd_wire.hints import few
-from loaderd_wire.limits import CLIENT_FIELDS, MAX_PREFETCH, MAX_ROWS
+from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_ROWS
 from loaderd_wire.messages import PROTOCOL, Hello, Segment
 from loaderd_wire.slices import EpochShape, steps_left
 from loaderd_wire.slots import FieldSpec, slot_layout
@@ -92,6 +92,8 @@ def admit(hello: Hello, stream: OpenedStream, segment: int) -> AdmittedStream:
     fields = _fields(hello, stream)
     seed = stream.plan.seed if hello.seed is None else hello.seed
     order, content = order_facts(stream, seed), content_facts(stream, hello.fields)
+    if stream.plan.epoch_steps:
+        content["epoch_samples"] = str(shape.samples)
     _check_same(hello, order, content)
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
         raise ConfigError(f"prefetch = {hello.prefetch}: use 1 to {MAX_PREFETCH}")
@@ -205,8 +207,14 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
             'on without the others; set on_error = "replace", or empty = "deliver" where your '
             "training takes batches without rows"
         )
+    positions = plan.positions(stream.facts.samples, batch_size, hello.world_size)
+    if positions > MAX_INT:
+        raise ConfigError(
+            f"epoch_steps = {plan.epoch_steps} of batch_size = {batch_size} and world_size = "
+            f"{hello.world_size} are {positions} samples, more than can be counted; use fewer steps"
+        )
     shape = EpochShape(
-        stream.facts.samples,
+        positions,
         batch_size,
         hello.rank,
         hello.world_size,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from loaderd.config.stream import StreamConfig
 from loaderd.core.class_names import disagreement
+from loaderd.core.jobs import Job
 from loaderd.core.scheduler import StreamRules
 from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.engine.base import Engine
@@ -82,14 +83,14 @@ class StreamCatalog:
         stream = self.opened[name]
         return StreamRules(name, stream.plan.on_error, stream.facts.collated, stream.facts.samples)
 
-    def index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
+    def index_of(self, job: Job, row: int, candidate: int) -> int:
         """As the scheduler asks."""
         # and with it numpy: nobody asks before a sample has hung or killed its worker
         from loaderd.data.stream_order import stream_order
 
-        opened = self.opened[stream]
-        order = stream_order(opened.plan, opened.facts)
-        return order.candidate(seed, epoch, position, candidate)
+        opened = self.opened[job.stream]
+        order = stream_order(opened.plan, opened.facts, job.epoch_samples)
+        return order.candidate(job.seed, job.epoch, job.start + row, candidate)
 
     def status(
         self, inside: SchedulerSnapshot, broken: Mapping[str, tuple[str, str]]

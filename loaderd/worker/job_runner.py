@@ -20,6 +20,7 @@ from loaderd_wire.packing import packed
 from loaderd_wire.slots import align
 
 MOVED = -1  # in place of a row's index
+ALL_MOVED = -2  # in place of the last row's, which is behind those that are kept
 # bytes of a row that are copied in less time than it takes to say so: they belong to the stage
 # before
 QUICK = 4096
@@ -199,22 +200,25 @@ class JobRunner:
 
         A row that has moved out leaves -1 in place of its index, so whoever does the job again
         after a death in the middle sees how far it had come; what is still to move has not been
-        overwritten. Which index belongs to which row needs no memory: no row of a batch has
-        another's, and those of the rows that survived have been written in this very attempt.
+        overwritten. Once all have moved, the last row says so: from then on the indices alone are
+        written, whose rows another one may have had before.
         """
         watch.enter(Stage.COMPACT)
         self._line.stamp(job.job, job.first, Stage.COMPACT)
         lost = set(job.lost)
         kept = [row for row in range(job.rows) if row not in lost]
         positions = np.arange(job.start, job.start + job.rows, dtype=np.int64)
-        original = stream.order.indices(job.seed, job.epoch, positions)
+        order = stream.spans(job.epoch_samples).order
+        original = order.indices(job.seed, job.epoch, positions)
         indices = slot.indices()
         arrays = [array for _, array in slot.arrays()]
-        for to, row in enumerate(kept):
-            if to != row and indices[row] == original[row]:
-                for array in arrays:
-                    array[to] = array[row]
-                indices[row] = MOVED
+        if indices[job.rows - 1] != ALL_MOVED:
+            for to, row in enumerate(kept):
+                if to != row and indices[row] == original[row]:
+                    for array in arrays:
+                        array[to] = array[row]
+                    indices[row] = MOVED
+            indices[job.rows - 1] = ALL_MOVED
         indices[: len(kept)] = original[kept]
         return JobResult()
 

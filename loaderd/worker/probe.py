@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from loaderd.config.stream import StreamConfig
@@ -9,6 +10,7 @@ from loaderd.core.jobs import Job, JobKind, Stage
 from loaderd.data.errors import SampleFault, SourceError, user_traceback
 from loaderd.data.pipeline.collate import arrays_of
 from loaderd.data.pipeline.label_notes import label_notes
+from loaderd.data.stream_order import stream_order
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.engine.scoreboard import StatusWriter
 from loaderd.system.modules import Imported
@@ -83,7 +85,7 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
     return StreamInfo(
         stream=plan.name,
         total=source.total,
-        samples=stream.order.samples,
+        samples=stream_order(replace(plan, epoch_steps=0), source).samples,
         identity=source.identity,
         state=source.state,
         layout=source.layout,
@@ -123,7 +125,7 @@ def _good_samples(
 
     Raises _NoGoodSample without any.
     """
-    count = min(TRIES, stream.order.samples)
+    count = len(stream.first_indices(TRIES))
     rows = _rows(stream, line, 0, count)
     good: list[Any] = []
     undecided: list[Any] = []
@@ -195,7 +197,7 @@ def _collated(stream: WorkerStream, line: StatusWriter) -> tuple[dict[str, Any],
     """A batch of the split's first samples, and the bytes of arrays that a batch of the stream's
     size should have room for.
     """
-    want = min(stream.plan.batch_size, stream.order.samples)
+    want = len(stream.first_indices(stream.plan.batch_size))
     rows = _rows(stream, line, 0, want)
     samples = [sample for row in range(want) if (sample := rows.make(row)) is not None]
     if not samples:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
+from loaderd.core.rng import keys_of
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.engine.scoreboard import StatusWriter
@@ -58,9 +59,15 @@ class SampleRunner:
         self._seeded: GlobalSeeder | None = None  # of the latest sample
         self._candidate = 0  # which sample the row is being made from, as in a job's `condemned`
         self._condemned = {(each.row, each.candidate) for each in job.excluded}
-        self.indices = stream.spans.indices(
-            job.seed, job.epoch, job.start + job.first, job.start + job.last
-        )
+        spans = stream.spans(job.epoch_samples)
+        self._order, self._mixed = spans.order, spans.mixed
+        place = (job.seed, job.epoch, job.start + job.first, job.start + job.last)
+        self._epochs: list[int] = []  # the rows' own, where the order has such
+        if self._mixed is None:
+            self.indices = spans.indices(*place)
+        else:
+            indices, epochs = spans.rows(*place)
+            self.indices, self._epochs = indices.view(np.int64), epochs.tolist()
         self._keys: dict[int, str] = {}
         self._places: Mapping[str, np.ndarray] = {}
         self._copied = False
@@ -175,7 +182,7 @@ class SampleRunner:
             for candidate in range(1, MAX_SUBSTITUTES + 1):
                 if (row, candidate) in self._condemned:
                     continue
-                other = self._stream.order.substitute(
+                other = self._order.substitute(
                     self._job.seed, self._job.epoch, self._job.start + row, candidate
                 )
                 try:
@@ -213,14 +220,25 @@ class SampleRunner:
         """
         job = self._job
         if not own:
-            self._seeded = GlobalSeeder(job.seed, job.epoch, np.array([index]), self._stream.use)
+            self._seeded = self._seeder_of(np.array([index]), row)
             self._seeded.seed(0)
             return None
         if self._seeder is None:
-            self._seeder = GlobalSeeder(job.seed, job.epoch, self.indices.copy(), self._stream.use)
+            self._seeder = self._seeder_of(self.indices.copy(), job.first)
         self._seeded = self._seeder
         self._seeder.seed(row - job.first)
         return self._seeder.seeds(row - job.first) if self._calls else None
+
+    def _seeder_of(self, indices: np.ndarray, first: int) -> GlobalSeeder:
+        """What seeds for these samples, which are of the rows from `first` on."""
+        job, halves = self._job, None
+        if self._mixed is not None:
+            epochs = self._epochs[first - job.first :]
+            halves = keys_of(
+                self._mixed.origin(job.seed, epoch, index)
+                for epoch, index in zip(epochs, indices.tolist(), strict=False)
+            )
+        return GlobalSeeder(job.seed, job.epoch, indices, self._stream.use, halves)
 
     def _again(self) -> bool:
         """Whether what was made since `_seed` is to be made again."""
@@ -254,7 +272,8 @@ class SampleRunner:
                 self._line.name(row, name)
             if self._places:
                 self.out = {name: array[row] for name, array in self._places.items()}
-            request = sample_request(job.seed, job.epoch, index, self.out, seeds)
+            epoch = self._epochs[row - job.first] if self._epochs else job.epoch
+            request = sample_request(job.seed, epoch, index, self.out, seeds)
             make = stream.sample_pipeline.row if self._copied else stream.sample_pipeline.make
             return make(request, self.note)
         except SampleFault:
@@ -283,7 +302,11 @@ class SampleRunner:
             self._begin(rows[number], str(indices[number]), Stage.READ)
             self._seed(rows[number], indices[number], True)
 
-        requests = [sample_request(job.seed, job.epoch, index) for index in indices]
+        epochs = [self._epochs[row - job.first] if self._epochs else job.epoch for row in rows]
+        requests = [
+            sample_request(job.seed, epoch, index)
+            for epoch, index in zip(epochs, indices, strict=True)
+        ]
         while True:
             try:
                 made = dict(
@@ -301,7 +324,7 @@ class SampleRunner:
     def _report(
         self, row: int, index: int, fault: SampleFault, lost: bool, substitute: int | None
     ) -> None:
-        position = (self._job.start + row) % self._stream.order.samples
+        position = (self._job.start + row) % self._order.samples
         trace = fault.traceback[-MAX_TRACEBACK:] if len(self.bad) < TRACEBACKS else ""
         sample = BadSample(
             index,

@@ -39,14 +39,22 @@ class GlobalSeeder:
     there on this generator is seeded for every sample of the stream. Where nobody watches, both are
     seeded from the start.
 
-    use: what the stream's code has been seen to use.
+    use: what the stream's code has been seen to use. halves: of the samples' keys, where they are
+    not all of this seed and epoch.
     """
 
-    def __init__(self, seed: int, epoch: int, indices: np.ndarray, use: GeneratorUse) -> None:
+    def __init__(
+        self,
+        seed: int,
+        epoch: int,
+        indices: np.ndarray,
+        use: GeneratorUse,
+        halves: np.ndarray | None = None,
+    ) -> None:
         self._place = (seed, epoch, indices)
         self._use = use
         self._watch = installed()
-        self._halves: np.ndarray | None = None
+        self._halves = halves
         self._first = self._last = 0  # of those whose states have been computed
         self._python = self._numpy = b""  # their states, one behind the other
         self._seeds: np.ndarray | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loaderd.config.stream import StreamConfig
-from loaderd.core.order import Order
+from loaderd.core.order import StreamOrder
 from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import UseStream
 from loaderd.worker import process_setup
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from loaderd.data.lmdb.bulk_rows import BulkReader
     from loaderd.data.pipeline.pipeline import SamplePipeline
     from loaderd.data.sources.source import Source
+
+ORDERS = 8  # lengths of an epoch that are remembered: sessions with other batches or ranks
 
 
 class DataChanged(Exception):
@@ -39,13 +41,24 @@ class WorkerStream:
     plan: StreamConfig
     source: Source
     sample_pipeline: SamplePipeline
-    order: Order
-    spans: OrderCache
+    order: StreamOrder
     batch_specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
     use: GeneratorUse = field(default_factory=GeneratorUse)
+    _orders: dict[int, OrderCache] = field(default_factory=dict[int, OrderCache])
     _bulk: BulkReader | None = None
     _sought: bool = False
+
+    def spans(self, epoch_samples: int = 0) -> OrderCache:
+        """The order, for epochs of so many positions where their steps are counted."""
+        length = epoch_samples if self.plan.epoch_steps else 0
+        spans = self._orders.get(length)
+        if spans is None:
+            while len(self._orders) >= ORDERS:
+                del self._orders[next(iter(self._orders))]
+            order = stream_order(self.plan, self.source, length) if length else self.order
+            spans = self._orders[length] = OrderCache(order)
+        return spans
 
     def bulk(self) -> BulkReader | None:
         """What copies many rows at once, if this stream's are stored so that it can be done; looks
@@ -122,9 +135,7 @@ class OpenStreams:
                     raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
                 raise
             order = stream_order(plan, source)
-            stream = self._open[name] = WorkerStream(
-                plan, source, sample_pipeline, order, OrderCache(order)
-            )
+            stream = self._open[name] = WorkerStream(plan, source, sample_pipeline, order)
             process_setup.pin_native_threads()
             if use is not None:
                 sample_pipeline.fix(use.specs)

@@ -37,5 +37,5 @@ def test_the_first_batch_of_a_run_is_asked_for_word_by_word() -> None:
     harness.attach(prefetch=1)
     assert harness.log == [
         StartWorker(1, 0.0),
-        SendJob(1, Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8)),
+        SendJob(1, Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8, epoch_samples=64)),
     ]

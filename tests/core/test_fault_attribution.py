@@ -430,7 +430,7 @@ def attributed(
     """
     attribution = FaultAttribution(
         {"train": StreamState(StreamRules("train", on_error, kind is JobKind.BATCH, 64))},
-        lambda *at: 100 * at[3] + at[4],
+        lambda job, row, candidate: 100 * ((job.start + row) % 64) + candidate,
     )
     build = BatchBuild("train", on_error, kind is JobKind.BATCH, 7, Slice(3, 60, 8))
     build.begin(SlotRef(1, 0, 1))

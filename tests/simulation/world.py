@@ -222,7 +222,9 @@ class World(Clockwork):
                 sample_timeout_s=self.sample_timeout_s,
                 kill_s=self.kill_s,
                 worker_memory=self.worker_memory,
-                index_of=lambda stream, *where: self.streams[stream].candidate(*where),
+                index_of=lambda job, row, candidate: self.streams[job.stream].candidate(
+                    job.seed, job.epoch, job.start + row, candidate
+                ),
             ),
         )
 

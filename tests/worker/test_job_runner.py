@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from loaderd.core.interleaving import Interleaving
 from loaderd.core.jobs import BadRow, Excluded, Job, JobKind, Stage
+from loaderd.core.mixture import MixedOrder, MixedSource
 from loaderd.core.order import Order
 from loaderd.data.errors import SampleFault
 from loaderd.engine.channel import Channel, pair
@@ -68,7 +71,7 @@ def test_gaps_are_closed_by_who_comes_after_a_death_in_the_middle(moves: int) ->
     original = ORDER.indices(7, 0, np.arange(8))
     first, second = Fragile(np.arange(8) * 10), Fragile(np.arange(8) * 100)
     indices = original.copy()
-    stream = SimpleNamespace(order=ORDER, changed=lambda: "")
+    stream = SimpleNamespace(spans=lambda epoch_samples: OrderCache(ORDER), changed=lambda: "")
     mapped: Any = SimpleNamespace(
         layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, first, second)
     )
@@ -84,6 +87,24 @@ def test_gaps_are_closed_by_who_comes_after_a_death_in_the_middle(moves: int) ->
     assert first.rows[:6].tolist() == [row * 10 for row in kept]
     assert second.rows[:6].tolist() == [row * 100 for row in kept]
     assert indices[:6].tolist() == original[kept].tolist()
+
+
+def test_a_batch_with_one_sample_twice_is_compacted_again_without_a_change() -> None:
+    # a source that is used up in the middle of a batch begins anew in the same batch
+    order = MixedOrder([MixedSource(Order(4), 4)], Interleaving([Fraction(1)]), 8, endless=True)
+    data = Fragile(np.arange(8) * 10)
+    indices = order.indices(7, 0, np.arange(8))
+    stream = SimpleNamespace(spans=lambda epoch_samples: OrderCache(order), changed=lambda: "")
+    mapped: Any = SimpleNamespace(
+        layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, data)
+    )
+    open_streams: Any = SimpleNamespace(get=lambda name: stream)
+    runner = JobRunner(open_streams, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
+    job = Job(1, JobKind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(0, 1, 2, 3))
+    for _ in range(2):  # its worker died before it had answered
+        runner.run(job)
+        assert data.rows[:4].tolist() == [40, 50, 60, 70]
+        assert indices[:4].tolist() == [0, 1, 2, 3]
 
 
 def test_a_chunk_takes_no_byte_more_than_its_part_of_the_tail() -> None:
@@ -130,8 +151,7 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
         plan=SimpleNamespace(on_error=policy),
         sample_pipeline=SimpleNamespace(user_code=False, calls=False),
         source=SimpleNamespace(keys="index", key=str),
-        spans=OrderCache(ORDER),
-        order=ORDER,
+        spans=lambda epoch_samples: OrderCache(ORDER),
         use=GeneratorUse(),
         bulk=lambda: bulk,
     )

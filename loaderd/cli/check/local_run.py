@@ -21,7 +21,7 @@ from loaderd.core.events import (
     WorkerDone,
 )
 from loaderd.core.jobs import Job, JobKind
-from loaderd.core.order import Order
+from loaderd.core.order import StreamOrder
 from loaderd.core.scheduler import Scheduler, StreamRules
 from loaderd.engine.local import LocalEngine
 from loaderd.engine.messages import OpenError, StreamInfo
@@ -99,7 +99,7 @@ class LocalRun:
     def begin(
         self,
         facts: StreamInfo,
-        order: Order,
+        order: StreamOrder,
         shape: EpochShape,
         *,
         start: int = 0,
@@ -157,7 +157,7 @@ class LocalSession:
         config: WorkersConfig,
         workers: int,
         stream: OpenedStream,
-        order: Order,
+        order: StreamOrder,
         shape: EpochShape,
         *,
         start: int,
@@ -282,8 +282,9 @@ class LocalSession:
 
     # -- events and actions
 
-    def _index_of(self, stream: str, seed: int, epoch: int, position: int, candidate: int) -> int:
-        return self._order.candidate(seed, epoch, position % self._shape.samples, candidate)
+    def _index_of(self, job: Job, row: int, candidate: int) -> int:
+        position = (job.start + row) % self._shape.samples
+        return self._order.candidate(job.seed, job.epoch, position, candidate)
 
     def _account(self, event: Event, made: list[actions.Action]) -> None:
         if isinstance(event, WorkerDone):

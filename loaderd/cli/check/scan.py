@@ -17,7 +17,7 @@ from loaderd.cli.check.scan_state import ScanState
 from loaderd.cli.check.scan_stats import ScanStats
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
-from loaderd.core.order import Order
+from loaderd.core.order import StreamOrder
 from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.admission import OpenedStream, content_facts, order_facts
@@ -137,7 +137,7 @@ class ScanRun:
         self,
         loop: Loop,
         found: Scan,
-        order: Order,
+        order: StreamOrder,
         saved: ScanState,
         rows: int,
         kept: dict[str, Any],

@@ -72,7 +72,7 @@ class SchedulerHarness:
             tuple(StreamRules(name, on_error, collated, samples) for name in streams),
             workers=workers,
             sample_timeout_s=sample_timeout_s,
-            index_of=lambda stream, seed, epoch, position, candidate: position * 10 + candidate,
+            index_of=lambda job, row, candidate: (job.start + row) % samples * 10 + candidate,
             worker_memory=worker_memory,
         )
         self.now_s = 100.0
