@@ -19,6 +19,7 @@ from loaderd.data import native_library
 from loaderd.engine.base import Engine
 from loaderd.server import status
 from loaderd.server.admission import check_protocol
+from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.dispatcher import ActionDispatcher
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.readiness import ReadinessPipe
@@ -58,6 +59,7 @@ class Parts:
     budget: SegmentBudget
     engine: Engine
     registry: SessionRegistry
+    admission: AdmissionControl
     catalog: StreamCatalog
     dispatcher: ActionDispatcher
     quarantine: QuarantineLog
@@ -132,7 +134,7 @@ class _Accepting:
         self._parts = parts
 
     def hello(self, peer: Peer, hello: Hello) -> None:
-        self._parts.registry.hello(peer, hello)
+        self._parts.admission.hello(peer, hello)
 
     def ask(self, peer: Peer, ask: Ask) -> None:
         control = self._parts.control
@@ -157,7 +159,7 @@ class _Accepting:
             )
 
     def left(self, peer: Peer) -> None:
-        self._parts.registry.gone(peer)
+        self._parts.admission.gone(peer)
         if not self._parts.ready_pipe.waits:
             self._parts.idle.connection_ended()
 
@@ -221,12 +223,12 @@ class Serving(_Accepting):
         parts.startup.end()
         parts.ready_pipe.tell("ready")
         systemd.notify("READY=1", parts.env)
-        parts.registry.open(parts.catalog.opened)
+        parts.admission.open(parts.catalog.opened)
         parts.idle.await_first()
 
     def stream_answered(self, name: str) -> None:
         parts = self._parts
-        catalog, registry = parts.catalog, parts.registry
+        catalog, admission = parts.catalog, parts.admission
         if not catalog.opening:
             parts.startup.end()
         if name not in catalog.faults and (differ := catalog.disagreement()):
@@ -234,7 +236,7 @@ class Serving(_Accepting):
         if name in catalog.faults:  # no affair of those that others are served to
             text = status.stream_faults({name: catalog.faults[name]})
             parts.log("error", text)
-            registry.not_opened(name, StreamFailedError(text))
+            admission.not_opened(name, StreamFailedError(text))
         else:
             parts.log(
                 "info",
@@ -242,7 +244,7 @@ class Serving(_Accepting):
                 "open",
             )
             parts.dispatcher.step(StreamOpened(catalog.rules(name)))
-            registry.opened(name)
+            admission.opened(name)
 
     def sessions_ended(self) -> None:
         self._parts.idle.sessions_ended(lambda: self._parts.registry.sessions)
@@ -293,6 +295,7 @@ class Draining:
         parts.control.stop_listening()
         # What is still made for nobody is not waited for long: it may be what hangs.
         patience_s = drain_s if parts.registry.sessions else min(drain_s, ALONE_S)
+        parts.admission.close()
         parts.registry.close("drained")
         if not self._at_work:
             loop.stop()
@@ -308,7 +311,7 @@ class Draining:
         self._parts.control.drop(peer)
 
     def left(self, peer: Peer) -> None:
-        self._parts.registry.gone(peer)
+        self._parts.admission.gone(peer)
 
     def starter_left(self) -> None:
         """It leaves anyway."""

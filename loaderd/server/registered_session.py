@@ -21,6 +21,7 @@ class RegisteredSession:
         session: Number of the session.
         peer: Its connection.
         hello: What it has asked for.
+        stream: Where that comes from.
         admitted: What it gets.
         warnings: For its user.
         attached: The scheduler knows of it.
@@ -30,6 +31,7 @@ class RegisteredSession:
     session: int
     peer: Peer
     hello: Hello
+    stream: OpenedStream
     admitted: AdmittedStream
     warnings: tuple[str, ...]
     attached: bool = False
@@ -47,15 +49,14 @@ class RegisteredSession:
             admitted.segment,
         )
 
-    def welcome(self, stream: OpenedStream, *, token: bytes, daemon: str) -> Welcome:
+    def welcome(self, *, token: bytes, daemon: str) -> Welcome:
         """The answer to its Hello.
 
         Args:
-            stream: Its stream.
             token: What it has to show on the message socket.
             daemon: Name of this life of the daemon.
         """
-        admitted, facts, plan = self.admitted, stream.facts, stream.plan
+        admitted, facts, plan = self.admitted, self.stream.facts, self.stream.plan
         return Welcome(
             session=self.session,
             token=token,

@@ -15,8 +15,10 @@ from loaderd.core.actions import Quarantine
 from loaderd.core.events import Event, ProgressReceived
 from loaderd.core.scheduler import Scheduler
 from loaderd.engine.base import Engine, MakeEngine
+from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.idle_exit import IdleExit
+from loaderd.server.listening import claim, listen, segment_budget
 from loaderd.server.phases import Opening, Parts, Phase
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.segment_budget import SegmentBudget
@@ -26,13 +28,12 @@ from loaderd.server.startup import StartupReporter
 from loaderd.server.status_pages import StatusPages
 from loaderd.server.status_report import DaemonStatus
 from loaderd.server.stream_catalog import StreamCatalog
-from loaderd.system import file_limits, resource_limits
+from loaderd.system import resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, parse_address
-from loaderd.system.lockfile import CannotServe, LockFile, prepare_folder
+from loaderd.system.lockfile import CannotServe, LockFile
 from loaderd.system.logs import Log, QuarantineLog
 from loaderd.system.loop import Loop
-from loaderd.system.memfd import SegmentStore
 from loaderd.system.peer_credentials import PeerGate
 from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire import paths
@@ -90,7 +91,7 @@ class Running:
         self._loop = loop
         self._log = log
         self._ready_pipe = ready_pipe
-        config, options = setup.config, setup.options
+        config = setup.config
         number = config.workers.num_workers
         num_workers = number if isinstance(number, int) else resource_limits.own_cpu_count()
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
@@ -99,38 +100,22 @@ class Running:
         self._quarantine = QuarantineLog(config.daemon.quarantine)
         stack.callback(self._tell_of_quarantine)  # why the last lines were lost is known late
         stack.callback(self._quarantine.close)
-        budget = self._new_budget(stack)
-        control, messages = self._listen(gate, stack, connections)
+        budget = segment_budget(loop, config.daemon.memory, setup.root, stack)
+        control, messages = listen(
+            loop,
+            config.daemon,
+            gate,
+            on_message=self._first_words,
+            on_end=self._left,
+            on_progress=self._progress,
+            log=log,
+            stack=stack,
+            connections=connections,
+        )
         engine = self._new_engine(num_workers)
         stack.callback(engine.close)
-        startup = StartupReporter(loop, engine.doing, log)
-        catalog = StreamCatalog(
-            config.streams, engine, startup, answered=self._stream_answered, log=log
-        )
-        registry = self._new_registry(control, messages, budget, engine, catalog, startup, most)
-        self._dispatcher = self._new_dispatcher(num_workers, engine, messages, registry, catalog)
-        idle = IdleExit(
-            loop, control, options.embedded, config.daemon.exit_when_idle_s, leave=self._drain
-        )
-        parts = Parts(
-            config,
-            options,
-            num_workers,
-            setup.env,
-            loop,
-            log,
-            ready_pipe,
-            startup,
-            control,
-            messages,
-            budget,
-            engine,
-            registry,
-            catalog,
-            self._dispatcher,
-            self._quarantine,
-            idle,
-        )
+        parts = self._new_parts(num_workers, most, control, messages, budget, engine)
+        self._dispatcher = parts.dispatcher
         self._phase: Phase = Opening(self, parts)
         self._pages = StatusPages(parts, lambda: self._phase.name)
         if config.daemon.metrics:
@@ -153,43 +138,6 @@ class Running:
             self._log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.push(self._remove_files)
         return gate, most
-
-    def _new_budget(self, stack: ExitStack) -> SegmentBudget:
-        root, memory = self._setup.root, self._setup.config.daemon.memory
-        store = SegmentStore(self._loop)
-        stack.callback(store.close)
-        return SegmentBudget(
-            store,
-            memory=resource_limits.free_bytes(root) // 2 if memory is None else memory,
-            rooms=lambda: resource_limits.rooms(root),
-        )
-
-    def _listen(
-        self, gate: PeerGate, stack: ExitStack, connections: ExitStack
-    ) -> tuple[ControlListener, MessageRouter]:
-        loop, daemon = self._loop, self._setup.config.daemon
-        try:
-            control = ControlListener(
-                loop,
-                daemon.socket,
-                gate=gate,
-                on_message=self._first_words,
-                on_end=self._left,
-                log=self._log,
-            )
-            connections.callback(control.close)
-            stack.callback(control.stop_listening)
-            uids = gate.uids if gate.open else ()
-            path = daemon.socket + paths.MESSAGES
-            messages = MessageRouter(
-                loop, path, mode=gate.mode, uids=uids, on_progress=self._progress, log=self._log
-            )
-            stack.callback(messages.close)
-        except OSError as error:
-            raise CannotServe(
-                f"{daemon.socket}: {error.strerror or error}; set another [daemon] socket"
-            ) from None
-        return control, messages
 
     def _serve_pages(self, address: str) -> HttpServer:
         try:
@@ -215,31 +163,89 @@ class Running:
             oom_kills=lambda: resource_limits.oom_kills(setup.root),
         )
 
-    def _new_registry(
+    def _new_parts(
         self,
+        num_workers: int,
+        most: int,
         control: ControlListener,
         messages: MessageRouter,
         budget: SegmentBudget,
         engine: Engine,
-        catalog: StreamCatalog,
-        startup: StartupReporter,
-        most: int,
-    ) -> SessionRegistry:
-        return SessionRegistry(
-            self._loop,
+    ) -> Parts:
+        """What works with sockets, memory and engine.
+
+        Args:
+            num_workers: At a time.
+            most: Sessions that the file descriptors suffice for.
+            control: Where clients come.
+            messages: Where sessions send and receive messages.
+            budget: The memory of segments.
+            engine: What runs the jobs.
+        """
+        setup, loop, log = self._setup, self._loop, self._log
+        config, options = setup.config, setup.options
+        startup = StartupReporter(loop, engine.doing, log)
+        catalog = StreamCatalog(
+            config.streams, engine, startup, answered=self._stream_answered, log=log
+        )
+        registry = SessionRegistry(
             control,
             messages,
             budget,
             engine,
+            life=f"{os.getpid()}-{os.urandom(4).hex()}",
+            step=self._step,
+            emptied=self._sessions_ended,
+            log=log,
+        )
+        admission = self._new_admission(control, budget, registry, engine, catalog, startup, most)
+        return Parts(
+            config=config,
+            options=options,
+            num_workers=num_workers,
+            env=setup.env,
+            loop=loop,
+            log=log,
+            ready_pipe=self._ready_pipe,
+            startup=startup,
+            control=control,
+            messages=messages,
+            budget=budget,
+            engine=engine,
+            registry=registry,
+            admission=admission,
+            catalog=catalog,
+            dispatcher=self._new_dispatcher(
+                num_workers, engine, messages, registry, admission, catalog
+            ),
+            quarantine=self._quarantine,
+            idle=IdleExit(
+                loop, control, options.embedded, config.daemon.exit_when_idle_s, leave=self._drain
+            ),
+        )
+
+    def _new_admission(
+        self,
+        control: ControlListener,
+        budget: SegmentBudget,
+        registry: SessionRegistry,
+        engine: Engine,
+        catalog: StreamCatalog,
+        startup: StartupReporter,
+        most: int,
+    ) -> AdmissionControl:
+        return AdmissionControl(
+            self._loop,
+            control,
+            budget,
+            registry,
             config_path=self._setup.config.path,
             names=catalog.names,
             wanted=catalog.want,
             progress=startup.text,
-            life=f"{os.getpid()}-{os.urandom(4).hex()}",
-            most=most,
-            step=self._step,
-            emptied=self._sessions_ended,
+            edited=engine.edited,
             outdated=self._drain if self._setup.options.embedded else None,
+            most=most,
             log=self._log,
         )
 
@@ -249,6 +255,7 @@ class Running:
         engine: Engine,
         messages: MessageRouter,
         registry: SessionRegistry,
+        admission: AdmissionControl,
         catalog: StreamCatalog,
     ) -> ActionDispatcher:
         workers = self._setup.config.workers
@@ -265,7 +272,7 @@ class Running:
             grow=registry.grow,
             drop=registry.drop,
             quarantine=self._set_aside,
-            stream_broken=registry.stream_broken,
+            stream_broken=admission.stream_broken,
             cannot_boot=self.fail,
             log=self._log,
         )
@@ -361,30 +368,3 @@ class Running:
             for path in paths.embedded_files(daemon.socket, daemon.quarantine):
                 with suppress(FileNotFoundError):
                     os.unlink(path)
-
-
-def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
-    """Make the socket's folder and raise the limit of file descriptors.
-
-    Returns:
-        (who may attach, sessions that the file descriptors suffice for).
-
-    Raises:
-        CannotServe: The text says why.
-    """
-    daemon = config.daemon
-    too_long = paths.too_long(daemon.socket)
-    if too_long:
-        raise CannotServe(too_long)
-    gate = PeerGate.here(daemon.allow_uids)
-    prepare_folder(daemon.socket, uid=gate.own, default=config.default_socket, others=gate.open)
-    limit = file_limits.raise_limit()
-    most = file_limits.sessions_that_fit(
-        limit, file_limits.in_use() + file_limits.A_WORKER * num_workers
-    )
-    if most == 0:
-        raise CannotServe(
-            f"RLIMIT_NOFILE = {limit} is too low for even one session; raise the hard limit "
-            "(ulimit -Hn)"
-        )
-    return gate, most

@@ -30,12 +30,12 @@ class StatusPages:
     def status(self) -> DaemonStatus:
         """All that the daemon tells about itself."""
         parts = self._parts
-        registry, daemon = parts.registry, parts.config.daemon
+        admission, daemon = parts.admission, parts.config.daemon
         inside, engine = parts.dispatcher.snapshot(), parts.engine.status()
         return DaemonStatus(
             state=self._phase(),
             doing=parts.startup.text(),
-            failed=registry.all_broken,
+            failed=admission.all_broken,
             pid=os.getpid(),
             version=__version__,
             native=native_library.present(),
@@ -47,8 +47,8 @@ class StatusPages:
             cpu_s=round(time.process_time(), 3),
             jobs=inside.jobs,
             schedule_s=round(parts.dispatcher.schedule_s, 6),
-            streams=parts.catalog.status(inside, registry.broken),
-            sessions=registry.status(inside),
+            streams=parts.catalog.status(inside, admission.broken),
+            sessions=parts.registry.status(inside),
             workers=status.workers(inside, engine),
             pool=PoolStatus(engine.fork_server, engine.probes),
             memory=MemoryStatus(parts.budget.memory, parts.budget.store.live_bytes),
@@ -65,10 +65,10 @@ class StatusPages:
     def _health(self) -> Page:
         return (
             Page(503, "every stream has failed\n")
-            if self._parts.registry.all_broken
+            if self._parts.admission.all_broken
             else Page(200, "ok\n")
         )
 
     def _ready(self) -> Page:
-        state = "failed" if self._parts.registry.all_broken else self._phase()
+        state = "failed" if self._parts.admission.all_broken else self._phase()
         return Page(200 if state == "ready" else 503, f"{state}\n")

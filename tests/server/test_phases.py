@@ -50,11 +50,12 @@ class Stage:
             disagreement=lambda: "", counts=lambda: "train (10)", rules=lambda name: RULES,
             reject=lambda name, why: self.catalog.faults.update({name: why}),
         )  # fmt: skip
-        self.registry = SimpleNamespace(
-            sessions={},
+        self.registry = SimpleNamespace(sessions={}, close=self.noting("close"))
+        self.admission = SimpleNamespace(
+            close=lambda: None,
             **{
                 name: self.noting(name)
-                for name in ("open", "close", "hello", "gone", "opened", "not_opened")
+                for name in ("open", "hello", "gone", "opened", "not_opened")
             },
         )
         self.parts: Any = SimpleNamespace(
@@ -63,7 +64,7 @@ class Stage:
             ready_pipe=SimpleNamespace(tell=self.noting("tell"), waits=False),
             startup=SimpleNamespace(end=self.noting("end"), waits_for=self.noting("waits_for")),
             control=SimpleNamespace(**{name: self.noting(name) for name in ("drop", "send", "finish", "reject", "stop_listening")}),
-            registry=self.registry, catalog=self.catalog, dispatcher=self.dispatcher,
+            registry=self.registry, admission=self.admission, catalog=self.catalog, dispatcher=self.dispatcher,
             idle=SimpleNamespace(await_first=self.noting("await_first"), connection_ended=self.noting("connection_ended")),
         )  # fmt: skip
 

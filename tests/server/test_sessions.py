@@ -16,9 +16,10 @@ import pytest
 
 from loaderd.core.actions import FreeSegment, GrowSegment, StreamBroken
 from loaderd.core.events import Attach, Detach, Event, GrowFailed, SegmentGrown
-from loaderd.server import sessions as module
+from loaderd.server import admission_control as module
 from loaderd.server import waiting_clients
 from loaderd.server.admission import OpenedStream, sized
+from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
 from loaderd.system import memfd
@@ -132,11 +133,15 @@ class Desk:
             rooms=lambda: [Room("the machine", room, room, "its memory")],
         )
         self.registry = SessionRegistry(
-            loop, self.control, self.messages, self.budget, self.pool,  # type: ignore[arg-type]
-            config_path=config, names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", life="life",
-            most=most, step=self.events.append, emptied=self.empty, outdated=self.outdated.append if config else None, log=lambda level, text: self.lines.append(text),
+            self.control, self.messages, self.budget, self.pool,  # type: ignore[arg-type]
+            life="life", step=self.events.append, emptied=self.empty, log=lambda level, text: self.lines.append(text),
         )  # fmt: skip
-        self.control.gone = self.registry.gone  # type: ignore[assignment]
+        self.admission = AdmissionControl(
+            loop, self.control, self.budget, self.registry,  # type: ignore[arg-type]
+            config_path=config, names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", edited=self.pool.edited,
+            outdated=self.outdated.append if config else None, most=most, log=lambda level, text: self.lines.append(text),
+        )  # fmt: skip
+        self.control.gone = self.admission.gone  # type: ignore[assignment]
         self.peers = 0
 
     def allocate(self, fd: int, offset: int, size: int) -> None:
@@ -150,13 +155,13 @@ class Desk:
 
     def open(self) -> Desk:
         self.streams = {"train": STREAM}
-        self.registry.open(self.streams)
+        self.admission.open(self.streams)
         return self
 
     def come(self, **changes: Any) -> FakePeer:
         self.peers += 1
         peer = FakePeer(self.peers)
-        self.registry.hello(peer, replace(HELLO, **changes))  # type: ignore[arg-type]
+        self.admission.hello(peer, replace(HELLO, **changes))  # type: ignore[arg-type]
         return peer
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -233,7 +238,7 @@ def test_a_client_found_gone_when_it_is_told_to_wait_for_its_memory_gets_none(
     assert isinstance(local_stream.come().heard[0], Starting)
     deaf = FakePeer(9)
     local_stream.control.deaf.add(deaf)
-    local_stream.registry.hello(deaf, HELLO)  # type: ignore[arg-type]
+    local_stream.admission.hello(deaf, HELLO)  # type: ignore[arg-type]
     assert deaf.ended
     local_stream.until(lambda: local_stream.of(Attach))
     for _ in range(20):
@@ -382,31 +387,31 @@ def test_a_stream_is_asked_for_and_its_clients_wait_while_others_are_served(loop
         Rejected,
         Welcome,
     )
-    local_stream.registry.not_opened("val", StreamFailedError("it is broken"))
+    local_stream.admission.not_opened("val", StreamFailedError("it is broken"))
     assert waits.last() == Rejected("StreamFailedError", "it is broken")
     again = local_stream.come(stream="val")
     assert local_stream.wanted == ["val", "test", "val"]
     local_stream.streams["val"] = OpenedStream(replace(PLAN, name="val"), FACTS)
-    local_stream.registry.opened("val")
+    local_stream.admission.opened("val")
     local_stream.until(lambda: isinstance(again.last(), Welcome))
     assert other.heard == [Starting("starting")]
 
 
 def test_one_stream_that_has_ended_refuses_its_own_clients_alone(loop: Loop) -> None:
     local_stream = Desk(loop)
-    local_stream.registry.open(
+    local_stream.admission.open(
         {"train": STREAM, "val": OpenedStream(replace(PLAN, name="val"), FACTS)}
     )
-    local_stream.registry.stream_broken(
+    local_stream.admission.stream_broken(
         StreamBroken("train", "StreamFailedError", "no good sample")
     )
     refused = local_stream.come()
     assert refused.last() == Rejected("StreamFailedError", "no good sample")
-    assert not local_stream.registry.all_broken
+    assert not local_stream.admission.all_broken
     local_stream.welcomed(stream="val")
-    local_stream.registry.stream_broken(StreamBroken("val", "StreamFailedError", "no workers"))
-    local_stream.registry.stream_broken(StreamBroken("test", "StreamFailedError", "no workers"))
-    assert local_stream.registry.all_broken
+    local_stream.admission.stream_broken(StreamBroken("val", "StreamFailedError", "no workers"))
+    local_stream.admission.stream_broken(StreamBroken("test", "StreamFailedError", "no workers"))
+    assert local_stream.admission.all_broken
     assert any(
         "stream 'train' has ended: StreamFailedError: no good sample" in line
         for line in local_stream.lines
@@ -420,6 +425,7 @@ def test_at_the_end_who_has_a_session_is_told_and_everybody_else_sees_eof(loop: 
         local_stream.come(batch_size=50),
         local_stream.come(stream="val"),
     )
+    local_stream.admission.close()
     local_stream.registry.close("drained")
     assert served.last() == Bye("drained")
     assert (served.ended, reserving.ended, waiting.ended) == (False, True, True)
@@ -497,10 +503,10 @@ def test_a_stream_that_ends_is_logged_and_all_are_broken_only_when_each_has_ende
 ) -> None:
     local_stream = Desk(loop).open()
     for name in ("train", "val"):
-        local_stream.registry.stream_broken(StreamBroken(name, "StreamFailedError", "too many"))
-        assert not local_stream.registry.all_broken
-    local_stream.registry.stream_broken(StreamBroken("test", "StreamFailedError", "too many"))
-    assert local_stream.registry.all_broken
+        local_stream.admission.stream_broken(StreamBroken(name, "StreamFailedError", "too many"))
+        assert not local_stream.admission.all_broken
+    local_stream.admission.stream_broken(StreamBroken("test", "StreamFailedError", "too many"))
+    assert local_stream.admission.all_broken
     assert local_stream.lines == [
         f"stream {name!r} has ended: StreamFailedError: too many"
         for name in ("train", "val", "test")

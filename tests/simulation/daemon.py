@@ -11,6 +11,7 @@ from loaderd.core import actions as a
 from loaderd.core import events as e
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.slots import ENDING, FILLING, READY
+from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.sessions import SessionRegistry
@@ -42,7 +43,11 @@ class Daemon:
         self.segments = surroundings.Segments(self)
         self.engine = Engine(self)
         self.loop = surroundings.Loop(self)
-        self.registry = self._registry()
+        self.control = surroundings.Control(self)
+        world = self.world
+        self.budget = SegmentBudget(self.segments, memory=world.ceiling, rooms=list)  # type: ignore[arg-type]
+        self.registry = self._new_registry()
+        self.admission = self._new_admission()
         self._skew = 0.0  # what its clock is behind the world's
         self.late = False  # the loop has not run since the last look
         self._stopped_at = 0.0
@@ -50,35 +55,44 @@ class Daemon:
         self._dispatcher = ActionDispatcher(scheduler, self._handlers(), self.loop, self._checked)
         self._dispatcher.begin()
 
-    def _registry(self) -> SessionRegistry:
+    def _new_registry(self) -> SessionRegistry:
         world = self.world
-        budget = SegmentBudget(self.segments, memory=world.ceiling, rooms=list)  # type: ignore[arg-type]
-        registry = SessionRegistry(
-            self.loop,  # type: ignore[arg-type] - these are what it needs of the real ones
-            surroundings.Control(self),  # type: ignore[arg-type]
+        return SessionRegistry(
+            self.control,  # type: ignore[arg-type] - these are what it needs of the real ones
             self.messages,  # type: ignore[arg-type]
-            budget,
+            self.budget,
             self.engine,
+            life=str(world.number()),
+            step=self.tell,
+            emptied=lambda: None,
+            log=lambda level, text: world.write("{}: {}", level, text),
+            draw=lambda size: world.number().to_bytes(size, "big"),
+        )
+
+    def _new_admission(self) -> AdmissionControl:
+        world = self.world
+        admission = AdmissionControl(
+            self.loop,  # type: ignore[arg-type]
+            self.control,  # type: ignore[arg-type]
+            self.budget,
+            self.registry,
             config_path="",
             names=tuple(world.streams),
             wanted=self._wanted,
             progress=lambda: "starting",
-            life=str(world.number()),
-            most=SESSIONS,
-            step=self.tell,
-            emptied=lambda: None,
+            edited=self.engine.edited,
             outdated=None,
+            most=SESSIONS,
             log=lambda level, text: world.write("{}: {}", level, text),
-            draw=lambda size: world.number().to_bytes(size, "big"),
         )
-        budget.last_segment = world.number() << 16  # so that it differs from every other life's
-        registry.open({name: samples.stream for name, samples in world.streams.items()})
-        return registry
+        self.budget.last_segment = world.number() << 16  # so that it differs from other lives'
+        admission.open({name: samples.stream for name, samples in world.streams.items()})
+        return admission
 
     def _wanted(self, stream: str) -> None:
         """One whose data has changed: nothing has been put right."""
-        error, text = self.registry.broken[stream]
-        self.world.after(0.1, self.run, self.registry.not_opened, stream, from_name(error, text))
+        error, text = self.admission.broken[stream]
+        self.world.after(0.1, self.run, self.admission.not_opened, stream, from_name(error, text))
 
     @property
     def clients(self) -> dict[int, Trainer]:
@@ -155,12 +169,12 @@ class Daemon:
 
     def connected(self, peer: Peer, hello: Hello) -> None:
         self.peers.add(peer)
-        self.run(self.registry.hello, peer, hello)
+        self.run(self.admission.hello, peer, hello)
 
     def left(self, peer: Peer) -> None:
         """The client's control socket is at its end."""
         self.peers.discard(peer)
-        self.run(self.registry.gone, peer)
+        self.run(self.admission.gone, peer)
 
     # actions
 
@@ -182,7 +196,7 @@ class Daemon:
             self.world.network.send(trainer.hear, message)
 
     def _stream_broken(self, action: a.StreamBroken) -> None:
-        self.registry.stream_broken(action)
+        self.admission.stream_broken(action)
         self.world.stream_broken(action.stream, action.error, action.text)
 
     def _cannot_boot(self, text: str) -> None:

@@ -1,0 +1,112 @@
+"""What a daemon takes from the system: its socket, its connections, its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from loaderd.config.load import Config
+from loaderd.config.schema import DaemonConfig
+from loaderd.server.segment_budget import SegmentBudget
+from loaderd.system import file_limits, resource_limits
+from loaderd.system.control_socket import ControlListener, Peer
+from loaderd.system.lockfile import CannotServe, prepare_folder
+from loaderd.system.logs import Log
+from loaderd.system.loop import Loop
+from loaderd.system.memfd import SegmentStore
+from loaderd.system.peer_credentials import PeerGate
+from loaderd.system.zmq_router import MessageRouter
+from loaderd_wire import paths
+from loaderd_wire.messages import Ask, Hello, Progress
+
+
+def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
+    """Make the socket's folder and raise the limit of file descriptors.
+
+    Returns:
+        (who may attach, sessions that the file descriptors suffice for).
+
+    Raises:
+        CannotServe: The text says why.
+    """
+    daemon = config.daemon
+    too_long = paths.too_long(daemon.socket)
+    if too_long:
+        raise CannotServe(too_long)
+    gate = PeerGate.here(daemon.allow_uids)
+    prepare_folder(daemon.socket, uid=gate.own, default=config.default_socket, others=gate.open)
+    limit = file_limits.raise_limit()
+    most = file_limits.sessions_that_fit(
+        limit, file_limits.in_use() + file_limits.A_WORKER * num_workers
+    )
+    if most == 0:
+        raise CannotServe(
+            f"RLIMIT_NOFILE = {limit} is too low for even one session; raise the hard limit "
+            "(ulimit -Hn)"
+        )
+    return gate, most
+
+
+def listen(
+    loop: Loop,
+    daemon: DaemonConfig,
+    gate: PeerGate,
+    *,
+    on_message: Callable[[Peer, Hello | Ask], object],
+    on_end: Callable[[Peer], object],
+    on_progress: Callable[[int, Progress], object],
+    log: Log,
+    stack: ExitStack,
+    connections: ExitStack,
+) -> tuple[ControlListener, MessageRouter]:
+    """Bind both sockets.
+
+    Args:
+        loop: The daemon's loop.
+        daemon: Where they are.
+        gate: Who may attach.
+        on_message: As in ControlListener.
+        on_end: As in ControlListener.
+        on_progress: As in MessageRouter.
+        log: (level, text).
+        stack: Takes what is closed first at the end.
+        connections: Takes what is closed last, when others may start a daemon.
+
+    Raises:
+        CannotServe: The text says why.
+    """
+    try:
+        control = ControlListener(
+            loop, daemon.socket, gate=gate, on_message=on_message, on_end=on_end, log=log
+        )
+        connections.callback(control.close)
+        stack.callback(control.stop_listening)
+        uids = gate.uids if gate.open else ()
+        path = daemon.socket + paths.MESSAGES
+        messages = MessageRouter(
+            loop, path, mode=gate.mode, uids=uids, on_progress=on_progress, log=log
+        )
+        stack.callback(messages.close)
+    except OSError as error:
+        raise CannotServe(
+            f"{daemon.socket}: {error.strerror or error}; set another [daemon] socket"
+        ) from None
+    return control, messages
+
+
+def segment_budget(loop: Loop, memory: int | None, root: str, stack: ExitStack) -> SegmentBudget:
+    """The memory of all segments; the stack gives it back.
+
+    Args:
+        loop: The daemon's loop.
+        memory: Limit, in bytes. None: half of what is free.
+        root: Folder in which proc and the cgroups are found.
+        stack: Closes it.
+    """
+    store = SegmentStore(loop)
+    stack.callback(store.close)
+    return SegmentBudget(
+        store,
+        memory=resource_limits.free_bytes(root) // 2 if memory is None else memory,
+        rooms=lambda: resource_limits.rooms(root),
+    )
