@@ -12,8 +12,10 @@ from typing import Any
 
 from loaderd.config.decode_modes import DecodeModes
 from loaderd.config.stream import StreamConfig
+from loaderd.data.errors import ANYTHING, SourceError, user_traceback
 from loaderd.data.sample import BadValue, Sample, flatten
-from loaderd.data.user_code import build, count_of
+from loaderd.data.sources.dataset_values import of_tables, own_fingerprint
+from loaderd.data.user_code import build, count_of, failure
 from loaderd.data.whole_sample import top_fields
 
 
@@ -27,6 +29,7 @@ class DatasetSource:
         classes: Names of the labels, () if it has none.
         form: "dict" or "tuple"; "" until a first sample was read.
         identity: Names the dataset by its class, its arguments and its length.
+        values: A hash over what it holds, as far as that can be told without a sample; else "".
     """
 
     stored_names = False
@@ -50,6 +53,15 @@ class DatasetSource:
         args = json.dumps(plan.dataset_args, sort_keys=True, default=repr)
         digest = hashlib.sha256(f"{plan.dataset}\n{args}\n{self.total}".encode()).hexdigest()[:32]
         self.identity = f"{plan.dataset}:{self.total}:{digest}"
+        self.values = self._fingerprint() or of_tables(self._inner, self.total)
+
+    def _fingerprint(self) -> str:
+        try:
+            return own_fingerprint(self._inner)
+        except ANYTHING as error:
+            raise SourceError(
+                f"{self.name}: its fingerprint failed: {failure(error)}", user_traceback(error)
+            ) from None
 
     @property
     def inner(self) -> Any:

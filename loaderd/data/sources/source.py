@@ -28,8 +28,8 @@ class Source:
         identity: Names the content, never path or time.
         layout: "loaderd", the name of another project's layout, or the user's class.
         codec: How the values of another project's database are coded, "" if that is not known.
-        values: A hash over some of the stored values; "" where `identity` has all of them, or where
-            there are none.
+        values: A hash over some of the stored values, or of what a dataset holds; "" where
+            `identity` has all of them, or where a dataset holds nothing that can be looked at.
         keys: "index" if a sample's name is its index, "stored" if it has one of its own.
         classes: Names of the labels, () if unknown.
         warnings: Lines to show.
@@ -77,11 +77,9 @@ class Source:
         self.user_code = self._reader.user_code
         # What `pack` stored as identity is a hash over all values. Of others' databases a part is
         # looked at.
-        self.values = (
-            self._watch.drawn
-            if self._watch is not None and isinstance(self._reader, KeyedReader)
-            else ""
-        )
+        self.values = self._reader.values if isinstance(self._reader, DatasetSource) else ""
+        if self._watch is not None and isinstance(self._reader, KeyedReader):
+            self.values = self._watch.drawn
         self.many = isinstance(self._reader, DatasetSource) and self._reader.many
 
     @property

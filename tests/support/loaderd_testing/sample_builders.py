@@ -146,6 +146,15 @@ class Listed(Fixed):
             self.VALUES = tuple(file)
 
 
+class Unprinted(Fixed):
+    """A dataset that cannot say its fingerprint."""
+
+    VALUES = (1,)
+
+    def fingerprint(self) -> str:
+        raise ValueError("no manifest")
+
+
 class Numbers:
     classes = ("even", "odd")
 
