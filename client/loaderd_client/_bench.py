@@ -21,6 +21,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -137,6 +138,38 @@ def threads_s(pid: int) -> float:
         return 0.0
 
 
+def minor_faults() -> int:
+    """Minor page faults of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of a measurement without pauses.
+
+    Attributes:
+        begin_s: On the machine's monotonic clock.
+        end_s: Likewise.
+        waits: Seconds of each next().
+        rows: Of all batches.
+        size: Bytes of all batches.
+        cpu_s: Processor seconds of this process, without what it computes.
+        touched_s: The part of `cpu_s` that reads the batches.
+        faults: Minor page faults of this process.
+        children_s: Processor seconds of the processes that it has.
+    """
+
+    begin_s: float
+    end_s: float
+    waits: list[float]
+    rows: int
+    size: int
+    cpu_s: float
+    touched_s: float
+    faults: int
+    children_s: float
+
+
 def measure(
     endless: Iterable[Any],
     seconds: float,
@@ -176,40 +209,21 @@ def measure(
         compute(busy_s, pause_s)
         if time.perf_counter() - first_at_s > WARM_S:
             break
-    waits: list[float] = []
-    rows = size = 0
-    touched_s, others_s, faults = (
-        0.0,
-        children_s(),
-        resource.getrusage(resource.RUSAGE_SELF).ru_minflt,
-    )
-    window_s, cpu_s = time.perf_counter(), time.process_time()
-    at_s = window_s
-    while not waits or at_s < window_s + seconds:
-        batch = next(batches)
-        waits.append(time.perf_counter() - at_s)
-        thread_s = time.thread_time()
-        more = touch(batch)
-        touched_s += time.thread_time() - thread_s
-        rows, size = rows + more[0], size + more[1]
-        compute(busy_s, pause_s)
-        at_s = time.perf_counter()
-    spent_s, cpu_s = at_s - window_s, time.process_time() - cpu_s - busy_s * len(waits)
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
-    others_s = children_s() - others_s
+    part = _window(batches, seconds, busy_s, pause_s)
+    waits, spent_s = part.waits, part.end_s - part.begin_s
     ready = _ready(batches, max(PAUSE_S, 2 * spent_s / len(waits)), seconds / 2)
     return {
         "batches_s": len(waits) / spent_s,
-        "samples_s": rows / spent_s,
-        "bytes_s": size / spent_s,
+        "samples_s": part.rows / spent_s,
+        "bytes_s": part.size / spent_s,
         "batches": len(waits),
-        "begin_s": window_s,
-        "end_s": at_s,
+        "begin_s": part.begin_s,
+        "end_s": part.end_s,
         "seconds": spent_s,
-        "cpu_s": cpu_s / len(waits),
-        "wrap_s": (cpu_s - touched_s) / len(waits),
-        "children_s": others_s / len(waits),
-        "faults": faults / len(waits),
+        "cpu_s": part.cpu_s / len(waits),
+        "wrap_s": (part.cpu_s - part.touched_s) / len(waits),
+        "children_s": part.children_s / len(waits),
+        "faults": part.faults / len(waits),
         "first_s": first_at_s - begin_s,
         "start_s": first_at_s - (begin_s if since_s is None else since_s),
         "turn_s": median(batches.turns) if batches.turns else 0.0,
@@ -218,6 +232,36 @@ def measure(
         "ready_p50_s": float(np.percentile(ready, 50)),
         "ready_p99_s": float(np.percentile(ready, 99)),
     }
+
+
+def _window(batches: Iterator[Any], seconds: float, busy_s: float, pause_s: float) -> Window:
+    """Iterate without pauses of our own for `seconds`, and for one batch at least."""
+    waits: list[float] = []
+    rows = size = 0
+    touched_s, others_s, faults = 0.0, children_s(), minor_faults()
+    begin_s, cpu_s = time.perf_counter(), time.process_time()
+    at_s = begin_s
+    while not waits or at_s < begin_s + seconds:
+        batch = next(batches)
+        waits.append(time.perf_counter() - at_s)
+        thread_s = time.thread_time()
+        more = touch(batch)
+        touched_s += time.thread_time() - thread_s
+        rows, size = rows + more[0], size + more[1]
+        compute(busy_s, pause_s)
+        at_s = time.perf_counter()
+    cpu_s = time.process_time() - cpu_s - busy_s * len(waits)
+    return Window(
+        begin_s,
+        at_s,
+        waits,
+        rows,
+        size,
+        cpu_s,
+        touched_s,
+        faults=minor_faults() - faults,
+        children_s=children_s() - others_s,
+    )
 
 
 def _ready(batches: Iterator[Any], pause_s: float, seconds: float) -> list[float]:

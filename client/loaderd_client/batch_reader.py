@@ -129,36 +129,28 @@ class BatchReader:
         cuts = reader.cuts(rows)
         total, lent = 0, False
         for field in self._shown:
-            view: Any
             if field.place is not None:
                 shape, dtype, offset, size = cuts[field.place]
-                view = np.ndarray(shape, dtype, slot, offset)
+                view: Any = np.ndarray(shape, dtype, slot, offset)
+                if lend and size > PRIVATE_BYTES:
+                    lent = True
+                else:
+                    view = view.copy()
+                values[field.name] = field.show(view)
+                total += size
             elif field.kind in ("array", "list"):
-                view = (
+                found = (
                     self._described(reader, slot, field, maps)
                     if rows
                     else self._without_rows(field)
                 )
-                if type(view) is list:  # of texts, or of arrays
-                    items = cast("list[Any]", view)
-                    values[field.name], size, largest = _list(items, field.show, lend)
-                    total += size
-                    lent = lent or (lend and largest > PRIVATE_BYTES)
-                    continue
-                size = view.nbytes
+                values[field.name], size, pins = _collated(found, field.show, lend)
+                total += size
+                lent = lent or pins
+            elif field.kind == REPEATED_FIELD:
+                values[field.name] = field.show(np.full(rows, repeated))
             else:
-                values[field.name] = (
-                    field.show(np.full(rows, repeated))
-                    if field.kind == REPEATED_FIELD
-                    else self._other(field, own, make_keys, maps, rows)
-                )
-                continue
-            total += size
-            if lend and size > PRIVATE_BYTES:
-                lent = True
-            else:
-                view = view.copy()
-            values[field.name] = field.show(view)
+                values[field.name] = self._other(field, own, make_keys, maps, rows)
         made: DictBatch[Any] | TupleBatch[Any] = (
             TupleBatch(values.values()) if self._tuple else DictBatch(values)
         )
@@ -213,6 +205,24 @@ class BatchReader:
             return Shown(name, name, None, self._to_user)
         picture = spec.image and (len(spec.shape) == 3 or spec.kind == "list")
         return Shown(name, spec.kind, place, self._to_picture if picture else self._to_user)
+
+
+def _collated(found: Any, show: Show, lend: bool) -> tuple[Any, int, bool]:
+    """A field of a collated batch, as the user wants it.
+
+    Args:
+        found: An array, or a list of texts or of arrays.
+        show: Makes of an array what the user wants.
+        lend: Large arrays may be views of the slot. Else everything is copied.
+
+    Returns:
+        (the field, bytes of its arrays, whether one of them is a view of the slot).
+    """
+    if isinstance(found, list):
+        values, size, largest = _list(cast("list[Any]", found), show, lend)
+        return values, size, lend and largest > PRIVATE_BYTES
+    pins = lend and found.nbytes > PRIVATE_BYTES
+    return show(found if pins else found.copy()), found.nbytes, pins
 
 
 def _list(found: list[Any], show: Show, lend: bool) -> tuple[list[Any], int, int]:
