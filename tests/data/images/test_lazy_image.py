@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import io
 import math
-import os
 import random
 from statistics import mean
 
@@ -15,7 +14,6 @@ import cv2
 import numpy as np
 import pytest
 import simplejpeg
-import sklearn.datasets
 from PIL import Image
 
 from loaderd.core.rng import CounterRng
@@ -27,7 +25,7 @@ from loaderd.data.jpeg import fused_decode, tiles
 from loaderd.data.jpeg.rewrite import can_rewrite, indexed, rewrite
 from loaderd.data.ops.geometry import crop_box
 from loaderd.data.ops.table import make_op
-from loaderd_testing.sample_builders import coded, picture
+from loaderd_testing.sample_builders import coded, picture, real_photo
 
 TRAIN = (("random_resized_crop", {"size": 224}), ("hflip", {}))
 EVAL = (("resize", {"size": 256}), ("center_crop", {"size": 224}))
@@ -38,11 +36,9 @@ Steps = tuple[tuple[str, dict[str, object]], ...]
 def photos(height: int, width: int, count: int = 4) -> tuple[bytes, ...]:
     """Parts of real photos with a little sensor noise, as JPEGs."""
     rng = np.random.default_rng(5)
-    folder = os.path.join(os.path.dirname(sklearn.datasets.__file__), "images")
     out = []
     for at in range(count):
-        with Image.open(os.path.join(folder, ("china.jpg", "flower.jpg")[at % 2])) as image:
-            photo = np.asarray(image)
+        photo = real_photo(("china", "flower")[at % 2])
         factor = max(height / photo.shape[0], width / photo.shape[1]) * (1.02 + 0.2 * at)
         photo = cv2.resize(
             photo,

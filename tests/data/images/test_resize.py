@@ -1,28 +1,23 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 
 import numpy as np
 import pytest
-import sklearn.datasets
 from PIL import Image
 
 from loaderd.data.images import resize as resizing
 from loaderd.data.images.resize import Axis, _native, resample, resize, whole
-from loaderd_testing.sample_builders import picture
+from loaderd_testing.sample_builders import picture, real_photo
 
 
 def photos() -> list[np.ndarray]:
-    folder = os.path.join(os.path.dirname(sklearn.datasets.__file__), "images")
     found = []
-    for name in ("china.jpg", "flower.jpg"):
-        with Image.open(os.path.join(folder, name)) as image:
-            found += [
-                np.asarray(image),
-                np.asarray(image.resize((500, 334), Image.Resampling.LANCZOS)),
-            ]
+    for name in ("china", "flower"):
+        image = real_photo(name)
+        smaller = Image.fromarray(image).resize((500, 334), Image.Resampling.LANCZOS)
+        found += [image, np.asarray(smaller)]
     return found
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import math
-import os
 
 import numpy as np
 import pytest
-import sklearn.datasets
 from PIL import Image, ImageDraw
 
 from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.images.pixel_source import open_image
+from loaderd_testing.sample_builders import real_photo
 
 TEXT_DB, PHOTO_DB = 38.0, 46.0
 
@@ -27,9 +26,7 @@ def text() -> Image.Image:
 
 
 def photo() -> Image.Image:
-    folder = os.path.join(os.path.dirname(sklearn.datasets.__file__), "images")
-    with Image.open(os.path.join(folder, "china.jpg")) as image:
-        return image.resize((1280, 854))
+    return Image.fromarray(real_photo("china")).resize((1280, 854))
 
 
 def stored(image: Image.Image, kind: str) -> bytes:

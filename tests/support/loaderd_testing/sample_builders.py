@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import importlib.util
 import io
 import random
 import sys
@@ -32,6 +33,19 @@ def picture(height: int = 40, width: int = 50, seed: int = 0) -> np.ndarray:
         :, :, None
     ] + np.array([0, 15, 30])
     return (base + rng.integers(0, 6, (height, width, 3))).astype(np.uint8)
+
+
+def real_photo(name: str) -> np.ndarray:
+    """A photo that scikit-learn brings, "china" or "flower": uint8 427 x 640 x 3.
+
+    The package itself is not imported: that takes longer than most tests.
+    """
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    path = Path(package.origin).parent / "datasets" / "images" / f"{name}.jpg"
+    with Image.open(path) as image:
+        return np.asarray(image)
 
 
 def coded(image: np.ndarray | Image.Image, kind: str = "PNG", **options: Any) -> bytes:
