@@ -87,7 +87,7 @@ def test_a_place_that_is_not_there_is_told(place: Place, args: list[str], said: 
 
 
 def test_the_sheet_shows_each_sample_of_the_batch(place: Place) -> None:
-    place.cli("pack", "imagefolder", place.images(), "photos.lmdb")
+    place.pack(place.images(), "photos.lmdb")
     (place.folder / "c.toml").write_text(
         "[streams.train]\nlmdb = 'photos.lmdb'\nbatch_size = 6\n[[streams.train.transforms]]\nop "
         "= 'resize'\nsize = [16, 16]\n"

@@ -9,9 +9,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from loaderd.cli.bench import command, dataloader
+from loaderd.config import load
 from loaderd_testing.cli_harness import DEADLINE_S, Place, until
 
 NO_TORCH = """
@@ -30,6 +33,13 @@ FIGURES = {
     "cpu_s",
     "first_s",
 }
+
+
+@pytest.fixture
+def no_torch(place: Place) -> dict[str, str]:
+    """An environment in which there is no torch: to import it is most of the time of a short run."""
+    (place.folder / "sitecustomize.py").write_text(NO_TORCH)
+    return {"PYTHONPATH": str(place.folder)}
 
 
 @pytest.fixture
@@ -94,9 +104,13 @@ def test_the_same_stream_in_a_dataloader_is_measured_beside_it(
         stream="[[streams.train.transforms]]\ncall = 'mine:seeded'",
         workers="num_workers = 1\ninit = 'mine:prints'",
     )
-    text = place.cli(
-        "bench", config, "--seconds", "0.3", "--against", "dataloader", "--rounds", "1"
-    ).stdout
+    asked = ("--seconds", "0.3", "--against", "dataloader", "--rounds", "1", "--json")
+    facts = json.loads(place.cli("bench", config, *asked).stdout)
+    assert facts["dataloader"]["samples_s"] / facts["dataloader"]["batches_s"] == pytest.approx(8)
+    assert facts["ratio"]["batches_s"] == pytest.approx(
+        facts["loaderd"]["batches_s"] / facts["dataloader"]["batches_s"]
+    )
+    text = "\n".join(command._lines(facts)) + "\n"
     assert "1 workers, batches of 8, prefetch 4, 0.3 s a round\n" in text
     for row in (
         "batches/s",
@@ -107,40 +121,43 @@ def test_the_same_stream_in_a_dataloader_is_measured_beside_it(
         "trainer CPU a batch, us",
     ):
         assert re.search(rf"{row} +[\d.e+,]+ +[\d.e+,]+ +[\d.]+x\n", text), row
-    parts = (
-        "read",
-        "transform",
-        "write",
-        r"schedule \(daemon\)",
-        r"announce \(daemon\)",
-        r"wrap \(trainer\)",
-    )
-    for row in (*parts, "sum", "all CPU, less reading the batch"):
-        assert re.search(rf"  {row} +[\d.e+-]+ ms", text), row
-    assert re.search(r"of which the sum is \d+%", text)
+    assert_parts(text, "transform")
     assert re.search(r"loaderd \S+, torch \S+, numpy ", text)
     until("everything of it to be gone", lambda: gone(temporary))
 
 
-def test_a_stream_with_a_collate_of_its_own_is_measured_too(place: Place, temporary: Path) -> None:
-    command = ("--seconds", "0.2", "--against", "dataloader", "--rounds", "1", "--json")
-    facts = json.loads(
-        place.cli("bench", place.config(stream="collate = 'mine:pad'"), *command).stdout
-    )
-    assert facts["dataloader"]["samples_s"] / facts["dataloader"]["batches_s"] == pytest.approx(8)
-    assert facts["ratio"]["batches_s"] == pytest.approx(
-        facts["loaderd"]["batches_s"] / facts["dataloader"]["batches_s"]
-    )
+def assert_parts(text: str, *stages: str) -> None:
+    """Each part of a batch's time has its line."""
+    parts = ("read", *stages, "write", r"schedule \(daemon\)", r"announce \(daemon\)")
+    for row in (*parts, r"wrap \(trainer\)", "sum", "all CPU, less reading the batch"):
+        assert re.search(rf"  {row} +[\d.e+-]+ ms", text), row
+    assert re.search(r"of which the sum is \d+%", text)
 
 
-def test_without_torch_only_the_loader_alone_can_be_measured(place: Place, temporary: Path) -> None:
-    (place.folder / "sitecustomize.py").write_text(NO_TORCH)
-    env = {"PYTHONPATH": str(place.folder)}
-    assert (
-        "torch is not installed"
-        in place.cli("bench", place.config(), "--against", "dataloader", code=3, env=env).stderr
-    )
-    assert place.cli("bench", place.config(), "--seconds", "0.2", env=env).stdout
+def test_a_dataloader_collates_as_the_stream_does(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = place.config(stream="collate = 'mine:pad'")
+    (stream,) = load.load(str(place.folder / config), {}, 0).streams
+    monkeypatch.syspath_prepend(place.folder)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    loader: Any = dataloader.make(stream.to_json(), str(place.folder), "", 1, 4)
+    samples = [loader.dataset[at] for at in range(loader.batch_size)]
+    batch = loader.collate_fn(samples)
+    loader.dataset._close()
+    assert batch["all"].shape == (8, 16)
+    assert batch["t"] == [f"s{number}" for number in range(8)]
+
+
+def test_without_torch_only_the_loader_alone_can_be_measured(
+    place: Place, temporary: Path, no_torch: dict[str, str]
+) -> None:
+    config = place.config()
+    done = place.cli("bench", config, "--against", "dataloader", code=3, env=no_torch)
+    assert "torch is not installed" in done.stderr
+    text = place.cli("bench", config, "--seconds", "0.2", env=no_torch).stdout
+    assert re.search(r"  samples/s +[\d.e+,]+\n", text)
+    assert_parts(text)
 
 
 def test_a_daemon_that_cannot_start_says_why(place: Place, temporary: Path) -> None:
@@ -151,8 +168,11 @@ def test_a_daemon_that_cannot_start_says_why(place: Place, temporary: Path) -> N
     assert gone(temporary)
 
 
-def test_a_bad_sample_ends_it_with_its_name(place: Place, temporary: Path) -> None:
-    done = place.cli("bench", place.config(args="bad = [3]"), "--seconds", "0.2", code=4)
+def test_a_bad_sample_ends_it_with_its_name(
+    place: Place, temporary: Path, no_torch: dict[str, str]
+) -> None:
+    asked = (place.config(args="bad = [3]"), "--seconds", "0.2")
+    done = place.cli("bench", *asked, code=4, env=no_torch)
     assert "SampleError" in done.stderr
     assert "unlucky 3" in done.stderr
     until("everything of it to be gone", lambda: gone(temporary))
@@ -177,15 +197,12 @@ def test_breaking_it_off_leaves_nothing(place: Place, temporary: Path, number: i
 
 
 def test_a_long_name_of_the_folder_for_temporary_files_is_no_hindrance(
-    place: Place, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, temporary: Path, monkeypatch: pytest.MonkeyPatch, no_torch: dict[str, str]
 ) -> None:
     long = temporary / ("x" * 90)
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
-    assert (
-        json.loads(place.cli("bench", place.config(), "--seconds", "0.2", "--json").stdout)[
-            "loaderd"
-        ]["samples_s"]
-        > 0
-    )
+    asked = (place.config(), "--seconds", "0.2", "--json")
+    facts = json.loads(place.cli("bench", *asked, env=no_torch).stdout)
+    assert facts["loaderd"]["samples_s"] > 0
     assert list(long.iterdir()) == []

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from loaderd.data.packing.inputs import pack_imagefolder
 from loaderd_testing.daemon_harness import DEADLINE_S, until
 
 __all__ = ["DEADLINE_S", "Place", "until"]
@@ -105,6 +106,13 @@ class Place:
                 )
                 Image.fromarray(pixels).save(self.folder / name / label / f"{n:03}.png")
         return name
+
+    def pack(self, folder: str, target: str) -> str:
+        """What `loaderd pack imagefolder FOLDER TARGET --no-random-access` writes, without the
+        command; the target's name.
+        """
+        pack_imagefolder(str(self.folder / folder), str(self.folder / target), random_access=False)
+        return target
 
     def cli(
         self, *args: str, code: int = 0, env: dict[str, str] | None = None, stdin: str = ""
