@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loaderd.config.order_keys import BALANCED
 from loaderd.config.schema import CONFIG, DAEMON, WORKERS, DaemonConfig, WorkersConfig
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.config.types import join, show
@@ -107,9 +108,10 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
         or f"{daemon['socket']}{paths.BAD}"
     )
     for name, stream in values.get("streams", {}).items():
-        for word in ("lmdb", "index_file"):
+        for word in ("lmdb", "index_file", "keys", "weights"):
             where = f"{join('streams', name)}.{word}"
-            stream[word] = _path(where, stream[word], folder, env, faults)
+            if word != "weights" or stream[word] != BALANCED:
+                stream[word] = _path(where, stream[word], folder, env, faults)
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
     streams = tuple(_stream(name, table) for name, table in values["streams"].items())

@@ -113,10 +113,30 @@ class StreamConfig:
     )
     split: str = key(order_keys.SPLIT, "The part of the samples that this stream uses.", "0%:100%")
     split_by: str = key(
-        Choice(("random", "stored")),
-        "What is split: a fixed random order of all samples, or the stored order.",
+        Choice(("random", "stored", "key")),
+        "What is split: a fixed random order of all samples, the stored order, or groups of keys "
+        "(see group).",
         "random",
     )
+    group: str | None = key(
+        order_keys.GROUP,
+        'A regular expression with one group, for split_by = "key": samples in whose keys it '
+        "finds the same text are on the same side of every split.",
+        None,
+    )
+    keys: str | None = key(
+        Path(),
+        "A file of keys, one a line: the samples of this stream, in that order. hex: and digits "
+        "stand for bytes.",
+        None,
+    )
+    weights: str | None = key(
+        order_keys.WEIGHTS,
+        "Samples are drawn with replacement, whatever shuffle is: a .npy file with a number for "
+        "each sample, or balanced, by which each class comes equally often.",
+        None,
+    )
+    repeat: int = key(Whole(1, 1 << 20), "How often each sample comes in an epoch.", 1)
     batch_size: int = key(
         Whole(1, MAX_ROWS), "Rows per batch and rank; a trainer may ask for another.", 1
     )

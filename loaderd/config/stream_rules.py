@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from loaderd.config import batching, database_keys
+from loaderd.config import batching, database_keys, order_keys
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import Say, show
 
@@ -18,9 +18,11 @@ CONDITIONS: dict[str, Any] = {
         "layout": ["lmdb"],
         "layout_args": ["lmdb", "layout"],
         "ragged_as": ["ragged"],
+        "group": ["split_by"],
     },
     "dependentSchemas": {
         **database_keys.SCHEMAS,
+        **order_keys.SCHEMAS,
         "pad": {"properties": {"collate": {"const": "stack"}}},
         "ragged": {"properties": {"collate": {"const": "stack"}}},
         "empty": {
@@ -60,6 +62,7 @@ def check(given: Mapping[str, Any], say: Say) -> None:
             say(name, f"{show(given[name])}: goes with {other}, which is not set")
     database_keys.check(given, say)
     batching.check(given, say)
+    order_keys.check(given, say)
     if given.get("decode") is False and given.get("views", 1) != 1:
         say("views", f"{show(given['views'])}: goes with decode = true, but decode is false")
     _mixing_is_last(given, say)

@@ -12,6 +12,9 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.interleaving import Interleaving
 from loaderd.core.mixture import MixedOrder, MixedSource
 from loaderd.core.order import Order, StreamOrder
+from loaderd.core.weighted_draw import WeightedDraw
+from loaderd.data.selection.selection import SampleSelection
+from loaderd.data.selection.tables import open_table
 
 
 class OrderFacts(Protocol):
@@ -20,6 +23,11 @@ class OrderFacts(Protocol):
     @property
     def total(self) -> int:
         """Samples of the dataset."""
+        ...
+
+    @property
+    def selection(self) -> SampleSelection:
+        """Which of them the stream has."""
         ...
 
 
@@ -34,8 +42,21 @@ def stream_order(plan: StreamConfig, facts: OrderFacts, epoch_samples: int = 0) 
 
     Raises:
         ValueError: The split is empty, or beyond the end.
+        SourceError: A file of the selection is gone or damaged.
     """
-    order = Order(facts.total, plan.split, plan.split_by, plan.shuffle)
+    selection = facts.selection
+    listed = open_table(selection.listed) if selection.listed else None
+    # a list that a split by key made is split already
+    by_key = plan.split_by == "key"
+    order = Order(
+        facts.total if listed is None else len(listed),
+        "0%:100%" if by_key else plan.split,
+        "stored" if by_key else plan.split_by,
+        plan.shuffle,
+        listed=listed,
+        draw=WeightedDraw(open_table(selection.ends)) if plan.weights else None,
+        repeat=plan.repeat,
+    )
     if not plan.epoch_steps:
         return order
     return MixedOrder(
@@ -48,4 +69,4 @@ def stream_order(plan: StreamConfig, facts: OrderFacts, epoch_samples: int = 0) 
 
 def once(plan: StreamConfig) -> StreamConfig:
     """The same samples, each once and in the stored order, whatever an epoch is."""
-    return replace(plan, shuffle=0, epoch_steps=0)
+    return replace(plan, shuffle=0, weights=None, repeat=1, epoch_steps=0)

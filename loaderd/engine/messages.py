@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loaderd.core.jobs import BadRow, Done, Excluded, Job, Replaced
+from loaderd.data.selection.selection import ALL, SampleSelection
 from loaderd.system.modules import Module
 from loaderd_wire.codec import Codec
 from loaderd_wire.errors import BadSample
@@ -123,6 +124,7 @@ class UseStream:
     specs: tuple[FieldSpec, ...]
     batch_specs: tuple[FieldSpec, ...] = ()
     plan: str = ""
+    selection: SampleSelection = ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ class StreamInfo:
     warnings: tuple[str, ...]
     values: str = ""
     code: tuple[Module, ...] = ()
+    selection: SampleSelection = ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,5 +271,5 @@ ORDERS = Codec(
         39: NoteLine,
         40: NewModules,
     },
-    (Segment, FieldSpec, Excluded, BadSample, BadRow, Replaced, Module),
+    (Segment, FieldSpec, Excluded, BadSample, BadRow, Replaced, Module, SampleSelection),
 )

@@ -10,10 +10,11 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
+from loaderd.config.order_keys import BALANCED
 from loaderd.config.stream import StreamConfig
 from loaderd.engine.messages import StreamInfo
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
-from loaderd_wire.facts import CODE, differences, without_code
+from loaderd_wire.facts import CODE, comparable, differences, without_code
 from loaderd_wire.hints import few
 from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_ROWS
 from loaderd_wire.messages import PROTOCOL, Hello, Segment
@@ -143,7 +144,21 @@ def order_facts(stream: OpenedStream, seed: int) -> dict[str, str]:
         "seed": str(seed),
         "data": stream.facts.identity,
         **({"values": stream.facts.values} if stream.facts.values else {}),
+        **_selected(stream),
     }
+
+
+def _selected(stream: OpenedStream) -> dict[str, str]:
+    """What else decides which samples come, and how often; each only where it is set."""
+    plan, selection = stream.plan, stream.facts.selection
+    weights = BALANCED if plan.weights == BALANCED else selection.weights_hash
+    words = {
+        "keys": selection.keys_hash,
+        "group": plan.group or "",
+        "weights": weights,
+        "repeat": str(plan.repeat) if plan.repeat > 1 else "",
+    }
+    return {name: value for name, value in words.items() if value}
 
 
 def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[str, str]:
@@ -252,9 +267,7 @@ def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, st
     """A client that comes back must find what it began with."""
     for was, now in ((hello.order, order), (hello.content, content)):
         known = without_code(was)  # of other code the client is told, and goes on
-        changed = (
-            differences(known, {name: now[name] for name in known if name in now}) if known else ""
-        )
+        changed = differences(known, comparable(known, now)) if known else ""
         if changed:
             raise StreamChangedError(
                 f"stream {hello.stream!r} has changed: {changed}; restore the old data and "

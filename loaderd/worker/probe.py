@@ -36,7 +36,8 @@ def probe(
     """
     line.stamp(0, 0, Stage.OPEN)
     try:
-        return _facts(open_streams.get(name), line, imported)
+        stream = open_streams.get(name, lambda count: line.stamp(0, count, Stage.OPEN))
+        return _facts(stream, line, imported)
     except SourceError as error:
         kind = "user code" if error.traceback else "data"
         return OpenError(name, kind, clean(str(error)), clean(error.traceback))
@@ -104,11 +105,13 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
             clean(text)
             for text in (
                 *source.warnings,
+                *source.selection.notes,
                 *label_notes(stream.plan, source, stream.first_indices(TRIES).tolist()),
             )
         ),
         values=source.values or _values_of_samples(stream, line),
         code=imported.all() if stream.sample_pipeline.user_code else (),
+        selection=source.selection,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from loaderd.config.stream import StreamConfig
 from loaderd.core.order import StreamOrder
+from loaderd.data.selection.selection import SampleSelection, Tick
 from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import UseStream
 from loaderd.worker import process_setup
@@ -114,8 +115,12 @@ class OpenStreams:
         """Lines that somebody should be told, each once."""
         return [text for stream in self._open.values() for text in stream.source.notes()]
 
-    def get(self, name: str) -> WorkerStream:
+    def get(self, name: str, tick: Tick = lambda count: None) -> WorkerStream:
         """The open stream.
+
+        Args:
+            name: Which one.
+            tick: Called now and then with a count, where samples are selected for the first time.
 
         Raises DataChanged where its data cannot be opened as it was before, SourceError, or
         whatever user code raises while it is built.
@@ -134,6 +139,7 @@ class OpenStreams:
                 if changed:
                     raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
                 raise
+            source.selection = use.selection if use is not None else _selected(plan, source, tick)
             order = stream_order(plan, source)
             stream = self._open[name] = WorkerStream(plan, source, sample_pipeline, order)
             process_setup.pin_native_threads()
@@ -175,6 +181,12 @@ def _open(plan: StreamConfig) -> tuple[Source, SamplePipeline]:
     except BaseException:
         source.close()
         raise
+
+
+def _selected(plan: StreamConfig, source: Source, tick: Tick) -> SampleSelection:
+    from loaderd.data.selection.select import select
+
+    return select(plan, source, tick)
 
 
 def _changed_since(plan: StreamConfig, use: UseStream | None) -> str:

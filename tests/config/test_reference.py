@@ -16,6 +16,7 @@ NEEDS = {
     "layout_args": 'lmdb = "a.lmdb"\nlayout = "layouts:Pairs"',
     "empty": 'lmdb = "a.lmdb"\non_error = "skip"',
     "ragged_as": 'lmdb = "a.lmdb"\nragged = ["boxes"]',
+    "group": 'lmdb = "a.lmdb"\nsplit_by = "key"',
     "lmdb": "",
     "dataset": "",
 }

@@ -14,6 +14,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
+from loaderd.data.selection.select import select
 from loaderd.data.sources.source import Source
 from loaderd.data.stream_order import once, stream_order
 from loaderd.data.user_code import find
@@ -41,6 +42,7 @@ class Mapped:
         plan = self._plan
         self._source: Source | None = Source(plan)
         self._pipeline = SamplePipeline(plan, self._source)
+        self._source.selection = select(plan, self._source)
         self._order = stream_order(once(plan), self._source)
 
     def _close(self) -> None:
