@@ -14,9 +14,10 @@ from typing import Any
 import lmdb
 import numpy as np
 import pyarrow
-import webdataset
 from pyarrow import parquet
 from webdataset import tariterators
+from webdataset.autodecode import Decoder
+from webdataset.writer import ShardWriter
 
 from loaderd.config.stream import StreamConfig
 from loaderd.data.packing.inputs import PackOptions, pack_source
@@ -83,7 +84,7 @@ def _plain(value: Any) -> Any:
 def write_webdataset(folder: Path) -> None:
     """Shards of webdataset's own writer."""
     (folder / "shards").mkdir()
-    with webdataset.ShardWriter(f"{folder}/shards/s-%02d.tar", maxcount=3, verbose=0) as sink:
+    with ShardWriter(f"{folder}/shards/s-%02d.tar", maxcount=3, verbose=0) as sink:
         for at in range(5):
             sink.write(
                 {
@@ -108,7 +109,7 @@ def shard_samples(folder: Path) -> Samples:
 
 
 def read_webdataset(folder: Path) -> Samples:
-    decoder = webdataset.Decoder([])
+    decoder = Decoder([])
     samples = [decoder(sample) for sample in shard_samples(folder / "shards")]
     return [
         {
