@@ -37,9 +37,16 @@ class OpenedStream:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedStream:
-    """What a session will be: `segment` is not reserved yet, and has the number it was given.
+    """What a session will be.
 
-    fields: as asked, in that order.
+    Attributes:
+        shape: How its epochs are cut into steps.
+        seed: Of its order and its randomness.
+        prefetch: Batches made ahead.
+        fields: As asked, in that order.
+        segment: Not reserved yet; it has the number that it was given.
+        order: Facts of the order, for the client's state.
+        content: Facts of the data, likewise.
     """
 
     shape: EpochShape
@@ -69,9 +76,16 @@ def no_stream(name: str, names: Collection[str]) -> ConfigError:
 
 
 def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
-    """Whether the daemon of this config has such a stream at all, opened or not.
+    """Check that the daemon of this config has such a stream at all, opened or not.
 
-    names: of all of them. Raises ConfigError or RefusedError.
+    Args:
+        hello: What the client asks for.
+        names: Of all streams.
+        config_path: The config file; "" for none.
+
+    Raises:
+        ConfigError: It has none of that name.
+        RefusedError: The client means another config.
     """
     check_protocol(hello.protocol)
     # as the wire spells what is not UTF-8
@@ -112,8 +126,16 @@ def sized(
     tail_row_bytes: int = 0,
     body_bytes: int = 0,
 ) -> Segment:
-    """A segment of `slots` slots for batches of `rows` rows; at least as roomy as the probe found
-    necessary.
+    """A segment that is at least as roomy as the probe of the stream found necessary.
+
+    Args:
+        stream: The stream.
+        fields: What a slot holds.
+        rows: Of a batch.
+        slots: How many slots.
+        segment: Its number.
+        tail_row_bytes: Bytes of tail a row, at least.
+        body_bytes: Bytes of body, at least.
     """
     facts = stream.facts
     tail = max(tail_row_bytes, facts.tail_row_bytes)
