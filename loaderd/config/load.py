@@ -1,5 +1,6 @@
-"""A config file, read once at the door: TOML in, frozen values out, or one ConfigError with every
-fault that it has.
+"""A config file, read once at the door.
+
+TOML comes in, frozen values go out, or one ConfigError with every fault that it has.
 """
 
 from __future__ import annotations
@@ -31,9 +32,15 @@ LMDB_MAGIC = b"\xde\xc0\xef\xbe"  # at byte 16 of a database written on a little
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """path: absolute, symlinks resolved.
+    """What a config file says.
 
-    folder: the one it lies in. default_socket: nobody named the socket, the rule did.
+    Attributes:
+        path: Absolute, symlinks resolved.
+        folder: The one it lies in.
+        default_socket: Nobody named the socket, the rule did.
+        daemon: The table [daemon].
+        workers: The table [workers].
+        streams: The tables [streams.NAME], in order.
     """
 
     path: str
@@ -198,8 +205,10 @@ def _socket(
 def _path(
     where: str, given: Any, folder: str, env: Mapping[str, str], faults: ConfigProblems
 ) -> str | None:
-    """The path, absolute; None if there is none, or one that is not even text, which has been
-    reported already.
+    """The path, absolute.
+
+    Returns:
+        None if there is none, or one that is not even text, which has been reported already.
     """
     if not isinstance(given, str) or not given:
         return None

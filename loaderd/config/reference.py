@@ -1,5 +1,6 @@
-"""The config reference as Markdown, made from the schema: `python -m loaderd.config.reference >
-loaderd/config/README.md`.
+"""The config reference as Markdown, made from the schema.
+
+python -m loaderd.config.reference > loaderd/config/README.md
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""torch's DataLoader on the samples of a stream, as whoever has this recipe as a map-style dataset
-would use it: what `bench` compares with.
+"""torch's DataLoader on the samples of a stream, which `bench` compares with.
+
+It is used as whoever has this recipe as a map-style dataset would use it.
 """
 
 from __future__ import annotations
@@ -100,9 +101,16 @@ def _init(init: str, worker: int) -> None:
 
 
 def make(plan: str, folder: str, init: str, workers: int, prefetch: int) -> Iterable[Any]:
-    """plan: as JSON.
+    """The DataLoader, with persistent workers.
 
-    The DataLoader, with persistent workers and, together, as many batches ahead as a Loader has.
+    Together they make as many batches ahead as a Loader has.
+
+    Args:
+        plan: The stream as JSON.
+        folder: First on sys.path, or "".
+        init: "pkg.module:function" or "".
+        workers: How many.
+        prefetch: Batches ahead.
     """
     from torch.utils.data import DataLoader
 
