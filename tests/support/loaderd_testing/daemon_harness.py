@@ -221,6 +221,13 @@ class Site:
     def text(self) -> str:
         return self.log.read_text()
 
+    def end_sessions(self) -> None:
+        """Closes all loaders, and waits until the daemon is as it was before the first came."""
+        for loader in self.loaders:
+            loader.close()
+        self.loaders.clear()
+        until("the end of all sessions", lambda: not self.status()["sessions"])
+
     def close(self) -> None:
         """Ends everything and checks that nothing is left: no process, and of files only what
         DESIGN allows.
