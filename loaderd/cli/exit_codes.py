@@ -37,10 +37,8 @@ def need(*modules: str) -> None:
 
 
 def need_proc() -> None:
-    """Check that the kernel tells of processes: workers are started and watched by that.
-
-    Raises:
-        CommandError: It does not.
+    """Raises CommandError where the kernel tells nothing of processes, whom workers are started and
+    watched by.
     """
     if not os.path.exists("/proc/self/stat"):
         raise CommandError(

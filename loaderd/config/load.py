@@ -1,6 +1,5 @@
-"""A config file, read once at the door.
-
-TOML comes in, frozen values go out, or one ConfigError with every fault that it has.
+"""A config file, read once at the door: TOML in, frozen values out, or one ConfigError with every
+fault that it has.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loaderd.config.order_keys import BALANCED
+from loaderd.config import mixture_keys
 from loaderd.config.schema import CONFIG, DAEMON, WORKERS, DaemonConfig, WorkersConfig
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.config.types import join, show
@@ -32,15 +31,9 @@ LMDB_MAGIC = b"\xde\xc0\xef\xbe"  # at byte 16 of a database written on a little
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a config file says.
+    """path: absolute, symlinks resolved.
 
-    Attributes:
-        path: Absolute, symlinks resolved.
-        folder: The one it lies in.
-        default_socket: Nobody named the socket, the rule did.
-        daemon: The table [daemon].
-        workers: The table [workers].
-        streams: The tables [streams.NAME], in order.
+    folder: the one it lies in. default_socket: nobody named the socket, the rule did.
     """
 
     path: str
@@ -115,13 +108,16 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
         or f"{daemon['socket']}{paths.BAD}"
     )
     for name, stream in values.get("streams", {}).items():
-        for word in ("lmdb", "index_file", "keys", "weights"):
+        for word in ("lmdb", "index_file"):
             where = f"{join('streams', name)}.{word}"
-            if word != "weights" or stream[word] != BALANCED:
-                stream[word] = _path(where, stream[word], folder, env, faults)
+            stream[word] = _path(where, stream[word], folder, env, faults)
+    mixture_keys.check_sources(
+        values.get("streams", {}), lambda where, text: faults.add(f"streams.{where}", text)
+    )
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
-    streams = tuple(_stream(name, table) for name, table in values["streams"].items())
+    made = {name: _stream(name, table) for name, table in values["streams"].items()}
+    streams = tuple(stream.mixed(made) for stream in made.values())
     return Config(
         path,
         folder,
@@ -205,10 +201,8 @@ def _socket(
 def _path(
     where: str, given: Any, folder: str, env: Mapping[str, str], faults: ConfigProblems
 ) -> str | None:
-    """The path, absolute.
-
-    Returns:
-        None if there is none, or one that is not even text, which has been reported already.
+    """The path, absolute; None if there is none, or one that is not even text, which has been
+    reported already.
     """
     if not isinstance(given, str) or not given:
         return None

@@ -11,9 +11,8 @@ from loaderd.worker.process_setup import flush_output
 
 
 def main() -> NoReturn:
-    """Run a worker or fork server; this process ends here.
-
-    The interpreter would first wait for every thread that user code has started.
+    """Ends this process itself: the interpreter would first wait for every thread that user code
+    has started.
     """
     code = 1
     try:

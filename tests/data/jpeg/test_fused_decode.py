@@ -79,8 +79,12 @@ def test_samples_are_libjpegs_at_every_scale(kind: str, eighths: int, noise: boo
                 np.testing.assert_array_equal(
                     whole(data, height, width, eighths, 1, plain=plain), luma
                 )
-                np.testing.assert_array_equal(
-                    whole(data, height, width, eighths, 3, plain=plain), colour
+                # colours are rounded once, there twice
+                assert (
+                    np.abs(
+                        whole(data, height, width, eighths, 3, plain=plain).astype(int) - colour
+                    ).max()
+                    <= 1
                 )
 
 
@@ -101,8 +105,9 @@ def test_narrow_images_are_libjpegs_whose_chroma_is_not_interpolated(
             size = {"min_height": -(-height * eighths // 8), "min_width": -(-width * eighths // 8)}
             wanted = simplejpeg.decode_jpeg(data, "RGB", **(size if eighths < 8 else {}))
             for plain in (False, True):
-                found = whole(data, height, width, eighths, 3, plain=plain)
-                np.testing.assert_array_equal(found, wanted, f"{height} x {width}")
+                found = whole(data, height, width, eighths, 3, plain=plain).astype(int)
+                # colours are rounded once, there twice
+                assert np.abs(found - wanted).max() <= 1, (height, width)
 
 
 def made(

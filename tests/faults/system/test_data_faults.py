@@ -463,4 +463,5 @@ def test_status_shows_the_quarantine(site: Site) -> None:
         stream='on_error = "skip"',
     ).serve()
     take(site.loader())
-    until("the quarantine", lambda: "five" in site.shown())
+    shown = until("the quarantine", lambda: site.cli("status", str(site.socket)).stdout)
+    assert "five" in shown

@@ -1,1 +1,0 @@
-"""Which samples of a dataset a stream uses, and how often: lists of keys, groups, weights."""
