@@ -43,7 +43,7 @@ test: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: $(VENV)/.ready
 	@$(BIN)/python tests/bench/run.py

@@ -144,6 +144,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_RUNTIME_DIR"] = config.stash[RUN_FOLDER]
     os.environ["TMPDIR"] = tempfile.tempdir = os.path.join(config.stash[RUN_FOLDER], "tmp")
     # torch makes it when it is imported
+    os.environ["XDG_CACHE_HOME"] = os.path.join(config.stash[RUN_FOLDER], "cache")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(config.stash[RUN_FOLDER], "torch")
     os.mkdir(tempfile.tempdir)
     for folder in (config.stash[RUN_FOLDER], tempfile.tempdir):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loaderd_wire.errors import ConfigError
-from loaderd_wire.facts import differences, edited_code, without_code
+from loaderd_wire.facts import comparable, differences, edited_code, without_code
 from loaderd_wire.slices import MAX_EPOCH, Cursor
 
 VERSION = 1
@@ -106,9 +106,7 @@ class LoaderState:
         known = self.order or {}
         # Of a fact that the state does not know, since an older version has saved it, there is
         # nothing to compare.
-        differing = differences(
-            known, {name: value for name, value in order.items() if name in known}
-        )
+        differing = differences(known, comparable(known, order)) if known else ""
         if differing:
             also = differences(without_code(self.content or {}), without_code(content))
             raise ConfigError(

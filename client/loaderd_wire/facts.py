@@ -8,6 +8,8 @@ from typing import Any
 
 CODE = "code:"  # then the file's path in the config's folder: a fact about user code
 MOST = 200  # characters of a value that are shown
+# facts that are noted only where the config sets them
+OPTIONAL = frozenset(("keys", "group", "weights", "repeat"))
 NAMES = {"decode": "mode"}  # facts that have another name in a config
 
 
@@ -30,6 +32,19 @@ def differences(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     return "; ".join(told)
 
 
+def comparable(known: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """The facts of today that can be compared with those that somebody knows.
+
+    Args:
+        known: Facts that were noted earlier, perhaps by a version that had fewer of them.
+        now: Those of today.
+
+    Returns:
+        Those of today that are in both, and those whose absence says that they were not set.
+    """
+    return {name: fact for name, fact in now.items() if name in known or name in OPTIONAL}
+
+
 def shown(name: str, value: str | None) -> str:
     """A fact's value as a config has it.
 
@@ -40,8 +55,7 @@ def shown(name: str, value: str | None) -> str:
     if value is None:
         return "not set"
     try:
-        kind = name if name.startswith(CODE) else name.rpartition(".")[2]  # "a.split" of a mixture
-        text = READERS[kind](value) if kind in READERS else value
+        text = READERS[name](value) if name in READERS else value
     except (ValueError, TypeError, KeyError, AttributeError):
         text = value
     return text if len(text) <= MOST else text[: MOST - 3] + "..."

@@ -14,9 +14,11 @@ _packb: Callable[..., Any] = msgpack.packb  # pyright: ignore - untyped
 def packed(value: Any, unicode_errors: Errors = "strict") -> bytes:
     """The msgpack bytes of a value made of None, numbers, text, bytes, lists, tuples and dicts.
 
-    unicode_errors: for text that UTF-8 cannot hold (lone surrogates). "strict" raises
-    UnicodeEncodeError, "backslashreplace" escapes it, "surrogatepass" keeps it for a reader that
-    says the same.
+    Args:
+        value: The value.
+        unicode_errors: For text that UTF-8 cannot hold (lone surrogates). "strict" raises
+            UnicodeEncodeError, "backslashreplace" escapes it, "surrogatepass" keeps it for a reader
+            that says the same.
     """
     data: bytes = _packb(value, unicode_errors=unicode_errors)
     return data

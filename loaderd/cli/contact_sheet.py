@@ -21,7 +21,13 @@ INK, PALE, ALARM, PAPER = (20, 20, 20), (110, 110, 110), (190, 30, 30), (255, 25
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """picture: as in a sample, or None. lines: below it. alarm: this one has failed."""
+    """A picture of the sheet.
+
+    Attributes:
+        picture: As in a sample, or None.
+        lines: Below it.
+        alarm: This one has failed.
+    """
 
     picture: np.ndarray | None
     lines: tuple[str, ...]
@@ -29,10 +35,12 @@ class Cell:
 
 
 def picture_of(sample: Any, modes: DecodeModes) -> np.ndarray | None:
-    """The sample's first picture as uint8, height x width x 1 or 3, its first mask of the same size
-    beside it; None if it has neither.
+    """The sample's first picture as uint8, its first mask of the same size beside it.
 
     Each label of a mask has a colour of its own: 0 is black.
+
+    Returns:
+        [height, width, 1 or 3]; None if it has neither.
     """
     pictures = [name for name in sample if name in sample.images or name in sample.planar]
     masks = [name for name in sample if _is_mask(name, sample, pictures, modes)]

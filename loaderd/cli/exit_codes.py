@@ -37,8 +37,10 @@ def need(*modules: str) -> None:
 
 
 def need_proc() -> None:
-    """Raises CommandError where the kernel tells nothing of processes, whom workers are started and
-    watched by.
+    """Check that the kernel tells of processes: workers are started and watched by that.
+
+    Raises:
+        CommandError: It does not.
     """
     if not os.path.exists("/proc/self/stat"):
         raise CommandError(

@@ -96,8 +96,9 @@ def _own(store: Store) -> dict[str, Any]:
 
 
 def _fields(sample: Any) -> dict[str, str]:
-    """What the fields of a sample as stored are, in words; stored images are decoded to tell their
-    size.
+    """What the fields of a sample as stored are, in words.
+
+    Stored images are decoded to tell their size.
     """
     from loaderd.data.images.decode import codec_of, decode, label_mode
 
@@ -125,8 +126,9 @@ def _fields(sample: Any) -> dict[str, str]:
 
 
 def _patterns(keys: list[bytes]) -> list[str]:
-    """The kinds of keys that there are, most frequent first: digits as #, other bytes that aren't
-    text by their number.
+    """The kinds of keys that there are, most frequent first.
+
+    Digits are shown as #, other bytes that aren't text by their number.
     """
     counts: dict[str, int] = {}
     for key in keys:

@@ -1,5 +1,6 @@
-"""One stream opened in this very process, and samples made as a worker makes them: for `preview`
-and `check --index`.
+"""One stream opened in this very process, and samples made as a worker makes them.
+
+It is for `preview` and `check --index`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ LIKE_A_WORKER = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
 
 def like_a_worker(args: argparse.Namespace) -> None:
-    """Start over with the environment of a worker: sets of strings have an order that depends on
-    it, and so may user code.
+    """Start over with the environment of a worker.
+
+    Sets of strings have an order that depends on it, and so may user code.
     """
     if args.argv is not None and any(os.environ.get(name) is None for name in LIKE_A_WORKER):
         sys.stdout.flush()
@@ -101,8 +103,12 @@ class LocalStream:
             raise CommandError(f"stream {plan.name!r}: {error}", NO_START) from error
 
     def probe(self) -> StreamInfo:
-        """Make the first samples, as the daemon does before it serves; from then on samples must
-        have their fields. Raises CommandError.
+        """Make the first samples, as the daemon does before it serves.
+
+        From then on samples must have their fields.
+
+        Raises:
+            CommandError: They cannot be made.
         """
         found = probe(
             self._plan.name, self._open_streams, NullStatusLine(), self._plan, self._imported
@@ -141,8 +147,9 @@ class LocalStream:
         return SampleRunner(self.stream, job, status, Stopwatch(), policy=policy)
 
     def label(self, sample: Any) -> str:
-        """The sample's class, as far as one can tell: `label`, or the only whole number that it
-        has.
+        """The sample's class, as far as one can tell.
+
+        It is `label`, or the only whole number that it has.
         """
         whole = [
             name

@@ -20,6 +20,7 @@ SHOWN_BAD = 20
 ALL = "0%:100%"
 MAY_BE_ZERO = ("random_access", "shuffle")
 WHY = {
+    ("parquet", "shuffle"): ": shuffle what was packed: loaderd pack lmdb DB NEW.lmdb --shuffle",
     ("dataset", "random_access"): ": what a dataset returns is stored unchanged",
     ("dataset", "classes"): ": its attribute `classes` has the names",
     ("dataset", "classes_from"): ": its attribute `classes` has the names",

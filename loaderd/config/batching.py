@@ -15,8 +15,9 @@ PAD = 'a table: {input_ids = 0}, or {input_ids = {value = 0, multiple = 8, mask 
 
 @dataclass(frozen=True, slots=True)
 class PadRules:
-    """A table of fields, each with the number that fills it up; read as field -> {"value",
-    "multiple", "mask"}.
+    """A table of fields, each with the number that fills it up.
+
+    Read as field -> {"value", "multiple", "mask"}.
     """
 
     def read(self, value: Any, say: Say) -> Any:

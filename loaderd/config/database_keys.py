@@ -1,5 +1,6 @@
-"""The keys of a stream that describe a database of another project: what they take, and which go
-together.
+"""The keys of a stream that describe a database of another project.
+
+What they take, and which go together.
 """
 
 from __future__ import annotations

@@ -12,9 +12,12 @@ MAX_PIXELS = 178_956_970  # what Pillow refuses too
 class DecodeModes:
     """How the image fields of a stream become pixels.
 
-    stream: one of config.transforms.MODES, of the fields that `fields` doesn't name. paired: fields
-    that share the geometry of others. exif: stored images are turned as their EXIF data says.
-    max_pixels: as many as an image may have.
+    Attributes:
+        stream: One of config.transforms.MODES, of the fields that `fields` doesn't name.
+        fields: Name -> mode.
+        paired: Fields that share the geometry of others.
+        exif: Stored images are turned as their EXIF data says.
+        max_pixels: As many as an image may have.
     """
 
     stream: str = "rgb"
@@ -27,8 +30,9 @@ class DecodeModes:
         return self.fields.get(name, self.stream)
 
     def beside(self, name: str) -> bool:
-        """Whether the field shares the geometry of others, as the mask of an image does, and a gray
-        one would become "rgb".
+        """Whether the field shares the geometry of others, and a gray one would become "rgb".
+
+        The mask of an image is such a field.
         """
         return name in self.paired and self.of(name) == "rgb"
 

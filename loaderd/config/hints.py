@@ -1,5 +1,7 @@
-"""Words of DataLoader, torchvision and Loader that people write into a config: what to write
-instead. `schema.py` looks here for a word that the table at hand does not know.
+"""What to write instead of words of DataLoader, torchvision and Loader.
+
+People write those into a config. `schema.py` looks here for a word that the table at hand does not
+know.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A config file, read once at the door: TOML in, frozen values out, or one ConfigError with every
-fault that it has.
+"""A config file, read once at the door.
+
+TOML comes in, frozen values go out, or one ConfigError with every fault that it has.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loaderd.config import mixture_keys
+from loaderd.config.order_keys import BALANCED
 from loaderd.config.schema import CONFIG, DAEMON, WORKERS, DaemonConfig, WorkersConfig
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.config.types import join, show
@@ -31,9 +32,15 @@ LMDB_MAGIC = b"\xde\xc0\xef\xbe"  # at byte 16 of a database written on a little
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """path: absolute, symlinks resolved.
+    """What a config file says.
 
-    folder: the one it lies in. default_socket: nobody named the socket, the rule did.
+    Attributes:
+        path: Absolute, symlinks resolved.
+        folder: The one it lies in.
+        default_socket: Nobody named the socket, the rule did.
+        daemon: The table [daemon].
+        workers: The table [workers].
+        streams: The tables [streams.NAME], in order.
     """
 
     path: str
@@ -108,16 +115,13 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
         or f"{daemon['socket']}{paths.BAD}"
     )
     for name, stream in values.get("streams", {}).items():
-        for word in ("lmdb", "index_file"):
+        for word in ("lmdb", "index_file", "keys", "weights"):
             where = f"{join('streams', name)}.{word}"
-            stream[word] = _path(where, stream[word], folder, env, faults)
-    mixture_keys.check_sources(
-        values.get("streams", {}), lambda where, text: faults.add(f"streams.{where}", text)
-    )
+            if word != "weights" or stream[word] != BALANCED:
+                stream[word] = _path(where, stream[word], folder, env, faults)
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
-    made = {name: _stream(name, table) for name, table in values["streams"].items()}
-    streams = tuple(stream.mixed(made) for stream in made.values())
+    streams = tuple(_stream(name, table) for name, table in values["streams"].items())
     return Config(
         path,
         folder,
@@ -201,8 +205,10 @@ def _socket(
 def _path(
     where: str, given: Any, folder: str, env: Mapping[str, str], faults: ConfigProblems
 ) -> str | None:
-    """The path, absolute; None if there is none, or one that is not even text, which has been
-    reported already.
+    """The path, absolute.
+
+    Returns:
+        None if there is none, or one that is not even text, which has been reported already.
     """
     if not isinstance(given, str) or not given:
         return None

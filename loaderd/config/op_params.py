@@ -1,5 +1,6 @@
-"""The parameters of built-in transforms: what each kind takes, in words, as a test and as a JSON
-schema.
+"""The parameters of built-in transforms.
+
+What each kind takes, in words, as a test and as a JSON schema.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The config reference as Markdown, made from the schema: `python -m loaderd.config.reference >
-loaderd/config/README.md`.
+"""The config reference as Markdown, made from the schema.
+
+python -m loaderd.config.reference > loaderd/config/README.md
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from typing import Any
 
 from loaderd.config import schema
 from loaderd.config.batching import PadRules
-from loaderd.config.mixture_keys import Weights
 from loaderd.config.op_params import Param
 from loaderd.config.table import Key, Table
 from loaderd.config.transform_tables import Transform
@@ -57,8 +57,6 @@ EXAMPLES = {
     "init": '"setup:seed_library"',
     "lmdb": '"train.lmdb"',
     "dataset": '"mypkg.data:MyDataset"',
-    "of": "{a = 0.7, b = 0.3}",
-    "stop": '"all"',
     "dataset_args": '{root = "/data"}',
     "layout": '"layouts:Pairs"',
     "layout_args": '{prefix = "a"}',
@@ -76,6 +74,10 @@ EXAMPLES = {
     "views": "2",
     "split": '"0%:95%"',
     "split_by": '"stored"',
+    "group": '"^([^_]+)_"',
+    "keys": '"train.txt"',
+    "weights": '"weights.npy"',
+    "repeat": "3",
     "batch_size": "256",
     "shuffle": "{block = 4096}",
     "seed": "7",
@@ -113,8 +115,6 @@ def type_of(kind: ValueType) -> str:
         return f"array: {type_of(kind.kind)}"
     if isinstance(kind, Transform):
         return "tables with `op` or `call`, see below"
-    if isinstance(kind, Weights):
-        return "table of streams, each with a weight"
     if isinstance(kind, PadRules):
         return "table of fields, each with a number or `{value, multiple, mask}`"
     names = {Size: "size in bytes", Path: "path", Args: "table", Fraction: "number between 0 and 1"}

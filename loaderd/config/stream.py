@@ -5,11 +5,10 @@ JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from loaderd.config import batching, database_keys, mixture_keys, order_keys
+from loaderd.config import batching, database_keys, order_keys
 from loaderd.config.decode_modes import MAX_PIXELS, DecodeModes
 from loaderd.config.table import key
 from loaderd.config.transform_tables import Transform
@@ -44,7 +43,7 @@ class TransformConfig:
 class StreamConfig:
     """The table [streams.NAME]: what `key` makes is a key of the config.
 
-    Exactly one of lmdb (absolute path), dataset ("pkg.module:Class") and of is set.
+    Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
 
     Attributes:
         name: The NAME of the table.
@@ -53,7 +52,6 @@ class StreamConfig:
         pad: By field {"value", "multiple", "mask"}.
         survey: Set by a scan: samples are not delivered, but what a Surveyor made with it says of
             each.
-        sources: Those of a mixture, as `mixed` makes them, in the order of `of`.
     """
 
     name: str
@@ -63,17 +61,6 @@ class StreamConfig:
         "A map-style dataset instead of a database: __len__ and __getitem__; or a function "
         "that makes one.",
         None,
-    )
-    of: dict[str, float] = key(
-        mixture_keys.Weights(),
-        "A mixture instead: other streams of this config, each with its weight.",
-        {},
-    )
-    stop: str = key(
-        Choice(("first", "all")),
-        "When an epoch of a mixture ends: when the first source has been used up once, or when "
-        "each has. See epoch_steps, too.",
-        "first",
     )
     dataset_args: dict[str, Any] = key(Args(), "Keyword arguments of the dataset's class.", {})
     layout: str = key(database_keys.LAYOUT, "How samples lie in the database.", "auto")
@@ -126,10 +113,30 @@ class StreamConfig:
     )
     split: str = key(order_keys.SPLIT, "The part of the samples that this stream uses.", "0%:100%")
     split_by: str = key(
-        Choice(("random", "stored")),
-        "What is split: a fixed random order of all samples, or the stored order.",
+        Choice(("random", "stored", "key")),
+        "What is split: a fixed random order of all samples, the stored order, or groups of keys "
+        "(see group).",
         "random",
     )
+    group: str | None = key(
+        order_keys.GROUP,
+        'A regular expression with one group, for split_by = "key": samples in whose keys it '
+        "finds the same text are on the same side of every split.",
+        None,
+    )
+    keys: str | None = key(
+        Path(),
+        "A file of keys, one a line: the samples of this stream, in that order. hex: and digits "
+        "stand for bytes.",
+        None,
+    )
+    weights: str | None = key(
+        order_keys.WEIGHTS,
+        "Samples are drawn with replacement, whatever shuffle is: a .npy file with a number for "
+        "each sample, or balanced, by which each class comes equally often.",
+        None,
+    )
+    repeat: int = key(Whole(1, 1 << 20), "How often each sample comes in an epoch.", 1)
     batch_size: int = key(
         Whole(1, MAX_ROWS), "Rows per batch and rank; a trainer may ask for another.", 1
     )
@@ -201,7 +208,6 @@ class StreamConfig:
         Many(Transform()), "What is done to each sample, in order.", ()
     )
     survey: dict[str, Any] | None = None
-    sources: tuple[StreamConfig, ...] = ()
 
     def modes(self) -> DecodeModes:
         """The mode of each field: that of its first decode op which has one, else the stream's."""
@@ -215,32 +221,6 @@ class StreamConfig:
                 else:
                     stream = step.args["mode"]
         return DecodeModes(stream, fields, frozenset(paired), self.exif, self.max_pixels)
-
-    def mixed(self, sources: Mapping[str, StreamConfig]) -> StreamConfig:
-        """This mixture with its sources. What concerns a batch each of them has from the mixture.
-
-        Args:
-            sources: All streams, by name.
-        """
-        if not self.of:
-            return self
-        own = {
-            name: getattr(self, name)
-            for name in ("batch_size", "collate", "pad", "ragged", "ragged_as")
-        }
-        made = tuple(
-            replace(
-                sources[name],
-                transforms=(
-                    *(step for step in sources[name].transforms if step.op not in BATCH),
-                    *self.transforms,
-                ),
-                epoch_steps=0,
-                **own,
-            )
-            for name in self.of
-        )
-        return replace(self, sources=made, on_error=made[0].on_error)
 
     def tail_for(self, drop_last: bool | None) -> str:
         """What becomes of the rows behind the last whole step: "repeat", "short" or "drop".
@@ -269,8 +249,7 @@ class StreamConfig:
     @property
     def data_name(self) -> str:
         """What holds the samples, as errors name it: the LMDB's path, or the dataset's class."""
-        mixed = " + ".join(source.name for source in self.sources)
-        return self.lmdb or self.dataset or mixed or self.name
+        return self.lmdb or self.dataset or self.name
 
     @property
     def collated(self) -> bool:
@@ -299,8 +278,7 @@ class StreamConfig:
     def has_user_code(self) -> bool:
         called = any(step.call is not None for step in self.transforms)
         own = self.dataset is not None or self.allow_pickle
-        mixed = any(source.has_user_code() for source in self.sources)
-        return called or own or mixed or ":" in self.layout or ":" in self.collate
+        return called or own or ":" in self.layout or ":" in self.collate
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -311,5 +289,4 @@ class StreamConfig:
         values["ragged"] = tuple(values["ragged"])
         values["transforms"] = tuple(TransformConfig(**step) for step in values["transforms"])
         values["fields"] = tuple(values["fields"])
-        values["sources"] = tuple(cls.from_json(json.dumps(each)) for each in values["sources"])
         return cls(**values)

@@ -43,12 +43,14 @@ def keys_of(table: type) -> dict[str, Key]:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with known keys, as a dict with every default in place.
+    """A table with known keys, read as a dict with every default in place.
 
-    `rule` says what is wrong between keys; `conditions` is its schema.
-
-    elsewhere(word): where a word that the table does not know belongs, or what to write instead; ""
-    if nobody knows.
+    Attributes:
+        keys: By name.
+        rule: Says what is wrong between keys.
+        conditions: The schema of `rule`.
+        elsewhere: Called with a word that the table does not know. Returns where it belongs, or
+            what to write instead; "" if nobody knows.
     """
 
     keys: Mapping[str, Key]

@@ -310,7 +310,10 @@ OPS: Mapping[str, Op] = {
 class Problem:
     """A parameter that cannot be used.
 
-    what: "unknown", "missing" or "wrong"; expected: in words, or the known names.
+    Attributes:
+        name: Of the parameter.
+        what: "unknown", "missing" or "wrong".
+        expected: In words, or the known names.
     """
 
     name: str
@@ -349,8 +352,9 @@ def resolved(op: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema(op: str) -> dict[str, Any]:
-    """JSON schema of one transform table with this op: an object with "op" and the parameters,
-    nothing else.
+    """JSON schema of one transform table with this op.
+
+    It is an object with "op" and the parameters, and nothing else.
     """
     properties: dict[str, Any] = {"op": {"const": op}}
     for name, param in OPS[op].params.items():

@@ -1,5 +1,6 @@
-"""Kinds of config values: each reads a TOML value and describes itself as JSON schema, so that the
-two cannot differ.
+"""Kinds of config values: each reads a TOML value and describes itself as JSON schema.
+
+So the two cannot differ.
 
 `read(value, say)` gives the value as the config keeps it. A fault goes to `say(where, text)`, where
 `where` is a path below the value ("" is the value itself); then what is returned means nothing.
@@ -152,8 +153,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Text:
-    """Text that matches `pattern`; `what` names it in a fault; `test` may find what no pattern can
-    ("" if it is fine).
+    """Text that matches a pattern.
+
+    Attributes:
+        pattern: A regular expression for all of it.
+        what: Names it in a fault.
+        test: Finds what no pattern can; returns "" if the text is fine.
     """
 
     pattern: str
@@ -268,8 +273,9 @@ class Many:
 
 @dataclass(frozen=True)
 class Args:
-    """A table of arguments for the user's code: text, numbers, true and false, arrays and tables of
-    them.
+    """A table of arguments for the user's code.
+
+    It holds text, numbers, true and false, and arrays and tables of them.
     """
 
     def read(self, value: Any, say: Say) -> Any:

@@ -45,13 +45,13 @@ class JobAssigner:
         waits for goes only to an idle worker, so that it never stands behind another job.
         """
         state, pool, queue = self.state, self._pool, self._queue
-        while pool.room and not state.draining:
+        while pool.available.room and not state.draining:
             first = queue.peek()
             if first is None:
                 return
             session, item = first
             urgent = item.k == session.window.taken
-            worker = pool.pick(second=not urgent)
+            worker = pool.available.pick(second=not urgent)
             if worker is None:
                 return
             self._job_count += 1

@@ -116,11 +116,11 @@ class Deadlines:
                     )
             elif moved or not w.jobs:
                 w.moved()
-                pool.sort(w)
+                pool.available.sort(w)
             else:
                 w.quiet_s += passed
                 w.import_s += imported
-                pool.sort(w)
+                pool.available.sort(w)
                 actions += [] if still else self._judge(pool, w, now_s)
         return actions, stuck
 

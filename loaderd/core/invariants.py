@@ -121,7 +121,7 @@ def _progress(state: SchedulerState, s: SessionState) -> None:
         assert build.running or build.has_work, (
             f"session {s.session}: no worker makes batch {s.window.items[0].k}"
         )
-        if build.has_work and state.pool.idle and not state.draining:
+        if build.has_work and state.pool.available.idle and not state.draining:
             raise AssertionError(
                 f"session {s.session}: work at batch {s.window.items[0].k} and an idle worker"
             )

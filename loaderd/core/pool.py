@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -89,38 +90,13 @@ class PoolWorker:
         self.suspect, self.dumped_s, self.late = False, None, ""
 
 
-class WorkerPool:
-    """A fixed number of workers. They are numbered from 1, and no number comes again.
+class AvailableWorkers:
+    """Which workers may get a job, and which are to be looked at.
 
-    A worker that dies is replaced at once. If its place in the pool then sees another death before
-    a job was done, the next start waits, longer each time.
-
-    Attributes:
-        size: How many workers there shall be.
-        workers: Those that are not known to be dead, by number.
-        ever_ready: A worker has been ready.
-        boot_deaths: Workers that died before they were ready, since one last was.
-        last_boot_death: Cause of the last of these deaths.
+    `sort` is called after every change of a worker that matters for that.
     """
 
-    def __init__(self, size: int) -> None:
-        """Begin without workers; see `begin`.
-
-        Args:
-            size: How many workers there shall be.
-
-        Raises:
-            ValueError: Fewer than one.
-        """
-        if size < 1:
-            raise ValueError(f"a pool needs a worker, not {size}")
-        self.size = size
-        self.workers: dict[int, PoolWorker] = {}
-        self.ever_ready = False
-        self.boot_deaths = 0
-        self.last_boot_death = ""
-        self._deaths = [0] * size
-        self._count = 0
+    def __init__(self) -> None:
         self._idle: dict[int, None] = {}  # UP without a job, the longest first
         self._single: dict[int, None] = {}  # UP with one job and room for another
         self._watched: set[int] = set()
@@ -142,6 +118,109 @@ class WorkerPool:
         A worker that was given up is not watched.
         """
         return bool(self._watched)
+
+    def pick(self, *, second: bool) -> int | None:
+        """A worker for a job; None if none has room.
+
+        Args:
+            second: A worker that has one job already will do, if none is idle.
+        """
+        if self._idle:
+            return next(iter(self._idle))
+        return next(iter(self._single), None) if second else None
+
+    def sort(self, w: PoolWorker) -> None:
+        """Note whether a worker may get a job, and whether it is watched.
+
+        Args:
+            w: A worker that has changed.
+        """
+        worker, jobs = w.worker, len(w.jobs)
+        self._idle.pop(worker, None)
+        self._single.pop(worker, None)
+        if w.life is WorkerState.UP:
+            if not jobs:
+                self._idle[worker] = None
+            elif jobs < QUEUE and w.quiet_s <= SLOW_S and not w.paused:
+                self._single[worker] = None
+        if w.pool_slot >= 0 and (
+            jobs or w.life is WorkerState.KILLED or w.life is WorkerState.RETIRING
+        ):
+            self._watched.add(worker)
+        else:
+            self._watched.discard(worker)
+
+    def forget(self, worker: int) -> None:
+        """A worker is dead."""
+        self._idle.pop(worker, None)
+        self._single.pop(worker, None)
+        self._watched.discard(worker)
+
+    def invariants(self, workers: Mapping[int, PoolWorker]) -> None:
+        """Check the tables.
+
+        Args:
+            workers: All workers, by number.
+
+        Raises:
+            AssertionError: They contradict these.
+        """
+        for w in workers.values():
+            assert (w.worker in self._idle) == (w.life is WorkerState.UP and not w.jobs), (
+                f"worker {w.worker} is {w.life.value}: idle?"
+            )
+            room = (
+                w.life is WorkerState.UP
+                and len(w.jobs) == 1
+                and w.quiet_s <= SLOW_S
+                and not w.paused
+            )
+            assert (w.worker in self._single) == room, (
+                f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"
+            )
+            watched = w.pool_slot >= 0 and (
+                bool(w.jobs) or w.life in (WorkerState.KILLED, WorkerState.RETIRING)
+            )
+            assert (w.worker in self._watched) == watched, (
+                f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: watched?"
+            )
+        assert self._watched <= workers.keys(), "a worker that is gone is watched"
+
+
+class WorkerPool:
+    """A fixed number of workers. They are numbered from 1, and no number comes again.
+
+    A worker that dies is replaced at once. If its place in the pool then sees another death before
+    a job was done, the next start waits, longer each time.
+
+    Attributes:
+        size: How many workers there shall be.
+        workers: Those that are not known to be dead, by number.
+        available: Which of them may get a job.
+        ever_ready: A worker has been ready.
+        boot_deaths: Workers that died before they were ready, since one last was.
+        last_boot_death: Cause of the last of these deaths.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Begin without workers; see `begin`.
+
+        Args:
+            size: How many workers there shall be.
+
+        Raises:
+            ValueError: Fewer than one.
+        """
+        if size < 1:
+            raise ValueError(f"a pool needs a worker, not {size}")
+        self.size = size
+        self.workers: dict[int, PoolWorker] = {}
+        self.ever_ready = False
+        self.boot_deaths = 0
+        self.last_boot_death = ""
+        self.available = AvailableWorkers()
+        self._deaths = [0] * size
+        self._count = 0
 
     @property
     def up(self) -> int:
@@ -175,17 +254,7 @@ class WorkerPool:
             w.life = WorkerState.UP
             self.ever_ready, self.boot_deaths = True, 0
             w.doing, w.asked = "", None
-            self.sort(w)
-
-    def pick(self, *, second: bool) -> int | None:
-        """A worker for a job; None if none has room.
-
-        Args:
-            second: A worker that has one job already will do, if none is idle.
-        """
-        if self._idle:
-            return next(iter(self._idle))
-        return next(iter(self._single), None) if second else None
+            self.available.sort(w)
 
     def give(self, worker: int, job: int, now_s: float) -> None:
         """A worker was sent a job.
@@ -200,7 +269,7 @@ class WorkerPool:
             w.moved()
             w.looked_s = now_s
         w.jobs.append(job)
-        self.sort(w)
+        self.available.sort(w)
 
     def answered(self, worker: int, job: int) -> RetireWorker | None:
         """A worker has answered a job.
@@ -220,7 +289,7 @@ class WorkerPool:
         w.paused = False
         if w.pool_slot >= 0:
             self._deaths[w.pool_slot] = 0
-        self.sort(w)
+        self.available.sort(w)
         return RetireWorker(worker) if w.life is WorkerState.RETIRING and not w.jobs else None
 
     def retire(self, worker: int) -> RetireWorker | None:
@@ -229,7 +298,7 @@ class WorkerPool:
         if w.life is not WorkerState.UP:
             return None
         w.life = WorkerState.RETIRING
-        self.sort(w)
+        self.available.sort(w)
         return None if w.jobs else RetireWorker(worker)
 
     def killed(self, worker: int, now_s: float) -> None:
@@ -241,13 +310,13 @@ class WorkerPool:
         """
         w = self.workers[worker]
         w.life, w.killed_s = WorkerState.KILLED, now_s
-        self.sort(w)
+        self.available.sort(w)
 
     def stuck(self, worker: int) -> StartWorker:
         """A worker does not die. Returns the start of another one in its place."""
         w = self.workers[worker]
         w.life, pool_slot, w.pool_slot = WorkerState.STUCK, w.pool_slot, -1
-        self.sort(w)
+        self.available.sort(w)
         return self._start(pool_slot, 0.0)
 
     def died(self, worker: int, cause: str) -> tuple[PoolWorker, StartWorker | None]:
@@ -267,9 +336,7 @@ class WorkerPool:
         if w.life is WorkerState.STARTING:
             self.boot_deaths, self.last_boot_death = self.boot_deaths + 1, cause
         del self.workers[worker]
-        self._idle.pop(worker, None)
-        self._single.pop(worker, None)
-        self._watched.discard(worker)
+        self.available.forget(worker)
         if w.pool_slot < 0:
             return w, None
         if w.life is WorkerState.RETIRING and not w.jobs:
@@ -292,23 +359,6 @@ class WorkerPool:
             raise ValueError(f"{what} of worker {worker}, which is none of {sorted(self.workers)}")
         return w
 
-    def sort(self, w: PoolWorker) -> None:
-        """To be called after a change of a worker: may it get a job, is it watched?"""
-        worker, jobs = w.worker, len(w.jobs)
-        self._idle.pop(worker, None)
-        self._single.pop(worker, None)
-        if w.life is WorkerState.UP:
-            if not jobs:
-                self._idle[worker] = None
-            elif jobs < QUEUE and w.quiet_s <= SLOW_S and not w.paused:
-                self._single[worker] = None
-        if w.pool_slot >= 0 and (
-            jobs or w.life is WorkerState.KILLED or w.life is WorkerState.RETIRING
-        ):
-            self._watched.add(worker)
-        else:
-            self._watched.discard(worker)
-
     def invariants(self) -> None:
         """Check the tables.
 
@@ -322,22 +372,4 @@ class WorkerPool:
             assert not w.jobs or w.life is not WorkerState.STARTING, (
                 f"worker {w.worker} is starting with jobs {w.jobs}"
             )
-            assert (w.worker in self._idle) == (w.life is WorkerState.UP and not w.jobs), (
-                f"worker {w.worker} is {w.life.value}: idle?"
-            )
-            room = (
-                w.life is WorkerState.UP
-                and len(w.jobs) == 1
-                and w.quiet_s <= SLOW_S
-                and not w.paused
-            )
-            assert (w.worker in self._single) == room, (
-                f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: room?"
-            )
-            watched = w.pool_slot >= 0 and (
-                bool(w.jobs) or w.life in (WorkerState.KILLED, WorkerState.RETIRING)
-            )
-            assert (w.worker in self._watched) == watched, (
-                f"worker {w.worker} is {w.life.value} with jobs {w.jobs}: watched?"
-            )
-        assert self._watched <= self.workers.keys(), "a worker that is gone is watched"
+        self.available.invariants(self.workers)

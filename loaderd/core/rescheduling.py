@@ -42,7 +42,7 @@ def find_stranded(state: SchedulerState, w: PoolWorker) -> RunningJob | None:
     """
     if (
         not w.jobs
-        or not state.pool.idle
+        or not state.pool.available.idle
         or not (w.paused or (len(w.jobs) > 1 and w.quiet_s > SLOW_S))
     ):
         return None

@@ -144,7 +144,7 @@ class Scheduler:
         Returns:
             None while no worker has a job or is to end.
         """
-        if not self.state.pool.watched:
+        if not self.state.pool.available.watched:
             self._looked_s = None
             return None
         if self._looked_s is None:

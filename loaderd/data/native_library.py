@@ -36,7 +36,7 @@ class NativePart:
 
 
 CROP = NativePart(
-    "_crop", "loaderd_crop_version", 2, "decoding and cropping a JPEG takes 2.2 times as long"
+    "_crop", "loaderd_crop_version", 3, "decoding and cropping a JPEG takes 2.2 times as long"
 )
 JPEG = NativePart(
     "_jpeg",

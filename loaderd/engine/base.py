@@ -39,7 +39,10 @@ class ProcessStatus:
 class ForkServerStatus:
     """The process that workers are forked from.
 
-    pid: 0 while there is none. stopped: by a signal.
+    Attributes:
+        pid: 0 while there is none.
+        ready: It can fork.
+        stopped: By a signal.
     """
 
     pid: int
@@ -49,7 +52,13 @@ class ForkServerStatus:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """All processes. probes: those that open streams. workers: by their numbers."""
+    """All processes of an engine.
+
+    Attributes:
+        fork_server: What workers are forked from.
+        probes: Those that open streams.
+        workers: The scheduler's, by number.
+    """
 
     fork_server: ForkServerStatus
     probes: tuple[ProcessStatus, ...] = ()
@@ -70,7 +79,9 @@ class Engine(Protocol):
     def open(self, stream: str, done: Callable[[StreamInfo | OpenError], None], /) -> None:
         """Find out what a stream is, in a process of its own.
 
-        done(): called once, later, with what it is or why that can't be known.
+        Args:
+            stream: Its name.
+            done: Called once, later, with what it is or why that can't be known.
         """
         ...
 
@@ -104,9 +115,11 @@ class Engine(Protocol):
         ...
 
     def kill(self, worker: int, why: str, /) -> None:
-        """Kill a worker, in whatever state it is.
+        """Kill a worker, in whatever state it is. Answer: WorkerDied, once.
 
-        why: for the log and the cause of its death. Answer: WorkerDied, once.
+        Args:
+            worker: Its number.
+            why: For the log and the cause of its death.
         """
         ...
 
@@ -125,15 +138,21 @@ class Engine(Protocol):
     ) -> None:
         """From now on jobs may name this segment.
 
-        fields: what a slot holds, in this order. rows: of one slot. fd: stays the caller's, who
-        keeps it open until `drop_segment` is done.
+        Args:
+            segment: Where its slots lie.
+            stream: Whose batches it is for.
+            fields: What a slot holds, in this order.
+            rows: Of one slot.
+            fd: Stays the caller's, who keeps it open until `drop_segment` is done.
         """
         ...
 
     def drop_segment(self, segment: int, done: Callable[[], object], /) -> None:
-        """From now on no job names it.
+        """From now on no job names this segment.
 
-        done(): called once, perhaps at once, when no worker has it mapped any longer.
+        Args:
+            segment: Its number.
+            done: Called once, perhaps at once, when no worker has it mapped any longer.
         """
         ...
 

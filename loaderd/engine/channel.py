@@ -1,5 +1,6 @@
-"""Messages with file descriptors between the engine, the fork server and the workers: one SEQPACKET
-socket pair each.
+"""Messages with file descriptors between engine, fork server and workers.
+
+Each pair is connected by one SEQPACKET socket pair.
 
 A message goes out in packets of at most PACKET bytes, each behind one byte that says whether it is
 the last; descriptors travel with the first. So a message may be as large as the codec allows,
@@ -86,10 +87,15 @@ class Channel:
             _close_all(fds)
 
     def receive(self) -> tuple[object, list[int]] | None:
-        """The next message and its descriptors (the caller's to close, closed on exec); None:
-        nothing is there (non-blocking only).
+        """Receive the next message and its descriptors.
 
-        Raises ChannelClosed at the end, ProtocolError for anything malformed.
+        Returns:
+            (message, descriptors). These are the caller's to close, and closed on exec. None: there
+            is nothing (non-blocking only).
+
+        Raises:
+            ChannelClosed: At the end.
+            ProtocolError: The message is malformed.
         """
         while True:
             try:

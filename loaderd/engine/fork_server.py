@@ -1,5 +1,6 @@
-"""The engine's side of the fork server: starts it, tells it to fork and reap, and starts another
-when it dies.
+"""The engine's side of the fork server.
+
+It starts the process, tells it to fork and reap, and starts another when it dies.
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ class ForkServerListener(Protocol):
 class ForkServer:
     """At most one fork server process.
 
-    boot_s: how long it may take to get ready. doing, doing_s: what it does until then, and since
-    when.
-
-    plans: of all streams. setup: what the next one is told. ahead: the first one, if it has been
-    started already.
+    Attributes:
+        setup: What the next one is told.
+        ready: It can fork.
+        doing: What it does until it is ready; "" for nothing long.
+        doing_s: Since when.
     """
 
     def __init__(
@@ -91,6 +92,18 @@ class ForkServer:
         boot_s: float,
         ahead: Launched | None = None,
     ) -> None:
+        """Start nothing yet.
+
+        Args:
+            loop: Calls whatever is here.
+            plans: All streams.
+            setup: What the first one is told.
+            start_method: "forkserver" or "spawn".
+            listener: Who is told.
+            log: (level, text).
+            boot_s: What one gets to become ready.
+            ahead: The first one, if it has been started already.
+        """
         self._loop = loop
         self._plans = plans
         self.setup = setup
@@ -121,8 +134,9 @@ class ForkServer:
 
     @property
     def stopped(self) -> str:
-        """What is to be said of one that is stopped by a signal: until it goes on no worker is
-        started; "" if it is not.
+        """What is to be said of a fork server that is stopped by a signal; "" if it is not.
+
+        Until it goes on, no worker is started.
         """
         return (
             f"the fork server (pid {self.pid}) is stopped by a signal (T); continue it with SIGCONT"
@@ -140,13 +154,21 @@ class ForkServer:
     def fork(self, worker: int, line: int, fds: tuple[int, int, int, int]) -> None:
         """Ask for a worker; only while `ready`.
 
-        fds: its socket, the scoreboard, its output, its stack dump; they stay the caller's.
+        Args:
+            worker: Its number.
+            line: Its line on the scoreboard.
+            fds: Its socket, the scoreboard, its output, its stack dump. They stay the caller's.
         """
         self._send(Fork(worker, line), fds)
 
     def dump(self, then: Callable[[str], object]) -> Timer:
-        """then(text): called later with the stacks of one that is not ready yet, "" where there are
-        none.
+        """Have one that is not ready yet write the stacks of its threads.
+
+        Args:
+            then: Called later with the stacks, "" where there are none.
+
+        Returns:
+            The timer of that call.
         """
         dump = self._dump
         if dump is not None and self._pidfd >= 0:

@@ -1,5 +1,7 @@
-"""A fork server's process, from its start on: made by the engine, or ahead of it by `serve`, whose
-own imports take as long as a fork server's.
+"""A fork server's process, from its start on.
+
+The engine makes it; or `serve` ahead of the engine, because its own imports take as long as a fork
+server's.
 """
 
 from __future__ import annotations
@@ -39,8 +41,11 @@ COPYING = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=131072"}
 
 
 def environment(users: Mapping[str, str], *, copies: bool = False) -> dict[str, str]:
-    """What the fork server is started with: the user's own, and ENVIRONMENT where that says
-    nothing; with COPYING if all is as `only_copies`.
+    """The environment of the fork server: the user's, and ENVIRONMENT where that says nothing.
+
+    Args:
+        users: The user's environment.
+        copies: Nothing but copies is made, as `only_copies` says: then COPYING, too.
     """
     silent = FOLLOW_OMP if "OMP_NUM_THREADS" in users else ()
     ours = {name: value for name, value in ENVIRONMENT.items() if name not in silent}
@@ -48,12 +53,12 @@ def environment(users: Mapping[str, str], *, copies: bool = False) -> dict[str, 
 
 
 def only_copies(plans: Sequence[StreamConfig], init: str) -> bool:
-    """Whether all streams are delivered as they are stored: no transform and no user code, which
-    has uses of its own for its copies.
+    """Whether all streams are delivered as they are stored.
+
+    That is without transforms, and without user code, which has uses of its own for its copies.
     """
     return not init and all(
         plan.dataset is None
-        and not plan.sources
         and not plan.transforms
         and ":" not in plan.layout
         and ":" not in plan.collate
@@ -65,11 +70,14 @@ def only_copies(plans: Sequence[StreamConfig], init: str) -> bool:
 class Launched:
     """A fork server that has been started and told nothing yet.
 
-    socket: our end of its channel; output: the end of a pipe to read what it prints from; dump: a
-    memfd for its stacks.
-
     As a context: at its end the process is killed and reaped, unless somebody has taken it over
     with all that belongs to it.
+
+    Attributes:
+        process: The process.
+        socket: Our end of its channel.
+        output: The end of a pipe to read what it prints from.
+        dump: A memfd for its stacks.
     """
 
     process: subprocess.Popen[bytes]
@@ -100,7 +108,12 @@ def launch(
 ) -> Launched:
     """Start a fork server.
 
-    preload: "none" if it shall import nothing before it is told what. The others: as in its Setup.
+    Args:
+        plans: All streams.
+        init: As in its Setup.
+        folder: As in its Setup.
+        preload: As in its Setup; "none" if it shall import nothing before it is told what.
+        spawn: It starts workers as new processes.
     """
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     read, write = os.pipe2(os.O_CLOEXEC)

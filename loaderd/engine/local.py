@@ -1,6 +1,4 @@
-"""The local engine: workers on this host, forked from the fork server, that run the scheduler's
-jobs.
-"""
+"""The local engine: workers on this host, forked from the fork server."""
 
 from __future__ import annotations
 
@@ -199,14 +197,21 @@ class LocalEngine:
     ) -> None:
         """Jobs may name this segment from now on.
 
-        fields: what its slots hold, in order; rows: of one slot. fd is the caller's, to be kept
-        open until `drop_segment` is done.
+        Args:
+            segment: Where its slots lie.
+            stream: Whose batches it is for.
+            fields: What its slots hold, in order.
+            rows: Of one slot.
+            fd: The caller's, to be kept open until `drop_segment` is done.
         """
         self._segments.add(MapSegment(segment, fields, rows, self._streams.collated(stream)), fd)
 
     def drop_segment(self, segment: int, done: Callable[[], object]) -> None:
-        """No job names it from now on; done() when the last worker has unmapped it, perhaps at
-        once.
+        """No job names this segment from now on.
+
+        Args:
+            segment: Its number.
+            done: Called when the last worker has unmapped it, perhaps at once.
         """
         if self._closed:
             done()
@@ -214,23 +219,24 @@ class LocalEngine:
         self._segments.drop(segment, done)
 
     def edited(self) -> list[str]:
-        """Files of the users' code, below the config's folder, that no longer say what was
-        imported.
-        """
+        """Files of the user's code, below the config's folder, that changed after their import."""
         return self._modules.edited()
 
     # -- looking
 
     def look(self) -> WorkerPoll:
-        """Every worker that has a job: what its line on the scoreboard says, whether it is stopped,
-        now and then its memory.
+        """Look at every worker that has a job.
+
+        Returns:
+            What its line on the scoreboard says, whether it is stopped, now and then its memory.
         """
         self._oom.look(self._loop.now_s())
         return self._observer.look(self._processes.children.values())
 
     def doing(self) -> list[str]:
-        """What each of those that are not ready does, for how long: the fork server, workers, and
-        probes until they have an answer.
+        """What each process that is not ready does, and for how long.
+
+        These are the fork server, workers, and probes until they have an answer.
         """
         if stopped := self._processes.fork_server.stopped:
             return [stopped]

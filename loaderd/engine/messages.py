@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loaderd.core.jobs import BadRow, Done, Excluded, Job, Replaced
+from loaderd.data.selection.selection import ALL, SampleSelection
 from loaderd.system.modules import Module
 from loaderd_wire.codec import Codec
 from loaderd_wire.errors import BadSample
@@ -21,13 +22,16 @@ from loaderd_wire.slots import FieldSpec
 class Setup:
     """First message to the fork server and to each worker.
 
-    plans: StreamConfig as JSON. folder: first on sys.path, or "".
-
-    init: "pkg.module:function" or "". place: which of num_workers this worker is, from 0; stand-ins
-    of a worker that does not die and probes have places from num_workers on. preload: what a fork
-    server imports ahead: "user", "base" or "none". lenient: a stream whose code cannot be imported
-    keeps no worker from getting ready, its first job there will say it: it has been served before,
-    and so are others.
+    Attributes:
+        plans: Streams as JSON, see StreamConfig.
+        folder: First on sys.path, or "".
+        init: "pkg.module:function" or "".
+        num_workers: At a time.
+        place: Which of num_workers this worker is, from 0. Stand-ins of a worker that does not die,
+            and probes, have places from num_workers on.
+        preload: What a fork server imports ahead: "user", "base" or "none".
+        lenient: A stream whose code cannot be imported keeps no worker from getting ready; its
+            first job there will say it. It has been served before, and so are others.
     """
 
     plans: tuple[str, ...]
@@ -41,8 +45,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Make worker `worker`; with the descriptors of its socket, the scoreboard, its output pipe and
-    its stack dump, in this order.
+    """Make a worker.
+
+    With this come the descriptors of its socket, the scoreboard, its output pipe and its stack
+    dump, in this order.
     """
 
     worker: int
@@ -51,7 +57,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Reap:
-    """The engine holds the pidfd and has seen it dead: wait for it. Answer: Ended."""
+    """The engine holds the pidfd and has seen it dead: wait for it. Answer: ChildEnded."""
 
     worker: int
 
@@ -66,9 +72,11 @@ class Quit:
 
 @dataclass(frozen=True, slots=True)
 class ForkServerReady:
-    """preloaded: as Setup.preload, what it came to.
+    """The fork server can fork.
 
-    threads: of the fork server, 1 unless something is very wrong.
+    Attributes:
+        preloaded: As Setup.preload, what it came to.
+        threads: Of the fork server, 1 unless something is very wrong.
     """
 
     preloaded: str
@@ -111,9 +119,15 @@ class Probe:
 class UseStream:
     """What a stream was found to be; comes before its first job.
 
-    state: as in StreamInfo. specs: of a sample; batch_specs: of a collated stream's batches, else
-    (). plan: as in Setup, which does not have that of a stream that was opened after this worker
-    had started.
+    Attributes:
+        stream: Its name.
+        identity: As in StreamInfo.
+        state: As in StreamInfo.
+        total: As in StreamInfo.
+        specs: Fields of a sample.
+        batch_specs: Fields of a collated stream's batches, else ().
+        plan: As in Setup, which does not have that of a stream that was opened after this worker
+            had started.
     """
 
     stream: str
@@ -123,13 +137,18 @@ class UseStream:
     specs: tuple[FieldSpec, ...]
     batch_specs: tuple[FieldSpec, ...] = ()
     plan: str = ""
+    selection: SampleSelection = ALL
 
 
 @dataclass(frozen=True, slots=True)
 class MapSegment:
     """Map this segment, whose memfd comes with this.
 
-    fields: what its slots hold, in their order; rows: of one slot.
+    Attributes:
+        segment: Where its slots lie.
+        fields: What its slots hold, in their order.
+        rows: Of one slot.
+        collated: A batch is made as a whole.
     """
 
     segment: Segment
@@ -140,7 +159,7 @@ class MapSegment:
 
 @dataclass(frozen=True, slots=True)
 class UnmapSegment:
-    """Answer: Unmapped."""
+    """Map this segment no longer. Answer: SegmentUnmapped."""
 
     segment: int
 
@@ -155,8 +174,9 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a worker, or the fork server, is about to do before it is ready, where that is the
-    users' affair and may take long.
+    """What a worker or the fork server is about to do before it is ready.
+
+    It is told where that is the user's affair and may take long.
     """
 
     text: str
@@ -190,7 +210,8 @@ class NoteLine:
 class WorkerFault:
     """The worker cannot go on and ends after this.
 
-    text: the reason, with the traceback where user code raised.
+    Attributes:
+        text: The reason, with the traceback where user code raised.
     """
 
     text: str
@@ -200,13 +221,26 @@ class WorkerFault:
 class StreamInfo:
     """What a stream is, as found by trying it in a worker.
 
-    total: samples of the dataset (not of the split). identity: of the stored data. state: of its
-    file, as in Source, "" without one. keys: "index" or "stored". specs, form ("dict", "tuple"): of
-    the first good sample, for a collated stream the fields of a batch. tail_row_bytes, body_bytes:
-    as in `slot_layout`, measured on some samples, with slack; a batch may still outgrow them.
-    jpeg_extension: as in Recipe, of the samples that were tried.
-    values: as in Source. code: of the users' that was imported, () for a stream that needs none.
-    sources: what each source of a mixture is.
+    Attributes:
+        stream: Its name.
+        total: Samples of the dataset.
+        samples: Of the stream, that is after its split.
+        identity: Of the stored data.
+        state: Of its file, as in Source; "" without one.
+        layout: How the samples lie in the database; "dataset" for user code.
+        keys: "index" or "stored".
+        classes: Names of the labels, by number.
+        specs: Fields of a batch: those of the first good sample, or what collate made of some.
+        sample_specs: Fields of a sample.
+        form: "dict" or "tuple".
+        collated: A batch is made as a whole.
+        tail_row_bytes: As in `slot_layout`, measured on some samples, with slack; a batch may still
+            outgrow it.
+        body_bytes: Likewise.
+        jpeg_extension: As in SamplePipeline, of the samples that were tried.
+        warnings: For the log.
+        values: As in Source.
+        code: Modules of the user that were imported; () for a stream that needs none.
     """
 
     stream: str
@@ -227,15 +261,18 @@ class StreamInfo:
     warnings: tuple[str, ...]
     values: str = ""
     code: tuple[Module, ...] = ()
-    sources: tuple[StreamInfo, ...] = ()
+    selection: SampleSelection = ALL
 
 
 @dataclass(frozen=True, slots=True)
 class OpenError:
     """The stream cannot be served.
 
-    kind: "data" or "user code". text: path and reason, a line or three. traceback: user code's, or
-    "".
+    Attributes:
+        stream: Its name.
+        kind: "data" or "user code".
+        text: Path and reason, a line or three.
+        traceback: User code's, or "".
     """
 
     stream: str
@@ -270,5 +307,5 @@ ORDERS = Codec(
         39: NoteLine,
         40: NewModules,
     },
-    (Segment, FieldSpec, Excluded, BadSample, BadRow, Replaced, Module),
+    (Segment, FieldSpec, Excluded, BadSample, BadRow, Replaced, Module, SampleSelection),
 )

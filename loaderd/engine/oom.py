@@ -12,9 +12,14 @@ WINDOW_S = 2.0  # a rise so long before a SIGKILL may be its cause
 
 
 class OomWatch:
-    """Remembers the count of the last few seconds. count(): the cgroup's oom_kill count."""
+    """Remembers the count of the last few seconds."""
 
     def __init__(self, count: Callable[[], int]) -> None:
+        """Read the count.
+
+        Args:
+            count: Returns the cgroup's count of processes that were killed for memory.
+        """
         self._count = count
         self._past: deque[tuple[float, int]] = deque([(float("-inf"), count())])
 

@@ -1,5 +1,6 @@
-"""What user code prints in a worker: read from a pipe, cut into lines, bounded, into the daemon's
-log.
+"""What user code prints in a worker: read from a pipe, into the daemon's log.
+
+It is cut into lines, and bounded.
 """
 
 from __future__ import annotations
@@ -22,12 +23,21 @@ Log = Callable[[str, str], object]
 
 
 class OutputCapture:
-    """Owns the pipe's reading end `fd`.
+    """Reads a pipe and logs its lines.
 
-    label(): what stands before each line. tail: the last lines, newest last.
+    Attributes:
+        tail: The last lines, newest last.
     """
 
     def __init__(self, loop: Loop, fd: int, log: Log, label: Callable[[], str]) -> None:
+        """Begin to read.
+
+        Args:
+            loop: Calls whatever is here.
+            fd: The pipe's reading end, owned from now on.
+            log: (level, text).
+            label: Returns what stands before each line.
+        """
         self._loop = loop
         self._fd = fd
         self._log = log

@@ -1,5 +1,6 @@
-"""Opening a stream: a worker of its own finds out what it is, and is judged by the same deadline as
-any other.
+"""Opening a stream: a worker of its own finds out what it is.
+
+That worker is judged by the same deadlines as any other.
 """
 
 from __future__ import annotations
@@ -21,12 +22,7 @@ LONG = (Stage.OPEN, Stage.COLLATE, Stage.IDLE)
 
 
 class Prober:
-    """Listener of one probing worker at a time; calls done() once, with what it found or why it
-    found nothing.
-
-    again(cause): start another worker for this prober, for the last one was killed from outside,
-    which says nothing about the stream.
-    """
+    """Listener of the workers that open one stream, one at a time."""
 
     def __init__(
         self,
@@ -36,6 +32,16 @@ class Prober:
         done: Callable[[StreamInfo | OpenError], None],
         again: Callable[[str], None],
     ) -> None:
+        """Wait for the first worker.
+
+        Args:
+            loop: Calls whatever is here.
+            stream: Name of the stream.
+            timeout_s: Seconds that a sample may take in one stage.
+            done: Called once, with what was found or why nothing was.
+            again: Called with a cause: start another worker for this prober. The last one was
+                killed from outside, which says nothing about the stream.
+        """
         self._loop = loop
         self._stream = stream
         self._limits = DeadlineLimits(timeout_s)

@@ -1,13 +1,14 @@
-"""The scoreboard: one shared page or more in which each worker says what it is doing, for whoever
-must judge it after its death.
+"""The scoreboard: shared memory in which each worker says what it is doing.
 
-line (LINE bytes): word uint64 | pad to 16 | key of even rows | key of odd rows       key: length
-uint16, then up to KEY bytes UTF-8
+Whoever must judge a worker after its death reads it there.
+
+line (LINE bytes): word uint64 | pad to 16 | key of even rows | key of odd rows
+key: length uint16, then up to KEY bytes UTF-8
 
 The word is one aligned store. A row's key is written before its word and into the buffer of the
 row's parity, so that the key of the row that the word names is not overwritten while the word names
-it, unless by another of the same row. A buffer is all zeros before a key
-is written to it: one with a zero inside is being written.
+it, unless by another of the same row. A buffer is all zeros before a key is written to it: one with
+a zero inside is being written.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ class Scoreboard:
         self._words = memoryview(self._map).cast("Q")
 
     def read(self, line: int) -> tuple[int, str]:
-        """(word, key) of a line, which belong together; key "" where the worker was too quick, or
-        said none.
+        """Read a line.
+
+        Returns:
+            (word, key), which belong together. The key is "" where the worker was too quick, or has
+            given none.
         """
         at = line * LINE // 8
         word = self._words[at]

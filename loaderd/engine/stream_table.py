@@ -65,4 +65,5 @@ class StreamTable:
             info.sample_specs,
             info.specs if info.collated else (),
             self._plans[stream],
+            info.selection,
         )

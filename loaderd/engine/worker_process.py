@@ -1,6 +1,4 @@
-"""One worker process as the engine sees it, from the wish for it to the day its wait status is
-known.
-"""
+"""One worker process as the engine sees it, from the wish for it until its wait status is known."""
 
 from __future__ import annotations
 
@@ -11,19 +9,18 @@ from enum import Enum
 from typing import Protocol
 
 from loaderd.core.jobs import Job, Stage, unstamp
-from loaderd.engine.channel import Channel, ChannelClosed, pair
+from loaderd.engine.channel import ChannelClosed
 from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.messages import Doing, Leave, Setup, WorkerBooted, WorkerFault
-from loaderd.engine.output_capture import Log, OutputCapture
+from loaderd.engine.output_capture import Log
 from loaderd.engine.scoreboard import Scoreboard
-from loaderd.engine.stack_dump import StackDump
 from loaderd.engine.worker_exit import ExitReason, WorkerExit
+from loaderd.engine.worker_pipes import WorkerPipes
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
 
-MAX_STACK = 60_000
 RECENT_S = 2.0  # a dump that is younger when its worker is killed was made for that
 DUMP_S = 0.3  # what a worker gets to write its stacks before it is killed
 LEAVE_S = 5.0  # what a worker gets to end when it is told to
@@ -64,11 +61,18 @@ class WorkerListener(Protocol):
 class WorkerProcess:
     """Owns socket, pidfd, output pipe and stack dump of a worker.
 
-    worker: its number, also towards the fork server. place: as in Setup, and its line on the
-    scoreboard. jobs: sent and not answered, by number, the first one runs.
-    used: streams it has been told of. doing, doing_s: what it does before it is ready, "" for
-    nothing long, and since when. gone(worker) is called just before the listener is told of its
-    death.
+    Attributes:
+        worker: Its number, also towards the fork server.
+        name: As the log calls it.
+        place: As in Setup, and its line on the scoreboard.
+        state: What has become of it.
+        pid: 0 until it has been forked.
+        jobs: Sent and not answered, by number; it runs the first one.
+        was_ready: It has said that it is ready.
+        used: Streams that it has been told of.
+        other_code: What it has imported that is not what others have, in words; "" for nothing.
+        doing: What it does before it is ready; "" for nothing long.
+        doing_s: Since when.
     """
 
     def __init__(
@@ -84,6 +88,19 @@ class WorkerProcess:
         gone: Callable[[WorkerProcess], None],
         log: Log,
     ) -> None:
+        """Wait for `fork`.
+
+        Args:
+            loop: Calls whatever is here.
+            board: Where it says what it is doing.
+            fork_server: What forks it.
+            setup: What it is told first.
+            worker: Its number.
+            name: As the log calls it.
+            listener: Who is told.
+            gone: Called just before the listener is told of its death.
+            log: (level, text).
+        """
         self._loop = loop
         self._board = board
         self._fork_server = fork_server
@@ -104,9 +121,7 @@ class WorkerProcess:
         self.doing_s = 0.0
         self._session = 0
         self._pidfd = -1
-        self._dump: StackDump | None = None
-        self._channel: Channel | None = None
-        self._output: OutputCapture | None = None
+        self._pipes: WorkerPipes | None = None
         self._timers: list[Timer] = []
         self._boot_s = 0.0
         self._boot_timer: Timer | None = None
@@ -129,19 +144,11 @@ class WorkerProcess:
         if not spare(FORK_FDS):
             self._loop.soon(lambda: self._end(False, "not started: out of file descriptors", ""))
             return
-        ours, its = pair()
-        read, write = os.pipe2(os.O_CLOEXEC)
-        stacks = os.memfd_create(f"loaderd-stack-{self.worker}", os.MFD_CLOEXEC)
-        self._dump = StackDump(self._loop, stacks, MAX_STACK)
-        self._output = OutputCapture(self._loop, read, self._log, self._label)
-        self._channel = Channel(ours, blocking=False, takes_fds=False)
-        self._loop.watch(ours.fileno(), self._readable)
+        pipes = self._pipes = WorkerPipes(self._loop, self.worker, self._log, self._label)
+        self._loop.watch(pipes.channel.fileno(), self._readable)
         self.state = ProcessState.FORKING
-        with its:
-            self._fork_server.fork(
-                self.worker, self.place, (its.fileno(), self._board.fd, write, stacks)
-            )
-        os.close(write)
+        with pipes.its_ends() as (sock, output, stacks):
+            self._fork_server.fork(self.worker, self.place, (sock, self._board.fd, output, stacks))
         self.send(self._setup)
         self._boot_s = boot_s
         self._await_boot()
@@ -162,22 +169,24 @@ class WorkerProcess:
 
         One that does not listen any longer is killed, or is dead.
         """
-        if self._channel is None:
+        if self._pipes is None:
             return
+        channel = self._pipes.channel
         try:
-            self._channel.send(message, fds)
+            channel.send(message, fds)
         except ChannelClosed:
             self._unresponsive("it closed its socket")
             return
-        if self._channel.unsent:
-            self._loop.watch(self._channel.fileno(), self._readable, write=True)
+        if channel.unsent:
+            self._loop.watch(channel.fileno(), self._readable, write=True)
 
     def dump(self, then: Callable[[str], object] | None = None) -> None:
         """Have it write its stacks; they come with its death.
 
-        then(text): called once with them, "" where it cannot do that (yet).
+        Args:
+            then: Called once with them, "" where it cannot do that (yet).
         """
-        dump = self._dump
+        dump = self._pipes.dump if self._pipes else None
         if (
             dump is None
             or self._pidfd < 0
@@ -201,9 +210,10 @@ class WorkerProcess:
         if self.state in (ProcessState.DEAD, ProcessState.GONE) or self._reason.killed:
             return
         self._reason.killed, self._reason.own_fault = why, own_fault
-        asked_s = self._dump.asked_s if self._dump else None
-        if self._dump and asked_s is not None and self._loop.now_s() - asked_s < RECENT_S:
-            self._dump.remember()  # it goes with the death, whoever has seen it before
+        dump = self._pipes.dump if self._pipes else None
+        asked_s = dump.asked_s if dump else None
+        if dump and asked_s is not None and self._loop.now_s() - asked_s < RECENT_S:
+            dump.remember()  # it goes with the death, whoever has seen it before
         if self.state == ProcessState.WAITING:
             self._loop.soon(lambda: self._end(False, "never started", ""))
         elif self._pidfd >= 0:
@@ -231,9 +241,7 @@ class WorkerProcess:
         self._end(True, text, text)
 
     def fork_server_died(self) -> None:
-        """Its process, if it had come to be, is being killed by the kernel; to be sure we kill it
-        too.
-        """
+        """The fork server is dead. The kernel kills what it had forked; to be sure, so do we."""
         if self.state == ProcessState.FORKING:
             # No pidfd has come, and no order but Setup has gone out: whatever process there was has
             # nothing to write to.
@@ -283,8 +291,8 @@ class WorkerProcess:
 
     def _unresponsive(self, why: str) -> None:
         """Its socket is of no use any longer, although we did not close it."""
-        if self._channel is not None:
-            self._loop.unwatch(self._channel.fileno())
+        if self._pipes is not None:
+            self._loop.unwatch(self._pipes.channel.fileno())
         # Its pidfd may be a moment behind: only who is alive after that has closed it himself.
         if (
             self._pidfd >= 0
@@ -295,23 +303,24 @@ class WorkerProcess:
             self._timers.append(self._loop.later(0.5, lambda: self.kill(why, own_fault=True)))
 
     def _readable(self, *, all_of_it: bool = False) -> None:
-        if self._channel is None:
+        if self._pipes is None:
             return
+        channel = self._pipes.channel
         try:
-            if self._channel.unsent:
-                self._channel.flush()
-                if not self._channel.unsent:
-                    self._loop.watch(self._channel.fileno(), self._readable)
+            if channel.unsent:
+                channel.flush()
+                if not channel.unsent:
+                    self._loop.watch(channel.fileno(), self._readable)
             # One message a turn: there seldom are more, and to see that there are none would cost a
             # system call.
-            while self._channel is not None and (received := self._channel.receive()) is not None:
+            while self._pipes is not None and (received := channel.receive()) is not None:
                 self._hear(received[0])
                 if not all_of_it:
                     break
         except ChannelClosed:
             self._unresponsive("it closed its socket")
         except ProtocolError as error:
-            self._loop.unwatch(self._channel.fileno())
+            self._loop.unwatch(channel.fileno())
             self._log("error", f"{self.name} sent an invalid message and is killed: {error}")
             self.kill(f"it sent an invalid message: {error}", own_fault=True)
 
@@ -357,7 +366,7 @@ class WorkerProcess:
         if self.state == ProcessState.GONE:
             return
         word, key = self.look()
-        written = self._dump.text() if self._dump else ""
+        written = self._pipes.dump.text() if self._pipes else ""
         stack = written or (self._reason.last_words if not boot else "")
         if boot and written:
             boot = f"{boot}\n{written}"
@@ -379,15 +388,10 @@ class WorkerProcess:
         for timer in (*self._timers, self._boot_timer):
             if timer is not None:
                 timer.cancel()
-        if self._channel is not None:
-            self._loop.unwatch(self._channel.fileno())
-            self._channel.close()
-            self._channel = None
-        if self._output is not None:
-            self._output.close()
-            self._output = None
-        if self._dump is not None:
-            self._dump.close()
+        if self._pipes is not None:
+            self._loop.unwatch(self._pipes.channel.fileno())
+            self._pipes.close()
+            self._pipes = None
         if self._pidfd >= 0:
             self._loop.unwatch(self._pidfd)
             os.close(self._pidfd)

@@ -10,10 +10,11 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
+from loaderd.config.order_keys import BALANCED
 from loaderd.config.stream import StreamConfig
 from loaderd.engine.messages import StreamInfo
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
-from loaderd_wire.facts import CODE, differences, without_code
+from loaderd_wire.facts import CODE, comparable, differences, without_code
 from loaderd_wire.hints import few
 from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_ROWS
 from loaderd_wire.messages import PROTOCOL, Hello, Segment
@@ -23,8 +24,6 @@ from loaderd_wire.slots import FieldSpec, slot_layout
 # one that the trainer holds, one for the batch that next() hands over while the last is still held
 SPARE_SLOTS = 2
 MOST_CODE = 64  # files of code that have a fact each
-# facts that a source of a mixture has of its own
-OF_SAMPLES = {"layout", "decode", "transforms", "views", "nonfinite"}
 LONG_FACT = 4000  # characters; a longer fact is known by its hash
 
 
@@ -38,9 +37,16 @@ class OpenedStream:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedStream:
-    """What a session will be: `segment` is not reserved yet, and has the number it was given.
+    """What a session will be.
 
-    fields: as asked, in that order.
+    Attributes:
+        shape: How its epochs are cut into steps.
+        seed: Of its order and its randomness.
+        prefetch: Batches made ahead.
+        fields: As asked, in that order.
+        segment: Not reserved yet; it has the number that it was given.
+        order: Facts of the order, for the client's state.
+        content: Facts of the data, likewise.
     """
 
     shape: EpochShape
@@ -70,9 +76,16 @@ def no_stream(name: str, names: Collection[str]) -> ConfigError:
 
 
 def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
-    """Whether the daemon of this config has such a stream at all, opened or not.
+    """Check that the daemon of this config has such a stream at all, opened or not.
 
-    names: of all of them. Raises ConfigError or RefusedError.
+    Args:
+        hello: What the client asks for.
+        names: Of all streams.
+        config_path: The config file; "" for none.
+
+    Raises:
+        ConfigError: It has none of that name.
+        RefusedError: The client means another config.
     """
     check_protocol(hello.protocol)
     # as the wire spells what is not UTF-8
@@ -113,8 +126,16 @@ def sized(
     tail_row_bytes: int = 0,
     body_bytes: int = 0,
 ) -> Segment:
-    """A segment of `slots` slots for batches of `rows` rows; at least as roomy as the probe found
-    necessary.
+    """A segment that is at least as roomy as the probe of the stream found necessary.
+
+    Args:
+        stream: The stream.
+        fields: What a slot holds.
+        rows: Of a batch.
+        slots: How many slots.
+        segment: Its number.
+        tail_row_bytes: Bytes of tail a row, at least.
+        body_bytes: Bytes of body, at least.
     """
     facts = stream.facts
     tail = max(tail_row_bytes, facts.tail_row_bytes)
@@ -137,8 +158,6 @@ def order_facts(stream: OpenedStream, seed: int) -> dict[str, str]:
     Never a path or a time.
     """
     plan = stream.plan
-    if plan.sources:
-        return _mixture_order_facts(stream, seed)
     return {
         "samples": str(stream.facts.samples),
         "split": plan.split,
@@ -147,34 +166,27 @@ def order_facts(stream: OpenedStream, seed: int) -> dict[str, str]:
         "seed": str(seed),
         "data": stream.facts.identity,
         **({"values": stream.facts.values} if stream.facts.values else {}),
+        **_selected(stream),
     }
 
 
-def _mixture_order_facts(stream: OpenedStream, seed: int) -> dict[str, str]:
-    plan = stream.plan
-    weights = ", ".join(f"{name} = {weight}" for name, weight in plan.of.items())
-    return {
-        "samples": str(stream.facts.samples),
-        "of": f"{{{weights}}}",
-        "stop": "" if plan.epoch_steps else plan.stop,
-        "seed": str(seed),
-    } | {
-        f"{each.name}.{name}": fact
-        for each, facts in zip(plan.sources, stream.facts.sources, strict=True)
-        for name, fact in order_facts(OpenedStream(each, facts), each.seed).items()
+def _selected(stream: OpenedStream) -> dict[str, str]:
+    """What else decides which samples come, and how often; each only where it is set."""
+    plan, selection = stream.plan, stream.facts.selection
+    weights = BALANCED if plan.weights == BALANCED else selection.weights_hash
+    words = {
+        "keys": selection.keys_hash,
+        "group": plan.group or "",
+        "weights": weights,
+        "repeat": str(plan.repeat) if plan.repeat > 1 else "",
     }
+    return {name: value for name, value in words.items() if value}
 
 
 def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[str, str]:
     """The content fingerprint: what makes another batch of the same samples."""
     plan = stream.plan
-    sources = {
-        f"{each.name}.{name}": fact
-        for each, facts in zip(plan.sources, stream.facts.sources, strict=True)
-        for name, fact in content_facts(OpenedStream(each, facts), None).items()
-        if name in OF_SAMPLES
-    }
-    return sources | {
+    return {
         "layout": _fact(
             [plan.dataset, plan.dataset_args]
             if plan.dataset
@@ -277,9 +289,7 @@ def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, st
     """A client that comes back must find what it began with."""
     for was, now in ((hello.order, order), (hello.content, content)):
         known = without_code(was)  # of other code the client is told, and goes on
-        changed = (
-            differences(known, {name: now[name] for name in known if name in now}) if known else ""
-        )
+        changed = differences(known, comparable(known, now)) if known else ""
         if changed:
             raise StreamChangedError(
                 f"stream {hello.stream!r} has changed: {changed}; restore the old data and "

@@ -95,7 +95,8 @@ class AdmissionControl:
     def open(self, streams: Mapping[str, OpenedStream]) -> None:
         """From now on clients are admitted, first of all those that have waited.
 
-        streams: that have been opened; it grows.
+        Args:
+            streams: Those that have been opened; it grows.
         """
         self._streams = streams
         for peer, hello in self._waiting.take(None):

@@ -1,5 +1,7 @@
-"""Between the scheduler and the world: hands it events one by one, has its actions done, and asks
-for a look at the workers when it is due.
+"""Between the scheduler and the world.
+
+The dispatcher hands events to the scheduler one by one, has its actions done, and asks for a look
+at the workers when it is due.
 """
 
 from __future__ import annotations
@@ -32,11 +34,16 @@ class Timers(Protocol):
 class ActionHandlers:
     """Who does what. Each may hand in new events, which wait until the actions at hand are done.
 
-    engine: does StartWorker, SendJob, DumpStack, KillWorker and RetireWorker, and looks at its
-    workers.
-    send_message: (session, message), for its outbox.
-    cannot_boot: why no worker could be started, with the traceback.
-    log: (level, text).
+    Attributes:
+        engine: Does StartWorker, SendJob, DumpStack, KillWorker and RetireWorker, and looks at its
+            workers.
+        send_message: (session, message), for its outbox.
+        grow: Does GrowSegment.
+        drop: Does FreeSegment.
+        quarantine: Does Quarantine.
+        stream_broken: Does StreamBroken.
+        cannot_boot: Why no worker could be started, with the traceback.
+        log: (level, text).
     """
 
     engine: Engine
@@ -53,9 +60,6 @@ class ActionDispatcher:
     """The only driver of a scheduler.
 
     Nothing is done before `begin` except that streams may be opened.
-
-    on_event(event, actions): called for each event with the scheduler's answer, before that is
-    done; None for nothing.
     """
 
     def __init__(
@@ -65,6 +69,14 @@ class ActionDispatcher:
         loop: Timers,
         on_event: Callable[[Event, list[actions.Action]], object] | None = None,
     ) -> None:
+        """Do nothing yet.
+
+        Args:
+            scheduler: What decides.
+            handlers: Who does what.
+            loop: Calls for the looks at the workers.
+            on_event: Called for each event with the scheduler's answer, before that is done.
+        """
         self._scheduler = scheduler
         self._engine = engine = handlers.engine
         self._loop = loop

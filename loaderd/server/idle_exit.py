@@ -12,11 +12,10 @@ EMBEDDED_LAST_S = 2.0  # after its last control socket closed
 
 
 class IdleExit:
-    """An embedded daemon leaves 2 s after its last connection has ended, or 30 s after "ready"
-    without one.
+    """Says when a daemon that nobody uses is to leave.
 
-    Any other leaves exit_when_idle_s after its last session has ended; 0: never. leave(why): called
-    when it is time.
+    An embedded daemon leaves 2 s after its last connection has ended, or 30 s after "ready"
+    without one. Any other leaves exit_when_idle_s after its last session has ended; 0: never.
     """
 
     def __init__(
@@ -28,6 +27,15 @@ class IdleExit:
         *,
         leave: Callable[[str], object],
     ) -> None:
+        """Count from nothing yet.
+
+        Args:
+            loop: Calls whatever is here.
+            control: Knows who is connected.
+            embedded: A Loader has started the daemon.
+            exit_when_idle_s: For any other daemon.
+            leave: Called with the reason when it is time.
+        """
         self._loop = loop
         self._control = control
         self._embedded = embedded
@@ -46,7 +54,11 @@ class IdleExit:
             self._arm(EMBEDDED_LAST_S, self._alone)
 
     def sessions_ended(self, anybody: Callable[[], object]) -> None:
-        """The last session has ended. anybody(): whether there is one again."""
+        """The last session has ended.
+
+        Args:
+            anybody: Returns whether there is one again.
+        """
         if self._exit_when_idle_s > 0:
             self._arm(
                 self._exit_when_idle_s,

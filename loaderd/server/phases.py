@@ -44,7 +44,28 @@ ALONE_S = 0.5  # for running jobs to end, in a drain without trainers
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a daemon is made of, from its start to its end. num_workers: at a time."""
+    """What a daemon is made of, from its start to its end.
+
+    Attributes:
+        config: What is served.
+        options: How it was started.
+        num_workers: At a time.
+        env: Environment variables.
+        loop: Calls everything.
+        log: Its log.
+        ready_pipe: Where whoever started it waits.
+        startup: Tells what is waited for.
+        control: Where clients come.
+        messages: Where sessions send and receive messages.
+        budget: The memory of segments.
+        engine: What runs the jobs.
+        registry: The sessions.
+        admission: Who gets a session.
+        catalog: The streams.
+        dispatcher: Drives the scheduler.
+        quarantine: Where bad samples are recorded.
+        idle: Says when a daemon that nobody uses is to leave.
+    """
 
     config: Config
     options: StartOptions
@@ -83,7 +104,11 @@ class PhaseOwner(Protocol):
 
 
 class Phase(Protocol):
-    """name: for `status`."""
+    """One part of a daemon's life: it is told of everything meanwhile.
+
+    Attributes:
+        name: For `status`.
+    """
 
     name: str
 
@@ -125,8 +150,9 @@ class Phase(Protocol):
 
 
 class _Accepting:
-    """What opening and serving have in common: clients are heard, and the daemon goes when nobody
-    uses it.
+    """What opening and serving have in common.
+
+    Clients are heard, and the daemon goes when nobody uses it.
     """
 
     def __init__(self, daemon: PhaseOwner, parts: Parts) -> None:
@@ -275,14 +301,21 @@ class Serving(_Accepting):
 
 
 class Draining:
-    """Nothing new is begun, everybody has been told; the end comes when nothing is being made,
-    within drain_s at the latest.
+    """Nothing new is begun, and everybody has been told.
+
+    The end comes when nothing is being made, within drain_s at the latest.
     """
 
     name = "draining"
 
     def __init__(self, parts: Parts, why: str, *, at_work: bool) -> None:
-        """at_work: workers have been started."""
+        """Change nothing yet.
+
+        Args:
+            parts: What the daemon is made of.
+            why: For the log.
+            at_work: Workers have been started.
+        """
         self._parts = parts
         self._why = why
         self._at_work = at_work

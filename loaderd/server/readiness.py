@@ -1,5 +1,6 @@
-"""Whoever started this daemon and waits on a pipe: is told once how the start went, and may leave
-before that.
+"""Whoever started this daemon and waits on a pipe.
+
+It is told once how the start went, and may leave before that.
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ MOST_BYTES = 32 << 10  # a pipe takes more at once, so nobody waits for its read
 
 
 class ReadinessPipe:
-    """fd: the pipe's writing end, ours from now on; None if nobody waits."""
+    """A pipe that says once how the start of the daemon went."""
 
     def __init__(self, loop: Loop, fd: int | None) -> None:
+        """Say nothing yet.
+
+        Args:
+            loop: Calls whatever is here.
+            fd: The pipe's writing end, ours from now on; None if nobody waits.
+        """
         self._loop = loop
         self._fd = fd
         if fd is not None:
@@ -27,8 +34,10 @@ class ReadinessPipe:
         return self._fd is not None
 
     def watch(self, left: Callable[[], object]) -> None:
-        """left(): called when nobody reads the pipe any more, unless that has been told how the
-        start went.
+        """Watch whether somebody still reads the pipe.
+
+        Args:
+            left: Called when nobody does any more, unless that has been told how the start went.
         """
 
         def unread() -> None:

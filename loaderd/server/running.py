@@ -360,8 +360,9 @@ class Running:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """An embedded daemon leaves its log where something went wrong, and else nothing but what
-        the config gives a name.
+        """An embedded daemon leaves nothing but what the config gives a name.
+
+        Where something went wrong it leaves its log, too.
         """
         if error is None and self.code == EXIT_DRAINED:
             daemon = self._setup.config.daemon

@@ -1,5 +1,6 @@
-"""What a daemon, or a stream, that is not ready waits for: for clients and `status` whenever they
-ask, and for the log when it takes long.
+"""What a daemon, or a stream, that is not ready waits for.
+
+Clients and `status` are told whenever they ask, and the log when it takes long.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ SHOWN = 4  # of those that are not ready
 
 
 class StartupReporter:
-    """Silent until something is waited for.
-
-    doing(): a line for each of those that are not ready.
-    """
+    """Silent until something is waited for."""
 
     def __init__(
         self, loop: Loop, doing: Callable[[], list[str]], log: Callable[[str, str], object]
     ) -> None:
+        """Wait for nothing yet.
+
+        Args:
+            loop: Calls whatever is here.
+            doing: Returns a line for each process that is not ready.
+            log: (level, text).
+        """
         self._loop = loop
         self._doing = doing
         self._log = log

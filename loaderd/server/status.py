@@ -22,8 +22,12 @@ from loaderd_wire.hints import few
 
 
 def stream_faults(faults: Mapping[str, str]) -> str:
-    """Names of streams -> what is wrong with each, as text: what several have in common, such as a
-    module that can't be imported, is told once.
+    """What is wrong with each stream, as text.
+
+    What several have in common, such as a module that can't be imported, is told once.
+
+    Args:
+        faults: Name -> what is wrong.
     """
     each: dict[str, list[str]] = {}
     for name, text in sorted(faults.items()):
@@ -37,7 +41,8 @@ def stream_faults(faults: Mapping[str, str]) -> str:
 def prometheus(numbers: Mapping[str, tuple[str, str, float | Mapping[str, float]]]) -> str:
     """Prometheus' text format.
 
-    numbers: name -> (kind, help, value, or a value for each label set as 'stream="train"').
+    Args:
+        numbers: Name -> (kind, help, value, or a value for each label set as 'stream="train"').
     """
     lines: list[str] = []
     for name, (kind, text, value) in numbers.items():
@@ -76,7 +81,7 @@ def stream(
         )
         opened = OpenedStatus(found.facts.samples, found.facts.total, found.facts.layout, fields)
     return StreamStatus(
-        plan.data_name,
+        plan.lmdb or plan.dataset or "",
         plan.batch_size,
         found is not None,
         failed,

@@ -1,5 +1,6 @@
-"""What a running daemon shows of itself: to `loaderd status`, to Prometheus and to whoever watches
-its health.
+"""What a running daemon shows of itself.
+
+It shows it to `loaderd status`, to Prometheus and to whoever watches its health.
 """
 
 from __future__ import annotations
@@ -17,9 +18,15 @@ from loaderd.system.http import PROMETHEUS, Page
 
 
 class StatusPages:
-    """phase(): the name of the daemon's."""
+    """The status of a daemon, and its pages."""
 
     def __init__(self, parts: Parts, phase: Callable[[], str]) -> None:
+        """Show nothing yet.
+
+        Args:
+            parts: What the daemon is made of.
+            phase: Returns the name of the daemon's phase.
+        """
         self._parts = parts
         self._phase = phase
 

@@ -1,5 +1,6 @@
-"""What a running daemon tells about itself: one tree of dataclasses for `status`, metrics and the
-pages, and its JSON.
+"""What a running daemon tells about itself.
+
+It is one tree of dataclasses, for `status`, metrics and the pages, and its JSON.
 
 The JSON's keys are a contract with users' scripts. A key whose value is not known, such as the
 epoch of a session that has not asked for a batch, is null; a group of keys that is not known at
@@ -30,7 +31,14 @@ TEMPLATE: Mapping[str, Any] = {"key": "template"}  # named so in the JSON
 
 @dataclass(frozen=True, slots=True)
 class FieldStatus:
-    """A field of a stream's samples. kind: "array", "text" or "bytes"."""
+    """A field of a stream's samples.
+
+    Attributes:
+        name: Its name.
+        dtype: As numpy writes it.
+        shape: Of one sample.
+        kind: "array", "text" or "bytes".
+    """
 
     name: str
     dtype: str
@@ -60,7 +68,7 @@ class StreamStatus:
     """A stream of the config.
 
     Attributes:
-        data: Path of the database, "pkg.module:Class" of the dataset, or a mixture's streams.
+        data: Path of the database, or "pkg.module:Class" of the dataset.
         batch_size: Rows per batch, as configured.
         opened: Whether it is open.
         failed: Why it serves nobody, or could not be opened; "" if neither.
@@ -109,7 +117,12 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A worker, as the scheduler knows it and as a process. process: None before it is started."""
+    """A worker.
+
+    Attributes:
+        work: As the scheduler knows it.
+        process: As the engine knows it; None before it is started.
+    """
 
     work: WorkerSnapshot = field(metadata=GROUP)
     process: ProcessStatus | None = field(default=None, metadata=GROUP)
@@ -125,7 +138,12 @@ class PoolStatus:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatus:
-    """Shared memory in bytes. limit: of all segments together. segments: what they take."""
+    """Shared memory in bytes.
+
+    Attributes:
+        limit: Of all segments together.
+        segments: What they take.
+    """
 
     limit: int
     segments: int
@@ -135,8 +153,10 @@ class MemoryStatus:
 class QuarantineStatus:
     """Bad samples.
 
-    path: of the file that records them. count: since the start. tail: the last records, as the file
-    has them.
+    Attributes:
+        path: Of the file that records them.
+        count: Since the start.
+        tail: The last records, as the file has them.
     """
 
     path: str
@@ -197,8 +217,9 @@ class DaemonStatus:
     cut: tuple[str, ...] = field(default=(), metadata=IF_ANY)
 
     def to_json(self) -> str:
-        """The JSON, at most MAX_CHARACTERS long: where it would be longer, the longest lists are
-        shortened and `cut` names them.
+        """The JSON, at most MAX_CHARACTERS long.
+
+        Where it would be longer, the longest lists are shortened and `cut` names them.
         """
         shown = as_plain(self)
         text = json.dumps(shown, default=str)
@@ -221,8 +242,10 @@ class DaemonStatus:
         """The tree that `to_json` wrote.
 
         Keys that this version does not know are ignored, and plain ones that are missing become
-        empty: the daemon may be of another version. Raises ValueError, naming the key, for anything
-        else.
+        empty: the daemon may be of another version.
+
+        Raises:
+            ValueError: The text is anything else; names the key.
         """
         return _record(cls, json.loads(text), "status")
 
@@ -231,7 +254,9 @@ class DaemonStatus:
 class DrainStatus:
     """The answer to `loaderd drain`.
 
-    pid: of the daemon. drain_s: seconds that the drain may take at most.
+    Attributes:
+        pid: Of the daemon.
+        drain_s: Seconds that the drain may take at most.
     """
 
     pid: int

@@ -1,5 +1,6 @@
-"""The streams of a config: which are open, which are being opened, and why others could not be
-opened.
+"""The streams of a config.
+
+Which are open, which are being opened, and why others could not be opened.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from loaderd.server.status_report import StreamStatus
 
 
 class StreamCatalog:
-    """Opens streams when they are wanted. answered(name): called when one is open or can't be.
+    """Opens streams when they are wanted.
 
     Attributes:
         opened: The streams that are open, by name.
@@ -38,6 +39,15 @@ class StreamCatalog:
         answered: Callable[[str], object],
         log: Callable[[str, str], object],
     ) -> None:
+        """Open nothing yet.
+
+        Args:
+            configs: What the config says of all streams.
+            engine: What opens them.
+            startup: Tells what is waited for.
+            answered: Called with a name when that stream is open or can't be.
+            log: (level, text).
+        """
         self._configs = {config.name: config for config in configs}
         self._engine = engine
         self._startup = startup

@@ -12,12 +12,16 @@ STARTING_S = 1.0  # between two Starting messages
 
 
 class WaitingClients:
-    """Each is told at once, and then every second, what it waits for.
-
-    progress(): that, in a line.
-    """
+    """Each is told at once, and then every second, what it waits for."""
 
     def __init__(self, loop: Loop, control: ControlListener, progress: Callable[[], str]) -> None:
+        """Begin with nobody.
+
+        Args:
+            loop: Calls whatever is here.
+            control: Where they are.
+            progress: Returns what they wait for, in a line.
+        """
         self._loop = loop
         self._control = control
         self._progress = progress

@@ -25,7 +25,8 @@ class Clock:
     def tick(self, slept_s: float = 0.0) -> float:
         """Advance to now and return it.
 
-        slept_s: the sleep that the turn had asked for. What is cut off is added to `lost_s`.
+        Args:
+            slept_s: The sleep that the turn had asked for. What is cut off is added to `lost_s`.
         """
         real_s = self._monotonic_s()
         passed_s = max(0.0, real_s - self._last_s)

@@ -1,5 +1,6 @@
-"""The control socket: who is there, what they say first, descriptors for them, and the end of their
-connection.
+"""The control socket: who is there, and what they say first.
+
+Descriptors go out through it, and the end of a connection is noticed here.
 """
 
 from __future__ import annotations
@@ -71,13 +72,9 @@ class Peer:
 
 
 class ControlListener:
-    """Listens on `path` and speaks with each peer.
+    """Listens on a socket and speaks with each peer.
 
     A context for the whole life of the daemon; `close` it.
-
-    on_message(peer, message): its first message, a Hello or an Ask. Whatever else it ever says ends
-    the connection. on_end(peer): its end, by EOF, by the death of its process, or by us; called
-    once for every peer whose message was passed on.
     """
 
     def __init__(
@@ -92,6 +89,20 @@ class ControlListener:
         cred: Callable[[socket.socket], PeerCredentials] = peer_cred,
         pidfd: Callable[[socket.socket], int] = peer_pidfd,
     ) -> None:
+        """Listen.
+
+        Args:
+            loop: Calls whatever is here.
+            path: Of the socket.
+            gate: Who may attach.
+            on_message: Called as (peer, message) with its first message, a Hello or an Ask. What
+                else it ever says ends the connection.
+            on_end: Called with a peer at its end, by EOF, by the death of its process, or by us;
+                once for every peer whose message was passed on.
+            log: (level, text).
+            cred: Tells who made a connection.
+            pidfd: Makes a descriptor that is readable when the peer's process is dead.
+        """
         self._loop = loop
         self.path = path
         self._gate = gate
@@ -157,7 +168,13 @@ class ControlListener:
         self._write(peer)
 
     def reject(self, peer: Peer, error: str, text: str) -> None:
-        """Say Rejected, then EOF. error: the name of a class in loaderd_wire.errors."""
+        """Say Rejected, then EOF.
+
+        Args:
+            peer: To whom.
+            error: The name of a class in loaderd_wire.errors.
+            text: What its message is.
+        """
         self.send(peer, Rejected(error, text))
         self.finish(peer)
 

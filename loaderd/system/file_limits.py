@@ -44,8 +44,9 @@ def in_use() -> int:
 
 
 def spare(count: int) -> bool:
-    """Whether this process could open `count` more descriptors just now: RLIMIT_NOFILE may be
-    lowered from outside, and a host may run out.
+    """Whether this process could open `count` more descriptors just now.
+
+    RLIMIT_NOFILE may be lowered from outside, and a host may run out.
     """
     found: list[int] = []
     try:
@@ -59,8 +60,9 @@ def spare(count: int) -> bool:
 
 
 def shortage(count: int) -> str:
-    """ "" or why a session has no room just now: libzmq ends the process that it accepts a
-    connection in without a free descriptor.
+    """Why a session has no room just now; "" if it has.
+
+    libzmq ends the process that it accepts a connection in without a free descriptor.
     """
     if spare(count):
         return ""

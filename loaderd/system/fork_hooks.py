@@ -9,17 +9,16 @@ from typing import Protocol
 
 class Owner(Protocol):
     def disown(self) -> None:
-        """Called in a forked child: close the descriptors, without touching anything that the
-        parent shares.
-        """
+        """Called in a forked child: close the descriptors, touch nothing that the parent shares."""
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 
 
 def closed_in_children(owner: Owner) -> None:
-    """From now on, as long as it exists, `owner.disown()` is called in every child that Python code
-    forks from this process.
+    """Have `owner.disown()` called in every child that Python code forks from this process.
+
+    That holds as long as the owner exists.
     """
     _owners.add(owner)
 

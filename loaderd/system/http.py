@@ -1,5 +1,6 @@
-"""A small HTTP endpoint in the loop: GET, one answer a connection, bounded in number, size and
-time.
+"""A small HTTP endpoint in the loop.
+
+It knows GET, gives one answer a connection, and is bounded in number, size and time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """status: HTTP's number. body: text, sent as UTF-8."""
+    """An answer.
+
+    Attributes:
+        status: HTTP's number.
+        body: Text, sent as UTF-8.
+        kind: Its content type.
+    """
 
     status: int
     body: str

@@ -29,8 +29,11 @@ class LockFile:
     """
 
     def __init__(self, socket: str) -> None:
-        """Raises AlreadyServed when another daemon holds it, CannotServe when something that isn't
-        a socket lies in the way.
+        """Take the lock of a socket.
+
+        Raises:
+            AlreadyServed: Another daemon holds it.
+            CannotServe: Something that isn't a socket lies in the way.
         """
         self.path = socket + paths.LOCK
         self._socket = socket
@@ -126,11 +129,16 @@ class LockFile:
 
 
 def prepare_folder(socket: str, *, uid: int, default: bool, others: bool) -> None:
-    """Check the folder that the sockets lie in; `default` ones are made.
+    """Check the folder that the sockets lie in; a default one is made.
 
-    others: other users must be able to pass.
+    Args:
+        socket: Path of the socket.
+        uid: Whose folder it must be.
+        default: The path is the default one.
+        others: Other users must be able to pass.
 
-    Raises CannotServe.
+    Raises:
+        CannotServe: The folder will not do; the text says why.
     """
     folder = os.path.dirname(socket)
     if default:

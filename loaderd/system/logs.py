@@ -38,8 +38,9 @@ class Sink(Protocol):
 
 
 class PipeSink:
-    """A pipe, terminal or socket, written as far as it takes at once; the rest waits until the loop
-    sees it writable again.
+    """A pipe, terminal or socket, written as far as it takes at once.
+
+    The rest waits until the loop sees it writable again.
     """
 
     def __init__(self, fd: int, loop: Loop | None) -> None:
@@ -105,8 +106,9 @@ class PipeSink:
 
 
 class FileSink:
-    """A regular file, written by a thread: a file on a dead NFS blocks whoever writes to it,
-    whatever its flags are.
+    """A regular file, written by a thread.
+
+    A file on a dead NFS blocks whoever writes to it, whatever its flags are.
 
     open_file() -> fd is called in the thread at the first line. full(fd) is called there after each
     write; True: this file is closed, and the next line calls open_file again.
@@ -213,11 +215,14 @@ class Log:
 
 
 class QuarantineLog:
-    """Samples set aside, one JSON object a line, appended to `path`, which exists from the first
-    one on.
+    """Samples set aside, one JSON object a line, appended to a file.
 
-    Beyond max_bytes the file becomes <path>.1 and a new one begins. `tail` has the latest few,
-    newest last.
+    The file exists from the first one on. Beyond max_bytes it becomes <path>.1 and a new one
+    begins.
+
+    Attributes:
+        count: Samples so far.
+        tail: The latest few, newest last.
     """
 
     def __init__(
@@ -288,8 +293,13 @@ def stderr_sink(
 
     Lines for a closed one go nowhere.
 
-    path: of a log file of our own, opened to append, which is kept at about max_bytes, with as much
-    of older lines beside it; "": the file is the user's, who may do with it what he likes.
+    Args:
+        loop: Calls whatever is here.
+        fd: The descriptor.
+        path: Of a log file of our own, opened to append, which is kept at about max_bytes, with as
+            much of older lines beside it; "": the file is the user's, who may do with it what he
+            likes.
+        max_bytes: For a file of our own.
     """
     try:
         mode = os.fstat(fd).st_mode

@@ -50,8 +50,10 @@ class Loop:
     Use as a context manager, or `close` it: it owns an epoll descriptor and, with signals, a socket
     pair.
 
-    on_slow(seconds, text): told about turns over SLOW_TURN_S, with the slowest callback's name, at
-    most once in SLOW_EVERY_S.
+    Attributes:
+        on_slow: Called as (seconds, text) about turns over SLOW_TURN_S, with the slowest callback's
+            name, at most once in SLOW_EVERY_S.
+        turns: Number of turns so far.
     """
 
     def __init__(
@@ -79,8 +81,9 @@ class Loop:
     # -- what to wait for
 
     def now_s(self) -> float:
-        """Seconds on the loop's clock: constant within a turn, advances at most 1 s a turn (see
-        Clock).
+        """Seconds on the loop's clock (see Clock).
+
+        Constant within a turn; advances at most 1 s a turn.
         """
         return self.clock.now_s
 
@@ -90,12 +93,19 @@ class Loop:
         return self.clock.lost_s
 
     def watch(self, fd: int, callback: Callback, *, read: bool = True, write: bool = False) -> None:
-        """Call `callback` whenever fd is readable, hung up or in error, with write=True also
-        whenever it is writable (with read=False only then).
+        """Call `callback` whenever fd is readable, hung up or in error.
 
         Level-triggered. A second call for the same fd replaces the first. The callback must bear
-        being called for nothing. `unwatch` before fd is closed. Raises PermissionError for a
-        regular file (which is always ready).
+        being called for nothing. `unwatch` before fd is closed.
+
+        Args:
+            fd: The descriptor.
+            callback: What to call.
+            read: False: not when it is only readable.
+            write: Also whenever it is writable.
+
+        Raises:
+            PermissionError: A regular file, which is always ready.
         """
         mask = (select.EPOLLIN if read else 0) | (select.EPOLLOUT if write else 0)
         if fd in self._watched:
@@ -116,8 +126,9 @@ class Loop:
         return timer
 
     def soon(self, callback: Callback) -> None:
-        """Call `callback` once: at the end of this turn, or, when put off by another `soon`, in the
-        next turn.
+        """Call `callback` once: at the end of this turn.
+
+        One that another `soon` puts off is called in the next turn.
         """
         self._soon.append(callback)
 

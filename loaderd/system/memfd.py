@@ -54,11 +54,15 @@ class SegmentStore:
     def reserve(
         self, session: int, segment: Segment, done: Callable[[int, OSError | None], None]
     ) -> None:
-        """Make the memfd and take its pages from the system, PIECE_BYTES a turn; then done(fd,
-        None).
+        """Make the memfd and take its pages from the system, PIECE_BYTES a turn.
 
-        An error at any point gives everything back: done(-1, error). After `free` in between `done`
-        isn't called. The fd stays ours.
+        After `free` in between `done` isn't called. The fd stays ours.
+
+        Args:
+            session: Whose it is.
+            segment: Its number and size.
+            done: Called as (fd, None); or as (-1, error) when everything has been given back after
+                an error.
         """
         size = segment.slots * segment.slot_bytes
         held = _Held(session, size, -1)

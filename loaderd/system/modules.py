@@ -1,5 +1,6 @@
-"""The users' modules as they were imported: which files below the config's folder they came from,
-and what those files said then.
+"""The user's modules as they were imported.
+
+Which files below the config's folder they came from, and what those files said then.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """path: of its file, below the folder. digest: of its bytes."""
+    """A module of the user.
+
+    Attributes:
+        path: Of its file, below the folder.
+        size: Of that file, in bytes.
+        mtime_ns: Of that file.
+        digest: Of its bytes.
+        ctime_ns: Of that file.
+    """
 
     path: str
     size: int
@@ -42,11 +51,14 @@ def read(folder: str, path: str) -> Module | None:
 
 
 class Imported:
-    """What this process, and the one that it was forked from, have imported from below `folder`; ""
-    for no folder at all.
-    """
+    """What this process, and the one that it was forked from, have imported from below a folder."""
 
     def __init__(self, folder: str) -> None:
+        """Begin with nothing.
+
+        Args:
+            folder: Where the user's modules lie; "" for none at all.
+        """
         self.folder = folder
         self._known: dict[str, Module] = {}
         self._seen: set[str] = set()  # names of modules that have been looked at
@@ -84,8 +96,9 @@ class Imported:
 
 
 def _path_below(folder: str, name: str) -> str:
-    """The file of this module as seen from the folder; "" if it isn't there, is installed, or is
-    ours.
+    """The file of this module as seen from the folder.
+
+    "" if it isn't there, is installed, or is ours.
     """
     if name.partition(".")[0] in OURS:
         return ""

@@ -1,6 +1,4 @@
-"""Who may attach: the rule about uids, and the two ways in which a unix socket tells about its
-peer.
-"""
+"""Who may attach: the rule about uids, and two ways in which a unix socket tells about its peer."""
 
 from __future__ import annotations
 
@@ -17,7 +15,12 @@ EVERYBODY = 4294967295  # uids that the initial user namespace maps
 
 @dataclass(frozen=True, slots=True)
 class PeerCredentials:
-    """pid: 0 where the peer's PID namespace isn't ours."""
+    """Who made a connection.
+
+    Attributes:
+        pid: 0 where the peer's PID namespace isn't ours.
+        uid: As this process sees it.
+    """
 
     pid: int
     uid: int
@@ -30,8 +33,10 @@ def peer_cred(sock: socket.socket) -> PeerCredentials:
 
 
 def peer_pidfd(sock: socket.socket) -> int:
-    """A descriptor that polls readable when the peer's process is dead; -1 where the kernel can't
-    tell. The caller closes it.
+    """A descriptor that polls readable when the peer's process is dead; the caller closes it.
+
+    Returns:
+        -1 where the kernel can't tell.
     """
     try:
         return sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
@@ -40,15 +45,23 @@ def peer_pidfd(sock: socket.socket) -> int:
 
 
 def maps_everybody(uid_map: str) -> bool:
-    """Whether a user namespace with this /proc/self/uid_map maps every uid there is, so that 65534
-    can only be its real owner.
+    """Whether a user namespace with this /proc/self/uid_map maps every uid there is.
+
+    Then 65534 can only be its real owner.
     """
     return sum(int(line.split()[2]) for line in uid_map.splitlines() if line.strip()) >= EVERYBODY
 
 
 @dataclass(frozen=True, slots=True)
 class PeerGate:
-    """own: our uid, which may always attach, as may root. all_mapped: see `maps_everybody`."""
+    """The rule about uids.
+
+    Attributes:
+        own: Our uid, which may always attach, as may root.
+        allow_uids: Others that may.
+        allow_unmapped: Uids that a user namespace doesn't map may, too.
+        all_mapped: See `maps_everybody`.
+    """
 
     own: int
     allow_uids: tuple[int, ...] = ()
@@ -57,7 +70,11 @@ class PeerGate:
 
     @classmethod
     def here(cls, allow_uids: tuple[int | str, ...]) -> PeerGate:
-        """The gate of this process. allow_uids: as in the config, uids and "unmapped"."""
+        """The gate of this process.
+
+        Args:
+            allow_uids: As in the config, uids and "unmapped".
+        """
         try:
             with open("/proc/self/uid_map") as file:
                 mapped = maps_everybody(file.read())

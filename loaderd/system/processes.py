@@ -1,5 +1,6 @@
-"""What Linux tells and does about processes: pidfds, parent death, orphans, states, memory, and
-what an ending means.
+"""What Linux tells and does about processes.
+
+That is pidfds, parent death, orphans, states, memory, and what an ending means.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ def keep_niceness(leader: int) -> None:
 
 
 def ended(pidfd: int, timeout_s: float = 0.0) -> bool:
-    """Whether the process of this pidfd is dead (it may be unreaped), waiting up to timeout_s for
-    it.
+    """Whether the process of this pidfd is dead; it may be unreaped.
+
+    Waits for that, up to timeout_s.
     """
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
@@ -111,8 +113,9 @@ def kill_group(leader: int, session: int) -> None:
 
 
 def kill_unreaped_group(leader: int) -> None:
-    """SIGKILL the group of a leader that nobody has reaped yet, so that its number cannot be
-    another's.
+    """SIGKILL the group of a leader that nobody has reaped yet.
+
+    So its number cannot be another's.
     """
     _kill_group(leader)
 
@@ -124,9 +127,12 @@ def _kill_group(leader: int) -> None:
 
 
 def reap_adopted(pid: int) -> int | None:
-    """The wait status of a dead process whose parent is gone, if it has become our child: so where
-    we are a container's init, where
-    nobody else would ever reap it. None: it is somebody else's.
+    """The wait status of a dead process whose parent is gone, if it has become our child.
+
+    That is so where we are a container's init, where nobody else would ever reap it.
+
+    Returns:
+        None: it is somebody else's.
     """
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
@@ -157,8 +163,10 @@ def stopped(pid: int) -> bool:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for this signal, which would end it otherwise; False where it
-    is gone.
+    """Whether a process has a handler for this signal, which would end it otherwise.
+
+    Returns:
+        False where the process is gone.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -185,8 +193,9 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the third on (state, ppid, pgrp, session, ...); empty
-    where they cannot be had.
+    """The fields of /proc/<pid>/stat from the third on (state, ppid, pgrp, session, ...).
+
+    They are empty where they cannot be had.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -212,16 +221,23 @@ def was_killed(status: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a process ended. own, cause: as in WorkerDied."""
+    """How a process ended.
+
+    Attributes:
+        own: As in WorkerDied.
+        cause: As in WorkerDied.
+    """
 
     own: bool
     cause: str
 
 
 def ending(status: int | None, *, out_of_memory: bool = False) -> Ending:
-    """What a wait status tells; None: nobody could learn it.
+    """What a wait status tells.
 
-    out_of_memory: the cgroup's oom_kill count rose meanwhile.
+    Args:
+        status: As of os.waitpid; None: nobody could learn it.
+        out_of_memory: The cgroup's oom_kill count rose meanwhile.
     """
     if status is None:
         return Ending(False, "ended together with the fork server, status unknown")

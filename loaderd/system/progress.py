@@ -1,5 +1,6 @@
-"""Progress of a long command on stderr: a bar that redraws itself on a terminal, a plain line now
-and then anywhere else.
+"""Progress of a long command on stderr.
+
+It is a bar that redraws itself on a terminal, and a plain line now and then anywhere else.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What this process may use: memory by the kernel's and the cgroup's word, CPUs by affinity and
-quota. Reads files, keeps nothing.
+"""What this process may use: memory and CPUs, by the word of kernel, cgroup, affinity and quota.
+
+Reads files, keeps nothing.
 
 `root` is where proc and the mount points are found: "/" in life, a made-up tree in tests. cgroup v1
 and v2 are read alike: own group and each ancestor up to the mount point, since any of them may hold
@@ -38,8 +39,9 @@ class _Group:
 
 
 def rooms(root: str = "/") -> list[Room]:
-    """Every limit of memory that holds for this process: MemAvailable, then own cgroup and its
-    ancestors.
+    """Every limit of memory that holds for this process.
+
+    MemAvailable comes first, then its own cgroup and the ancestors.
     """
     found: list[Room] = []
     info = _table(_read(root, "proc/meminfo"))
@@ -75,12 +77,20 @@ def shortage(
     rooms: list[Room],
     how: str = "lower prefetch or batch_size",
 ) -> str | None:
-    """Why `need` bytes for `what` can't be had, with the numbers, and whether ever; None if they
-    can.
+    """Why some memory can't be had, with the numbers, and whether ever.
 
-    memory: the ceiling of all segments together. live: bytes of it that are taken. held: a dead
-    daemon's memory that the client
-    still pins. unfilled: bytes promised to others that the system doesn't know of yet.
+    Args:
+        what: What it is for.
+        need: Bytes.
+        memory: The ceiling of all segments together.
+        live: Bytes of it that are taken.
+        held: A dead daemon's memory that the client still pins.
+        unfilled: Bytes promised to others that the system doesn't know of yet.
+        rooms: The limits of the system.
+        how: What makes it need less.
+
+    Returns:
+        None if it can be had.
     """
     free = memory - live - held
     if need > free:
@@ -114,8 +124,9 @@ def shortage(
 
 
 def oom_kills(root: str = "/") -> int:
-    """Processes of our cgroup that the OOM killer has ended so far (of the machine, where the
-    cgroup doesn't tell). Only rises.
+    """Processes of our cgroup that the OOM killer has ended so far.
+
+    Those of the machine, where the cgroup doesn't tell. It only rises.
     """
     for group in _groups(root, "memory"):
         name = "memory.events" if group.version == 2 else "memory.oom_control"
@@ -126,8 +137,9 @@ def oom_kills(root: str = "/") -> int:
 
 
 def cpu_count(root: str = "/", *, affinity: int, cpus: int) -> int:
-    """Whole CPUs that this process can keep busy, at least 1: the least of affinity, machine and
-    each cgroup's quota.
+    """Whole CPUs that this process can keep busy, at least 1.
+
+    That is the least of affinity, machine and each cgroup's quota.
     """
     least = min(affinity, cpus)
     for group in _groups(root, "cpu"):
@@ -148,9 +160,7 @@ def own_cpu_count() -> int:
 
 
 def too_many(workers: int | str, cpus: int) -> list[str]:
-    """A line about more workers than CPUs, where somebody asked for them by number and not by
-    "auto".
-    """
+    """A line about more workers than CPUs, where they were asked for by number, not by "auto"."""
     if isinstance(workers, str) or workers <= cpus:
         return []
     quota = f"{cpus} CPU{'' if cpus == 1 else 's'}"
@@ -193,8 +203,9 @@ def _room(group: _Group, root: str) -> Room | None:
 
 
 def _groups(root: str, controller: str) -> Iterator[_Group]:
-    """Own cgroup for this controller, then its ancestors up to the mount point; v1's hierarchy
-    first where both are mounted.
+    """Own cgroup for this controller, then its ancestors up to the mount point.
+
+    v1's hierarchy comes first where both are mounted.
     """
     own = dict(_memberships(_read(root, "proc/self/cgroup")))
     for kind, names, inside, mount in _mounts(_read(root, "proc/self/mountinfo")):
@@ -235,8 +246,10 @@ def _memberships(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(text: str) -> list[tuple[str, set[str], str, str]]:
-    """(filesystem type, its controllers, root within the hierarchy, mount point) of each cgroup
-    mount; v1 before v2.
+    """Each cgroup mount; v1 before v2.
+
+    Returns:
+        (filesystem type, its controllers, root within the hierarchy, mount point) of each.
     """
     found = []
     for line in text.splitlines():

@@ -1,5 +1,6 @@
-"""Descriptor 2 while libraries in C work that print on it: what they print is kept, so that it can
-be told with the file that it is about.
+"""Descriptor 2 while libraries in C work that print on it.
+
+What they print is kept, so that it can be told with the file that it is about.
 """
 
 from __future__ import annotations

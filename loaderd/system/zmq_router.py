@@ -1,5 +1,6 @@
-"""ZeroMQ, the daemon's side: Progress comes in, descriptors go out, through a bounded outbox per
-session.
+"""ZeroMQ, the daemon's side.
+
+Progress comes in, descriptors go out, through a bounded outbox per session.
 
 Who is not admitted never becomes a peer: a handshake needs the session's number and token (PLAIN),
 which the control socket gave. What does not even begin such a handshake is dropped by libzmq's own
@@ -41,7 +42,10 @@ Log = Callable[[str, str], object]
 class _Route:
     """Where a session's messages go.
 
-    peer: its present routing id, None before its first Progress and after it was lost.
+    Attributes:
+        token: What it has to show.
+        peer: Its present routing id; None before its first Progress and after it was lost.
+        outbox: Messages that libzmq has not taken yet.
     """
 
     __slots__ = ("outbox", "peer", "token")
@@ -53,14 +57,7 @@ class _Route:
 
 
 class MessageRouter:
-    """The ROUTER at `path`.
-
-    on_progress(session, progress): well-formed, and said by that session; of several that have
-    piled up in one plan only the last, unless one asks for something.
-
-    uids: who may connect at all, by the kernel's word; () for whoever the file's mode lets in.
-    mode: of the socket's file. Raises OSError when it can't be bound.
-    """
+    """The ROUTER of the daemon."""
 
     def __init__(
         self,
@@ -72,6 +69,20 @@ class MessageRouter:
         on_progress: Callable[[int, Progress], object],
         log: Log,
     ) -> None:
+        """Bind the socket.
+
+        Args:
+            loop: Calls whatever is here.
+            path: Of the socket.
+            mode: Of the socket's file.
+            uids: Who may connect at all, by the kernel's word; () for whoever the mode lets in.
+            on_progress: Called as (session, progress): well-formed, and said by that session. Of
+                several that have piled up in one plan only the last, unless one asks for something.
+            log: (level, text).
+
+        Raises:
+            OSError: It can't be bound.
+        """
         self._loop = loop
         self._on_progress = on_progress
         self._log = log
@@ -259,8 +270,9 @@ class MessageRouter:
         return False
 
     def _understood(self, peer: bytes, session: int, frames: list[bytes]) -> Progress | None:
-        """A Progress of the session that this peer was let in for, whose route is known from now
-        on; else None.
+        """A Progress of the session that this peer was let in for; None for anything else.
+
+        The route of that session is known from now on.
         """
         route = self._routes.get(session)
         if route is None:
@@ -293,8 +305,10 @@ class MessageRouter:
             del self._blocked[session]
 
     def _put(self, route: _Route, data: bytes) -> bool:
-        """True if it was taken over by libzmq; False if the peer's queue is full or (then
-        `route.peer` is None) the peer is gone.
+        """Hand a message to libzmq.
+
+        Returns:
+            False if the peer's queue is full or (then `route.peer` is None) the peer is gone.
         """
         assert route.peer is not None
         self._sent = True

@@ -11,8 +11,9 @@ from loaderd.worker.process_setup import flush_output
 
 
 def main() -> NoReturn:
-    """Ends this process itself: the interpreter would first wait for every thread that user code
-    has started.
+    """Run a worker or fork server; this process ends here.
+
+    The interpreter would first wait for every thread that user code has started.
     """
     code = 1
     try:

@@ -1,5 +1,6 @@
-"""The fork server: a process with one thread that has imported what workers need, and does nothing
-but fork and reap them.
+"""The fork server: a process with one thread that has imported what workers need.
+
+It does nothing but fork and reap them.
 """
 
 from __future__ import annotations
@@ -61,10 +62,14 @@ FDS = 4  # of a Fork: socket, scoreboard, output, stack dump
 
 
 def main(argv: list[str]) -> int:
-    """argv: pid of the daemon, descriptors of the socket and of the stack dump, "fork" or "spawn",
-    what to import ahead, as in Setup.
+    """Import what all workers need before anybody says more, then do what one is told.
 
-    Returns the exit code. What all workers need is imported before anybody says more.
+    Args:
+        argv: Pid of the daemon, descriptors of the socket and of the stack dump, "fork" or
+            "spawn", what to import ahead, as in Setup.
+
+    Returns:
+        The exit code.
     """
     die_with_parent(int(argv[0]))
     adopt_orphans()
@@ -120,9 +125,14 @@ def import_base() -> None:
 
 
 def import_users(setup: Setup, tell: Callable[[str], object]) -> None:
-    """Import the user's modules, if the Setup says so. tell(text): called with what comes next.
+    """Import the user's modules, if the Setup says so.
 
-    Raises SourceError where they cannot be imported.
+    Args:
+        setup: Says which.
+        tell: Called with what comes next.
+
+    Raises:
+        SourceError: They cannot be imported.
     """
     put_first(setup.folder)
     if setup.preload == "user":

@@ -1,5 +1,6 @@
-"""Whether user code uses the global generators of `random` and `numpy.random`, found out through
-their public functions.
+"""Whether user code uses the global generators of `random` and `numpy.random`.
+
+It is found out through their public functions.
 
 Code that draws moves a generator: a number that is drawn afterwards is not the one that was to
 come. Code that only reads a generator's state, and puts it back after it has drawn, moves nothing:
@@ -67,8 +68,10 @@ class MT19937(np.random.MT19937):
 class GeneratorWatch:
     """Watches both generators. `install` makes the one of a process.
 
-    read: which generator's state has been read since `arm`; whoever reads one without being user
-    code takes that back.
+    Attributes:
+        bits: numpy's.
+        read: Which generator's state has been read since `arm`; whoever reads one without being
+            user code takes that back.
     """
 
     def __init__(self, bits: MT19937) -> None:
@@ -117,8 +120,12 @@ class GeneratorWatch:
         return True
 
     def set_numpy(self, words: bytes) -> bool:
-        """Give numpy's generator a state of these words, as just seeded, in a tenth of the time of
-        its set_state; False if that cannot be done.
+        """Give numpy's generator a state of these words, as just seeded.
+
+        That takes a tenth of the time of its set_state.
+
+        Returns:
+            False if it cannot be done.
         """
         if not self._writes or _numpy_random.get_bit_generator() is not self.bits:
             return False

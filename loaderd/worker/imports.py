@@ -1,5 +1,6 @@
-"""Imports in the middle of a sample: their time is not the sample's, and they change nothing of
-what it draws.
+"""Imports in the middle of a sample.
+
+Their time is not the sample's, and they change nothing of what it draws.
 """
 
 from __future__ import annotations
@@ -19,14 +20,20 @@ _load: Callable[[str, Any], Any] = bootstrap._find_and_load
 
 
 class Imports:
-    """Marks the stamp while this thread imports what is not loaded yet, and keeps the global
-    generators as they are.
+    """What is done about imports in the middle of a sample.
 
-    Stands where Python turns to for a module that it does not have: whoever imports nothing new
-    pays nothing. came() is called after torch has come, by whatever import.
+    It marks the stamp while this thread imports what is not loaded yet, and keeps the global
+    generators as they are. It stands where Python turns to for a module that it does not have:
+    whoever imports nothing new pays nothing.
     """
 
     def __init__(self, line: StatusWriter, came: Callable[[], None]) -> None:
+        """Watch nothing yet.
+
+        Args:
+            line: Where the stamp is.
+            came: Called after torch has come, by whatever import.
+        """
         self._line = line
         self._came = came
         self._owner = os.getpid()
@@ -34,8 +41,9 @@ class Imports:
         self._inside = False  # of an import of this thread; those within it belong to it
 
     def watch(self) -> None:
-        """From now on, instead of whoever watched before, for as long as this process lives; a fork
-        of it only imports as ever.
+        """Watch from now on, instead of whoever did before, for as long as this process lives.
+
+        A fork of it only imports as ever.
         """
 
         def find_and_load(name: str, import_: Any) -> Any:
@@ -56,8 +64,9 @@ class Imports:
         bootstrap._find_and_load = find_and_load
 
     def _begin(self) -> Kept | None:
-        """What is to be kept during an import; None if it is not this thread's, or is another's
-        part.
+        """What is to be kept during an import.
+
+        None if it is not this thread's, or is another's part.
         """
         if self._inside or threading.get_ident() != self._thread:
             return None

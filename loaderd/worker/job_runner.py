@@ -231,10 +231,9 @@ def collate(
     position: int,
     note: Callable[[Stage], None],
 ) -> dict[str, Any]:
-    """The stream's own collate over these samples, seeded by the batch's first position; its fields
-    are those of the stream's first batch.
+    """The stream's own collate over these samples, seeded by the batch's first position.
 
-    Raises SampleFault.
+    Its fields are those of the stream's first batch. Raises SampleFault.
     """
     note(Stage.COLLATE)
     seed_batch(seed, epoch, position)
@@ -252,8 +251,9 @@ def collate(
 def _unlike(
     stream: WorkerStream, made: Mapping[int, Any], fault: SampleFault
 ) -> dict[int, SampleFault]:
-    """The rows whose samples are of another make than the stream's first one, where a batch could
-    not be collated and not all of them are; each with what is wrong with it.
+    """The rows whose samples are of another make than the stream's first one, and what is wrong.
+
+    They are looked for where a batch could not be collated; none if all are so.
     """
     found = {row: stream.sample_pipeline.unlike(each) for row, each in made.items()}
     texts = {row: text for row, text in found.items() if text}
@@ -281,8 +281,9 @@ def _variable(
 
 
 def _with_chunk(outcome: JobResult, parts: dict[str, Any], job: Job, slot: MappedSlot) -> JobResult:
-    """Write the chunk into the part of the tail that is the job's own; too large for it: say how
-    much a row would need.
+    """Write the chunk into the part of the tail that is the job's own.
+
+    Where it is too large for that, say how much a row would need.
     """
     if not parts:
         return outcome

@@ -1,5 +1,6 @@
-"""A worker's life: boot user code, then take orders from the engine, one at a time, until told to
-leave or killed.
+"""A worker's life.
+
+It boots user code, then takes orders from the engine, one at a time, until told to leave or killed.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ class WorkerMain:
 
 
 def main(argv: list[str]) -> int:
-    """A worker in an interpreter of its own: argv is one JSON list, the first six arguments of
-    `run`.
+    """Be a worker in an interpreter of its own.
+
+    Args:
+        argv: One JSON list, the first six arguments of `run`.
     """
     return run(*json.loads(argv[0]))

@@ -1,5 +1,6 @@
-"""An order as a worker asks it: computed for many positions at once, because most of what it costs
-does not depend on how many.
+"""An order as a worker asks it, computed for many positions at once.
+
+Most of what it costs does not depend on how many.
 """
 
 from __future__ import annotations

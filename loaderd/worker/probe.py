@@ -11,13 +11,10 @@ from loaderd.data.errors import SampleFault, SourceError, user_traceback
 from loaderd.data.pipeline.collate import arrays_of
 from loaderd.data.pipeline.label_notes import label_notes
 from loaderd.data.sources.dataset_values import of_samples
-from loaderd.data.sources.mixture import MixtureSource
-from loaderd.data.sources.source import Source
-from loaderd.data.stream_order import once, stream_order
+from loaderd.data.stream_order import stream_order
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.engine.scoreboard import StatusWriter
 from loaderd.system.modules import Imported
-from loaderd.worker import mixtures
 from loaderd.worker.job_runner import body_bytes, collate, pack
 from loaderd.worker.sample_runner import SampleRunner, clean
 from loaderd.worker.seeding import seed_sample
@@ -39,7 +36,8 @@ def probe(
     """
     line.stamp(0, 0, Stage.OPEN)
     try:
-        return _facts(open_streams.get(name), line, imported)
+        stream = open_streams.get(name, lambda count: line.stamp(0, count, Stage.OPEN))
+        return _facts(stream, line, imported)
     except SourceError as error:
         kind = "user code" if error.traceback else "data"
         return OpenError(name, kind, clean(str(error)), clean(error.traceback))
@@ -62,48 +60,11 @@ class _NoGoodSample(Exception):
 
 
 def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> StreamInfo:
-    if stream.plan.sources:
-        return _mixed_facts(stream, line, imported)
+    source, plan = stream.source, stream.plan
     specs, good = _good_samples(stream, line)
-    return _info(stream, line, imported, specs, _tail_row_bytes(stream, specs, good))
-
-
-def _mixed_facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> StreamInfo:
-    """What a mixture is, as its sources are."""
-    found: list[StreamInfo] = []
-    for part in stream.parts():
-        specs, good = _good_samples(part, line)
-        tail = _tail_row_bytes(part, specs, good)
-        found.append(_info(part, line, imported, specs, tail, batches=False))
-    mixtures.check_alike(stream.plan, found)
-    specs = found[0].sample_specs
-    stream.sample_pipeline.fix(specs)
-    tail = max(info.tail_row_bytes for info in found)
-    return replace(_info(stream, line, imported, specs, tail), sources=tuple(found))
-
-
-def _info(
-    stream: WorkerStream,
-    line: StatusWriter,
-    imported: Imported,
-    specs: tuple[FieldSpec, ...],
-    tail: int,
-    *,
-    batches: bool = True,
-) -> StreamInfo:
-    """What a stream is, with these fields and so many bytes of tail a row.
-
-    Args:
-        stream: The stream.
-        line: The worker's line of the status board.
-        imported: What users' code has been imported.
-        specs: The fields of its samples.
-        tail: Bytes of tail of each row, as far as samples need them.
-        batches: A batch of a collated stream is made, too. Else the facts are those of samples.
-    """
-    source, plan, body = stream.source, stream.plan, 0
+    tail, body = _tail_row_bytes(stream, specs, good), 0
     batch_specs = specs
-    if stream.sample_pipeline.collated and batches:
+    if stream.sample_pipeline.collated:
         batch, body = _collated(stream, line)
         batch_specs = stream.sample_pipeline.batcher.specs(batch)
         arrays = {
@@ -127,7 +88,7 @@ def _info(
     return StreamInfo(
         stream=plan.name,
         total=source.total,
-        samples=_samples(plan, source),
+        samples=stream_order(replace(plan, epoch_steps=0), source).samples,
         identity=source.identity,
         state=source.state,
         layout=source.layout,
@@ -140,9 +101,17 @@ def _info(
         tail_row_bytes=align(tail, 8),
         body_bytes=body,
         jpeg_extension=stream.sample_pipeline.jpeg_extension,
-        warnings=tuple(map(clean, (*source.warnings, *_label_notes(stream)))),
+        warnings=tuple(
+            clean(text)
+            for text in (
+                *source.warnings,
+                *source.selection.notes,
+                *label_notes(stream.plan, source, stream.first_indices(TRIES).tolist()),
+            )
+        ),
         values=source.values or _values_of_samples(stream, line),
         code=imported.all() if stream.sample_pipeline.user_code else (),
+        selection=source.selection,
     )
 
 
@@ -152,7 +121,7 @@ def _values_of_samples(stream: WorkerStream, line: StatusWriter) -> str:
     They have been made before: none of them kills the worker.
     """
     source = stream.source
-    if not isinstance(source, Source) or source.dataset is None or stream.plan.survey is not None:
+    if source.dataset is None or stream.plan.survey is not None:
         return ""
     line.stamp(0, 0, Stage.READ)
 
@@ -161,17 +130,6 @@ def _values_of_samples(stream: WorkerStream, line: StatusWriter) -> str:
         return source.value(index)
 
     return of_samples(make, stream.first_indices(GOOD).tolist())
-
-
-def _samples(plan: StreamConfig, source: Source | MixtureSource) -> int:
-    """Samples of an epoch, or of a pass where steps make the epochs."""
-    return stream_order(once(plan) if plan.epoch_steps else plan, source).samples
-
-
-def _label_notes(stream: WorkerStream) -> list[str]:
-    if not isinstance(stream.source, Source):
-        return []  # its sources have theirs
-    return list(label_notes(stream.plan, stream.source, stream.first_indices(TRIES).tolist()))
 
 
 def _rows(stream: WorkerStream, line: StatusWriter, first: int, last: int) -> SampleRunner:

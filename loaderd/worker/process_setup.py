@@ -1,5 +1,7 @@
-"""What makes a process a worker: whose child it is, what it ignores, where its output and its stack
-dumps go, how many threads it has.
+"""What makes a process a worker.
+
+Whose child it is, what it ignores, where its output and its stack dumps go, how many threads it
+has.
 
 User code runs here, so everything that a child forked by user code must not inherit is undone in
 that child.
@@ -22,8 +24,9 @@ IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.
 
 
 def _nothing(number: int, frame: object) -> None:
-    """A handler and not SIG_IGN, which would live on in every program that user code runs: handlers
-    end with exec.
+    """A handler that ends with exec.
+
+    SIG_IGN would live on in every program that user code runs.
     """
 
 
@@ -104,8 +107,9 @@ def disarm_children(sock: socket.socket) -> None:
 
 
 def flush_output() -> None:
-    """Send out what user code printed without an end of line; whatever it did to sys.stdout is its
-    own affair.
+    """Send out what user code printed without an end of line.
+
+    Whatever it did to sys.stdout is its own affair.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -115,8 +119,9 @@ def flush_output() -> None:
 
 
 def pin_native_threads() -> None:
-    """One thread for OpenCV and torch, as far as they are loaded; a number that the user's
-    environment sets is left alone.
+    """One thread for OpenCV and torch, as far as they are loaded.
+
+    A number that the user's environment sets is left alone.
     """
     if os.environ.get("OMP_NUM_THREADS") != "1":
         return

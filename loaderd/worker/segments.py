@@ -1,5 +1,6 @@
-"""A segment as a worker sees it: mapped shared, not inherited by children, without a descriptor
-that could keep it alive.
+"""A segment as a worker sees it.
+
+It is mapped shared, not inherited by children, without a descriptor that could keep it alive.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ for stage, bucket in {
 
 
 class Stopwatch:
-    """Seconds in reading, decoding, transforming and writing since it was made; together all of the
-    time.
+    """Seconds in reading, decoding, transforming and writing since it was made.
+
+    Together they are all of the time.
     """
 
     def __init__(self) -> None:

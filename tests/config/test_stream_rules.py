@@ -27,3 +27,16 @@ def test_mixing_comes_last_and_needs_stacked_batches() -> None:
     assert found.startswith("streams.train.transforms[1]: comes after mixup, which works on whole")
     (found,) = stream('collate = "a:b"\ntransforms = [{op = "cutmix", num_classes = 9}]')
     assert "cutmix needs stacked batches" in found
+
+
+def test_split_by_key_needs_a_pattern_with_one_group_and_percentages() -> None:
+    assert "needs group" in "".join(stream('split_by = "key"'))
+    assert 'goes with split_by = "key"' in "".join(stream('group = "(a)"'))
+    assert "is no regular expression: " in "".join(stream('split_by = "key"\ngroup = "(a"'))
+    assert "has 2 groups" in "".join(stream('split_by = "key"\ngroup = "(a)(b)"'))
+    assert "has 0 groups" in "".join(stream('split_by = "key"\ngroup = "(?:a)"'))
+    assert "write percentages" in "".join(stream('split_by = "key"\ngroup = "(a)"\nsplit = "0:50"'))
+
+
+def test_blocks_go_without_weights() -> None:
+    assert "goes without weights" in "".join(stream('weights = "balanced"\nshuffle = {block = 4}'))

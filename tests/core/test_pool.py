@@ -42,10 +42,10 @@ def test_a_job_done_makes_the_next_death_the_first_again() -> None:
 def test_a_worker_holds_two_jobs_and_no_third() -> None:
     p = pool(1)
     p.give(1, 1, 0.0)
-    assert p.pick(second=False) is None
-    assert p.pick(second=True) == 1
+    assert p.available.pick(second=False) is None
+    assert p.available.pick(second=True) == 1
     p.give(1, 2, 0.0)
-    assert p.pick(second=True) is None
+    assert p.available.pick(second=True) is None
     p.invariants()
 
 
@@ -61,7 +61,7 @@ def test_a_worker_that_is_to_retire_ends_its_job_first() -> None:
     p = pool(1)
     p.give(1, 4, 0.0)
     assert p.retire(1) is None
-    assert p.pick(second=True) is None
+    assert p.available.pick(second=True) is None
     assert p.answered(1, 4) == RetireWorker(1)
     assert p.died(1, "SIGKILL")[1] == StartWorker(2, 0.0)
 
@@ -81,14 +81,14 @@ def test_the_seat_of_a_worker_that_does_not_die_goes_to_another_once() -> None:
 def test_a_stopped_worker_gets_no_job_behind_the_one_that_it_has() -> None:
     p = pool(1)
     p.give(1, 4, 0.0)
-    assert p.pick(second=True) == 1
+    assert p.available.pick(second=True) == 1
     p.workers[1].paused = True
-    p.sort(p.workers[1])
+    p.available.sort(p.workers[1])
     p.invariants()
-    assert p.pick(second=True) is None
+    assert p.available.pick(second=True) is None
     p.answered(1, 4)  # so it goes on
     p.invariants()
-    assert p.pick(second=False) == 1
+    assert p.available.pick(second=False) == 1
 
 
 def test_those_that_die_before_they_are_ready_are_counted_until_one_is() -> None:

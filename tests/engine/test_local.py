@@ -455,8 +455,8 @@ def test_a_worker_that_has_said_why_it_ends_is_not_killed_for_the_socket_that_it
     channel.receive()  # its Setup
     channel.send(WorkerFault("no such file"))
     channel.close()
-    assert child._channel is not None
-    ours = child._channel.fileno()
+    assert child._pipes is not None
+    ours = child._pipes.channel.fileno()
     until(loop, lambda: ours not in loop._watched)
     loop.clock.now_s += 10.0
     loop.turn(0.0)

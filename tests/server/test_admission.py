@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from loaderd.config.stream import StreamConfig, TransformConfig
+from loaderd.data.selection.selection import SampleSelection
 from loaderd.engine.messages import StreamInfo
 from loaderd.server.admission import (
     MOST_CODE,
@@ -35,8 +36,6 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "name": ("other", set()),
     "lmdb": ("/moved/train.lmdb", set()),
     "dataset": ("mine:Data", {"layout"}),
-    "of": ({"a": 1}, set()),  # without sources
-    "stop": ("all", set()),
     "dataset_args": ({"root": "/data"}, set()),  # without a dataset
     "layout": ("mine:Other", set()),  # the one that was found is a fact
     "layout_args": ({"scale": 2}, {"layout"}),
@@ -54,6 +53,10 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "views": (2, {"views"}),
     "split": ("0%:50%", {"split"}),
     "split_by": ("stored", {"split_by"}),
+    "group": ("^(.)", {"group"}),
+    "keys": ("/data/train.txt", set()),  # what it holds is a fact
+    "weights": ("balanced", {"weights"}),
+    "repeat": (3, {"repeat"}),
     "batch_size": (7, set()),
     "shuffle": (1, {"shuffle"}),
     "seed": (3, set()),  # that of the session counts
@@ -70,7 +73,6 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "ragged_as": ("flat", set()),  # without ragged
     "transforms": ((TransformConfig("hflip", None, {"p": 0.5}),), {"transforms"}),
     "survey": ({}, set()),
-    "sources": ((), set()),
 }
 
 HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
@@ -108,6 +110,8 @@ def test_a_setting_that_makes_other_batches_is_a_fact(name: str) -> None:
         ("layout", "loaderd", {"layout"}),
         ("state", "touched", set()),
         ("values", "some", {"values"}),
+        ("selection", SampleSelection(listed="/a", ends="/b"), set()),
+        ("selection", SampleSelection(keys_hash="a", weights_hash="b"), {"keys", "weights"}),
         ("code", (Module("mine.py", 1, 2, "abc"),), {"code:mine.py"}),
         ("total", 101, set()),
     ],

@@ -114,7 +114,7 @@ def _facts(
 
     facts: dict[str, Any] = {
         "stream": plan.name,
-        "data": plan.data_name,
+        "data": plan.lmdb or plan.dataset,
         "batch_size": plan.batch_size,
         "workers": workers,
         "prefetch": PREFETCH,

@@ -1,5 +1,6 @@
-"""torch's DataLoader on the samples of a stream, as whoever has this recipe as a map-style dataset
-would use it: what `bench` compares with.
+"""torch's DataLoader on the samples of a stream, which `bench` compares with.
+
+It is used as whoever has this recipe as a map-style dataset would use it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
+from loaderd.data.selection.select import select
 from loaderd.data.sources.source import Source
 from loaderd.data.stream_order import once, stream_order
 from loaderd.data.user_code import find
@@ -41,6 +43,7 @@ class Mapped:
         plan = self._plan
         self._source: Source | None = Source(plan)
         self._pipeline = SamplePipeline(plan, self._source)
+        self._source.selection = select(plan, self._source)
         self._order = stream_order(once(plan), self._source)
 
     def _close(self) -> None:
@@ -98,9 +101,16 @@ def _init(init: str, worker: int) -> None:
 
 
 def make(plan: str, folder: str, init: str, workers: int, prefetch: int) -> Iterable[Any]:
-    """plan: as JSON.
+    """The DataLoader, with persistent workers.
 
-    The DataLoader, with persistent workers and, together, as many batches ahead as a Loader has.
+    Together they make as many batches ahead as a Loader has.
+
+    Args:
+        plan: The stream as JSON.
+        folder: First on sys.path, or "".
+        init: "pkg.module:function" or "".
+        workers: How many.
+        prefetch: Batches ahead.
     """
     from torch.utils.data import DataLoader
 

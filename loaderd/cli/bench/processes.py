@@ -1,5 +1,6 @@
-"""One round of a benchmark: a daemon of its own with a trainer of its own, or a trainer with
-torch's DataLoader. Nothing outlives it.
+"""One round of a benchmark.
+
+It has a daemon and a trainer of its own, or a trainer with torch's DataLoader. Nothing outlives it.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True, slots=True)
 class BenchRun:
-    """trainer: what it measured.
+    """What one round has measured.
 
-    parts: seconds a batch, by stage of the workers (on the clock) and in the daemon (of CPU).
-    all_s: CPU of every
-    process, a batch. busy: how many workers had something to do, on average. ready: finished
-    batches in the trainer's slots, on average.
+    Attributes:
+        trainer: What the trainer measured.
+        parts: Seconds a batch, by stage of the workers (on the clock) and in the daemon (of CPU).
+        all_s: Seconds of CPU of every process, a batch.
+        busy: How many workers had something to do, on average.
+        ready: Finished batches in the trainer's slots, on average.
     """
 
     trainer: dict[str, float]
@@ -56,9 +59,16 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """A daemon as it was at a moment: seconds spent so far by its workers, stage by stage, by its
-    scheduler, and of CPU by its own process and by fork server and workers; batches made for its
-    session, and how many of its slots hold one that is ready.
+    """A daemon as it was at a moment.
+
+    Attributes:
+        at_s: That moment, on the monotonic clock.
+        stages: Seconds spent so far by its workers, stage by stage.
+        schedule_s: Seconds spent so far by its scheduler.
+        daemon_s: Seconds of CPU of its own process.
+        workers_s: Seconds of CPU of fork server and workers.
+        made: Batches made for its session.
+        ready: How many of its slots hold one that is ready.
     """
 
     at_s: float
@@ -149,8 +159,9 @@ class TrainerProcess:
 
 
 class DaemonProcess:
-    """A process that serves, and what it says: in its log, and once, when it is ready or can't be,
-    on a pipe.
+    """A process that serves, and what it says.
+
+    It speaks in its log; and on a pipe, once, when it is ready or can't be.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], socket: str, said: IO[str]) -> None:
@@ -199,8 +210,9 @@ class DaemonProcess:
 
 
 def summed(measured: dict[str, float], looks: Sequence[CpuReading]) -> BenchRun:
-    """A trainer's measurement and, if it had a daemon, what that looked like in the meantime, per
-    batch.
+    """A trainer's measurement, per batch.
+
+    If it had a daemon, what that looked like in the meantime is in it, too.
     """
     first_s, last_s = measured.pop("begin_s"), measured.pop("end_s")
     own_s = measured["cpu_s"] + measured["children_s"]

@@ -1,5 +1,6 @@
-"""Every sample made twice, in processes that know nothing of each other: what differs, what fails,
-how long it takes.
+"""Every sample made twice, in processes that know nothing of each other.
+
+What differs, what fails, how long it takes.
 """
 
 from __future__ import annotations
@@ -42,9 +43,17 @@ class Difference:
 class Findings:
     """What came out.
 
-    facts: None if it could not be opened, then `end` says why. samples: made; of: the split's.
-
-    refused: why no trainer could be served with this stream, good as its samples may be.
+    Attributes:
+        plan: The stream.
+        facts: None if it could not be opened; then `end` says why.
+        of: Samples of the split.
+        samples: Made so far.
+        bad: Bad samples, by index.
+        differ: Where two makings are not the same.
+        end: Why it was given up, or "".
+        refused: Why no trainer could be served with this stream, good as its samples may be.
+        seconds: By stage of the workers.
+        rows: Rows that these seconds were spent on.
     """
 
     plan: StreamConfig
@@ -99,8 +108,9 @@ def check(
 
 
 class DeterminismRun:
-    """Two runs in step: a batch is looked at when both have made it, and given back by both at
-    once.
+    """Two runs in step.
+
+    A batch is looked at when both have made it, and given back by both at once.
     """
 
     def __init__(
@@ -186,8 +196,9 @@ class DeterminismRun:
 def differences(
     first: BatchView, second: BatchView, bad: dict[int, BadSample], *, collated: bool
 ) -> list[Difference]:
-    """Where two makings of a batch are not the same, sample by sample; a collated batch is looked
-    at as a whole.
+    """Where two makings of a batch are not the same, sample by sample.
+
+    A collated batch is looked at as a whole.
     """
     if first.indices.tolist() == second.indices.tolist() and all(
         _same(first.fields[name], second.fields.get(name)) for name in first.fields

@@ -1,5 +1,6 @@
-"""A stream run without sockets: the scheduler, a pool of workers and one pretended trainer, all
-behind a loop that is handed in.
+"""A stream run without sockets: scheduler, workers and one pretended trainer.
+
+All of them are behind a loop that is handed in.
 """
 
 from __future__ import annotations

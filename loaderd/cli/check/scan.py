@@ -35,10 +35,16 @@ SAVED_S = 5.0
 class Scan:
     """What came out.
 
-    of: samples of the split; done: made by now, of them `resumed_at` by an earlier run. end: why it
-    was given up, or "".
-
-    broken_off: told to stop; the same command goes on from there. seconds: of this run.
+    Attributes:
+        tally: What was seen, in numbers.
+        of: Samples of the split.
+        done: Made by now.
+        bad: Of them.
+        resumed_at: Of those made, by an earlier run.
+        end: Why it was given up, or "".
+        broken_off: It was told to stop; the same command goes on from there.
+        seconds: Of this run.
+        changed: Facts that differ from those of an earlier run, which is then begun anew.
     """
 
     tally: ScanStats
@@ -65,7 +71,15 @@ def scan(
 ) -> Scan:
     """Make all samples of the stream that an earlier run has not.
 
-    row_s: what one takes a worker, 0 if unknown. verified: to be kept.
+    Args:
+        config: The config.
+        plan: The stream.
+        facts: What it was found to be.
+        saved: The files of the scan.
+        row_s: Seconds that a sample takes a worker, 0 if unknown.
+        verified: To be kept.
+        progress: Called as (done, of).
+        say: (level, text).
     """
     made = replace(
         once(plan),

@@ -27,9 +27,15 @@ def lines(
     name: Callable[[int], str],
     trained: StreamConfig | None = None,
 ) -> Iterator[str]:
-    """name(position): the key of a sample.
+    """What a scan has found, in lines.
 
-    trained: the stream whose mean and std this one is to be normalised with; None: its own.
+    Args:
+        plan: The stream.
+        facts: What it was found to be.
+        found: What came out.
+        saved: The files of the scan.
+        name: Called with a position; returns the key of its sample.
+        trained: The stream whose mean and std this one is to be normalised with; None: its own.
     """
     again = f", {found.resumed_at:,} of them by an earlier run" if found.resumed_at else ""
     made = found.done - found.resumed_at
@@ -105,8 +111,9 @@ def _floats(values: np.ndarray) -> str:
 
 
 def trained_on(plan: StreamConfig, plans: Sequence[StreamConfig]) -> StreamConfig | None:
-    """The stream that is trained on, as far as one can see, if it is another than this: one that is
-    shuffled, where this one is not.
+    """The stream that is trained on, if it is another than this, as far as one can see.
+
+    That is one that is shuffled, where this one is not.
     """
     others = [other for other in plans if other.shuffle]
     return None if plan.shuffle or not others else others[0]
@@ -119,8 +126,9 @@ def _normalizes(plan: StreamConfig) -> bool:
 def _constants(
     plan: StreamConfig, facts: StreamInfo, found: Scan, trained: StreamConfig | None
 ) -> Iterator[str]:
-    """A `normalize` step as the config would have it, for each picture that has not been normalised
-    by it or by code of the user's.
+    """A `normalize` step as the config would have it, for each picture.
+
+    Not for those that have been normalised by it or by code of the user.
     """
     if _normalizes(plan):
         return

@@ -1,5 +1,6 @@
-"""The files of a scan that may be broken off and gone on with: how far it is and what it has seen,
-bad samples, a hash for each sample.
+"""The files of a scan that may be broken off and gone on with.
+
+They hold how far it is and what it has seen, bad samples, and a hash for each sample.
 """
 
 from __future__ import annotations
@@ -111,8 +112,9 @@ class ScanState:
             shutil.copyfileobj(file, to)
 
     def save(self, **state: Any) -> None:
-        """Keep this, and everything that was added before: a run that comes later finds all of it
-        or what was saved before.
+        """Keep this, and everything that was added before.
+
+        A run that comes later finds all of it or what was saved before.
         """
         for file in (self._hashes, self._bad):
             file.flush()
@@ -124,11 +126,17 @@ class ScanState:
         os.replace(path + ".new", path)
 
     def duplicates(self, groups: int, each: int) -> tuple[int, list[list[int]]]:
-        """(samples that are copies of one before, the positions of the first `groups` sets of equal
-        ones, at most `each` of a set).
+        """Find equal samples.
 
         The hashes are sorted in a file, 8 bytes a sample as they are: memory is the kernel's page
         cache and a few MB.
+
+        Args:
+            groups: Sets of equal samples to be named.
+            each: Positions of a set, at most.
+
+        Returns:
+            (samples that are copies of one before, the positions of the first sets).
         """
         self._hashes.flush()
         if os.path.getsize(self._hashes.name) < 16:

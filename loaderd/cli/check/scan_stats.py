@@ -1,5 +1,6 @@
-"""What a scan has seen so far, in a few numbers a field: memory depends on the fields and not on
-the samples.
+"""What a scan has seen so far, in a few numbers a field.
+
+Memory depends on the fields and not on the samples.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ MOST_SHAPES = 1000  # that are told apart
 
 @dataclass(slots=True)
 class Sizes:
-    """Byte sizes: how many of each, the larger ones in classes no wider than 1.6 %; the greatest
-    exactly.
+    """Byte sizes: how many of each, the larger ones in classes no wider than 1.6 %.
+
+    The greatest is kept exactly.
     """
 
     counts: dict[int, int] = field(default_factory=dict[int, int])
@@ -46,12 +48,17 @@ class Sizes:
 
 @dataclass(slots=True)
 class ScanStats:
-    """stored: bytes of samples as their source gives them.
+    """What has been seen of the samples.
 
-    sizes: of each field, in the order of the stream's. channels: of each field,
-    known after the first sample. numbers: float64[all channels, 6] as in a Surveyor's summary.
-    odd_samples: of each field, samples that
-    have values that are not finite. shapes: how many samples have which, in the Surveyor's words.
+    Attributes:
+        fields: How many there are.
+        samples: So far.
+        stored: Bytes of samples as their source gives them.
+        sizes: Of each field, in the order of the stream's.
+        channels: Of each field; known after the first sample.
+        numbers: float64[all channels, 6] as in a Surveyor's summary.
+        odd_samples: Of each field, samples that have values that are not finite.
+        shapes: How many samples have which, in the Surveyor's words.
     """
 
     fields: int
@@ -92,8 +99,13 @@ class ScanStats:
         return list(pairwise(ends))
 
     def shapes_of(self, array: int) -> dict[str, int]:
-        """How many samples have which shape of the array field that is the `array`th of those:
-        "224x224x3" -> count, frequent ones first.
+        """How many samples have which shape of an array field, frequent ones first.
+
+        Args:
+            array: Place of the field among those that are arrays.
+
+        Returns:
+            "224x224x3" -> count.
         """
         found: dict[str, int] = {}
         for shapes, count in self.shapes.items():
@@ -134,11 +146,14 @@ def _sizes(made: Sequence[Any]) -> Sizes:
 
 
 def merge(into: np.ndarray, rows: np.ndarray) -> None:
-    """Add the numbers of samples, float64[samples, channels, 6], to those of all before,
-    float64[channels, 6], in place.
+    """Add the numbers of samples to those of all before, in place.
 
     Means and squared distances are merged as Chan, Golub and LeVeque (1979) do, so that nothing
     cancels out.
+
+    Args:
+        into: float64[channels, 6].
+        rows: float64[samples, channels, 6].
     """
     both = np.concatenate([into[None], rows])
     count = both[:, :, COUNT]

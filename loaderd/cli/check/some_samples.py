@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from dataclasses import asdict
@@ -32,7 +33,7 @@ ALIKE = 5  # bad samples with the same reason, but for its numbers, that have a 
 def check(
     settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | None, classes: Classes
 ) -> int:
-    print(f"{plan.name}  {plan.data_name}", flush=True)
+    print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
     findings = make_twice(settings, plan, samples, classes)
     if findings.facts is None:
         return NO_START
@@ -82,7 +83,8 @@ def described(findings: Findings) -> list[str]:
 def _shape(findings: Findings) -> list[str]:
     facts, plan = findings.facts, findings.plan
     assert facts is not None
-    part = "" if findings.of == facts.total else f" of {facts.total:,} ({plan.split})"
+    part = "" if findings.of == facts.total else f" of {facts.total:,} ({_chosen_by(plan)})"
+    part += f", {findings.of * plan.repeat:,} an epoch" if plan.repeat > 1 else ""
     lines = [
         f"  samples   {findings.of:,}{part}, layout {facts.layout}"
         + (f", {len(facts.classes)} classes" if facts.classes else "")
@@ -94,6 +96,13 @@ def _shape(findings: Findings) -> list[str]:
     lines += [f"  batch     {line}" for line in _memory(facts, plan)]
     lines += [f"  BAD       {line}" for line in findings.refused]
     return lines + [f"  note      {text}" for text in facts.warnings]
+
+
+def _chosen_by(plan: StreamConfig) -> str:
+    """Which words of the config say what samples the stream has."""
+    keys = [f"keys {os.path.basename(plan.keys)}"] if plan.keys else []
+    split = [plan.split + f" by {plan.group}" * bool(plan.group)]
+    return ", ".join(keys if keys and plan.split == "0%:100%" else [*keys, *split])
 
 
 def _refused(settings: Config, plan: StreamConfig, facts: StreamInfo, samples: int) -> list[str]:

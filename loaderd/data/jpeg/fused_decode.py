@@ -1,8 +1,7 @@
 """From a stored JPEG to the pixels of a plan in one call: a small shared object that is built when
 the package is installed (native/crop.h says what it does). Without it, and for whatever it doesn't
-read, simplejpeg and OpenCV do the same, two to four times slower; what comes out differs a little
-then (each is closer to Pillow's than 48 dB), so the fingerprint of a stream's content says which it
-was.
+read, simplejpeg and `images/resize.py` do the same, two to four times slower. Pixels differ by one
+level at most then, so the fingerprint of a stream's content says which it was.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 #include "crop.h"
 
 enum { BYTES_LAST, BYTES_FIRST, FLOATS_LAST, FLOATS_FIRST };  /* forms of what comes out: where channels stand, and what they are */
-enum { RUN = 16, MOST_SHRINK = 1024 };
+enum { RUN = 16, MOST_SHRINK = 1024, MOST_EXACT_SHRINK = 8 };
 
 /* As ../jpeg/fused_decode.py packs it. rows, columns: in pixels of the stored picture. channels: of what comes out, 1 or 3. */
 typedef struct {
@@ -17,17 +17,18 @@ typedef struct {
     Jpeg *j;
     const Plan *plan;
     const Ways *ways;
-    int parts;       /* components that are used */
-    size_t width;    /* numbers in a row, padded */
-    Axis rows[2], columns[2];  /* of luma, of chroma */
-    int16_t *woven[3];         /* rows of samples, brought to pixels along x */
-    int16_t *strip, *line[3];
+    int parts;          /* components that are used */
+    size_t width;       /* numbers in a row, padded */
+    Axis rows, columns;
+    Window window;      /* of colours */
+    int16_t *woven[3];  /* rows of samples, brought to pixels along x */
+    int16_t *strip, *line;
     uint8_t *buffer, *bytes[3];
 } Making;
 
 /* Goes up with every change of what is exported here, and of the pixels that come out: fused_decode.py refuses an object that is older or younger than itself. */
 EXPORT int loaderd_crop_version(void) {
-    return 2;
+    return 3;
 }
 
 static const Ways *ways(int plain) {
@@ -48,25 +49,19 @@ EXPORT int loaderd_crop_look(const uint8_t *data, uint64_t length, int32_t *out)
 }
 
 /* Whether the weights of an axis are exact enough as whole numbers: of a longer sum each would be a rounding of next to nothing. */
-static int moderate(const Span *span, double scale) {
-    return (span->end - span->begin) * scale <= (double)MOST_SHRINK * span->size;
+static int moderate(const Span *span, int eighths) {
+    return (span->end - span->begin) * eighths / 8.0 <= (double)(eighths == 8 ? MOST_EXACT_SHRINK : MOST_SHRINK) * span->size;
 }
 
 static int axes(Making *m, Room *room) {
     Jpeg *j = m->j;
-    double scale = m->plan->eighths / 8.0;
-    if (!moderate(&m->plan->columns, scale) || !moderate(&m->plan->rows, scale)) return OTHER;
-    int wide = (j->width * m->plan->eighths + 7) / 8, high = (j->height * m->plan->eighths + 7) / 8;
-    Component *luma = &j->component[0], *chroma = &j->component[1];
-    make_axis(&m->columns[0], &m->plan->columns, scale, wide, luma->width, 0, 0, room);
-    make_axis(&m->rows[0], &m->plan->rows, scale, high, luma->height, 0, 0, room);
-    if (m->parts == 1) return 0;
-    int across = luma->across * luma->size / chroma->size, down = luma->down * luma->size / chroma->size;
-    int smooth = m->plan->eighths > 1 && chroma->width > 2;  /* libjpeg's rule */
-    if (across < 1 || across > 2 || down < 1 || down > across) return OTHER;
-    make_axis(&m->columns[1], &m->plan->columns, scale, wide, chroma->width, across == 2, smooth, room);
-    make_axis(&m->rows[1], &m->plan->rows, scale, high, chroma->height, down == 2, smooth, room);
-    return 0;
+    int eighths = m->plan->eighths, wide = (j->width * eighths + 7) / 8, high = (j->height * eighths + 7) / 8;
+    if (!moderate(&m->plan->columns, eighths) || !moderate(&m->plan->rows, eighths)) return OTHER;
+    make_axis(&m->columns, &m->plan->columns, eighths / 8.0, wide, room);
+    make_axis(&m->rows, &m->plan->rows, eighths / 8.0, high, room);
+    if (m->parts == 1 || room->used > room->size) return 0;
+    int smooth = eighths > 1 && j->component[1].width > 2;  /* libjpeg's rule */
+    return make_window(&m->window, j, &m->columns, m->rows.low & ~1, m->rows.high, smooth, room);
 }
 
 static void least(int *value, int other) {
@@ -77,42 +72,54 @@ static void most(int *value, int other) {
     if (other > *value) *value = other;
 }
 
+typedef struct {
+    int low, high;
+} Range;
+
+/* The MCUs along an axis whose samples are used, `side` of them each. halved: where a component has half as many samples as the picture, a
+ * colour lies between one and the next. */
+static Range wanted(const Axis *axis, int side, int halved) {
+    int low = halved ? axis->low / 2 - 1 : axis->low, high = halved ? (axis->high - 1) / 2 + 2 : axis->high;
+    return (Range){low > 0 ? low / side : 0, (high + side - 1) / side};
+}
+
 /* Which MCUs are wanted, and where their samples go. */
 static void planes(Making *m, Room *room) {
     Jpeg *j = m->j;
     j->left = j->mcu_columns, j->top = j->mcu_rows, j->right = j->bottom = 0;
     for (int i = 0; i < (m->parts > 1 ? 2 : 1); i++) {
-        int across = j->component[i].across * j->component[i].size, down = j->component[i].down * j->component[i].size;
-        least(&j->left, m->columns[i].low / across);
-        most(&j->right, (m->columns[i].high + across - 1) / across);
-        least(&j->top, m->rows[i].low / down);
-        most(&j->bottom, (m->rows[i].high + down - 1) / down);
+        const Component *c = &j->component[i];
+        Range x = wanted(&m->columns, c->across * c->size, i && m->window.halved_across);
+        Range y = wanted(&m->rows, c->down * c->size, i && m->window.halved_down);
+        least(&j->left, x.low);
+        most(&j->right, x.high < j->mcu_columns ? x.high : j->mcu_columns);
+        least(&j->top, y.low);
+        most(&j->bottom, y.high < j->mcu_rows ? y.high : j->mcu_rows);
     }
     m->width = (size_t)(m->plan->columns.pixels + RUN - 1) / RUN * RUN;
-    size_t longest = 0;
+    size_t lines = (size_t)(m->rows.high - m->rows.low + RUN - 1) / RUN * RUN;
     for (int i = 0; i < m->parts; i++) {
         Component *c = &j->component[i];
         size_t wide = (size_t)((j->right - j->left) * c->across * c->size), high = (size_t)((j->bottom - j->top) * c->down * c->size);
         c->stride = (high + RUN + 63) / 64 * 64 + 64;
         c->plane = carve(room, (wide + 2) * c->stride);
-        size_t lines = (size_t)(m->rows[i > 0].high - m->rows[i > 0].low + RUN - 1) / RUN * RUN;
         m->woven[i] = carve(room, (lines + 2) * m->width * sizeof *m->woven[i]);
-        m->line[i] = carve(room, m->width * sizeof *m->line[i]);
         m->bytes[i] = carve(room, m->width + RUN);
-        if (lines > longest) longest = lines;
     }
     for (int i = m->parts; i < 3; i++) j->component[i].plane = NULL;
-    m->strip = carve(room, 8 * longest * sizeof *m->strip);
+    m->line = carve(room, m->width * sizeof *m->line);
+    m->strip = carve(room, 8 * lines * sizeof *m->strip);
     m->buffer = carve(room, (j->lengths ? 65536 : (size_t)(j->end - j->scan)) + PADDING);
 }
 
 static void weave(Making *m) {
-    for (int i = 0; i < m->parts; i++) {
-        const Component *c = &m->j->component[i];
-        const Axis *columns = &m->columns[i > 0], *rows = &m->rows[i > 0];
-        size_t x = (size_t)(columns->low - m->j->left * c->across * c->size), y = (size_t)(rows->low - m->j->top * c->down * c->size);
-        m->ways->along_columns(columns, c->plane + x * c->stride + y, c->stride, rows->high - rows->low, m->strip, m->woven[i], m->width);
+    if (m->parts == 3) {
+        weave_colours(&m->window, m->ways, &m->columns, m->rows.low, m->strip, m->woven, m->width);
+        return;
     }
+    const Component *c = &m->j->component[0];
+    size_t x = (size_t)(m->columns.low - m->j->left * c->across * c->size), y = (size_t)(m->rows.low - m->j->top * c->down * c->size);
+    m->ways->along_columns(&m->columns, c->plane + x * c->stride + y, c->stride, m->rows.high - m->rows.low, m->strip, m->woven[0], m->width);
 }
 
 static void put(const Making *m, int row, const float *levels, uint8_t *out) {
@@ -135,11 +142,9 @@ static void put(const Making *m, int row, const float *levels, uint8_t *out) {
 
 static void finish(Making *m, const float *levels, uint8_t *out) {
     for (int row = 0; row < m->plan->rows.pixels; row++) {
-        for (int i = 0; i < m->parts; i++) m->ways->along_rows(&m->rows[i > 0], row, m->woven[i], m->width, m->line[i]);
-        if (m->parts == 3) {
-            m->ways->colours((const int16_t *const *)m->line, (int)m->width, m->bytes);
-        } else {
-            m->ways->gray(m->line[0], (int)m->width, m->bytes[0]);
+        for (int i = 0; i < m->parts; i++) {
+            m->ways->along_rows(&m->rows, row, m->woven[i], m->width, m->line);
+            m->ways->bytes(m->line, (int)m->width, m->bytes[i]);
         }
         put(m, row, levels, out);
     }

@@ -3,9 +3,8 @@
  * A plain shared object without Python's headers, called through ctypes by ../jpeg/fused_decode.py. It reads what nearly all photos are: sequential,
  * Huffman, 8 bits, gray or YCbCr with chroma at full size, half width, or half width and height. Of the coded data only the tiles under
  * the part are read where the file says where they are (see ../jpeg/tiles.py), else what lies before its end; only blocks that the part
- * shows are transformed back. Those samples are libjpeg's, bit for bit, at every scale. The three components are resampled as they are
- * stored, by a triangle filter as wide as the shrink; what libjpeg would interpolate between chroma samples first is in the weights.
- * Colours are converted last, when few pixels are left.
+ * shows are transformed back. Those samples are libjpeg's, bit for bit, at every scale, and so are the colours that they become (crop_window.c). These
+ * are resampled by a triangle filter as wide as the shrink; at full scale what comes out differs from Pillow's by one level at most.
  *
  * Whole numbers throughout once the weights are made: every machine makes the same pixels. Whatever comes from the file is checked; what
  * is damaged, or of another kind, is an error, and the caller's slower ways have the last word on it.
@@ -66,13 +65,18 @@ typedef struct {
     Code codes[2][2];        /* DC, AC; number */
 } Jpeg;
 
-/* The weights of one axis for one component: pixel i is the sum of count[i] samples from first[i] on, times weights[i * most + k] / 2^14. */
+/* The weights of one axis: pixel i is the sum of count[i] samples from first[i] on, times weights[i * most + k] / 2^14. */
 typedef struct {
     int pixels, most;
     int *first, *count;
     int16_t *weights;
     int low, high;  /* samples that are used, half-open */
 } Axis;
+
+/* Behind the last sample that pixel i uses: their number is even, so the last one may count for nothing. */
+INLINE int axis_end(const Axis *axis, int i) {
+    return axis->first[i] + axis->count[i] - !axis->weights[i * axis->most + axis->count[i] - 1];
+}
 
 /* What is asked for along an axis: the pixels [first, first + pixels) of `size` that show [begin, end) of the picture. */
 typedef struct {
@@ -101,17 +105,33 @@ typedef struct {
     void (*along_columns)(const Axis *axis, const uint8_t *plane, size_t stride, int rows, int16_t *strip, int16_t *out, size_t width);
     /* One row of pixels, times 2^6, of what along_columns made. */
     void (*along_rows)(const Axis *axis, int pixel, const int16_t *in, size_t width, int16_t *out);
-    /* Such rows of Y, Cb, Cr to bytes of R, G, B; or of Y alone. */
-    void (*colours)(const int16_t *const rows[3], int width, uint8_t *const out[3]);
-    void (*gray)(const int16_t *row, int width, uint8_t *out);
+    /* Such a row to bytes. */
+    void (*bytes)(const int16_t *row, int width, uint8_t *out);
+    /* Along a column: see crop_colours.h. */
+    void (*between)(const uint8_t *near, const uint8_t *far, int count, int bias, uint8_t *out);
+    void (*blend)(const uint8_t *near, const uint8_t *far, int count, int16_t *out);
+    void (*between_lines)(const int16_t *column, int count, int step, int bias, uint8_t *out);
+    void (*rgb)(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, int count, uint8_t *const out[3]);
     void (*interleave)(uint8_t *const in[3], int width, uint8_t *out);
 } Ways;
+
+/* Columns [low, high) of the picture in colour, rows [top, top + rows): those that the next pixels show. */
+typedef struct {
+    const Jpeg *j;
+    int top, rows, low, high;
+    int smooth, halved_across, halved_down;  /* of chroma */
+    size_t stride;
+    uint8_t *colour[3], *chroma[2];
+    int16_t *blended;
+} Window;
 
 extern const Ways plain_ways, wide_ways;
 
 int read_head(Jpeg *j, const uint8_t *data, size_t length, int codes);
 int make_code(Code *code, const uint8_t *counts, const uint8_t *symbols, int number, int ac);
 void scaled(Jpeg *j, int eighths);
-void make_axis(Axis *axis, const Span *span, double scale, int whole, int samples, int halved, int smooth, Room *room);
+void make_axis(Axis *axis, const Span *span, double scale, int samples, Room *room);
+int make_window(Window *w, const Jpeg *j, const Axis *columns, int top, int bottom, int smooth, Room *room);
+void weave_colours(Window *w, const Ways *ways, const Axis *columns, int row, int16_t *strip, int16_t *const out[3], size_t width);
 
 #endif

@@ -22,21 +22,6 @@ static void triangle(double *shares, int low, int high, double centre, double re
     }
 }
 
-/* Shares of interpolated samples [low, high) as shares of the stored ones, half as many, from *first on. Returns how many. */
-static int folded(const double *shares, int low, int high, int samples, int smooth, double *out, int *first) {
-    int begin = low / 2 > 0 ? low / 2 - 1 : 0, end = 0;
-    memset(out, 0, (size_t)(high / 2 - begin + 3) * sizeof *out);
-    for (int i = low; i < high; i++) {
-        int near = i / 2 < samples ? i / 2 : samples - 1, far = i % 2 ? near + 1 : near - 1;
-        far = !smooth ? near : far < 0 ? 0 : far >= samples ? samples - 1 : far;
-        out[near - begin] += 0.75 * shares[i - low];
-        out[far - begin] += 0.25 * shares[i - low];
-        end = near > far ? (near > end ? near : end) : (far > end ? far : end);
-    }
-    *first = begin;
-    return end + 1 - begin;
-}
-
 /* Shares to whole numbers whose sum is ONE; zeros at both ends go. Returns how many are left, made even. */
 static int rounded(const double *shares, int count, int16_t *weights, int *first) {
     double total = 0.0;
@@ -57,20 +42,19 @@ static int rounded(const double *shares, int count, int16_t *weights, int *first
     return count + (count & 1);
 }
 
-/* The axis of a component with `samples`, at `scale` of the size at which the whole picture has `whole`. halved: the component has half as
- * many as the picture; smooth: between them it is interpolated. Touches no memory if the room is too small; then `low` and `high` aren't
- * known. */
-void make_axis(Axis *axis, const Span *span, double scale, int whole, int samples, int halved, int smooth, Room *room) {
+/* An axis at `scale` of the size at which the whole picture has `samples`. Touches no memory if the room is too small; then `low` and `high`
+ * aren't known. */
+void make_axis(Axis *axis, const Span *span, double scale, int samples, Room *room) {
     double begin = span->begin * scale, step = (span->end - span->begin) * scale / span->size, reach = step > 1.0 ? step : 1.0;
     int least = below(begin), limit = above(span->begin * scale + step * span->size), most = (int)(2 * reach) + 2;
-    least = least < 0 ? 0 : least >= whole ? whole - 1 : least;
-    limit = limit > whole ? whole : limit <= least ? least + 1 : limit;
+    least = least < 0 ? 0 : least >= samples ? samples - 1 : least;
+    limit = limit > samples ? samples : limit <= least ? least + 1 : limit;
     axis->pixels = span->pixels;
     axis->most = (most + SPARE) & ~1;
     axis->first = carve(room, (size_t)span->pixels * sizeof *axis->first);
     axis->count = carve(room, (size_t)span->pixels * sizeof *axis->count);
     axis->weights = carve(room, (size_t)span->pixels * (size_t)axis->most * sizeof *axis->weights);
-    double *shares = carve(room, 2 * (size_t)(axis->most + SPARE) * sizeof *shares), *stored = shares + axis->most + SPARE;
+    double *shares = carve(room, (size_t)(axis->most + SPARE) * sizeof *shares);
     axis->low = samples, axis->high = 0;
     if (room->used > room->size) return;
     for (int pixel = 0; pixel < span->pixels; pixel++) {
@@ -81,12 +65,9 @@ void make_axis(Axis *axis, const Span *span, double scale, int whole, int sample
         high = high > limit ? limit : high <= low ? low + 1 : high;
         triangle(shares, low, high, centre, reach);
         if (high - low == 1) shares[0] = 1.0;
-        int count = high - low, first = low;
-        if (halved) count = folded(shares, low, high, samples, smooth, stored, &first);
-        axis->count[pixel] = rounded(halved ? stored : shares, count, axis->weights + (size_t)pixel * (size_t)axis->most, &first);
-        axis->first[pixel] = first;
-        if (first < axis->low) axis->low = first;
-        int end = first + axis->count[pixel] - !axis->weights[pixel * axis->most + axis->count[pixel] - 1];
-        if (end > axis->high) axis->high = end;
+        axis->first[pixel] = low;
+        axis->count[pixel] = rounded(shares, high - low, axis->weights + (size_t)pixel * (size_t)axis->most, &axis->first[pixel]);
+        if (axis->first[pixel] < axis->low) axis->low = axis->first[pixel];
+        if (axis_end(axis, pixel) > axis->high) axis->high = axis_end(axis, pixel);
     }
 }

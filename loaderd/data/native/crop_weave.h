@@ -1,4 +1,4 @@
-/* Samples to pixels: weighted sums along one axis, then the other, then colours. Included by crop_plain.c and crop_wide.c. */
+/* Samples to pixels: weighted sums along one axis, then the other. Included by crop_plain.c and crop_wide.c. */
 #include <string.h>
 
 #include "crop.h"
@@ -93,27 +93,15 @@ INLINE uint8_t byte_of(int16_t value) {
     return (uint8_t)(low > 255 ? 255 : low);
 }
 
-INLINE int16_t part(int16_t value, int16_t weight) {
-    int16_t four = (int16_t)(value * 4);
-    return (int16_t)((four * weight) >> 16);
-}
-
-/* JFIF's conversion, with 14 bits of fraction. */
-static __attribute__((noinline)) void convert(const int16_t *restrict luma, const int16_t *restrict blue, const int16_t *restrict red, int width,
-                                              uint8_t *restrict r, uint8_t *restrict g, uint8_t *restrict b) {
-    for (int x = 0; x < width; x++) {
-        int16_t y = luma[x], cb = (int16_t)(blue[x] - 128 * 64), cr = (int16_t)(red[x] - 128 * 64);
-        r[x] = byte_of((int16_t)(y + part(cr, 22970)));
-        g[x] = byte_of((int16_t)(y - part(cb, 5638) - part(cr, 11700)));
-        b[x] = byte_of((int16_t)(y + part(cb, 29032)));
+static void bytes(const int16_t *row, int width, uint8_t *out) {
+#ifdef VECTORS
+    const __m256i half = _mm256_set1_epi16(32);
+    for (int x = 0; x < width; x += RUN) {
+        __m256i v = _mm256_srai_epi16(_mm256_add_epi16(LOAD_NUMBERS((const __m256i *)(const void *)(row + x)), half), 6);
+        _mm_storeu_si128((__m128i *)(void *)(out + x), _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi16(v, v), 0xD8)));
     }
-}
-
-static void colours(const int16_t *const rows[3], int width, uint8_t *const out[3]) {
-    convert(rows[0], rows[1], rows[2], width, out[0], out[1], out[2]);
-}
-
-static void gray(const int16_t *row, int width, uint8_t *out) {
+    return;
+#endif
     for (int x = 0; x < width; x++) out[x] = byte_of(row[x]);
 }
 

@@ -14,9 +14,10 @@
 #define VECTORS
 #include "crop_back_wide.h"
 #include "crop_codes.h"
+#include "crop_colours.h"
 #include "crop_weave.h"
 
-const Ways wide_ways = {read_blocks, along_columns, along_rows, colours, gray, interleave};
+const Ways wide_ways = {read_blocks, along_columns, along_rows, bytes, between, blend, between_lines, rgb, interleave};
 
 #ifdef __clang__
 #pragma clang attribute pop

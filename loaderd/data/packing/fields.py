@@ -157,10 +157,10 @@ def _like(sample: Sample, name: str, kind: int, dtype: str, shape: tuple[int, ..
         raise _unlike(name, _named(found, ""), kind, dtype)
     if kind > FieldKind.PICTURE:
         raise _unlike(name, _named(FieldKind.ARRAY, value.dtype.str), kind, dtype)
+    if value.ndim and not len(value) and len(shape) >= value.ndim:
+        return np.empty((0, *shape[1:]), dtype)
     if value.dtype.str == dtype:
         return value
-    if value.size == 0 and len(shape) >= value.ndim:
-        return np.empty((0, *shape[1:]), dtype)
     whole = value.dtype.kind in "iu" and np.dtype(dtype).kind == "f"
     if whole and (value.astype(dtype) == value).all():
         return value.astype(dtype)

@@ -29,6 +29,16 @@ class PackKind(NamedTuple):
     takes: frozenset[str]
 
 
+def _kind(src: str, opener: str, *more: str) -> PackKind:
+    return PackKind(src, opener, IMAGES.union(more))
+
+
+def _in_order(kind: PackKind) -> PackKind:
+    """A kind whose samples are only read in their order."""
+    return kind._replace(takes=kind.takes - {"shuffle"})
+
+
+TABLE = ("fields", "args", "classes", "classes_from")
 KINDS = {
     "imagefolder": PackKind(
         "a folder of images, one subfolder for each class",
@@ -36,9 +46,17 @@ KINDS = {
         IMAGES | {"classes", "classes_from"},
     ),
     "dataset": PackKind("pkg.module:Class, a map-style dataset", "", EVERY | {"args"}),
-    "webdataset": PackKind(
-        "tar shards: 'shards/*.tar'", "webdataset:WebDatasetSource", IMAGES | {"fields"}
+    "webdataset": _kind("tar shards: 'shards/*.tar'", "webdataset:WebDatasetSource", "fields"),
+    "parquet": _in_order(
+        _kind("Parquet files: 'data/*.parquet'", "parquet:ParquetSource", "fields")
     ),
+    "csv": _kind("a table with a column of paths", "csv_table:CsvSource", *TABLE),
+    "jsonl": _kind("a file with a JSON object a line", "json_lines:JsonLinesSource", *TABLE),
+    "npy": _kind(".npy or .npz files", "array_files:ArrayFilesSource", "fields", "args"),
+    "mnist": _kind("its files, or their folder", "mnist:MnistSource"),
+    "cifar": _kind("its files, or their folder", "cifar:CifarSource"),
+    "coco": _kind("its annotations (JSON)", "coco:CocoSource", "fields", "args"),
+    "lmdb": _kind("another database", "database:DatabaseSource", "fields", "args"),
 }
 
 

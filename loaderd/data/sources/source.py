@@ -12,6 +12,7 @@ from loaderd.data.lmdb.bulk_rows import BulkReader, bulk_of
 from loaderd.data.lmdb.store import Store, open_store
 from loaderd.data.lmdb.watch import Watch
 from loaderd.data.sample import Sample
+from loaderd.data.selection.selection import ALL, SampleSelection
 from loaderd.data.sources.dataset import DatasetSource
 from loaderd.data.sources.layouts import KeyedReader, OwnLayout, choose
 from loaderd_wire.slots import FieldSpec
@@ -34,11 +35,9 @@ class Source:
         classes: Names of the labels, () if unknown.
         warnings: Lines to show.
         many: `fetch` is there.
+        selection: Which samples the stream uses, as whoever opened it has found or was told.
         user_code: Somebody else's code reads or parses.
-        sources: Those of a mixture, which this is not.
     """
-
-    sources: Sequence[Source] = ()
 
     def __init__(self, plan: StreamConfig) -> None:
         """Open what a stream reads.
@@ -83,6 +82,7 @@ class Source:
         self.values = self._reader.values if isinstance(self._reader, DatasetSource) else ""
         if self._watch is not None and isinstance(self._reader, KeyedReader):
             self.values = self._watch.drawn
+        self.selection: SampleSelection = ALL
         self.many = isinstance(self._reader, DatasetSource) and self._reader.many
 
     @property
@@ -123,10 +123,6 @@ class Source:
         """
         self._check(index)
         return self._reader.key(index)
-
-    def label(self, index: int) -> str:
-        """The sample's name for messages: `key`."""
-        return self.key(index)
 
     def read(self, index: int) -> Sample:
         """A sample as it is stored. Views are valid while this is open.

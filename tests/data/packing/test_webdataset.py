@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import webdataset
+from webdataset.writer import ShardWriter
 
 from loaderd.data.errors import SourceError
 from loaderd.data.packing import webdataset as shards
@@ -24,7 +24,7 @@ from loaderd_testing.sample_builders import coded, picture
 def written(folder: Path, count: int = 7, each: int = 3) -> Path:
     """Shards of webdataset's own writer; the folder."""
     folder.mkdir(exist_ok=True)
-    with webdataset.ShardWriter(f"{folder}/s-%02d.tar", maxcount=each, verbose=0) as sink:
+    with ShardWriter(f"{folder}/s-%02d.tar", maxcount=each, verbose=0) as sink:
         for at in range(count):
             sink.write(
                 {

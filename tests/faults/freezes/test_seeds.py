@@ -39,7 +39,7 @@ def test_s1_heavy_arithmetic_is_done_by_all_workers_at_once_outside_the_trainer(
     stream = site.status()["streams"]["train"]
     # the arithmetic is in __getitem__
     assert stream["stage_s"]["read"] > 10 * stream["stage_s"]["write"] > 0
-    assert "workers' time: read " in site.cli("status", str(site.socket)).stdout
+    assert "workers' time: read " in site.shown()
     assert 0 < loader.stats()["wait_fraction"] <= 1
 
 
@@ -221,7 +221,7 @@ def test_s22_slots_are_filled_ahead_while_the_trainer_computes(site: Site) -> No
         lambda: (s := site.status()["sessions"][0]["slots"])["announced"] == 5 and s,
     )
     assert slots["leased"] <= 1
-    assert "■■■■■" in site.cli("status", str(site.socket)).stdout
+    assert "■■■■■" in site.shown()
     assert len(held["y"]) == 8
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
 import os
 import re
@@ -122,7 +121,7 @@ def test_a_hung_sample_is_named_with_worker_stage_key_and_seconds(
     assert it["pid"] in site.workers()  # it lives
     story = site.status()["sessions"][0]["story"]
     assert re.search(r"worker \d+ has been reading row 5, sample 21", story)
-    shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+    shown = site.shown()
     assert "waits for: batch 2" in shown
     assert re.search(r"busy .* read +'21'", shown)
     (site.folder / "go").touch()
@@ -214,7 +213,7 @@ def test_a_stopped_template_is_named_while_no_worker_can_be_started(
             rf"{template}\) is stopped by a signal \(T\); continue it with SIGCONT, for \d"
         )
         assert re.search(stopped, error)
-        shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+        shown = site.shown()
         assert (
             f"fork server pid {template} is stopped by a signal (T): no worker can be started; "
             "continue it with SIGCONT"
@@ -364,7 +363,7 @@ def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(
     (it,) = [w for w in status["workers"] if w["state"] == "stopped"]
     assert (it["key"], it["stage"]) == ("21", "read")
     assert it["seconds"] > 2  # over sample_timeout_s
-    shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+    shown = site.shown()
     assert re.search(r"stopped .* read +'21'", shown)
     assert [plain(b)["y"].tolist() for b in site.loader()] == [
         list(range(i, i + 8)) for i in range(0, 40, 8)
@@ -464,7 +463,7 @@ def test_a_slow_import_after_a_template_was_killed_is_named_with_its_module_and_
     assert re.search(stack, error)
     assert all(w["stack"].count("most recent call first") == 1 for w in site.status()["workers"])
     assert re.search(named, site.status()["sessions"][0]["story"])
-    shown = site.cli("status", str(site.socket), env={**os.environ, "COLUMNS": "200"}).stdout
+    shown = site.shown()
     assert re.search(r"starting .* importing mine \(dataset of stream 'train'\), +\d+\.\d s", shown)
     (site.folder / "slow").unlink()
     assert len(list(patiently(batches))) == 499 - error_steps(error)
@@ -514,10 +513,7 @@ def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -
         next(iter(site.loader(stall_warning_s=1, timeout_s=2)))
     until(
         "its status",
-        lambda: (
-            "importing mine"
-            in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"]
-        ),
+        lambda: "importing mine" in site.shown(),
     )
     until("its end", lambda: site.process.poll() is not None)  # type: ignore[union-attr]  # it was started
     assert site.process.returncode == 3  # type: ignore[union-attr]  # as above

@@ -134,6 +134,21 @@ class Liar:
         self.close()
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One daemon for all tests whose peers say little: it has to outlive them all."""
+    made = Site(tmp_path_factory.mktemp("hostile"))
+    made.write().serve().settled()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def daemon(served: Site) -> Iterator[Site]:
+    yield served
+    served.end_sessions()
+
+
 def lies(slots: int) -> dict[str, dict[str, Any]]:
     """Things that no client of ours says. None of them is true of a session that has just begun."""
     ahead = (1 << 40,) * slots
@@ -163,29 +178,29 @@ def went_on(site: Site, loader: Any, got: list[dict[str, Any]], undisturbed: str
 
 @pytest.mark.parametrize("what", lies(1))
 def test_an_admitted_client_that_lies_harms_nobody_and_is_logged_once(
-    site: Site, undisturbed: str, what: str
+    daemon: Site, undisturbed: str, what: str
 ) -> None:
-    loader = site.write().serve().loader()
+    loader = daemon.loader()
     got = take(loader)
-    with Liar(site) as liar:
+    with Liar(daemon) as liar:
         assert isinstance(liar.answer, Welcome)
         lie = lies(liar.answer.segment.slots)[what]
         liar.say()
-        before = rss(site.pid), len(site.text().splitlines())
+        before = rss(daemon.pid), len(daemon.text().splitlines())
         for _ in range(200):
             liar.say(**lie)
         liar.heard()
-        went_on(site, loader, got, undisturbed)
-        assert len(site.text().splitlines()) - before[1] <= QUIET_LINES, site.text()
-        assert rss(site.pid) < before[0] + (6 << 20)
-    until("the liar's session to end", lambda: len(site.status()["sessions"]) == 1)
+        went_on(daemon, loader, got, undisturbed)
+        assert len(daemon.text().splitlines()) - before[1] <= QUIET_LINES, daemon.text()
+        assert rss(daemon.pid) < before[0] + (6 << 20)
+    until("the liar's session to end", lambda: len(daemon.status()["sessions"]) == 1)
 
 
-def test_a_client_cannot_speak_for_another_session(site: Site, undisturbed: str) -> None:
-    loader = site.write().serve().loader()
+def test_a_client_cannot_speak_for_another_session(daemon: Site, undisturbed: str) -> None:
+    loader = daemon.loader()
     got = take(loader)
-    victim = site.status()["sessions"][0]["session"]
-    with Liar(site) as liar:
+    victim = daemon.status()["sessions"][0]["session"]
+    with Liar(daemon) as liar:
         slots = (1 << 20,) * 6
         for i in range(100):
             liar.say(
@@ -196,8 +211,8 @@ def test_a_client_cannot_speak_for_another_session(site: Site, undisturbed: str)
                 released=(Released(1, slots, slots),),
             )
         liar.heard()
-        went_on(site, loader, got, undisturbed)
-    assert site.text().count(f"it names session {victim}") == 1
+        went_on(daemon, loader, got, undisturbed)
+    assert daemon.text().count(f"it names session {victim}") == 1
 
 
 def test_a_client_that_never_reads_its_messages_costs_no_memory(
@@ -248,14 +263,14 @@ ODD = {
 
 
 def test_a_hello_of_impossible_numbers_is_refused_or_served_and_never_the_end(
-    site: Site, undisturbed: str
+    daemon: Site, undisturbed: str
 ) -> None:
-    loader = site.write().serve().loader()
+    loader = daemon.loader()
     got = take(loader)
-    before = rss(site.pid)
+    before = rss(daemon.pid)
     for name, values in ODD.items():
         for value in values:
-            with Liar(site, **{name: value}) as liar:
+            with Liar(daemon, **{name: value}) as liar:
                 if isinstance(liar.answer, Rejected):
                     assert liar.answer.error in (
                         "ConfigError",
@@ -263,8 +278,8 @@ def test_a_hello_of_impossible_numbers_is_refused_or_served_and_never_the_end(
                         "StreamChangedError",
                     ), (name, value, liar.answer)
                     assert len(liar.answer.text) < 5000
-    went_on(site, loader, got, undisturbed)
-    assert rss(site.pid) < before + (8 << 20)
+    went_on(daemon, loader, got, undisturbed)
+    assert rss(daemon.pid) < before + (8 << 20)
 
 
 def test_a_hello_told_byte_by_byte_is_not_waited_for(site: Site) -> None:
@@ -428,24 +443,24 @@ def test_askers_that_do_not_listen_are_dropped(site: Site, undisturbed: str) -> 
 
 
 def test_an_epoch_so_far_that_counting_on_has_no_number_for_it_kills_no_worker(
-    site: Site, undisturbed: str
+    daemon: Site, undisturbed: str
 ) -> None:
-    loader = site.write().serve().loader()
+    loader = daemon.loader()
     got = take(loader)
-    workers = set(site.settled())
-    with Liar(site) as liar:
+    workers = set(daemon.settled())
+    with Liar(daemon) as liar:
         liar.dealer.rcvtimeo = int(DEADLINE_S * 1000)
         liar.say(epoch=1 << 62, position=96)
         failure = codec.WIRE.decode(liar.dealer.recv())
         assert isinstance(failure, Failure)
         assert (failure.error, f"epoch {1 << 62}" in failure.text) == ("ProtocolError", True)
-    with Liar(site) as liar:
+    with Liar(daemon) as liar:
         liar.dealer.rcvtimeo = int(DEADLINE_S * 1000)
         liar.say(epoch=3 << 60, position=96)
         epochs = [codec.WIRE.decode(liar.dealer.recv()).epoch for _ in range(3)]
         assert epochs == [3 << 60, (3 << 60) + 1, (3 << 60) + 1]
-    went_on(site, loader, got, undisturbed)
-    assert set(site.workers()) == workers
+    went_on(daemon, loader, got, undisturbed)
+    assert set(daemon.workers()) == workers
 
 
 def test_a_daemon_short_of_descriptors_waits_for_some(site: Site, undisturbed: str) -> None:

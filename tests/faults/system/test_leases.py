@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,21 @@ def big(site: Site, n: int = 200) -> Site:
     return site.serve()
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One daemon for all tests that leave it as it is."""
+    made = Site(tmp_path_factory.mktemp("leases"))
+    big(made).settled()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def daemon(served: Site) -> Iterator[Site]:
+    yield served
+    served.end_sessions()
+
+
 def right(x: Any, y: Any) -> bool:
     return bool((np.asarray(x)[:, 0, 0] == np.asarray(y) % 256).all()) and bool(
         (np.asarray(x) == np.asarray(x)[:, :1, :1]).all()
@@ -43,8 +59,8 @@ def right(x: Any, y: Any) -> bool:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_kept_stays_what_it_was(site: Site, way: str) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+def test_what_is_kept_stays_what_it_was(daemon: Site, way: str) -> None:
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     kept = []
     for step, batch in enumerate(loader):
         assert right(batch["x"], batch["y"])
@@ -54,8 +70,8 @@ def test_what_is_kept_stays_what_it_was(site: Site, way: str) -> None:
         assert content(value) == before
 
 
-def test_an_autograd_graph_keeps_its_batch(site: Site) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+def test_an_autograd_graph_keeps_its_batch(daemon: Site) -> None:
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     weight = torch.ones((), requires_grad=True)
     reconnects, expected = [], []
     for step, batch in enumerate(loader):
@@ -67,8 +83,8 @@ def test_an_autograd_graph_keeps_its_batch(site: Site) -> None:
     assert float(weight.grad) == pytest.approx(sum(expected), rel=1e-3)
 
 
-def test_slots_come_back_when_views_go(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+def test_slots_come_back_when_views_go(daemon: Site, caplog: pytest.LogCaptureFixture) -> None:
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     pointers = set()
     with caplog.at_level(logging.WARNING):
         for batch in loader:
@@ -78,9 +94,9 @@ def test_slots_come_back_when_views_go(site: Site, caplog: pytest.LogCaptureFixt
 
 
 def test_a_whole_epoch_kept_is_right_and_warned_of_once(
-    site: Site, caplog: pytest.LogCaptureFixture
+    daemon: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     with caplog.at_level(logging.WARNING):
         kept = list(loader)
     assert len(kept) == 25
@@ -92,8 +108,8 @@ def test_a_whole_epoch_kept_is_right_and_warned_of_once(
     assert all(right(b["x"], b["y"]) for b in loader)
 
 
-def test_all_labels_of_an_epoch_pin_nothing(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+def test_all_labels_of_an_epoch_pin_nothing(daemon: Site, caplog: pytest.LogCaptureFixture) -> None:
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     pointers = set()
     labels = []
     with caplog.at_level(logging.WARNING):
@@ -105,8 +121,8 @@ def test_all_labels_of_an_epoch_pin_nothing(site: Site, caplog: pytest.LogCaptur
     assert caplog.text == ""
 
 
-def test_views_dropped_in_another_thread_come_back(site: Site) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+def test_views_dropped_in_another_thread_come_back(daemon: Site) -> None:
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     pointers = set()
     for batch in loader:
         box = [batch["x"]]
@@ -118,8 +134,8 @@ def test_views_dropped_in_another_thread_come_back(site: Site) -> None:
     assert len(pointers) <= PREFETCH + 2
 
 
-def test_writing_into_a_batch_changes_no_other(site: Site) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+def test_writing_into_a_batch_changes_no_other(daemon: Site) -> None:
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     for _ in range(2):
         for batch in loader:
             assert right(batch["x"], batch["y"])
@@ -127,8 +143,8 @@ def test_writing_into_a_batch_changes_no_other(site: Site) -> None:
             batch["y"].fill_(-1)
 
 
-def test_collection_in_the_middle_of_a_call_is_harmless(site: Site) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+def test_collection_in_the_middle_of_a_call_is_harmless(daemon: Site) -> None:
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     old = gc.get_threshold()
     gc.set_threshold(1)
     try:
@@ -139,12 +155,22 @@ def test_collection_in_the_middle_of_a_call_is_harmless(site: Site) -> None:
         gc.set_threshold(*old)
 
 
-@pytest.mark.parametrize("end", ["", "sys.exit(0)", "raise RuntimeError('user')", "os._exit(0)"])
-def test_an_interpreter_that_exits_with_leases_does_so_quietly(site: Site, end: str) -> None:
-    big(site)
+@pytest.mark.parametrize(
+    ("end", "output"),
+    [
+        ("", "torch"),
+        ("sys.exit(0)", "numpy"),
+        ("raise RuntimeError('user')", "torch"),
+        ("os._exit(0)", "numpy"),
+    ],
+)
+def test_an_interpreter_that_exits_with_leases_does_so_quietly(
+    daemon: Site, end: str, output: str
+) -> None:
     code = (
         "import os, sys\nfrom loaderd_client import Loader\n"
-        f"loader = Loader({str(site.socket)!r}, stream='train', prefetch={PREFETCH})\n"
+        f"loader = Loader({str(daemon.socket)!r}, stream='train', output={output!r}, "
+        f"prefetch={PREFETCH})\n"
         f"kept = [b for b, _ in zip(loader, range(3))]\n{end}\n"
     )
     done = subprocess.run(
@@ -155,8 +181,8 @@ def test_an_interpreter_that_exits_with_leases_does_so_quietly(site: Site, end: 
     assert "Exception ignored" not in done.stderr
 
 
-def test_a_forked_child_changes_nothing_for_its_parent(site: Site) -> None:
-    loader = big(site).loader(output="torch", prefetch=PREFETCH)
+def test_a_forked_child_changes_nothing_for_its_parent(daemon: Site) -> None:
+    loader = daemon.loader(output="torch", prefetch=PREFETCH)
     batches = iter(loader)
     first = next(batches)
     pid = os.fork()
@@ -178,8 +204,10 @@ def test_a_forked_child_changes_nothing_for_its_parent(site: Site) -> None:
 
 
 @pytest.mark.parametrize("output", ["numpy", "torch"])
-def test_a_batch_that_a_forked_child_inherits_is_a_copy_of_its_own(site: Site, output: str) -> None:
-    loader = big(site).loader(output=output, prefetch=PREFETCH)
+def test_a_batch_that_a_forked_child_inherits_is_a_copy_of_its_own(
+    daemon: Site, output: str
+) -> None:
+    loader = daemon.loader(output=output, prefetch=PREFETCH)
     batches = iter(loader)
     first = next(batches)
     go, written = os.pipe(), os.pipe()

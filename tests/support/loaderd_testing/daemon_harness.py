@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from loaderd.cli import status
+from loaderd.server.status_report import as_plain
 from loaderd_client import Loader, StallError
 from loaderd_testing.deadlines import DEADLINE_S, until
 
@@ -194,9 +196,17 @@ class Site:
             self.process.wait(DEADLINE_S)
 
     def status(self) -> dict[str, Any]:
-        out = self.cli("status", str(self.socket), "--json")
-        assert out.returncode == 0, out.stderr
-        return json.loads(out.stdout)
+        """What `loaderd status --json` prints of a daemon that has started and not failed, asked
+        in this process.
+        """
+        found = status.fetch(str(self.socket))
+        assert not found.failed
+        assert found.state != "starting"
+        return json.loads(json.dumps(as_plain(found)))
+
+    def shown(self) -> str:
+        """What `loaderd status` prints on a wide terminal, asked in this process."""
+        return "\n".join(status.lines(status.fetch(str(self.socket)), 200, False))
 
     def cli(self, *args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -210,6 +220,13 @@ class Site:
 
     def text(self) -> str:
         return self.log.read_text()
+
+    def end_sessions(self) -> None:
+        """Closes all loaders, and waits until the daemon is as it was before the first came."""
+        for loader in self.loaders:
+            loader.close()
+        self.loaders.clear()
+        until("the end of all sessions", lambda: not self.status()["sessions"])
 
     def close(self) -> None:
         """Ends everything and checks that nothing is left: no process, and of files only what

@@ -1,0 +1,1 @@
+"""Which samples of a dataset a stream uses, and how often: lists of keys, groups, weights."""

@@ -1,0 +1,65 @@
+"""What a stream's settings select: worked out once, when the stream is opened."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from loaderd.config.order_keys import BALANCED
+from loaderd.config.stream import StreamConfig
+from loaderd.core.order import Order
+from loaderd.core.weighted_draw import weight_ends
+from loaderd.data.errors import SourceError
+from loaderd.data.selection import groups, keys_file, weights
+from loaderd.data.selection.keys_file import Keyed
+from loaderd.data.selection.selection import ALL, SampleSelection, Tick
+from loaderd.data.selection.tables import write_table
+from loaderd.data.selection.weights import Labelled
+
+
+class Selectable(Keyed, Labelled, Protocol):
+    """What is selected from: a `Source`."""
+
+
+def select(
+    plan: StreamConfig, source: Selectable, tick: Tick = lambda count: None
+) -> SampleSelection:
+    """Work out what a stream selects.
+
+    Args:
+        plan: The stream's settings.
+        source: Its dataset, open.
+        tick: Called now and then with a count: keys and labels of all samples may be read.
+
+    Raises:
+        SourceError: A file, a key, a group or a weight is wrong; the text names it.
+        ValueError: The split is empty, or beyond the end.
+    """
+    if not (plan.keys or plan.weights or plan.split_by == "key"):
+        return ALL
+    indices, keys_hash, weights_hash = np.arange(source.total, dtype=np.int64), "", ""
+    if plan.keys:
+        data, keys_hash = keys_file.read_file(plan.keys)
+        indices = keys_file.listed(plan.keys, data, source, tick)
+    total = len(indices)
+    if plan.split_by == "key":
+        places = groups.of_side(source, indices, plan.split, plan.group or "", tick)
+        indices = chosen = indices[places]
+    else:
+        order = Order(total, plan.split, plan.split_by)
+        places = order.indices(0, 0, np.arange(order.samples, dtype=np.int64))
+        chosen = indices[places]
+    listed = write_table(indices) if plan.keys or plan.split_by == "key" else ""
+    ends, notes = "", tuple[str, ...]()
+    if plan.weights:
+        if plan.weights == BALANCED:
+            found, notes = weights.balanced(source, chosen, tick, skipping=plan.on_error != "raise")
+        else:
+            data, weights_hash = keys_file.read_file(plan.weights)
+            found = weights.of_file(plan.weights, data, total, places)
+        try:
+            ends = write_table(weight_ends(found))
+        except ValueError as error:
+            raise SourceError(f"{plan.weights}: {error}") from None
+    return SampleSelection(listed, ends, keys_hash, weights_hash, notes)
