@@ -12,7 +12,7 @@ from loaderd.config import schema
 from loaderd.config.batching import PadRules
 from loaderd.config.op_params import Param
 from loaderd.config.table import Key, Table
-from loaderd.config.transform_tables import Transform
+from loaderd.config.transform_tables import CALL, Transform
 from loaderd.config.transforms import OPS
 from loaderd.config.types import (
     Args,
@@ -93,6 +93,11 @@ EXAMPLES = {
     "ragged": '["boxes"]',
     "ragged_as": '"flat"',
     "transforms": '[{op = "hflip"}]',
+    "call": '"mypkg.aug:Train"',
+    "args": "{size = 224}",
+    "takes": '"pil"',
+    "field": '"image"',
+    "boxes": '"boxes"',
 }
 UNITS = {Seconds: "seconds", Size: "bytes", Fraction: "share"}
 
@@ -182,9 +187,10 @@ def document() -> str:
     lines += [
         "",
         '`call = "pkg.module:function"` is a function of yours: `def function(sample: dict, rng, '
-        "**args) -> dict`.",
+        "**args) -> dict`. Or it is an object or a class, as a transform of another library.",
+        "",
+        *table_of(CALL),
     ]
-    lines += ["`args` are its keyword arguments.", ""]
     return "\n".join(lines)
 
 

@@ -32,11 +32,19 @@ from loaderd_wire.limits import MAX_ROWS
 class TransformConfig:
     """One transform: a built-in `op` with its parameters in `args`, or a user's `call`
     ("pkg.module:function") with its args.
+
+    options: what else a call's table says: "takes", "field", "boxes".
     """
 
     op: str | None
     call: str | None
     args: dict[str, Any] = field(default_factory=dict[str, Any])
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def facts(self) -> dict[str, Any]:
+        """What tells it from another one, as JSON has it."""
+        told = {"op": self.op, "call": self.call, "args": self.args}
+        return told | ({"options": self.options} if self.options else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,28 @@ from typing import Any
 from loaderd.config import hints
 from loaderd.config import transforms as ops_table
 from loaderd.config.table import Key, Table
-from loaderd.config.types import Args, Say, entry, join, near, show
+from loaderd.config.types import Args, Choice, Say, Text, entry, join, near, show
 
+OPTIONS = ("takes", "field", "boxes")
+FIELD = Text(r"(?s:.+)", "the name of a field")
+STYLES = ("sample", "array", "pil", "tv_tensors", "keywords")
 CALL = Table(
     {
-        "call": Key(entry("a function"), "def f(sample: dict, rng, **args) -> dict", required=True),
-        "args": Key(Args(), "Keyword arguments of the function.", {}),
+        "call": Key(
+            entry("a function"),
+            "def f(sample: dict, rng, **args) -> dict; or an object that is called, or its class",
+            required=True,
+        ),
+        "args": Key(Args(), "Keyword arguments of the function, or of the class.", {}),
+        "takes": Key(
+            Choice(STYLES),
+            "What it gets: sample, a dict of arrays; array or pil, one picture; tv_tensors, a dict "
+            "for torchvision v2; keywords, as albumentations wants them. Default: by its library.",
+        ),
+        "field": Key(FIELD, "The picture that it gets, where the sample has several."),
+        "boxes": Key(
+            FIELD, "Field of boxes that follow the picture: n x 4, x1, y1, x2, y2 in pixels."
+        ),
     },
     elsewhere=lambda word: f"arguments of the function go into args = {{{word} = ...}}",
 )
@@ -24,7 +40,7 @@ CALL = Table(
 class Transform:
     """One transform: a table with a built-in `op` and its parameters, or with `call` and `args`.
 
-    Read as (op, call, args).
+    Read as (op, call, args), for a call with a dict of its further words behind.
     """
 
     def read(self, value: Any, say: Say) -> Any:
@@ -41,7 +57,8 @@ class Transform:
             return nothing
         if "call" in value:
             read = CALL.read(value, say)
-            return None, read["call"], read["args"]
+            options = {word: read[word] for word in OPTIONS if read[word] is not None}
+            return None, read["call"], read["args"], options
         op = value["op"]
         if not isinstance(op, str) or op not in ops_table.OPS:
             known = list(ops_table.OPS)

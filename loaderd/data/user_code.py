@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import os
 import pkgutil
 import sys
@@ -19,6 +20,7 @@ HOW = {
     "dataset": "Class(**dataset_args)",
     "layout": "Class(get, **layout_args)",
     "init": "function(worker_id)",
+    "call": "Class(**args)",
 }
 SHOWN = 8  # names that are listed where none is near
 
@@ -151,6 +153,21 @@ def invoke(function: Any, how: str, /, *args: Any, **options: Any) -> Any:
         if inside is not None:
             raise
         raise TypeError(f"{error}; it is called as {how}") from None
+
+
+def takes(function: Any, name: str) -> bool:
+    """Whether a callable has a parameter of this name that can be given by it."""
+    return any(
+        each.name == name and each.kind is not each.POSITIONAL_ONLY for each in parameters(function)
+    )
+
+
+def parameters(function: Any) -> list[inspect.Parameter]:
+    """The parameters of a callable; none where it does not say them, as some builtins."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
 
 
 def count_of(thing: Any, name: str, what: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from loaderd.config.order_keys import BALANCED
 from loaderd.config.stream import StreamConfig
@@ -193,7 +193,7 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
             else [stream.facts.layout, plan.layout_args, *_said(plan)]
         ),
         "decode": (plan.mode + ", upright" * plan.exif) if plan.decode else "no",
-        "transforms": _fact([asdict(step) for step in plan.transforms]),
+        "transforms": _fact([step.facts() for step in plan.transforms]),
         **({"views": str(plan.views)} if plan.views > 1 else {}),
         "jpeg_extension": stream.facts.jpeg_extension,
         "collate": plan.collate,

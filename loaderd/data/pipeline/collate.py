@@ -20,7 +20,7 @@ from loaderd.data.sample import (
     leaf,
     plain_array,
 )
-from loaderd.data.user_code import find, invoke
+from loaderd.data.user_code import find, invoke, parameters, takes
 from loaderd_wire.limits import CLIENT_FIELDS
 from loaderd_wire.slots import FieldSpec
 
@@ -33,38 +33,39 @@ class Collate:
     """The collate function of a stream. Raises SourceError where there is none of that name.
 
     A function of one argument is called with the samples alone. One that must be given a second
-    one, or calls it `rng`, gets a numpy Generator as well.
+    one, or calls it `rng`, gets a numpy Generator as well. One with a parameter `epoch` gets the
+    epoch by that name.
     """
 
     def __init__(self, plan: StreamConfig) -> None:
         self._function: Callable[..., Any] = find(plan.collate, "collate")
         self._rng = takes_rng(self._function)
+        self._epoch = takes(self._function, "epoch")
         words = {"": "samples", "rng": "samples, rng=rng"}.get(self._rng, "samples, rng")
+        words += ", epoch=epoch" if self._epoch else ""
         self._how = f"{plan.collate}({words})"
 
-    def __call__(self, samples: list[Any], rng: np.random.Generator) -> Any:
+    def __call__(self, samples: list[Any], rng: np.random.Generator, epoch: int = 0) -> Any:
         """What the function returns, or raises."""
+        named: dict[str, Any] = {"epoch": epoch} if self._epoch else {}
         if not self._rng:
-            return invoke(self._function, self._how, samples)
+            return invoke(self._function, self._how, samples, **named)
         if self._rng == "rng":
-            return invoke(self._function, self._how, samples, rng=rng)
-        return invoke(self._function, self._how, samples, rng)
+            return invoke(self._function, self._how, samples, rng=rng, **named)
+        return invoke(self._function, self._how, samples, rng, **named)
 
 
 def takes_rng(function: Callable[..., Any]) -> str:
     """How a collate function takes a generator: "second" argument, by its name "rng", or ""."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # of a builtin
-        return ""
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    known = [p for p in parameters(function) if p.name != "epoch"]
+    places = [p for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(places) > 1 and (
         places[1].default is inspect.Parameter.empty or places[1].name == "rng"
     ):
         return "second"
-    if any(p.name == "rng" and p.kind is not p.POSITIONAL_ONLY for p in parameters):
+    if any(p.name == "rng" and p.kind is not p.POSITIONAL_ONLY for p in known):
         return "rng"
-    some = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    some = any(p.kind is p.VAR_POSITIONAL for p in known)
     return "second" if some and len(places) < 2 else ""
 
 

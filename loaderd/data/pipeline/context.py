@@ -87,6 +87,12 @@ class SampleContext:
         self.stage = Stage.READ
         self.coded = False  # a stored image was decoded
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that the trainer counts."""
+        counted = self._request.trainer_epoch
+        return counted if counted >= 0 else self._request.epoch
+
     def enter(self, stage: Stage) -> None:
         self.stage = stage
         self._note(stage)
@@ -217,6 +223,28 @@ def _holds_labels(name: str, value: np.ndarray, picture: bool, modes: DecodeMode
 def fault_of(error: BaseException, stage: Stage) -> SampleFault:
     """What was raised in this stage, as the sample's fault."""
     return error if isinstance(error, SampleFault) else SampleFault.of(NAMES[stage], error)
+
+
+def sole_image(sample: Sample, op: str) -> str:
+    """The field of the sample's only picture. Raises OpError where there are several or none."""
+    found = [
+        name
+        for name in sample
+        if name in sample.images or name in sample.encoded or name in sample.planar
+    ]
+    found = found or [
+        name for name, value in sample.items() if isinstance(value, (bytes, memoryview))
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise OpError(
+            f"{op}: the sample has no image; set field to one of {', '.join(map(repr, sample))}"
+        )
+    raise OpError(
+        f"{op}: the sample has {len(found)} images, {', '.join(map(repr, found))}: choose one "
+        "with field"
+    )
 
 
 def present(sample: Sample, name: str, op: str) -> type:

@@ -16,11 +16,12 @@ from loaderd.data.errors import ANYTHING, SampleFault
 from loaderd.data.jpeg import fused_decode
 from loaderd.data.lmdb.bulk_rows import BulkReader
 from loaderd.data.ops.table import RESIZING
+from loaderd.data.pipeline.call_styles import for_user_code
 from loaderd.data.pipeline.context import SampleContext, fault_of
 from loaderd.data.pipeline.request import NOTHING, Note, SampleRequest
 from loaderd.data.pipeline.sample_batcher import SampleBatcher
 from loaderd.data.pipeline.sample_summary import Surveyor
-from loaderd.data.pipeline.steps import StepRun, Transforms, for_user_code
+from loaderd.data.pipeline.steps import StepRun, Transforms
 from loaderd.data.pipeline.views import Views
 from loaderd.data.sample import BadValue, Sample
 from loaderd.data.sample_schema import RawMatcher, SampleSchema

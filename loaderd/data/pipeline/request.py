@@ -27,6 +27,8 @@ class SampleRequest:
         out: By field, an array that may be written to, whether it is used or not. An image of its
             shape and dtype may be made in it, and is that array then. User code never gets it.
         rng_seeds: `pcg_seeds` of the sample's key, if the caller has them.
+        trainer_epoch: The epoch that the trainer counts, where `epoch` is a pass of the samples
+            that is counted apart; -1: `epoch`.
     """
 
     seed: int
@@ -34,3 +36,4 @@ class SampleRequest:
     index: int
     out: Mapping[str, np.ndarray] = field(default_factory=dict)
     rng_seeds: np.ndarray | None = None
+    trainer_epoch: int = -1

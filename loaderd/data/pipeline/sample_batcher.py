@@ -62,7 +62,7 @@ class SampleBatcher:
                 self._lengths.mix(batch, samples, rng)
                 return batch
             assert self._collate is not None
-            made = self._collate([sample.value for sample in samples], rng)
+            made = self._collate([sample.value for sample in samples], rng, epoch)
             batch, form = batch_of(made, self._modes)
             if self.form and form != self.form:
                 raise BadValue(f"collate returned a {form}, before it was a {self.form}")

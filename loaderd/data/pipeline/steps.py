@@ -14,9 +14,9 @@ from loaderd.config.transforms import BATCH, resolved
 from loaderd.data.errors import SourceError
 from loaderd.data.images.image_error import OpError
 from loaderd.data.ops.table import FLAT, ReadyOp, check, make_op, one_size
-from loaderd.data.pipeline.context import SampleContext, present
-from loaderd.data.sample import BadValue, Sample
-from loaderd.data.user_code import find, invoke
+from loaderd.data.pipeline.calls import UserCall
+from loaderd.data.pipeline.context import SampleContext, present, sole_image
+from loaderd.data.sample import Sample
 from loaderd.data.whole_sample import fields_maker
 
 StepRun = Callable[[SampleContext], None]
@@ -62,7 +62,7 @@ class Transforms:
         if (step.op is None) == (step.call is None):
             raise SourceError(f"transform {number}: set one of op and call")
         if step.call is not None:
-            return self._call(step.call, dict(step.args))
+            return self._call(step)
         assert step.op is not None
         try:
             if step.op == "decode":
@@ -74,7 +74,7 @@ class Transforms:
 
     def _decoder(self, field: str | None) -> StepRun:
         def step(making: SampleContext) -> None:
-            name = field if field is not None else _sole_image(making.sample, "decode")
+            name = field if field is not None else sole_image(making.sample, "decode")
             if present(making.sample, name, "decode") in (bytes, memoryview):
                 making.view(name, self._modes, "decode")
             elif name not in making.sample.images and not (
@@ -92,7 +92,7 @@ class Transforms:
         def step(making: SampleContext) -> None:
             views = {
                 name: making.view(name, self._modes, op)
-                for name in ready.fields or (_sole_image(making.sample, op),)
+                for name in ready.fields or (sole_image(making.sample, op),)
             }
             for name, view in views.items():
                 if view.planar and op not in FLAT:
@@ -110,21 +110,16 @@ class Transforms:
 
         return step
 
-    def _call(self, name: str, args: dict[str, Any]) -> StepRun:
-        function = find(name, "call")
-        how = f"{name}({', '.join(['sample', 'rng', *(f'{arg}=...' for arg in args)])})"
+    def _call(self, step: TransformConfig) -> StepRun:
+        call = UserCall(step, self._modes)
 
-        def step(making: SampleContext) -> None:
+        def run(making: SampleContext) -> None:
             if self._plan.decode:
                 self.open_images(making)
             making.materialize_all()
-            returned = invoke(function, how, for_user_code(making.sample), making.rng(), **args)
-            if not isinstance(returned, Mapping):
-                kind = "None" if returned is None else f"a {type(returned).__name__}"
-                raise BadValue(f"{name} returned {kind}: a transform returns a dict of fields")
-            making.sample = self._returned(returned, making.sample)
+            making.sample = self._returned(call(making), making.sample)
 
-        return step
+        return run
 
     def _returned(self, returned: Mapping[str, Any], before: Sample) -> Sample:
         """What a call returned, as a sample.
@@ -151,38 +146,6 @@ class Transforms:
             elif name in before.encoded and not isinstance(value, str):
                 sample.encoded.add(name)
         return sample
-
-
-def for_user_code(sample: Sample) -> dict[str, Any]:
-    """The sample as a plain dict, whose arrays are writable and shared with nothing."""
-
-    def own(name: str, value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return value if name in sample.fresh else np.array(value, order="C")
-        return bytes(value) if isinstance(value, memoryview) else value
-
-    return {name: own(name, value) for name, value in sample.items()}
-
-
-def _sole_image(sample: Sample, op: str) -> str:
-    found = [
-        name
-        for name in sample
-        if name in sample.images or name in sample.encoded or name in sample.planar
-    ]
-    found = found or [
-        name for name, value in sample.items() if isinstance(value, (bytes, memoryview))
-    ]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise OpError(
-            f"{op}: the sample has no image; set field to one of {', '.join(map(repr, sample))}"
-        )
-    raise OpError(
-        f"{op}: the sample has {len(found)} images, {', '.join(map(repr, found))}: choose one "
-        "with field"
-    )
 
 
 def _looks_planar(value: np.ndarray, before: np.ndarray) -> bool:

@@ -550,7 +550,7 @@ def test_a_function_of_too_few_arguments_is_told_how_it_is_called() -> None:
         sample_pipeline = SamplePipeline(source.plan, source)
         with pytest.raises(
             SampleFault,
-            match=r"it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(sample, rng, p=\.\.\.\)$",
+            match=r"it is called as loaderd_testing\.sample_builders:as_dataloader_calls_it\(sample, p=\.\.\.\)$",
         ):
             sample_pipeline.make(SampleRequest(0, 0, 0), silent)
 
