@@ -14,7 +14,7 @@ from loaderd.core.rng import keys_of
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.engine.scoreboard import StatusWriter
-from loaderd.worker.seeding import GlobalSeeder
+from loaderd.worker.seeding import GlobalSeeder, seed_epoch
 from loaderd.worker.stage_timer import Stopwatch
 from loaderd.worker.streams import WorkerStream
 from loaderd_wire.errors import BadSample
@@ -54,6 +54,7 @@ class SampleRunner:
         self._user_code = stream.sample_pipeline.user_code
         self._calls = stream.sample_pipeline.calls
         self._named = stream.source.keys == "stored"
+        self._untold = stream.source.awaits(job.epoch)
         self._stage = Stage.IDLE
         self._seeder: GlobalSeeder | None = None  # of the rows' own samples
         self._seeded: GlobalSeeder | None = None  # of the latest sample
@@ -240,6 +241,21 @@ class SampleRunner:
             )
         return GlobalSeeder(job.seed, job.epoch, indices, self._stream.use, halves)
 
+    def _tell_epoch(self) -> None:
+        """The dataset is told the epoch of the rows, before the first one.
+
+        Raises SampleFault where its `set_epoch` fails.
+        """
+        job = self._job
+        seed_epoch(job.seed, job.epoch)
+        try:
+            self._stream.source.tell(job.epoch)
+        except BaseException as error:  # noqa: BLE001 - as in _made
+            fault = SampleFault.of("read", error)
+            fault.message = f"set_epoch({job.epoch}) failed: {fault.message}"
+            raise fault from None
+        self._untold = False
+
     def _again(self) -> bool:
         """Whether what was made since `_seed` is to be made again."""
         return self._seeded is not None and self._seeded.again()
@@ -266,6 +282,8 @@ class SampleRunner:
         stream, job = self._stream, self._job
         self._begin(row, str(index), Stage.READ, candidate)
         try:
+            if self._untold:
+                self._tell_epoch()
             seeds = self._seed(row, index, candidate == 0) if self._user_code else None
             if self._named:
                 self._keys[row] = name = stream.source.key(index)
@@ -273,7 +291,7 @@ class SampleRunner:
             if self._places:
                 self.out = {name: array[row] for name, array in self._places.items()}
             epoch = self._epochs[row - job.first] if self._epochs else job.epoch
-            request = sample_request(job.seed, epoch, index, self.out, seeds)
+            request = sample_request(job.seed, epoch, index, self.out, seeds, job.epoch)
             make = stream.sample_pipeline.row if self._copied else stream.sample_pipeline.make
             return make(request, self.note)
         except SampleFault:
@@ -293,6 +311,8 @@ class SampleRunner:
 
         def note(stage: Stage) -> None:
             if stage == Stage.FETCH_MANY:
+                if self._untold:
+                    self._tell_epoch()
                 self._seed(rows[0], indices[0], True)
                 self.note_all(stage)
             else:
@@ -304,7 +324,7 @@ class SampleRunner:
 
         epochs = [self._epochs[row - job.first] if self._epochs else job.epoch for row in rows]
         requests = [
-            sample_request(job.seed, epoch, index)
+            sample_request(job.seed, epoch, index, trainer_epoch=job.epoch)
             for epoch, index in zip(epochs, indices, strict=True)
         ]
         while True:

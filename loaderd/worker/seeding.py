@@ -16,6 +16,7 @@ from loaderd.core.rng import keys, pcg_seeds, twister_states
 from loaderd.worker.generator_watch import GeneratorUse, installed
 
 BATCH = 1 << 62  # added to the position of a batch, to keep its seed apart from those of samples
+EPOCH = 1 << 61  # in place of a sample's index, for what belongs to a whole epoch
 # samples whose states are computed together: most of what that costs does not depend on how many
 AHEAD = 16
 MANY = 16  # samples whose rngs are seeded in less time together than one by one
@@ -181,3 +182,8 @@ def seed_batch(seed: int, epoch: int, position: int) -> None:
     It is not made again: it may have written into its samples.
     """
     seed_sample(seed, epoch, BATCH + position)
+
+
+def seed_epoch(seed: int, epoch: int) -> None:
+    """For a dataset's `set_epoch`, which any sample of the epoch may be the first to need."""
+    seed_sample(seed, epoch, EPOCH)

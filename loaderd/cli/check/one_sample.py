@@ -19,7 +19,7 @@ from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.whole_sample import WholeSample, top_values
 from loaderd.worker.sample_runner import key_of
-from loaderd.worker.seeding import seed_sample
+from loaderd.worker.seeding import seed_epoch, seed_sample
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
@@ -39,6 +39,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
     )
     stages = _Stages()
     try:
+        if stream.source.awaits(0):
+            seed_epoch(plan.seed, 0)
+            stream.source.tell(0)
         seed_sample(plan.seed, 0, index)
         sample = stream.sample_pipeline.make(SampleRequest(plan.seed, 0, index), stages.note)
         specs = stream.sample_pipeline.specs(sample)

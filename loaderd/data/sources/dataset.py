@@ -47,6 +47,9 @@ class DatasetSource:
             if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes)
             else ()
         )
+        set_epoch = getattr(self._inner, "set_epoch", None)
+        self._set_epoch = set_epoch if callable(set_epoch) else None
+        self._epoch: int | None = None  # the one that it was told last
         self.form = ""  # known from the first sample on; of whole samples that of the latest
         self._whole = plan.whole_samples
         self._arrays = plan.free_fields
@@ -67,6 +70,20 @@ class DatasetSource:
     def inner(self) -> Any:
         """The user's dataset itself."""
         return self._inner
+
+    def awaits(self, epoch: int) -> bool:
+        """Whether the dataset has `set_epoch`, and was last told another epoch than this."""
+        return self._set_epoch is not None and epoch != self._epoch
+
+    def tell(self, epoch: int) -> None:
+        """Tell the dataset the epoch of the samples that are read next.
+
+        Raises whatever its `set_epoch` raises. It is then told again before the next sample.
+        """
+        assert self._set_epoch is not None
+        self._epoch = None
+        self._set_epoch(epoch)
+        self._epoch = epoch
 
     def value(self, index: int) -> Any:
         """What the dataset returns for this sample, not yet looked at."""
@@ -112,4 +129,4 @@ class DatasetSource:
 
     def close(self) -> None:
         """Let the dataset go, and whatever it holds open with it."""
-        self._inner = None
+        self._inner = self._set_epoch = None

@@ -95,6 +95,15 @@ class Source:
         """The user's dataset object, or None for an LMDB."""
         return self._reader.inner if isinstance(self._reader, DatasetSource) else None
 
+    def awaits(self, epoch: int) -> bool:
+        """Whether `tell` is to be called before samples of this epoch are read."""
+        return isinstance(self._reader, DatasetSource) and self._reader.awaits(epoch)
+
+    def tell(self, epoch: int) -> None:
+        """Tell the dataset the epoch of the samples to come. Raises whatever it raises."""
+        assert isinstance(self._reader, DatasetSource)
+        self._reader.tell(epoch)
+
     @property
     def state(self) -> str:
         """What of the file must stay as it is, as text for `expect` in another process.
