@@ -35,8 +35,10 @@ END_S = 10.0
 
 # The daemon is nobody's child: whoever started it need not wait for its end, and leaves no zombie
 # if it does not. Its parent is there only while it starts, for only a parent hears which signal has
-# ended it; that parent goes when its stdin is closed.
-PARENT = """import os, select, sys
+# ended it; that parent goes when its stdin is closed. An interrupt is the trainer's alone, from
+# their first moment on.
+PARENT = """import os, select, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 pid = os.fork()
 if not pid:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

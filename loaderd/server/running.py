@@ -39,6 +39,9 @@ from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire import paths
 from loaderd_wire.messages import Ask, Hello, Progress
 
+# what a scheduler sends to all of a job, for the trainer to save its state
+TRAINERS = (signal.SIGUSR1, signal.SIGUSR2)
+
 
 @dataclass(frozen=True, slots=True)
 class DaemonSetup:
@@ -281,10 +284,12 @@ class Running:
     def _watch(self) -> None:
         """Signals, slow turns, and whoever started the daemon."""
         loop = self._loop
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        drains, ignored = [signal.SIGTERM, signal.SIGHUP], list(TRAINERS)
+        # an embedded daemon leaves with its last user, not with an interrupted cell of a notebook
+        (ignored if self._setup.options.embedded else drains).append(signal.SIGINT)
+        for number in drains:
             loop.on_signal(number, functools.partial(self._signalled, number))
-        # what a scheduler sends to all of a job, for the trainer to save its state
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
+        for number in ignored:
             loop.on_signal(
                 number,
                 functools.partial(

@@ -52,6 +52,37 @@ def test_a_full_disk_behind_the_output_is_told_in_one_line() -> None:
     assert "Traceback" not in done.stderr
 
 
+INTERRUPTED = """
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["loaderd.cli.command_line", "loaderd.cli.parser", "loaderd.config.load", "numpy"]
+)
+def test_ctrl_c_while_modules_are_imported_ends_it_without_a_word(
+    tmp_path: Path, module: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED.format(module=module))
+    (tmp_path / "c.toml").write_text("[streams.train]\nlmdb = 'none.lmdb'\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "loaderd", "check", str(tmp_path / "c.toml")],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "client")]),
+        },
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
     code = (
         "import sys; from loaderd.__main__ import main\ntry: main(['--version'])\nexcept "

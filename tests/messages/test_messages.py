@@ -82,7 +82,7 @@ def test_no_text_is_long() -> None:
 
 def test_a_fault_of_loaderd_is_claimed_in_one_place() -> None:
     assert {message.file for message in messages() if FAULT in message.text} == {
-        "loaderd/__main__.py"
+        "loaderd/cli/command_line.py"
     }
 
 

@@ -427,6 +427,68 @@ threading.Event().wait()
 """
 
 
+WAITS = """
+import time
+here = os.path.dirname(os.path.abspath(__file__))
+open(os.path.join(here, "importing"), "w").close()
+while not os.path.exists(os.path.join(here, "go")):
+    time.sleep(0.01)
+"""
+
+
+def test_an_interrupt_of_the_daemon_is_no_end_of_it(site: Site, undisturbed: str) -> None:
+    site.write(fault=WAITS)
+    first = trainer(site, "sys.stdin.readline()")
+    try:
+        until("the import", (site.folder / "importing").exists)
+        (pid,) = daemons(site)
+        os.kill(pid, signal.SIGINT)
+        (site.folder / "go").touch()
+        assert first.stdout.readline().strip() == undisturbed
+        os.kill(pid, signal.SIGINT)
+        loader = site.loader(source=site.config)
+        assert digest(take(loader) + take(loader)) == undisturbed
+        assert daemons(site) == [pid]
+        loader.close()
+    finally:
+        _, err = first.communicate(timeout=DEADLINE_S)
+    assert "Traceback" not in err
+    gone(site)
+
+
+INTERRUPTED = """
+import os, pathlib, signal, threading
+folder = pathlib.Path({folder!r})
+def interrupt():
+    while not (folder / "importing").exists():
+        threading.Event().wait(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try:
+    len(loader)
+except KeyboardInterrupt:
+    (folder / "go").touch()
+    print("interrupted", flush=True)
+"""
+
+
+def test_a_cell_interrupted_while_the_daemon_starts_leaves_a_loader_that_works(
+    site: Site, undisturbed: str
+) -> None:
+    site.write(fault=WAITS)
+    code = TRAINER.format(
+        tests=str(Path(__file__).parents[2] / "support"), config=str(site.config), then=""
+    )
+    begin = "print(digest("
+    code = code.replace(begin, INTERRUPTED.format(folder=str(site.folder)) + begin)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert (done.returncode, done.stdout) == (0, f"interrupted\n{undisturbed}\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    gone(site)
+
+
 def test_who_waits_for_a_start_that_hangs_is_told_by_whom(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
