@@ -30,7 +30,8 @@ class SourceError(Exception):
 
     str() names path and reason in one to three lines.
 
-    traceback: of user code that failed while it was imported or built; else "".
+    Attributes:
+        traceback: Of user code that failed while it was imported or built; else "".
     """
 
     def __init__(self, text: str, traceback: str = "") -> None:
@@ -41,7 +42,8 @@ class SourceError(Exception):
 class WriteFault(SourceError):
     """What is to be written cannot be; str() names the file, says why, and what to do.
 
-    full: there is no room (disk, quota, size limit).
+    Attributes:
+        full: There is no room (disk, quota, size limit).
     """
 
     def __init__(self, path: str, why: str, full: bool) -> None:
@@ -69,9 +71,11 @@ def writing(path: str) -> Iterator[None]:
 class SampleFault(Exception):
     """One sample could not be made.
 
-    stage: "read", "decode", "transform", "collate" or "check"; error: a class name.
-
-    traceback: frames outside loaderd, as text; "" where only loaderd's own code was at work.
+    Attributes:
+        stage: "read", "decode", "transform", "collate" or "check".
+        error: A class name.
+        message: What it says.
+        traceback: Frames outside loaderd, as text; "" where only loaderd's own code was at work.
     """
 
     def __init__(self, stage: str, error: str, message: str, traceback: str = "") -> None:
@@ -119,8 +123,10 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The error as Python prints it, from the first frame that is the user's; "" if there is none,
-    and none is told of in the error.
+    """The error as Python prints it, from the first frame that is the user's.
+
+    Returns:
+        "" if there is none, and none is told of in the error.
     """
     first = _users(error.__traceback__)
     hidden = error.__suppress_context__ or error.__context__ is None

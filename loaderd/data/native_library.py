@@ -1,10 +1,8 @@
-"""The native parts: shared objects that are built from native/ when the package is installed and
-there is a C compiler.
+"""The native parts: shared objects that are built from native/ when the package is installed.
 
-None of them knows Python: one that was built beside any version serves every other, and is called
-through ctypes. Every part can be
-missing: slower code does the same work then. This module imports neither numpy nor anything else of
-the daemon's packages.
+There must be a C compiler then. None of them knows Python: one that was built beside any version
+serves every other, and is called through ctypes. Every part can be missing: slower code does the
+same work then. This module imports neither numpy nor anything else of the daemon's packages.
 """
 
 from __future__ import annotations
@@ -83,7 +81,11 @@ def present() -> dict[str, bool]:
 
 
 def described(found: dict[str, bool]) -> str:
-    """What `--version` and `status` say of the native parts. found: as `present` gives it."""
+    """What `--version` and `status` say of the native parts.
+
+    Args:
+        found: As `present` gives it.
+    """
     missing = [name for name, there in found.items() if not there]
     return (
         f"native parts: {', '.join(found)}"
@@ -93,8 +95,9 @@ def described(found: dict[str, bool]) -> str:
 
 
 def warnings() -> list[str]:
-    """A warning that names the parts which this installation lacks, what is slower without each and
-    how to get them; none if it has all.
+    """A warning that names the parts which this installation lacks.
+
+    It says what is slower without each and how to get them; none if it has all.
     """
     found = present()
     missing = [part for part in PARTS if not found[part.name]]

@@ -240,8 +240,9 @@ def _as_array(value: Sequence[Any], name: str) -> np.ndarray:
 
 
 def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
-    """The sample of plain arrays, numbers and texts without nesting: what `_walk` makes of it, at a
-    third of the cost. None for any other.
+    """The sample of plain arrays, numbers and texts without nesting; None for any other.
+
+    It is what `_walk` makes of it, at a third of the cost.
     """
     sample = Sample()
     pairs: Any = value.items() if type(value) is dict else enumerate(value)
@@ -267,10 +268,10 @@ def _flat(value: Mapping[str, Any] | tuple[Any, ...]) -> Sample | None:
 def flatten(
     value: Any, mode: str | DecodeModes, arrays: Collection[str] = ()
 ) -> tuple[Sample, str]:
-    """Whatever a dataset returned, as (sample, form): a mapping is a "dict"; a tuple, list or
-    single value a "tuple" with fields "0", "1", ...
+    """Whatever a dataset returned, as (sample, form).
 
-    Nested fields are called "a.b". A list or tuple whose name is in `arrays` is an array.
+    A mapping is a "dict"; a tuple, list or single value a "tuple" with fields "0", "1", ... Nested
+    fields are called "a.b". A list or tuple whose name is in `arrays` is an array.
 
     Raises BadValue naming the field.
     """

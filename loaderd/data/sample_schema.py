@@ -1,5 +1,6 @@
-"""The fields of a stream's samples, which its first good one fixes, and whether another sample fits
-them.
+"""The fields of a stream's samples, and whether another sample fits them.
+
+The first good sample of the stream fixes them.
 """
 
 from __future__ import annotations
@@ -63,15 +64,17 @@ class SampleSchema:
         return cls(tuple(specs), collated=collated, where=where)
 
     def check(self, sample: Sample) -> None:
-        """Raises SampleFault ("check") naming the first field whose presence, dtype or (unless
-        `collated`) shape differs, and both sides.
+        """Raises SampleFault ("check") naming the first field that differs, and both sides.
+
+        Its presence, dtype or (unless `collated`) shape may differ.
         """
         if not self._matches(sample):
             self._compare(sample)
 
     def take_empty(self, sample: Sample) -> None:
-        """Free fields without elements get the dtype and the further axes of the first sample: an
-        empty list says nothing of them.
+        """Free fields without elements get the dtype and the further axes of the first sample.
+
+        An empty list says nothing of them.
         """
         for spec in self.specs:
             value = sample.get(spec.name)
@@ -79,8 +82,9 @@ class SampleSchema:
                 sample[spec.name] = np.empty((0, *spec.shape[1:]), spec.dtype)
 
     def _matches(self, sample: Sample) -> bool:
-        """Fast path: True if the sample fits and has its fields in the order of the schema, as
-        nearly all samples do.
+        """Fast path: whether the sample fits and has its fields in the order of the schema.
+
+        Nearly all samples do.
         """
         if len(sample) != len(self._fields):
             return False
@@ -131,8 +135,9 @@ class SampleSchema:
 
 
 class RawMatcher:
-    """Fast path: copies a sample from user code into the slot if it already has the schema's exact
-    dtypes and shapes.
+    """Fast path: copies a sample from user code into the slot.
+
+    That is done if it already has the schema's exact dtypes and shapes.
     """
 
     def __init__(self, schema: SampleSchema, form: str) -> None:

@@ -1,5 +1,6 @@
-"""A sample of a stream whose batches are collated: it goes to the collate function as its dataset
-returned it.
+"""A sample of a stream whose batches are collated.
+
+It goes to the collate function as its dataset returned it.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def fields_maker(plan: StreamConfig) -> Callable[[Any, str | DecodeModes], tuple
 
 
 def as_returned(fields: Mapping[str, Any], form: str) -> Any:
-    """The sample of these fields in the form that its dataset gave it; a dict where the names no
-    longer fit that form.
+    """The sample of these fields in the form that its dataset gave it.
+
+    It is a dict where the names no longer fit that form.
     """
     if form == "tuple" and all(name == str(at) for at, name in enumerate(fields)):
         return tuple(fields.values())
@@ -87,8 +89,9 @@ def as_returned(fields: Mapping[str, Any], form: str) -> Any:
 
 
 def numbers_in(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, np.ndarray]]:
-    """(name, array) of every array, tensor and float in a sample, however it is nested in
-    containers.
+    """(name, array) of every array, tensor and float in a sample.
+
+    They are found however the sample is nested in containers.
     """
     torch = sys.modules.get("torch")
     if isinstance(value, (np.ndarray, np.floating, np.complexfloating, float, complex)):

@@ -125,10 +125,17 @@ def jpeg_head(data: bytes | memoryview) -> tuple[int, int, bool]:
 def jpeg_pixels(
     data: tiles.Data, out: np.ndarray, *, min_height: int = 0, min_width: int = 0
 ) -> None:
-    """Decodes a JPEG into `out`: height x width x channels, 1 (luma) or 3 (RGB). Raises ImageError.
+    """Decode a JPEG.
 
-    min_height, min_width: decode at the smallest scale of the format that has as many pixels; 0 at
-    full scale.
+    Args:
+        data: The file.
+        out: [height, width, channels], takes the pixels; channels are 1 (luma) or 3 (RGB).
+        min_height: Decode at the smallest scale of the format that has as many pixels; 0 at full
+            scale.
+        min_width: Likewise.
+
+    Raises:
+        ImageError: It cannot be decoded.
     """
     try:
         simplejpeg.decode_jpeg(
@@ -227,9 +234,10 @@ def _as_stored(image: np.ndarray, mode: str) -> np.ndarray:
 
 
 def _walk_png(data: bytes | memoryview) -> None:
-    """Raises ImageError unless every chunk lies within the data, up to the last one: OpenCV takes
-    memory for what a chunk says it is long, which in a file of a hundred bytes may be 4 GB, and
-    says nothing of an end that is missing.
+    """Raises ImageError unless every chunk lies within the data, up to the last one.
+
+    OpenCV takes memory for what a chunk says it is long, which in a file of a hundred bytes may be
+    4 GB, and says nothing of an end that is missing.
     """
     at = len(PNG)
     while at + 8 <= len(data):
@@ -275,8 +283,14 @@ def _loaded(image: Any, mode: str) -> np.ndarray:
 
 
 def label_mode(data: bytes | memoryview, *, gray: bool = False) -> str:
-    """Pillow's mode of a stored image that `holds_labels`; "" for any other, and for what can't be
-    read. gray: as there.
+    """Pillow's mode of a stored image that `holds_labels`.
+
+    Args:
+        data: The file.
+        gray: As there.
+
+    Returns:
+        "" for any other, and for what can't be read.
     """
     if codec_of(data) == "jpeg":
         return ""

@@ -12,8 +12,11 @@ from loaderd.data.images.image_error import OpError
 class Fill(NamedTuple):
     """What new pixels hold.
 
-    value: a number, or one for each channel. labels: of pictures whose numbers are labels. mode:
-    "constant", "edge", "reflect" (mirrored without the last pixel) or "symmetric" (with it).
+    Attributes:
+        value: A number, or one for each channel.
+        labels: Of pictures whose numbers are labels.
+        mode: "constant", "edge", "reflect" (mirrored without the last pixel) or "symmetric" (with
+            it).
     """
 
     value: Any = 0
@@ -29,8 +32,14 @@ def padded(
 ) -> np.ndarray:
     """A new height x width x channels array.
 
-    sides: new rows above and below, new columns left and right. value: a number, or one for each
-    channel; for mode "constant". mode: see `Fill`. Raises OpError for a value that doesn't fit.
+    Args:
+        image: The old one.
+        sides: New rows above and below, new columns left and right.
+        value: A number, or one for each channel; for mode "constant".
+        mode: See `Fill`.
+
+    Raises:
+        OpError: The value doesn't fit.
     """
     top, bottom, left, right = sides
     if mode != "constant":

@@ -18,9 +18,16 @@ class NoMemory(ImageError):
 
 
 def allowed(height: int, width: int, what: str = "the image has", limit: int = MAX_PIXELS) -> None:
-    """Raises ImageError for an image without pixels, or with too many.
+    """Check that an image has pixels, and not too many.
 
-    what: begins the sentence, where it is to become one.
+    Args:
+        height: In pixels.
+        width: In pixels.
+        what: Begins the sentence, where it is to become one.
+        limit: Most pixels.
+
+    Raises:
+        ImageError: It has none, or too many.
     """
     if height < 1 or width < 1:
         raise ImageError(f"{what} no pixels ({height} x {width})")

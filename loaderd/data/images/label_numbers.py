@@ -1,5 +1,6 @@
-"""The numbers of a Pillow image as its file stores them: what mode = "index" delivers, for masks
-whose numbers are labels.
+"""The numbers of a Pillow image as its file stores them.
+
+mode = "index" delivers those, for masks whose numbers are labels.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ LABELS = ("P", "PA", "1")  # Pillow's modes, besides 16-bit gray, whose numbers 
 
 
 def holds_labels(image: Any, *, gray: bool = False) -> bool:
-    """True for a Pillow image whose numbers, labels maybe, are lost when it becomes "rgb" or
-    "gray". gray: those of a gray one may be lost as well, since it is to be resized with a picture.
+    """Whether a Pillow image has numbers, maybe labels, that are lost in "rgb" or "gray".
+
+    Args:
+        image: The image.
+        gray: Those of a gray one may be lost as well, since it is to be resized with a picture.
     """
     return image.mode in LABELS or has_sixteen_bits(image) or (gray and image.mode == "L")
 
@@ -66,9 +70,14 @@ RAW_TOPS = {"L;2": 3, "L;4": 15}  # of Pillow's raw modes
 
 
 def _top(image: Any) -> tuple[int | None, bool]:
-    """(the number that Pillow stretched to the largest of the image's mode, None if it stretched
-    nothing; whether it turned the numbers round). Raises ImageError where that can't be known.
-    Asked before the image is loaded: Pillow forgets then.
+    """What Pillow has done to the numbers; asked before the image is loaded: it forgets then.
+
+    Returns:
+        (the number that Pillow stretched to the largest of the image's mode, None if it stretched
+        nothing; whether it turned the numbers round).
+
+    Raises:
+        ImageError: That can't be known.
     """
     tiles = getattr(image, "tile", None)
     gray_bmp = image.format in ("BMP", "DIB") and image.mode == "L"

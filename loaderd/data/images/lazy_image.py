@@ -1,5 +1,6 @@
-"""A picture not made yet: where its pixels come from, and what has been asked for so far, carried
-out once at the end.
+"""A picture not made yet.
+
+Where its pixels come from, and what has been asked for so far, carried out once at the end.
 
 Ops add to the plan; nothing is decoded or computed until `pixels`. The plan is: a box of the
 origin, brought to a size, of which a window is cut out, which may be mirrored, whose levels may be
@@ -31,11 +32,17 @@ LEAST_SHRINK = {8: 0.0, 4: 5.0, 2: 10.0, 1: 20.0}
 
 
 class LazyImage:
-    """height, width, channels, dtype: of the picture as planned so far.
+    """A picture, and the plan for it.
 
-    planar: channels come first in the end. levels: float32, channels x 256; level v of channel c
-    becomes levels[c, v] (only a picture of bytes may have them). labels: its numbers are labels, so
-    nothing is computed between them.
+    Attributes:
+        height: Of the picture as planned so far.
+        width: Likewise.
+        channels: Likewise.
+        dtype: Likewise.
+        planar: Channels come first in the end.
+        levels: float32, channels x 256; level v of channel c becomes levels[c, v] (only a picture
+            of bytes may have them).
+        labels: Its numbers are labels, so nothing is computed between them.
     """
 
     __slots__ = (
@@ -88,9 +95,14 @@ class LazyImage:
     ) -> None:
         """Bring it to this size.
 
-        how: "bilinear", "bicubic" or "nearest"; a picture of labels takes the nearest always.
-        exact: a JPEG is decoded at full scale, and resized by `resample`.
-        Raises ImageError for more pixels than an image may have.
+        Args:
+            height: In pixels.
+            width: In pixels.
+            how: "bilinear", "bicubic" or "nearest"; a picture of labels takes the nearest always.
+            exact: A JPEG is decoded at full scale, and resized by `resample`.
+
+        Raises:
+            ImageError: More pixels than an image may have.
         """
         allowed(
             height, width, f"{self.height} x {self.width} pixels would be resized to", self._limit
@@ -131,8 +143,9 @@ class LazyImage:
         self._begin(ArraySource(array))
 
     def settled(self) -> np.ndarray:
-        """What has been planned so far as height x width x channels, not to be written to; the plan
-        begins anew with it.
+        """What has been planned so far as height x width x channels, not to be written to.
+
+        The plan begins anew with it.
         """
         self._settle()
         assert isinstance(self._origin, ArraySource)
@@ -272,8 +285,15 @@ class LazyImage:
         return self._load(8)
 
     def _axis(self, begin: float, end: float, which: int) -> tuple[int, int, Axis]:
-        """(first source pixel, end, axis) that the window needs along an axis (0 down, 1 across),
-        where the box is [begin, end) of the source.
+        """What the window needs along an axis.
+
+        Args:
+            begin: The box is [begin, end) of the source.
+            end: See there.
+            which: 0 down, 1 across.
+
+        Returns:
+            (first source pixel, end, axis).
         """
         step = (end - begin) / self._size[which]
         start = begin + (self._window[which] + 0.5) * step - 0.5

@@ -34,8 +34,9 @@ class Turnable(Protocol):
 
 
 def orientation_of(data: bytes | memoryview) -> int:
-    """1 to 8; 1, which changes nothing, where nothing is said. Of a TIFF always 1, since decoding
-    it obeys the tag.
+    """The EXIF orientation, 1 to 8; 1, which changes nothing, where nothing is said.
+
+    Of a TIFF always 1, since decoding it obeys the tag.
     """
     head = bytes(data[:HEAD])
     if head.startswith(b"\xff\xd8\xff") and b"Exif\0\0" not in head:

@@ -1,5 +1,6 @@
-"""Where a picture's pixels come from: an array, or a JPEG of which only the part that is wanted is
-decoded, at a fraction of its size.
+"""Where a picture's pixels come from: an array, or a stored JPEG.
+
+Of a JPEG only the part that is wanted is decoded, at a fraction of its size.
 
 Both give the same for the same question whether a JPEG has an index of tiles or not: what is
 spliced shows the pixels of the whole.
@@ -82,8 +83,17 @@ class JpegSource:
         *,
         limit: int = MAX_PIXELS,
     ) -> None:
-        """tiles, rows: what is known of the file, if anything, so that not all of it has to be
-        decoded. fusable: nothing is known yet, because `fused_decode.crop` may not need it.
+        """Decode nothing yet.
+
+        Args:
+            data: The file.
+            mode: "rgb" or "gray".
+            height: In pixels.
+            width: In pixels.
+            tiles: What is known of the file, if anything, so that not all of it has to be decoded.
+            rows: Likewise.
+            fusable: Nothing is known yet, because `fused_decode.crop` may not need it.
+            limit: Most pixels.
         """
         self.data = data
         self.mode = mode
@@ -123,8 +133,9 @@ class JpegSource:
         return _cut(image, top - y, left - x, bottom - y, right - x)
 
     def _cut_short(self, rows: Rows, part: ImagePart) -> np.ndarray:
-        """The same from a file whose header says that it ends behind the row of MCUs below the
-        part: decoders don't read further.
+        """The same from a file whose header says that it ends behind the part.
+
+        That is behind the row of MCUs below it: decoders don't read further.
         """
         top, left, bottom, right, eighths = part
         height = -(-(bottom + 1) * (8 // eighths) // rows.height) * rows.height
@@ -167,8 +178,9 @@ def _cut(image: np.ndarray, top: int, left: int, bottom: int, right: int) -> np.
 
 
 def _rows(data: jpeg_tiles.Data) -> Rows | None:
-    """None if the file isn't one whose rows come one after the other: one sequential scan of all
-    components.
+    """The rows of a file, where they come one after the other.
+
+    That is in one sequential scan of all components; None for any other file.
     """
     rows, parts = None, 0
     try:

@@ -26,8 +26,9 @@ MAX_NATIVE_CHANNELS = 4
 
 
 class Axis(NamedTuple):
-    """How the pixels of one axis lie over a source: pixel i's centre at start + i * step, in source
-    pixels (0 is the centre of the first).
+    """How the pixels of one axis lie over a source.
+
+    Pixel i's centre is at start + i * step, in source pixels (0 is the centre of the first).
     """
 
     start: float
@@ -57,8 +58,16 @@ def whole(size: int, count: int) -> Axis:
 
 
 def resize(image: np.ndarray, height: int, width: int, how: str = "bilinear") -> np.ndarray:
-    """`image` (height x width x channels, any strides) at the new size; a new array, or `image`
-    itself if it has it. how: as for `resample`.
+    """Resize an image.
+
+    Args:
+        image: [height, width, channels], any strides.
+        height: The new one.
+        width: The new one.
+        how: As for `resample`.
+
+    Returns:
+        A new array, or `image` itself if it has that size.
     """
     return resample(image, whole(image.shape[0], height), whole(image.shape[1], width), how)
 
@@ -111,7 +120,10 @@ def _declare(found: ctypes.CDLL) -> None:
 def _native(
     image: np.ndarray, rows: Axis, columns: Axis, how: str, *, plain: bool = False
 ) -> np.ndarray | None:
-    """None if it cannot be done here. plain: by the code for any machine, which gives the same."""
+    """The pixels as native code makes them; None if it cannot be done here.
+
+    plain: by the code for any machine, which gives the same.
+    """
     found = library()
     height, width, channels = image.shape
     if found is None or image.dtype != np.uint8 or channels > MAX_NATIVE_CHANNELS:

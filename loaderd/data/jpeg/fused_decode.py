@@ -1,7 +1,9 @@
-"""From a stored JPEG to the pixels of a plan in one call: a small shared object that is built when
-the package is installed (native/crop.h says what it does). Without it, and for whatever it doesn't
-read, simplejpeg and `images/resize.py` do the same, two to four times slower. Pixels differ by one
-level at most then, so the fingerprint of a stream's content says which it was.
+"""From a stored JPEG to the pixels of a plan in one call.
+
+The work is done by a small shared object that is built when the package is installed
+(native/crop.h says what it does). Without it, and for whatever it doesn't read, simplejpeg and
+`images/resize.py` do the same, two to four times slower. Pixels differ by one level at most then,
+so the fingerprint of a stream's content says which it was.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ ROOM, MAX_KEPT = 1 << 20, 64 << 20
 
 
 class Span(NamedTuple):
-    """Along an axis: the pixels [first, first + pixels) of `size` that show [begin, end) of the
-    stored picture.
+    """A part of an axis of the picture.
+
+    The pixels [first, first + pixels) of `size` that show [begin, end) of the stored picture.
     """
 
     begin: float
@@ -97,13 +100,23 @@ def crop(
     planar: bool = False,
     plain: bool = False,
 ) -> bool:
-    """Writes the pixels to `out`: height x width x channels (channels first if planar), contiguous;
-    channels 1 (luma) or 3 (RGB). uint8, or with levels (float32, channels x 256) float32: the level
-    of each byte. eighths: the scale at which the JPEG is decoded.
-    plain: by the code for any machine, which gives the same.
+    """Decode the pixels of a plan.
 
-    False if the JPEG is damaged or can't be read here: then `out` may hold anything. The same plan
-    gives the same bytes whether the JPEG has an index of tiles or not.
+    The same plan gives the same bytes whether the JPEG has an index of tiles or not.
+
+    Args:
+        data: The file.
+        rows: Of the picture.
+        columns: Of the picture.
+        eighths: The scale at which the JPEG is decoded.
+        levels: float32, channels x 256: the level of each byte. None: bytes stay what they are.
+        out: [height, width, channels] (channels first if planar), contiguous; channels are 1
+            (luma) or 3 (RGB). uint8, or with levels float32. Takes the pixels.
+        planar: See `out`.
+        plain: By the code for any machine, which gives the same.
+
+    Returns:
+        False if the JPEG is damaged or can't be read here: then `out` may hold anything.
     """
     found = library()
     if found is None:

@@ -1,5 +1,6 @@
-"""The headers of a JPEG, read strictly, and those of the JPEG that takes its place: baseline, with
-restart markers and an index.
+"""The headers of a JPEG, read strictly, and those of the JPEG that takes its place.
+
+The latter is baseline, with restart markers and an index.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class JpegScan:
 
 @dataclass(slots=True)
 class JpegImage:
-    """A JPEG's headers, as far as they have been read. width, height: pixels."""
+    """A JPEG's headers, as far as they have been read. Sizes are in pixels."""
 
     frame: int = 0  # SOF marker
     width: int = 0

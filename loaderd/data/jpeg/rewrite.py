@@ -1,5 +1,6 @@
-"""Lossless rewriting of JPEGs for random access: baseline, restart markers at tile borders, an
-index of the tiles (see tiles.py).
+"""Lossless rewriting of JPEGs for random access.
+
+Baseline, restart markers at tile borders, an index of the tiles (see tiles.py).
 
 The quantised coefficients stay what they are, so a decoder gives the same pixels, bit for bit; only
 their Huffman coding is made anew, with codes fitted to the image, which more than pays for the
@@ -85,8 +86,9 @@ def rewrite(
 
 
 def _as_it_is(data: Data) -> bytes:
-    """Without means to rewrite: what has fitting restart markers already, as some cameras make
-    them, needs only an index.
+    """What can be done without means to rewrite.
+
+    What has fitting restart markers already, as some cameras make them, needs only an index.
     """
     try:
         return indexed(data)
@@ -248,8 +250,10 @@ def _checked(result: int) -> int:
 
 @functools.lru_cache(1024)
 def intervals(columns: int, rows: int, across: int) -> tuple[int, ...]:
-    """Restart intervals (in MCUs of `across` blocks) that make tiles, best first: the width nearest
-    to what is wanted, then wider ones, which take less room, up to whole rows.
+    """Restart intervals (in MCUs of `across` blocks) that make tiles, best first.
+
+    The width nearest to what is wanted comes first, then wider ones, which take less room, up to
+    whole rows.
     """
     fit = [
         n
@@ -301,9 +305,10 @@ def _by_jpegtran(picture: JpegImage, data: Data, budget: int) -> bytes:
 
 
 def indexed(data: Data) -> bytes:
-    """The same file with an index in front, if it is baseline and its restart markers fall on tile
-    borders: nothing is coded anew, nothing but Python needed. Only the markers of the scan are
-    looked at. Raises NotRewritable, DamagedJpeg.
+    """The same file with an index in front, if its restart markers fall on tile borders.
+
+    It has to be baseline. Nothing is coded anew, nothing but Python needed. Only the markers of the
+    scan are looked at. Raises NotRewritable, DamagedJpeg.
     """
     picture = JpegImage()
     scan = headers(picture, data, 2)

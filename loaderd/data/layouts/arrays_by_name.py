@@ -48,8 +48,10 @@ class Stylegan2Layout(SeveralKeysLayout):
 
 
 class LatentsLayout(SeveralKeysLayout):
-    """A row of each array for each number. dtype is nowhere in such a database: numbers of 2 bytes
-    are taken for float16, of 4 for float32, unless the config says otherwise.
+    """A row of each array for each number.
+
+    dtype is nowhere in such a database: numbers of 2 bytes are taken for float16, of 4 for
+    float32, unless the config says otherwise.
     """
 
     name = "latents"

@@ -19,7 +19,9 @@ DATUM_KEY = re.compile(rb"[0-9]{5,10}(_.*)?", re.DOTALL)
 
 
 class CaffeLayout(KeyedLayout):
-    """Raw pictures are stored as channels x height x width, blue first: they are delivered as
+    """Caffe's Datum.
+
+    Raw pictures are stored as channels x height x width, blue first: they are delivered as
     height x width x channels, red first. `float_data` is delivered as stored, as `data`.
     """
 
@@ -92,8 +94,9 @@ def read_datum(value: bytes | memoryview) -> dict[str, Any]:
 
 
 class Caffe2Layout(KeyedLayout):
-    """The tensors of a sample by their numbers: image or data for the first, label for the second
-    where it is one number.
+    """The tensors of a sample by their numbers.
+
+    Image or data is the first, label the second where it is one number.
     """
 
     name = "caffe2"

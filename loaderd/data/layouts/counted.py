@@ -113,8 +113,9 @@ class ChineseClipPairs(CountedLayout):
 
 
 class ValuesLayout(KeyedLayout):
-    """Any values that are all coded alike: pickles, msgpack, JSON, npz, npy, safetensors, text,
-    compressed or not.
+    """Any values that are all coded alike.
+
+    Pickles, msgpack, JSON, npz, npy, safetensors, text, compressed or not.
     """
 
     name = "values"

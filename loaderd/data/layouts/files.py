@@ -150,8 +150,9 @@ class MmsrLayout(KeyedLayout):
 
 
 class RawLayout(KeyedLayout):
-    """Numbers without any header: dtype and shape are in the config. A pattern for each field makes
-    a sample of several keys.
+    """Numbers without any header: dtype and shape are in the config.
+
+    A pattern for each field makes a sample of several keys.
     """
 
     name = "raw"

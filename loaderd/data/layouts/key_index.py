@@ -174,8 +174,9 @@ def _blocks(keys: Iterable[bytes]) -> Iterator[bytes | int]:
 
 @contextlib.contextmanager
 def _part_of(path: str) -> Iterator[Any]:
-    """A new file beside this one, locked, and gone afterwards unless it was renamed. Those that a
-    killed process has left are removed.
+    """A new file beside this one, locked, and gone afterwards unless it was renamed.
+
+    Those that a killed process has left are removed.
 
     Raises:
         OSError: There can be none.
@@ -220,8 +221,9 @@ def _fill(fd: int, wanted: dict[str, Any], pieces: Iterator[bytes | int]) -> tup
 
 
 def _read(path: str, wanted: dict[str, Any], owners: set[int]) -> tuple[int, memoryview] | None:
-    """The number of keys and the body of an index file; None unless it is whole, of this, and
-    written by somebody who could have written the database.
+    """The number of keys and the body of an index file.
+
+    None unless it is whole, of this, and written by somebody who could have written the database.
     """
     try:
         with open(path, "rb") as file:

@@ -1,5 +1,6 @@
-"""Databases for text recognition (CRNN, DTRB, PARSeq, PaddleOCR, MMOCR, TextZoom): an image, or
-several, and a label for each number from 1 on.
+"""Databases for text recognition (CRNN, DTRB, PARSeq, PaddleOCR, MMOCR, TextZoom).
+
+They hold an image, or several, and a label for each number from 1 on.
 """
 
 from __future__ import annotations

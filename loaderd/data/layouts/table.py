@@ -1,5 +1,6 @@
-"""All layouts, in the order in which a database is asked: the one table of what is recognised by
-what.
+"""All layouts, in the order in which a database is asked.
+
+This is the one table of what is recognised by what.
 """
 
 from __future__ import annotations

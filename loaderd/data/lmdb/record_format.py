@@ -75,7 +75,14 @@ class RecordPart:
 class DatabaseMeta:
     """What is known of the whole database.
 
-    fields: (name, kind, dtype, shape) of the first sample, shape () for what has none.
+    Attributes:
+        count: Samples.
+        identity: Of their content.
+        form: "dict" or "tuple".
+        kind: What it was packed from.
+        named: Samples have names.
+        classes: Names of the labels, by number.
+        fields: (name, kind, dtype, shape) of the first sample, shape () for what has none.
     """
 
     count: int
@@ -92,8 +99,9 @@ def sample_key(index: int) -> bytes:
 
 
 def places(start: int, parts: Iterable[RecordPart]) -> list[int]:
-    """Where each buffer begins in the value, behind a head that ends at `start`; the last entry is
-    the value's size.
+    """Where each buffer begins in the value, behind a head that ends at `start`.
+
+    The last entry is the value's size.
     """
     found: list[int] = []
     at = start
@@ -231,8 +239,9 @@ def _unpack(data: bytes | memoryview) -> Any:
 
 
 def unpack_sample(value: bytes | memoryview) -> Sample:
-    """The sample in a stored value: arrays are read-only views of `value` where they lie well,
-    encoded images and bytes are views.
+    """The sample in a stored value.
+
+    Arrays are read-only views of `value` where they lie well; encoded images and bytes are views.
 
     Raises Damaged, and nothing else.
     """

@@ -37,8 +37,9 @@ MAGIC = (
 
 
 def guess(value: bytes | memoryview) -> str:
-    """What a value looks like from its first bytes: "JPEG", "pickle", "text", ...; "" if nothing is
-    known.
+    """What a value looks like from its first bytes: "JPEG", "pickle", "text", ...
+
+    "" if nothing is known.
     """
     head = bytes(value[:32])
     if head[:1] == b"\x80" and len(head) > 2 and 2 <= head[1] <= 5 and bytes(value[-1:]) == b".":

@@ -65,11 +65,18 @@ class Writer:
         then: Iterable[tuple[bytes, bytes]],
         without: bytes | None = None,
     ) -> None:
-        """One transaction, on disk when this returns: `first` in any order, `then` behind all keys
-        there are, `without` deleted.
+        """Write one transaction, on disk when this returns.
 
-        Both may be gone through twice. Raises WriteFault, DamagedPart; nothing of it is written
-        then.
+        Both `first` and `then` may be gone through twice.
+
+        Args:
+            first: Records in any order.
+            then: Records behind all keys there are.
+            without: Keys to be deleted.
+
+        Raises:
+            WriteFault: Nothing of it is written.
+            DamagedPart: Likewise.
         """
         while True:
             try:

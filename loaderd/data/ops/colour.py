@@ -88,7 +88,11 @@ class ColorJitter:
 
 @dataclass(frozen=True, slots=True)
 class Grayscale:
-    """Luma in each channel. p: probability."""
+    """Luma in each channel.
+
+    Attributes:
+        p: Probability.
+    """
 
     number: int
     p: float

@@ -21,7 +21,11 @@ TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """size: the shorter side, or (height, width)."""
+    """Bring a picture to a size.
+
+    Attributes:
+        size: The shorter side, or (height, width).
+    """
 
     number: int
     size: Any
@@ -45,7 +49,11 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class LongSide:
-    """size: the longer side, or the (height, width) that it has to fit into."""
+    """Bring a picture to a size that fits.
+
+    Attributes:
+        size: The longer side, or the (height, width) that it has to fit into.
+    """
 
     number: int
     size: Any
@@ -64,7 +72,11 @@ class LongSide:
 
 @dataclass(frozen=True, slots=True)
 class CenterCrop:
-    """size: a side, or (height, width)."""
+    """The middle of a picture.
+
+    Attributes:
+        size: A side, or (height, width).
+    """
 
     number: int
     size: Any
@@ -81,7 +93,12 @@ class CenterCrop:
 
 @dataclass(frozen=True, slots=True)
 class RandomCrop:
-    """size: a side, or (height, width). padding: zeros on each side first."""
+    """A random part of a picture.
+
+    Attributes:
+        size: A side, or (height, width).
+        padding: Zeros on each side first.
+    """
 
     number: int
     size: Any
@@ -105,10 +122,10 @@ class RandomCrop:
 def crop_box(
     height: int, width: int, scale: Any, ratio: Any, draws: CounterRng, number: int
 ) -> tuple[int, int, int, int]:
-    """(top, left, height, width) of random_resized_crop: ten tries at a random area and aspect,
-    else the largest middle part that fits.
+    """(top, left, height, width) of random_resized_crop.
 
-    Draws 4t ... 4t + 3 belong to try t.
+    Ten tries at a random area and aspect, else the largest middle part that fits. Draws 4t ...
+    4t + 3 belong to try t.
     """
     low, high = math.log(ratio[0]), math.log(ratio[1])
     for attempt in range(0, 4 * TRIES, 4):
@@ -133,7 +150,13 @@ def crop_box(
 
 @dataclass(frozen=True, slots=True)
 class RandomResizedCrop:
-    """size: a side, or (height, width). scale, ratio: as `crop_box`."""
+    """A random part of a picture, brought to a size.
+
+    Attributes:
+        size: A side, or (height, width).
+        scale: As `crop_box`.
+        ratio: As `crop_box`.
+    """
 
     number: int
     size: Any
@@ -150,7 +173,11 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True, slots=True)
 class HFlip:
-    """p: probability."""
+    """Mirror left and right.
+
+    Attributes:
+        p: Probability.
+    """
 
     number: int
     p: float
@@ -162,7 +189,11 @@ class HFlip:
 
 @dataclass(frozen=True, slots=True)
 class VFlip:
-    """p: probability."""
+    """Mirror top and bottom.
+
+    Attributes:
+        p: Probability.
+    """
 
     number: int
     p: float
@@ -174,7 +205,12 @@ class VFlip:
 
 @dataclass(frozen=True, slots=True)
 class Rotate90:
-    """k: quarters counterclockwise; None: drawn. p: probability."""
+    """Turn by quarters.
+
+    Attributes:
+        k: Quarters counterclockwise; None: drawn.
+        p: Probability.
+    """
 
     number: int
     k: int | None

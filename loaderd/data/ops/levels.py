@@ -15,8 +15,10 @@ BYTES = (np.arange(256) / 255).astype(np.float32)
 
 
 def as_float(image: np.ndarray) -> np.ndarray:
-    """float32: whole numbers are divided by the largest that their type has, bools are 0 and 1,
-    floats stay as they are.
+    """The image as float32.
+
+    Whole numbers are divided by the largest that their type has, bools are 0 and 1, floats stay as
+    they are.
     """
     if image.dtype.kind in "iu":
         return (image / np.float64(np.iinfo(image.dtype).max)).astype(np.float32)

@@ -18,9 +18,12 @@ LABELS = ("labels",)  # what goes with boxes where the config doesn't say
 
 
 class Marks:
-    """Points on a picture of height x width pixels; a `Plane`.
+    """Points on a picture; a `Plane`.
 
-    points: float64, n x 2: x and y in pixels, 0 is the left and the top edge.
+    Attributes:
+        height: Of the picture, in pixels.
+        width: Likewise.
+        points: float64, n x 2: x and y in pixels, 0 is the left and the top edge.
     """
 
     def __init__(self, height: int, width: int, points: np.ndarray) -> None:
@@ -55,9 +58,12 @@ class Marks:
 class MarkNames:
     """The fields of a sample that one op moves with the picture; None where there is none.
 
-    boxes: n x 4, x1, y1, x2, y2 in pixels. keypoints: n x 2 or n x 3 (with a visibility), or n x k
-    x 2 or 3 for k points of each of n objects. polygons: n x k x 2. follow: fields with a row for
-    each box; None: `LABELS`.
+    Attributes:
+        boxes: n x 4, x1, y1, x2, y2 in pixels.
+        keypoints: n x 2 or n x 3 (with a visibility), or n x k x 2 or 3 for k points of each of n
+            objects.
+        polygons: n x k x 2.
+        follow: Fields with a row for each box; None: `LABELS`.
     """
 
     boxes: str | None = None
@@ -72,8 +78,10 @@ class MarkNames:
     def move(
         self, sample: Sample, run: Run, draws: CounterRng, size: tuple[int, int], op: str
     ) -> None:
-        """Do to them what `run` does to a picture of this (height, width), and put the results
-        into the sample: clipped, without those that lie outside, in the dtype that they had.
+        """Do to them what `run` does to a picture of this (height, width).
+
+        The results go into the sample: clipped, without those that lie outside, in the dtype that
+        they had.
 
         Raises OpError naming op and field for values of another shape or order.
         """

@@ -19,9 +19,13 @@ from loaderd.data.images.image_error import OpError
 class Mixing:
     """One of them with its arguments.
 
-    alpha: both parameters of the Beta distribution that the share of a row is drawn from. labels:
-    field of class numbers, which becomes float32, rows x num_classes. field: the picture; None: the
-    only one. p: probability, of the whole batch.
+    Attributes:
+        op: Its name.
+        alpha: Both parameters of the Beta distribution that the share of a row is drawn from.
+        num_classes: How many classes there are.
+        labels: Field of class numbers, which becomes float32, rows x num_classes.
+        field: The picture; None: the only one.
+        p: Probability, of the whole batch.
     """
 
     op: str

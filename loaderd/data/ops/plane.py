@@ -12,7 +12,9 @@ from loaderd.data.images.edges import ZEROS, Fill
 class Plane(Protocol):
     """Whatever follows a change of geometry: a picture, or boxes and points on it.
 
-    height, width: in pixels, after what was done so far.
+    Attributes:
+        height: In pixels, after what was done so far.
+        width: Likewise.
     """
 
     height: int
@@ -24,7 +26,14 @@ class Plane(Protocol):
     def resize(
         self, height: int, width: int, how: str = "bilinear", *, exact: bool = False
     ) -> None:
-        """Bring it to this size, by this interpolation. exact: of all pixels of the picture."""
+        """Bring it to this size, by this interpolation.
+
+        Args:
+            height: In pixels.
+            width: In pixels.
+            how: As LazyImage.resize.
+            exact: Of all pixels of the picture.
+        """
 
     def flip(self, *, rows: bool = False) -> None:
         """Mirror left and right; top and bottom if rows."""

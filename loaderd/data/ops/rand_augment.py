@@ -51,7 +51,14 @@ SIGNED = NAMES[NAMES.index("shear_x") : NAMES.index("posterize")]
 
 
 def strength(name: str, share: float, height: int, width: int) -> float:
-    """What a change is called with. share: of the largest strength, in [0, 1]."""
+    """What a change is called with.
+
+    Args:
+        name: Of the change.
+        share: Of the largest strength, in [0, 1].
+        height: Of the picture, in pixels.
+        width: Likewise.
+    """
     largest = {
         "shear_x": 0.3,
         "shear_y": 0.3,

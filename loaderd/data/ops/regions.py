@@ -50,7 +50,8 @@ class GaussianBlur:
 def erased_box(
     height: int, width: int, scale: Any, ratio: Any, draws: CounterRng, number: int
 ) -> tuple[int, int, int, int] | None:
-    """(top, left, height, width) of a random part that is smaller than the picture on both axes;
+    """(top, left, height, width) of a random part that is smaller than the picture on both axes.
+
     None if ten tries find none. Draws 4t ... 4t + 3 belong to try t.
     """
     low, high = math.log(ratio[0]), math.log(ratio[1])

@@ -1,5 +1,6 @@
-"""The code of each built-in op by its name (`config/transforms.py` has their parameters), and which
-pictures each works on.
+"""The code of each built-in op by its name, and which pictures each works on.
+
+`config/transforms.py` has their parameters.
 """
 
 from __future__ import annotations
@@ -71,9 +72,17 @@ class ReadyOp:
 
 
 def make_op(op: str, args: dict[str, Any], number: int) -> ReadyOp:
-    """number: its place among the stream's transforms. Raises ValueError for wrong arguments.
+    """A built-in op, ready to run.
 
     "decode" is not here: it is not a picture that it gets.
+
+    Args:
+        op: Its name.
+        args: Its parameters.
+        number: Its place among the stream's transforms.
+
+    Raises:
+        ValueError: The arguments are wrong.
     """
     values = resolved(op, args)
     field, fields = values.pop("field"), values.pop("fields", None)
@@ -101,8 +110,9 @@ def check(view: LazyImage, op: str, name: str) -> None:
 
 
 def one_size(views: Mapping[str, LazyImage], op: str) -> None:
-    """Raises OpError naming two fields if they aren't of one size: then one geometry can't be that
-    of both.
+    """Raises OpError naming two fields if they aren't of one size.
+
+    Then one geometry can't be that of both.
     """
     if op not in GEOMETRY:
         return

@@ -61,8 +61,10 @@ class ItemSamples:
         return self._source.form
 
     def each(self, start: int) -> Generator[tuple[bytes, Callable[[], PackedSample]]]:
-        """The work on an image is nearly all done without the interpreter's lock: threads are
-        enough to use all cores.
+        """The samples, made by threads.
+
+        The work on an image is nearly all done without the interpreter's lock: threads are enough
+        to use all cores.
         """
         pool = ThreadPoolExecutor(self._threads, "pack")
         try:

@@ -1,5 +1,6 @@
-"""The unfinished file beside the target: claimed by one process, and renamed to the target when it
-is complete.
+"""The unfinished file beside the target.
+
+It is claimed by one process, and renamed to the target when it is complete.
 """
 
 from __future__ import annotations

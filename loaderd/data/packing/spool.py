@@ -1,5 +1,6 @@
-"""A list of records in unnamed temporary files: what a source holds is found once, and none of it
-is kept in memory.
+"""A list of records in unnamed temporary files.
+
+What a source holds is found once, and none of it is kept in memory.
 """
 
 from __future__ import annotations

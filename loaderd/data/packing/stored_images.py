@@ -1,5 +1,6 @@
-"""What becomes of an image's file when it is packed: kept, rewritten for random access, or made
-smaller.
+"""What becomes of an image's file when it is packed.
+
+It is kept, rewritten for random access, or made smaller.
 """
 
 from __future__ import annotations

@@ -91,8 +91,9 @@ def members(path: str) -> Iterator[tarfile.TarInfo]:
 
 
 def _check_end(file: IO[bytes], offset: int) -> None:
-    """Raises ReadError unless the block there is one of zeros: tarfile takes a damaged header, or
-    the end of the file, for the tar's own end.
+    """Raises ReadError unless the block there is one of zeros.
+
+    tarfile takes a damaged header, or the end of the file, for the tar's own end.
     """
     if offset < 0:
         return

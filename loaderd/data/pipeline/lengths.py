@@ -1,5 +1,6 @@
-"""Batches of samples of different lengths: fields that are padded, fields that stay ragged, and all
-others stacked.
+"""Batches of samples of different lengths.
+
+Some fields are padded, some stay ragged, and all others are stacked.
 """
 
 from __future__ import annotations
@@ -88,10 +89,16 @@ class LengthBatcher:
 def padded(
     values: Sequence[np.ndarray], fill: float, multiple: int, name: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The arrays [rows, *longest] of them, filled up behind their ends on every axis, and their
-    lengths on the first axis, int64 [rows]; the first axis is a multiple of `multiple` long.
+    """Arrays of different lengths as one array, and their lengths.
 
-    Raises BadValue for numbers without axes, and for a fill that their dtype cannot hold.
+    They are filled up behind their ends on every axis. The first axis is a multiple of `multiple`
+    long.
+
+    Returns:
+        ([rows, *longest], lengths on the first axis, int64 [rows]).
+
+    Raises:
+        BadValue: Numbers without axes, or a fill that their dtype cannot hold.
     """
     dtype = values[0].dtype
     if values[0].ndim == 0:

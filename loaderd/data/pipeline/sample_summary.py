@@ -1,5 +1,6 @@
-"""What a scan of a whole stream wants to know of a sample, as one small row of numbers: the sample
-itself never leaves the worker.
+"""What a scan of a whole stream wants to know of a sample.
+
+It is one small row of numbers: the sample itself never leaves the worker.
 """
 
 from __future__ import annotations
@@ -25,22 +26,29 @@ BITS = 64
 
 
 class Surveyor:
-    """Turns each finished sample of a stream into a summary of it, a Sample whose fields always
-    are:
+    """Turns each finished sample of a stream into a summary of it.
+
+    That is a Sample whose fields always are:
 
     hash: uint64, of the content as its source gave it; scalars such as labels count only if there
-    is nothing else. stored: int64, bytes
-    as its source gave it. bytes: int64[fields], of each field. channels: int64[fields], how many
-    rows of "numbers" are the field's.
-    numbers: float64[all channels, 6]: how many finite values, the least, the greatest, their mean,
-    the sum of squared distances from it, and how many values are not finite; a uint8 picture counts
-    as 0 to 1. shapes: text, of all arrays in order. fault: text, "" or what makes the sample unfit
-    for its stream; then its numbers count nothing.
+        is nothing else.
+    stored: int64, bytes as its source gave it.
+    bytes: int64[fields], of each field.
+    channels: int64[fields], how many rows of "numbers" are the field's.
+    numbers: float64[all channels, 6]: how many finite values, the least, the greatest, their
+        mean, the sum of squared distances from it, and how many values are not finite; a uint8
+        picture counts as 0 to 1.
+    shapes: text, of all arrays in order.
+    fault: text, "" or what makes the sample unfit for its stream; then its numbers count nothing.
     """
 
     def __init__(self, wanted: Mapping[str, Any], where: str) -> None:
-        """wanted: `specs`, as dicts, of the fields that samples should have; `collated`, as in a
-        SamplePipeline.
+        """Begin with no sample.
+
+        Args:
+            wanted: `specs`, as dicts, of the fields that samples should have; `collated`, as in a
+                SamplePipeline.
+            where: The stream, for errors.
         """
         self._specs = specs = tuple(
             FieldSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in wanted["specs"]

@@ -1,5 +1,7 @@
-"""Arrays from a dtype's name, a shape and bytes that somebody else wrote: checked before numpy sees
-them, since numpy itself follows a forged dtype to memory that is not the value's.
+"""Arrays from a dtype's name, a shape and bytes that somebody else wrote.
+
+They are checked before numpy sees them, since numpy itself follows a forged dtype to memory that is
+not the value's.
 """
 
 from __future__ import annotations

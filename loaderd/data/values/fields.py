@@ -119,8 +119,10 @@ def _name(key: Any) -> str:
 
 
 def table_of(value: Any) -> Any:
-    """The parts of an object that a trusted pickle made, by name: of a torch_geometric `Data`, a
-    named tuple, a dataclass, any object with attributes. Every other value as it is.
+    """The parts of an object that a trusted pickle made, by name.
+
+    Such are a torch_geometric `Data`, a named tuple, a dataclass, any object with attributes. Every
+    other value is returned as it is.
     """
     if isinstance(value, (Mapping, list, str, bytes)) or type(value) is tuple:
         return value

@@ -29,7 +29,11 @@ CODECS = ("latin1", "latin-1", "utf-8", "ascii")
 
 @dataclass(frozen=True, slots=True)
 class GlobalName:
-    """A class or function by name. make: what a call of it gives."""
+    """A class or function by name.
+
+    Attributes:
+        make: What a call of it gives.
+    """
 
     module: str
     name: str

@@ -1,5 +1,6 @@
-"""What each opcode of a pickle does to the machine, by its byte. The standard library's
-`pickletools` describes them.
+"""What each opcode of a pickle does to the machine, by its byte.
+
+The standard library's `pickletools` describes them.
 """
 
 from __future__ import annotations

@@ -53,7 +53,12 @@ def settled(value: Any, size: int) -> Any:
 
 
 class _Settling:
-    """left: entries that may still come. left_bytes: what bytes may still take."""
+    """What may still come.
+
+    Attributes:
+        left: Entries.
+        left_bytes: Bytes.
+    """
 
     def __init__(self, size: int) -> None:
         self.left = MAX_ITEMS
