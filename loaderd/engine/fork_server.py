@@ -29,19 +29,16 @@ from loaderd.engine.messages import (
 )
 from loaderd.engine.output_capture import Log, OutputCapture
 from loaderd.engine.stack_dump import StackDump
+from loaderd.engine.start_attempts import StartAttempts
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
 
-LEVELS = ("user", "base", "none")  # what is imported ahead; each failure takes the next
-# before the n-th start in a row that came to nothing
-BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 START_FDS = 17  # that a start needs
 DUMP_S = 0.5  # what one that is not ready gets to write its stacks before it is killed
 MAX_STACK = 16_000
 NO_FDS_S = 1.0  # to the next try where there are none
-HOPELESS = 4  # such starts after which whoever waits for a worker is told
 
 
 class ForkServerListener(Protocol):
@@ -112,11 +109,7 @@ class ForkServer:
         self._log = log
         self._boot_s = boot_s
         self._ahead = ahead
-        self._level = LEVELS.index("none" if self._spawn else "user")
-        self._fails = 0
-        self._fault = ""
-        self._slow = False
-        self._last_words = ""
+        self._attempts = StartAttempts(spawn=self._spawn)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._output: OutputCapture | None = None
@@ -147,9 +140,7 @@ class ForkServer:
     def ensure(self) -> None:
         """Start one if there is none, now or after a pause where the last ones came to nothing."""
         if self._process is None and self._timer is None:
-            self._timer = self._loop.later(
-                BACKOFF_S[min(self._fails, len(BACKOFF_S) - 1)], self._start
-            )
+            self._timer = self._loop.later(self._attempts.pause_s, self._start)
 
     def fork(self, worker: int, line: int, fds: tuple[int, int, int, int]) -> None:
         """Ask for a worker; only while `ready`.
@@ -205,24 +196,24 @@ class ForkServer:
             )
             self._timer = self._loop.later(NO_FDS_S, self._start)
             return
-        level = LEVELS[self._level]
+        preload = self._attempts.preload
         ahead, self._ahead = self._ahead, None
-        started = ahead.take() if ahead else self._launch(level)
+        started = ahead.take() if ahead else self._launch(preload)
         self._process = started.process
         self._dump = StackDump(self._loop, started.dump, MAX_STACK)
         # Our child, and not reaped: this is its pidfd and no other's.
         self._pidfd = os.pidfd_open(self._process.pid)
-        self._fault, self._slow = "", False
+        self._attempts.begin()
         self._output = OutputCapture(self._loop, started.output, self._log, lambda: "fork server")
         self._channel = Channel(started.socket, blocking=False)
         self._loop.watch(self._pidfd, self._died)
         self._loop.watch(self._channel.fileno(), self._readable)
         self._timer = self._loop.later(self._boot_s, self._too_slow)
-        self._send(replace(self.setup, preload=level))
+        self._send(replace(self.setup, preload=preload))
 
-    def _launch(self, level: str) -> Launched:
+    def _launch(self, preload: str) -> Launched:
         setup = self.setup
-        return launch(self._plans, setup.init, setup.folder, preload=level, spawn=self._spawn)
+        return launch(self._plans, setup.init, setup.folder, preload=preload, spawn=self._spawn)
 
     def _send(self, message: object, fds: tuple[int, ...] = ()) -> None:
         if self._channel is None:
@@ -239,12 +230,11 @@ class ForkServer:
         doing = (
             f", {self.doing} for {self._loop.now_s() - self.doing_s:.0f} s" if self.doing else ""
         )
-        self._slow = True
-        self._fault = f"it was not ready after {self._boot_s:g} s{doing}"
+        self._attempts.too_slow(f"it was not ready after {self._boot_s:g} s{doing}")
 
         def end(stack: str) -> None:
             self._timer = None
-            self._fault += f"\n{stack}" if stack else ""
+            self._attempts.fault += f"\n{stack}" if stack else ""
             processes.send_signal(self._pidfd, signal.SIGKILL)
 
         self._timer = self.dump(end)
@@ -264,7 +254,7 @@ class ForkServer:
         except ChannelClosed:
             self._loop.unwatch(self._channel.fileno())  # its pidfd will tell
         except ProtocolError as error:
-            self._fault = f"it sent an invalid message: {error}"
+            self._attempts.fault = f"it sent an invalid message: {error}"
             self._loop.unwatch(self._channel.fileno())
             processes.send_signal(self._pidfd, signal.SIGKILL)
 
@@ -278,8 +268,8 @@ class ForkServer:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            self._fails, self.doing = 0, ""
-            self.ready = True
+            self._attempts.ready()
+            self.ready, self.doing = True, ""
             self._close_dump()
             self._listener.fork_server_ready()
         elif isinstance(message, NotForked):
@@ -290,7 +280,7 @@ class ForkServer:
             self.doing, self.doing_s = message.text, self._loop.now_s()
             self._listener.fork_server_does(message.text)
         elif isinstance(message, WorkerFault):
-            self._fault = message.text
+            self._attempts.fault = message.text
         else:
             raise ProtocolError(f"{message!r:.100} with {len(fds)} descriptors")
 
@@ -303,21 +293,12 @@ class ForkServer:
         if was_ready:
             self._log("warning", f"fork server {pid} died ({cause}); its workers die with it")
         else:
-            self._fails += 1
-            level = LEVELS[self._level]
-            self._level = min(self._level + 1, len(LEVELS) - 1)
-            # That user code cannot be imported here is no news: the workers will say it, with the
-            # traceback.
-            quiet = level == "user" and self._fault and not self._slow
-            self._log(
-                "debug" if quiet else "warning",
-                f"fork server {pid} ended while importing {level!r} ({cause}): "
-                f"{self._fault or 'no reason given'}",
-            )
-        if not was_ready and self._fails >= HOPELESS:
-            self._listener.fork_server_failed(
-                f"the fork server cannot start ({cause}): {self._fault or self._last_words}"
-            )
+            self._log(*self._attempts.failed(pid, cause))
+            if self._attempts.hopeless:
+                self._listener.fork_server_failed(
+                    f"the fork server cannot start ({cause}): "
+                    f"{self._attempts.fault or self._attempts.last_words}"
+                )
         self._listener.fork_server_died()
 
     def _close_dump(self) -> None:
@@ -347,7 +328,7 @@ class ForkServer:
         code = self._process.wait()
         if self._output is not None:
             self._output.close()
-            self._last_words = " | ".join(self._output.tail)
+            self._attempts.last_words = " | ".join(self._output.tail)
             self._output = None
         self._process = None
         self.ready, self.doing = False, ""
