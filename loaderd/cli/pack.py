@@ -58,8 +58,9 @@ def _refuse_options_of_another_kind(args: argparse.Namespace) -> None:
 
 
 def _items(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
+    from loaderd.data import class_names
     from loaderd.data.jpeg import rewrite
-    from loaderd.data.packing import class_names, inputs
+    from loaderd.data.packing import inputs
     from loaderd.data.packing.source import SourceOptions
 
     def waits(name: str, waited_s: float) -> None:

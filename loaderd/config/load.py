@@ -115,7 +115,7 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
         or f"{daemon['socket']}{paths.BAD}"
     )
     for name, stream in values.get("streams", {}).items():
-        for word in ("lmdb", "index_file", "keys", "weights"):
+        for word in ("lmdb", "index_file", "keys", "weights", "classes"):
             where = f"{join('streams', name)}.{word}"
             if word != "weights" or stream[word] != BALANCED:
                 stream[word] = _path(where, stream[word], folder, env, faults)

@@ -54,6 +54,7 @@ SCHEMAS = {
             {"required": ["group"], "properties": {"split": {"pattern": PERCENTAGES}}},
         ]
     },
+    "classes": {"anyOf": [{"required": ["lmdb"]}, {"properties": {"collate": {"const": "stack"}}}]},
     "weights": {"properties": {"shuffle": {"type": "boolean"}}},
 }
 
@@ -75,6 +76,12 @@ def check(given: Mapping[str, Any], say: Say) -> None:
             "split",
             f'{show(split)}: with split_by = "key" write percentages, as in "0%:80%": groups have '
             "any number of samples",
+        )
+    if "classes" in given and "dataset" in given and given.get("collate", "stack") != "stack":
+        say(
+            "classes",
+            f"{show(given['classes'])}: goes without collate, which gets samples as the dataset "
+            "returned them: map the labels in it",
         )
     if "weights" in given and isinstance(given.get("shuffle"), dict):
         say(

@@ -78,6 +78,7 @@ EXAMPLES = {
     "keys": '"train.txt"',
     "weights": '"weights.npy"',
     "repeat": "3",
+    "classes": '"train.lmdb"',
     "batch_size": "256",
     "shuffle": "{block = 4096}",
     "seed": "7",

@@ -154,6 +154,12 @@ class StreamConfig:
         False,
         kept=0,
     )
+    classes: str | None = key(
+        Path(),
+        "A database or a text file with the names of classes, one a line: labels of this stream "
+        "become their numbers there, by name.",
+        None,
+    )
     seed: int = key(Whole(), "Seed of the order and of all randomness.", 0)
     drop_last: bool = key(Flag(), "Leaves out the last batch if it is not whole.", False)
     tail: str = key(

@@ -138,6 +138,7 @@ class UseStream:
     batch_specs: tuple[FieldSpec, ...] = ()
     plan: str = ""
     selection: SampleSelection = ALL
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

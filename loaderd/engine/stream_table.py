@@ -66,4 +66,5 @@ class StreamTable:
             info.specs if info.collated else (),
             self._plans[stream],
             info.selection,
+            info.classes,
         )

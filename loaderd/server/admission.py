@@ -195,6 +195,7 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
         "decode": (plan.mode + ", upright" * plan.exif) if plan.decode else "no",
         "transforms": _fact([step.facts() for step in plan.transforms]),
         **({"views": str(plan.views)} if plan.views > 1 else {}),
+        **({"classes": _fact(stream.facts.classes)} if plan.classes else {}),
         "jpeg_extension": stream.facts.jpeg_extension,
         "collate": plan.collate,
         **({"pad": _fact(plan.pad)} if plan.pad else {}),

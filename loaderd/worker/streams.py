@@ -204,6 +204,11 @@ def _difference(plan: StreamConfig, source: Source, use: UseStream) -> str:
         return (
             f"{name} had {use.total} samples when the stream was opened and has {source.total} now"
         )
+    if tuple(source.classes) != use.classes:
+        return (
+            f"{name} had {len(use.classes):,} classes when the stream was opened, and has "
+            f"{len(source.classes):,} now, or others"
+        )
     if source.identity != use.identity:
         return (
             f"{name} is not what the stream was opened with: its identity was {use.identity}, "

@@ -96,3 +96,25 @@ def test_classes_that_cannot_be_had_or_do_not_fit_are_one_line(
 def test_a_dataset_brings_its_own_classes(place: Place) -> None:
     done = place.cli("pack", "dataset", "mine:Numbers", "n.lmdb", "--classes", "names.txt", code=2)
     assert "--classes is for pack imagefolder" in done.stderr
+
+
+@pytest.mark.parametrize("classes", ["train.lmdb", "names.txt"])
+def test_stream_that_names_the_classes_of_another_has_its_labels(
+    place: Place, classes: str
+) -> None:
+    (place.folder / "names.txt").write_text("a\nb\nc\n")
+    config = place.folder / two(place)
+    config.write_text(config.read_text() + f'classes = "{classes}"\nbatch_size = 100\n')
+    with Loader(str(config), stream="val", output="numpy") as val:
+        labels = next(iter(val))["label"]
+        assert val.classes == ("a", "b", "c")
+    assert sorted(set(labels.tolist())) == [0, 2]
+    place.cli("check", config.name)
+
+
+def test_class_that_the_named_classes_lack_is_told(place: Place) -> None:
+    (place.folder / "names.txt").write_text("a\nb\n")
+    config = place.folder / two(place)
+    config.write_text(config.read_text() + 'classes = "names.txt"\n')
+    done = place.cli("serve", config.name, code=3)
+    assert "class 'c' (label 1) is not one of the 2 classes of" in done.stderr

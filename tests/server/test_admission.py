@@ -57,6 +57,7 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "keys": ("/data/train.txt", set()),  # what it holds is a fact
     "weights": ("balanced", {"weights"}),
     "repeat": (3, {"repeat"}),
+    "classes": ("/data/val.lmdb", {"classes"}),
     "batch_size": (7, set()),
     "shuffle": (1, {"shuffle"}),
     "seed": (3, set()),  # that of the session counts

@@ -58,7 +58,7 @@ class SamplePipeline:
         self._untouched = self._whole_samples and not changed and source.dataset is not None
         self.calls = any(step.call for step in plan.transforms)
         self.user_code = source.user_code or self._whole_samples or self.calls
-        self._as_stored = not (changed or self.collated or self._surveyor)
+        self._as_stored = not (changed or self.collated or self._surveyor or source.relabels)
         self._resizes = any(step.op in RESIZING for step in plan.transforms)
         self._free = plan.free_fields
         self._coded = False

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaderd.data.errors import SampleFault, SourceError
+from loaderd.data.labels import is_whole, label_field
 from loaderd.data.selection.keys_file import EVERY, Ints
 from loaderd.data.selection.selection import Tick
 
@@ -87,7 +88,7 @@ def balanced(
             tick(place)
         try:
             sample = source.read(int(index))
-            name = name or _label_field(sample)
+            name = name or label_field(sample)
             classes[place] = numbers.setdefault(_label(sample, name), len(numbers))
         except SourceError:
             raise
@@ -98,6 +99,8 @@ def balanced(
             bad, first_bad = bad + 1, first_bad or why
             classes[place] = -1
     known = classes >= 0
+    if not known.any():
+        raise SourceError(f'weights = "balanced" needs labels, and no sample has one: {first_bad}')
     counts = np.bincount(classes[known], minlength=1)
     weights = np.zeros(len(indices))
     weights[known] = 1.0 / counts[classes[known]]
@@ -108,29 +111,10 @@ def balanced(
     return weights, (notes,) if bad else ()
 
 
-def _label_field(sample: Any) -> str:
-    """ "label", or the only field that is a whole number."""
-    if "label" in sample:
-        return "label"
-    whole = [name for name, value in sample.items() if _whole(value)]
-    if len(whole) != 1:
-        found = ", ".join(sample) if not whole else " and ".join(map(repr, whole))
-        raise SourceError(
-            f'weights = "balanced" needs the class of each sample: a field named label, or just '
-            f"one that is a whole number; there {'are' if whole else 'is no such field among'} "
-            f"{found}; use a file of weights instead"
-        )
-    return whole[0]
-
-
-def _whole(value: Any) -> bool:
-    return getattr(value, "shape", None) == () and value.dtype.kind in "iu"
-
-
 def _label(sample: Any, name: str) -> Any:
     value = sample[name]
     if isinstance(value, str):
         return value
-    if not _whole(value):
+    if not is_whole(value):
         raise ValueError(f"field {name!r} is not the number or the name of a class")
     return int(value)

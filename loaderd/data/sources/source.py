@@ -7,7 +7,9 @@ from types import TracebackType
 from typing import Any
 
 from loaderd.config.stream import StreamConfig
+from loaderd.data import class_names
 from loaderd.data.errors import SourceError
+from loaderd.data.labels import LabelMap
 from loaderd.data.lmdb.bulk_rows import BulkReader, bulk_of
 from loaderd.data.lmdb.store import Store, open_store
 from loaderd.data.lmdb.watch import Watch
@@ -76,6 +78,15 @@ class Source:
         self.codec = self._reader.codec if isinstance(self._reader, KeyedReader) else ""
         self.keys = "stored" if self._reader.stored_names else "index"
         self.classes = self._reader.classes
+        self._labels: LabelMap | None = None
+        if plan.classes is not None:
+            try:
+                given = class_names.of_path(plan.classes)
+                self._labels = LabelMap(self.classes, given, plan.data_name, plan.classes)
+            except BaseException:
+                self.close()
+                raise
+            self.classes = given
         self.user_code = self._reader.user_code
         # What `pack` stored as identity is a hash over all values. Of others' databases a part is
         # looked at.
@@ -141,7 +152,8 @@ class Source:
             Exception: What the data or the user's code raises.
         """
         self._check(index)
-        return self._reader.read(index, self._modes)
+        sample = self._reader.read(index, self._modes)
+        return sample if self._labels is None else self._labels.map(sample)
 
     @property
     def value(self) -> Callable[[int], Any]:
@@ -151,6 +163,11 @@ class Source:
         """
         assert not isinstance(self._reader, OwnLayout)
         return self._reader.value
+
+    @property
+    def relabels(self) -> bool:
+        """Whether labels are mapped, so that samples are not as they are stored."""
+        return self._labels is not None
 
     def bulk(self, specs: tuple[FieldSpec, ...]) -> BulkReader | None:
         """What copies rows of some fields in bulk, valid while this is open.
@@ -178,7 +195,8 @@ class Source:
     def take(self, value: Any) -> Sample:
         """A value of the user's code as a sample."""
         assert not isinstance(self._reader, OwnLayout)
-        return self._reader.take(value, self._modes)
+        sample = self._reader.take(value, self._modes)
+        return sample if self._labels is None else self._labels.map(sample)
 
     def _check(self, index: int) -> None:
         if not 0 <= index < self.total:

@@ -64,8 +64,8 @@ def test_only_whole_number_of_a_sample_is_its_label() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"0": np.zeros(3)}, "there is no such field among 0"),
-        ({"0": np.int64(1), "1": np.int64(2)}, "there are '0' and '1'"),
+        ({"0": np.zeros(3)}, "sample 'a': its class is not known: .* none is a whole number: '0'"),
+        ({"0": np.int64(1), "1": np.int64(2)}, "several are whole numbers: '0' and '1'"),
     ],
 )
 def test_sample_whose_label_is_not_known_is_refused(fields: dict[str, object], text: str) -> None:
@@ -81,6 +81,8 @@ def test_sample_without_a_label_ends_the_opening_or_is_never_drawn() -> None:
     labels: list[object] = [1, ValueError("torn"), 1, np.zeros(2)]
     with pytest.raises(SourceError, match="needs every label: sample '1': torn"):
         of_labels(labels)
+    with pytest.raises(SourceError, match="no sample has one: sample '0': torn"):
+        of_labels([ValueError("torn")], skipping=True)
     weights, notes = of_labels(labels, skipping=True)
     assert weights == [0.5, 0.0, 0.5, 0.0]
     assert "2 samples have no label" in notes[0]

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
+from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
 from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.store import open_store
 
 MAX_BYTES = 16 << 20  # of a file with names
+
+
+LMDB_MAGIC = b"\xde\xc0\xef\xbe"  # at byte 16 of a database written on a little-endian machine
+
+
+def of_path(path: str) -> tuple[str, ...]:
+    """The names in a text file or a database, whichever it is. Raises SourceError."""
+    try:
+        if not os.path.isdir(path):
+            with open(path, "rb") as file:
+                if file.read(20)[16:] != LMDB_MAGIC:
+                    return of_file(path)
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from None
+    return of_database(path)
 
 
 def of_file(path: str) -> tuple[str, ...]:
@@ -38,12 +56,15 @@ def of_file(path: str) -> tuple[str, ...]:
 
 
 def of_database(path: str) -> tuple[str, ...]:
-    """The names that `pack` has put into a database. Raises SourceError."""
+    """The names that a database has: those of `pack`, or of a layout that has some.
+
+    Raises SourceError.
+    """
     store = open_store(path)
     try:
         record = store.get(record_format.META_KEY)
         if record is None or not record_format.is_meta(record):
-            raise SourceError(f"{path}: was not written by `loaderd pack`, and has no class names")
+            return _of_layout(path)
         try:
             classes = record_format.unpack_meta(record).classes
         except record_format.DamagedRecord as error:
@@ -54,4 +75,18 @@ def of_database(path: str) -> tuple[str, ...]:
         store.close()
     if not classes:
         raise SourceError(f"{path}: has no class names")
+    return classes
+
+
+def _of_layout(path: str) -> tuple[str, ...]:
+    """The names in a database of another project. Raises SourceError."""
+    from loaderd.data.sources.source import Source  # which asks this module for names
+
+    try:
+        with Source(StreamConfig("", lmdb=path)) as source:
+            classes = source.classes
+    except SourceError:
+        classes = ()
+    if not classes:
+        raise SourceError(f"{path}: was not written by `loaderd pack`, and has no class names")
     return classes

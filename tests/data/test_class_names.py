@@ -7,8 +7,8 @@ import pytest
 from data.packing.test_image_folder import listed, put
 from data.packing.test_writer import images
 from loaderd.config.stream import StreamConfig
+from loaderd.data.class_names import of_database, of_file
 from loaderd.data.errors import SourceError
-from loaderd.data.packing.class_names import of_database, of_file
 from loaderd.data.packing.inputs import pack_imagefolder
 from loaderd.data.sources.source import Source
 from loaderd_testing.sample_builders import image_samples, write, write_own
