@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import torch
 
     # whose TypeVar has a default; type checkers bring it themselves
-    from typing_extensions import TypeVar
+    from typing_extensions import Self, TypeVar
+
+    from loaderd_client.devices.interface import Uses
 
     Value = TypeVar("Value", default=torch.Tensor)
     BatchType = TypeVar("BatchType", bound="Batch[Any]", default="DictBatch[torch.Tensor]")
@@ -60,6 +62,7 @@ class Batch(Generic[Value]):
     errors: tuple[BadSample, ...] = _NOT_KNOWN
     _indices: bytes | None = None
     _keys: Callable[[], list[str]] | None = None  # None: the indices are the keys
+    _uses: Uses | None = None  # of the slot, if it is in page-locked memory
 
     if TYPE_CHECKING:  # dict's own, and tuple's, are faster than any of ours
 
@@ -81,6 +84,51 @@ class Batch(Generic[Value]):
             return self._keys()
         return _NOT_KNOWN if self._indices is None else as_keys(self._indices)
 
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> Self:
+        """Copy the tensors to a device.
+
+        Args:
+            device: As for `torch.Tensor.to`.
+            non_blocking: Go on while the copies run. Safe here, also with `pin_memory=True`: the
+                batch may be dropped at once.
+
+        Returns:
+            A batch of the same kind, with the same attributes. Texts stay as they are.
+
+        Raises:
+            TypeError: The batch has arrays and no tensors (`output="numpy"`).
+        """
+        moved = self._with(lambda value: _moved(value, device, non_blocking))
+        if self._uses is not None:
+            self._uses.copied()
+        return moved
+
+    def record_stream(self, stream: Any) -> None:
+        """Say that work on a stream reads the batch, as `torch.Tensor.record_stream` does.
+
+        With `pin_memory=True`, after copies with `non_blocking=True` on a stream that is not the
+        current one at the next call of the Loader. Else it does nothing.
+
+        Args:
+            stream: A `torch.cuda.Stream`.
+        """
+        if self._uses is not None:
+            self._uses.record_stream(stream)
+
+    def _with(self, change: Callable[[Any], Any]) -> Self:
+        """A batch of changed fields that knows the same of itself."""
+        whole: Any = self
+        fields: Any = (
+            {name: change(value) for name, value in whole.items()}
+            if isinstance(self, dict)
+            else map(change, whole)
+        )
+        kind: Any = type(self)
+        changed = kind(fields)
+        changed.__dict__.update(self.__dict__)
+        changed._uses = None
+        return changed
+
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: indices and keys as they are; what makes them does not travel."""
         state: dict[str, Any] = {
@@ -90,6 +138,7 @@ class Batch(Generic[Value]):
         }
         state.pop("_indices", None)
         state.pop("_keys", None)
+        state.pop("_uses", None)
         return state
 
     def _text(self, names: Iterable[object], values: Iterable[object]) -> str:
@@ -148,6 +197,7 @@ def describe(
     indices: bytes,
     keys: Callable[[], list[str]] | None,
     errors: tuple[BadSample, ...],
+    uses: Uses | None = None,
 ) -> None:
     """Fill the attributes of a batch.
 
@@ -160,9 +210,26 @@ def describe(
             whoever does pays for the array.
         keys: Makes its keys. None: the indices are the keys.
         errors: Its bad samples.
+        uses: Keeps in mind which work of a device reads its slot; or None.
     """
     batch.epoch, batch.step, batch.rows, batch.errors = epoch, step, rows, errors
     batch._indices, batch._keys = indices, keys  # pyright: ignore[reportPrivateUsage] - the one place that fills them
+    if uses is not None:
+        batch._uses = uses  # pyright: ignore[reportPrivateUsage] - likewise
+
+
+def _moved(value: Any, device: Any, non_blocking: bool) -> Any:
+    """A field, or each tensor of a list, on a device."""
+    if isinstance(value, list):
+        return [_moved(each, device, non_blocking) for each in cast("list[Any]", value)]
+    if isinstance(value, (str, bytes)):
+        return value
+    if not hasattr(value, "to"):
+        raise TypeError(
+            f"batch.to({device!r}): this batch has arrays of numpy; make the Loader with "
+            "output='torch'"
+        )
+    return value.to(device, non_blocking=non_blocking)
 
 
 def _described(value: Any) -> tuple[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.current_session import CurrentSession
+from loaderd_client.devices.placement import Arrival
 from loaderd_client.epochs import Pass
 from loaderd_client.error_budget import ErrorBudget
 from loaderd_client.errors import sample_error
@@ -14,6 +16,7 @@ from loaderd_client.options import LoaderOptions
 from loaderd_client.session import Received, Session
 from loaderd_client.stats import Stats
 from loaderd_wire.errors import LoaderdError, StreamFailedError
+from loaderd_wire.slices import Cursor
 
 
 class Ready(NamedTuple):
@@ -25,6 +28,7 @@ class Ready(NamedTuple):
         batch: The batch, or None.
         error: What is raised instead, or None.
         tally: Bad samples up to and with this batch.
+        arrival: The batch is on its way to a device; or None.
     """
 
     running: Pass
@@ -32,13 +36,15 @@ class Ready(NamedTuple):
     batch: DictBatch[Any] | TupleBatch[Any] | None
     error: LoaderdError | None
     tally: ErrorBudget
+    arrival: Arrival | None
 
 
 class BatchMaker:
     """Takes batches from the current session, and judges their bad samples.
 
     Attributes:
-        ready: The next batch, made and not handed out, since a signal came between; or None.
+        ready: The next batches, made and not handed out: those that are sent to a device ahead of
+            the training, and one that a signal has come between.
         fatal: Why the run is over: too many bad samples; "" while it is not.
     """
 
@@ -50,7 +56,7 @@ class BatchMaker:
             current: Where the batches come from.
             stats: Where they are counted.
         """
-        self.ready: Ready | None = None
+        self.ready: deque[Ready] = deque()
         self.fatal = ""
         self._arguments = arguments
         self._current = current
@@ -74,13 +80,51 @@ class BatchMaker:
         waited = session is None or received is None
         if session is None or received is None:
             session, received = self._current.wait_for_batch(running.cursor)
-        tally = tally.plus(running.rows, received.bad)
-        error = self._error(session, received, running, tally)
+        self._judge(session, received, running, running.taken, tally, waited)
+
+    def look_ahead(self, running: Pass, tally: ErrorBudget) -> None:
+        """Make batches that are here already, as many as are to be on the device ahead.
+
+        What goes wrong here goes wrong again when the batch is asked for, and is raised then.
+
+        Args:
+            running: The pass.
+            tally: Bad samples of all batches that were handed out.
+        """
+        ahead = self._current.placement.ahead
+        try:
+            while len(self.ready) < ahead:
+                session, taken = self._current.session, running.taken + len(self.ready)
+                if session is None or not session.sound or taken >= running.steps:
+                    return
+                received = session.next_batch(running.origin.step + taken)
+                if received is None:
+                    return
+                before = self.ready[-1].tally if self.ready else tally
+                self._judge(session, received, running, taken, before, waited=False)
+        except LoaderdError:
+            session = self._current.session
+            if session is not None and not session.sound:
+                self._current.drop()
+
+    def _judge(
+        self,
+        session: Session,
+        received: Received,
+        running: Pass,
+        taken: int,
+        tally: ErrorBudget,
+        waited: bool,
+    ) -> None:
+        """Put what was received behind the others that are ready."""
+        tally = tally.plus(running.rows_after(taken), received.bad)
+        last = taken + 1 == running.steps
+        error = self._error(session, received, running.cursor_after(taken), tally, last)
         batch = None if error is not None else received.batch
         # from here to the end of `progress` an exception costs the session, and `ready` is behind
         # it
         session.release()
-        self.ready = Ready(running, running.taken, batch, error, tally)
+        self.ready.append(Ready(running, taken, batch, error, tally, received.arrival))
         session.progress(waited)
         if batch is not None:
             self._stats.bytes += received.bytes
@@ -90,20 +134,19 @@ class BatchMaker:
             self._stats.passed += 1
 
     def _error(
-        self, session: Session, received: Received, running: Pass, tally: ErrorBudget
+        self, session: Session, received: Received, cursor: Cursor, tally: ErrorBudget, last: bool
     ) -> LoaderdError | None:
-        """What is raised in the place of a batch. If the run is over, so is every later one."""
+        """What is raised in the place of a batch; StreamFailedError if the run is over."""
         if tally.bad:
             text = tally.verdict(
                 session.welcome.max_errors,
                 session.shape.world_size,
-                epoch_ends=running.taken + 1 == running.steps,
+                epoch_ends=last,
             )
             if text:
-                self.fatal = f"stream {self._arguments.stream!r}: {text}"
-                return StreamFailedError(self.fatal)
+                return StreamFailedError(f"stream {self._arguments.stream!r}: {text}")
         if received.failed:
-            return sample_error(received.bad, running.cursor, self._arguments.stream)
+            return sample_error(received.bad, cursor, self._arguments.stream)
         return None
 
     def _copied(self, session: Session) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from loaderd_client.batch import DictBatch, TupleBatch, as_indices, as_keys, describe
+from loaderd_client.devices.interface import Uses
+from loaderd_client.devices.placement import Arrival, Placement
 from loaderd_client.shared_memory import SegmentView, Slot
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.hints import few
@@ -47,6 +50,25 @@ class Shown:
     show: Show
 
 
+class Made(NamedTuple):
+    """What is made of a slot.
+
+    Attributes:
+        batch: The batch.
+        slot: The slot, if a part of the batch is a view of it or is still copied from it, for
+            `SessionMemory.lend`; else None.
+        bytes: Size of the batch's arrays.
+        arrival: The batch is on its way to a device; or None.
+        uses: What keeps in mind which work of a device reads the slot; or None.
+    """
+
+    batch: DictBatch[Any] | TupleBatch[Any]
+    slot: Slot | None
+    bytes: int
+    arrival: Arrival | None = None
+    uses: Uses | None = None
+
+
 class BatchReader:
     """How the batches of one session are read.
 
@@ -55,7 +77,12 @@ class BatchReader:
     """
 
     def __init__(
-        self, welcome: Welcome, fields: tuple[str, ...] | None, as_tuple: bool | None, output: str
+        self,
+        welcome: Welcome,
+        fields: tuple[str, ...] | None,
+        as_tuple: bool | None,
+        output: str,
+        placement: Placement,
     ) -> None:
         """Check the fields. torch is not imported yet.
 
@@ -64,6 +91,7 @@ class BatchReader:
             fields: Names of the fields to deliver; None: all.
             as_tuple: True for tuples, False for dicts, None as the stream says.
             output: "torch" or "numpy".
+            placement: Where the batches are put.
 
         Raises:
             ConfigError: The stream lacks a field.
@@ -76,6 +104,8 @@ class BatchReader:
         self._collated = welcome.collated
         self._stored = welcome.keys == "stored"
         self._tuple = welcome.form == "tuple" if as_tuple is None else as_tuple
+        self._placement = placement
+        self._pictures: frozenset[str] = frozenset()  # of images, which a device gets as they lie
         self._to_user: Show = _same
         self._to_picture: Show = _same
         self._text = False
@@ -93,8 +123,8 @@ class BatchReader:
 
     def read(
         self, slots: SegmentView, batch: Descriptor, step: int, *, lend: bool, repeated: bool
-    ) -> tuple[DictBatch[Any] | TupleBatch[Any], Any, int]:
-        """Make a batch of a slot.
+    ) -> Made:
+        """Make a batch of a slot, after `prepare`.
 
         Args:
             slots: The segment.
@@ -103,16 +133,12 @@ class BatchReader:
             lend: Large arrays may be views of the slot. Else everything is copied.
             repeated: Another rank has its rows, too.
 
-        Returns:
-            The batch; the slot, if any part of the batch is a view of it, for `shared_memory.lend`,
-            else None; and the bytes of its arrays.
-
         Raises:
-            ConfigError: torch does not know the dtype of a field.
             ProtocolError: The slot does not hold what the descriptor says.
         """
-        if not self._shown:
-            self._prepare()
+        placement = self._placement
+        # up to so many bytes an array is copied; what a device gets needs no copy on the host
+        most = -1 if placement.sends else PRIVATE_BYTES if lend else sys.maxsize
         rows = batch.filled
         slot, reader = slots.slot(batch), slots.reader
         own = slots.indices(batch)
@@ -132,11 +158,8 @@ class BatchReader:
             if field.place is not None:
                 shape, dtype, offset, size = cuts[field.place]
                 view: Any = np.ndarray(shape, dtype, slot, offset)
-                if lend and size > PRIVATE_BYTES:
-                    lent = True
-                else:
-                    view = view.copy()
-                values[field.name] = field.show(view)
+                lent = lent or size > most
+                values[field.name] = self._array(view, field.show, most)
                 total += size
             elif field.kind in ("array", "list"):
                 found = (
@@ -144,28 +167,51 @@ class BatchReader:
                     if rows
                     else self._without_rows(field)
                 )
-                values[field.name], size, pins = _collated(found, field.show, lend)
+                values[field.name], size, pins = self._collated_field(found, field.show, most)
                 total += size
                 lent = lent or pins
             elif field.kind == REPEATED_FIELD:
                 values[field.name] = field.show(np.full(rows, repeated))
             else:
                 values[field.name] = self._other(field, own, make_keys, maps, rows)
+        arrival = None
+        if placement.sends:
+            values, arrival = placement.send(values, self._pictures)
+            lent = lent and arrival.copied is not None
         made: DictBatch[Any] | TupleBatch[Any] = (
             TupleBatch(values.values()) if self._tuple else DictBatch(values)
         )
-        describe(made, batch.epoch, step, rows, own, make_keys, batch.bad)
-        return made, slot if lent else None, total
+        uses = placement.uses() if lent else None
+        describe(made, batch.epoch, step, rows, own, make_keys, batch.bad, uses)
+        return Made(made, slot if lent else None, total, arrival, uses)
 
-    def _prepare(self) -> None:
-        """Raises ConfigError for a field that torch does not know."""
+    def prepare(self) -> None:
+        """Get ready for the first batch. Imports torch if tensors are asked for.
+
+        Raises:
+            ConfigError: torch does not know the dtype of a field, or there is no such device.
+        """
+        if self._shown:
+            return
+        specs = [self._specs[name] for name in self._names if name in self._specs]
         if self._output == "torch":
             from loaderd_client import torch_backend
 
-            self._to_user, self._to_picture = torch_backend.tensor, torch_backend.picture
-            for spec in self.arrays:
-                if spec.name in self._names:
+            for spec in specs:
+                if spec.kind == "array" and not self._collated:
                     torch_backend.check_dtype(spec.name, np.dtype(spec.dtype))
+            pictures = [spec for spec in specs if _is_picture(spec)]
+            self._placement.open(
+                {
+                    spec.name: spec.shape[-1] if len(spec.shape) == 3 else 0
+                    for spec in pictures
+                    if np.dtype(spec.dtype) == np.uint8
+                }
+            )
+            if self._placement.sends:
+                self._pictures = frozenset(spec.name for spec in pictures)
+            else:
+                self._to_user, self._to_picture = torch_backend.tensor, torch_backend.picture
         places = {s.name: i for i, s in enumerate(self.arrays)}
         shown = tuple(self._shown_as(self._specs.get(n), n, places.get(n)) for n in self._names)
         self._text = any(s.kind in ("text", "bytes") for s in shown)
@@ -203,35 +249,43 @@ class BatchReader:
     def _shown_as(self, spec: FieldSpec | None, name: str, place: int | None) -> Shown:
         if spec is None:
             return Shown(name, name, None, self._to_user)
-        picture = spec.image and (len(spec.shape) == 3 or spec.kind == "list")
-        return Shown(name, spec.kind, place, self._to_picture if picture else self._to_user)
+        show = self._to_picture if _is_picture(spec) else self._to_user
+        return Shown(name, spec.kind, place, show)
+
+    def _collated_field(self, found: Any, show: Show, most: int) -> tuple[Any, int, bool]:
+        """A field of a collated batch, as the user wants it.
+
+        Args:
+            found: An array, or a list of texts or of arrays.
+            show: Makes of an array what the user wants.
+            most: Arrays up to so many bytes are copied.
+
+        Returns:
+            (the field, bytes of its arrays, whether one of them is a view of the slot).
+        """
+        if not isinstance(found, list):
+            return self._array(found, show, most), found.nbytes, found.nbytes > most
+        items = cast("list[Any]", found)
+        if not items or not isinstance(items[0], np.ndarray):
+            return items, 0, False
+        sizes = [each.nbytes for each in items]
+        return [self._array(each, show, most) for each in items], sum(sizes), max(sizes) > most
+
+    def _array(self, view: Array, show: Show, most: int) -> Any:
+        """An array as the user wants it: a view, or a copy if it has at most so many bytes.
+
+        The copy is page-locked where that was asked for.
+        """
+        if view.nbytes > most:
+            return show(view)
+        device = self._placement.device
+        if device is None or self._placement.sends:
+            return show(np.array(view))
+        return device.pinned(show(view))
 
 
-def _collated(found: Any, show: Show, lend: bool) -> tuple[Any, int, bool]:
-    """A field of a collated batch, as the user wants it.
-
-    Args:
-        found: An array, or a list of texts or of arrays.
-        show: Makes of an array what the user wants.
-        lend: Large arrays may be views of the slot. Else everything is copied.
-
-    Returns:
-        (the field, bytes of its arrays, whether one of them is a view of the slot).
-    """
-    if isinstance(found, list):
-        values, size, largest = _list(cast("list[Any]", found), show, lend)
-        return values, size, lend and largest > PRIVATE_BYTES
-    pins = lend and found.nbytes > PRIVATE_BYTES
-    return show(found if pins else found.copy()), found.nbytes, pins
-
-
-def _list(found: list[Any], show: Show, lend: bool) -> tuple[list[Any], int, int]:
-    """(the texts, or the arrays as the user wants them; bytes of all arrays; of the largest)."""
-    if not found or not isinstance(found[0], np.ndarray):
-        return found, 0, 0
-    shown = [show(a if lend and a.nbytes > PRIVATE_BYTES else a.copy()) for a in found]
-    sizes = [a.nbytes for a in found]
-    return shown, sum(sizes), max(sizes)
+def _is_picture(spec: FieldSpec) -> bool:
+    return spec.image and (len(spec.shape) == 3 or spec.kind == "list")
 
 
 def _same(value: Array) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 from loaderd_client import embedded, ranks
 from loaderd_client.closing import Closing
 from loaderd_client.control_socket import ControlSocket
+from loaderd_client.devices.placement import Placement
 from loaderd_client.endpoint import outdated
 from loaderd_client.handshake import Handshake
 from loaderd_client.options import LoaderOptions
@@ -69,13 +70,15 @@ class Connector:
         started: The last `connect` found no daemon that was ready to serve.
     """
 
-    def __init__(self, arguments: LoaderOptions, closing: Closing) -> None:
+    def __init__(self, arguments: LoaderOptions, closing: Closing, placement: Placement) -> None:
         """Connect to nothing yet.
 
         Args:
             arguments: What the Loader was asked for.
             closing: Ends the waits.
+            placement: Where the batches are put.
         """
+        self._placement = placement
         self._arguments = arguments
         self._closing = closing
         # under way, perhaps since a call that a signal handler has cut short
@@ -144,7 +147,7 @@ class Connector:
         except BaseException:
             admitted.close()
             raise
-        session = Session(admitted, self._arguments, self._asked, cursor)
+        session = Session(admitted, self._arguments, self._asked, cursor, self._placement)
         self._control = admitted.control
         if self.first is None and self._arguments.source.config:
             stale = outdated(self._arguments.source.config, admitted.path)

@@ -11,6 +11,8 @@ from loaderd_client import ranks
 from loaderd_client.closing import Closing
 from loaderd_client.connector import Connector
 from loaderd_client.daemon_reports import SessionEnded
+from loaderd_client.devices.page_locks import sweep
+from loaderd_client.devices.placement import Placement
 from loaderd_client.log import warn
 from loaderd_client.options import LoaderOptions
 from loaderd_client.reconnect import ReconnectBudget
@@ -23,12 +25,15 @@ from loaderd_wire import messages as m
 from loaderd_wire.errors import LoaderdError, StallError
 from loaderd_wire.slices import Cursor, EpochShape
 
+COPIES_END_S = 1.0  # for which a Loader that is closed waits for copies to a device
+
 
 class CurrentSession:
     """The session, if there is one. Not for two threads at once, except `wake`.
 
     Attributes:
         session: None before the first one, and after one was lost or closed.
+        placement: Where the batches are put.
     """
 
     def __init__(
@@ -50,7 +55,8 @@ class CurrentSession:
         self._limits = WaitLimits(
             arguments.timeout_s, arguments.reconnect_s, arguments.stall_warning_s
         )
-        self._connector = Connector(arguments, closing)
+        self.placement = Placement(arguments, stats)
+        self._connector = Connector(arguments, closing, self.placement)
         self._ending: weakref.finalize[..., Any] | None = None
         weakref.finalize(self, self._connector.close).atexit = False
 
@@ -201,6 +207,8 @@ class CurrentSession:
         """Close the session, and give up what is under way."""
         self.drop()
         self._connector.close()
+        if self.placement.device is not None:
+            sweep(wait_s=COPIES_END_S)
 
     def warn(self, warnings: list[str]) -> None:
         """Log these lines with the name of the stream."""

@@ -26,6 +26,11 @@ READ_ONLY = {
     "fields": "give Loader fields=",
     "as_tuple": "give Loader as_tuple=",
     "output": "give Loader output=",
+    "device": "give Loader device=",
+    "device_prefetch": "give Loader device_prefetch=",
+    "pin_memory": "give Loader pin_memory=",
+    "normalize": "give Loader normalize=",
+    "dtype": "give Loader dtype=",
     "timeout_s": "give Loader timeout_s=",
     "reconnect_s": "give Loader reconnect_s=",
     "stall_warning_s": "give Loader stall_warning_s=",
@@ -92,13 +97,11 @@ class DataLoaderAttributes:
         batch_sampler: None: the daemon cuts the batches.
         num_workers: 0: no worker belongs to this process.
         collate_fn: None: the daemon's workers collate.
-        pin_memory: False: batches lie in pageable shared memory.
     """
 
     batch_sampler = None
     num_workers = 0
     collate_fn = None
-    pin_memory = False
     pin_memory_device = ""
     timeout = 0
     worker_init_fn = None
@@ -136,6 +139,11 @@ class DataLoaderAttributes:
     def dataset(self) -> Dataset:
         """`len(loader.dataset)`: samples of an epoch, of all ranks. Connects to the daemon."""
         return Dataset(self._delivery.welcome().samples)
+
+    @property
+    def pin_memory(self) -> bool:
+        """Whether CPU tensors were asked for in page-locked memory."""
+        return self._arguments.pin_memory
 
     @property
     def sampler(self) -> Sampler:

@@ -58,7 +58,7 @@ class Delivery:
         """
         self._current.check_usable()
         with self._lock:
-            self._maker.ready = None
+            self._maker.ready.clear()
             return self._passes.iterate()
 
     def next(self, number: int) -> DictBatch[Any] | TupleBatch[Any]:
@@ -83,18 +83,23 @@ class Delivery:
                         self._tell_of_nothing(running)
                         self._passes.finish()
                         raise StopIteration
-                    if maker.ready is None:
+                    if not maker.ready:
                         maker.make(running, self._tally)
-                    handed = maker.ready
-                    assert handed is not None
-                    running.taken, self._tally, maker.ready = handed.taken + 1, handed.tally, None
-                    _, _, batch, error, _ = handed
+                    handed = maker.ready[0]
+                    running.taken, self._tally = handed.taken + 1, handed.tally
+                    maker.ready.popleft()
+                    _, _, batch, error, _, arrival = handed
                     if batch is not None:
+                        if arrival is not None:
+                            maker.look_ahead(running, self._tally)
+                            arrival.hand_over()
                         running.given += 1
                         self.stats.batches += 1
                         return batch
                     if error is not None:
                         running.given += 1
+                        if isinstance(error, StreamFailedError):
+                            maker.fatal = str(error)
                         break
         except BaseException:
             self._cut_short(handed, before)
@@ -141,7 +146,8 @@ class Delivery:
         """
         with self._lock:
             self._current.load(state)
-            self._maker.ready, self._maker.fatal = None, ""
+            self._maker.ready.clear()
+            self._maker.fatal = ""
             self._passes.load(state.cursor)
             self._tally = ErrorBudget(state.rows, state.bad)
 
@@ -233,8 +239,10 @@ class Delivery:
         try:
             with self._lock:
                 if handed is not None:
-                    self._maker.ready, handed.running.taken = handed, handed.taken
-                    self._tally = before
+                    ready = self._maker.ready
+                    if not ready or ready[0] is not handed:
+                        ready.appendleft(handed)
+                    handed.running.taken, self._tally = handed.taken, before
                 session = self._current.session
                 if session is not None and not session.sound:
                     self._current.drop()
@@ -273,5 +281,5 @@ class Delivery:
 
     def _give_up(self) -> None:
         with self._lock:
-            self._maker.ready = None
+            self._maker.ready.clear()
             self._current.close()

@@ -31,20 +31,23 @@ class Pass:
     @property
     def cursor(self) -> Cursor:
         """The next batch to yield. Behind the last one its position is the epoch's length."""
-        if self.taken == 0:
+        return self.cursor_after(self.taken)
+
+    def cursor_after(self, taken: int) -> Cursor:
+        """The cursor behind so many steps."""
+        if taken == 0:
             return self.origin
-        position = self.origin.position + self.taken * self.shape.world_size * self.shape.batch_size
+        position = self.origin.position + taken * self.shape.world_size * self.shape.batch_size
         return Cursor(
             self.origin.epoch,
-            self.shape.samples if self.taken == self.steps else position,
-            self.origin.step + self.taken,
+            self.shape.samples if taken == self.steps else position,
+            self.origin.step + taken,
         )
 
-    @property
-    def rows(self) -> int:
-        """Rows of the next step, of all ranks together."""
+    def rows_after(self, taken: int) -> int:
+        """Rows of the step behind so many, of all ranks together."""
         block = self.shape.world_size * self.shape.batch_size
-        return min(block, self.shape.samples - self.origin.position - self.taken * block)
+        return min(block, self.shape.samples - self.origin.position - taken * block)
 
 
 class EpochCursor:

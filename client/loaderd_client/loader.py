@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
@@ -124,6 +124,11 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
         fields: list[str] | tuple[str, ...] | None = None,
         as_tuple: bool | None = None,
         output: Literal["torch", "numpy"] = "torch",
+        device: str | torch.device | None = None,
+        device_prefetch: int = 1,
+        pin_memory: bool = False,
+        normalize: Mapping[str, Sequence[float] | Sequence[str]] | None = None,
+        dtype: str | torch.dtype | None = None,
         timeout_s: float = 300,
         reconnect_s: float = 60,
         stall_warning_s: float = 10,
@@ -152,13 +157,26 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
             as_tuple: True for tuples, False for dicts. None: as the stream says, which is a dict
                 for every LMDB.
             output: "torch" for tensors, "numpy" for arrays.
+            device: Where the tensors are to be: "cuda", "cuda:1", "xpu", "mps", "cpu", a
+                torch.device, or "auto": the GPU of LOCAL_RANK, or the CPU where there is no GPU.
+                Texts and bytes stay on the host. None: on the CPU.
+            device_prefetch: Number of batches that are sent to a GPU ahead of the training, from 1
+                to 64.
+            pin_memory: CPU tensors lie in page-locked memory, so that
+                `batch.to(device, non_blocking=True)` does not hold up the training. Does nothing
+                with `device=`, which needs no such help.
+            normalize: {"mean": [...], "std": [...]}: uint8 images become
+                (image / 255 - mean) / std, on the device. One number a channel. With "fields":
+                [...] only these images do.
+            dtype: "float16", "bfloat16", "float32" or a torch.dtype: what uint8 images become on
+                the device. None: float32 with `normalize`, else they stay uint8.
             timeout_s: Seconds that a call waits for its batch, or for a daemon that starts,
                 before it raises StallError.
             reconnect_s: Seconds that a call waits where no daemon is, before it raises
                 DaemonGoneError.
             stall_warning_s: Seconds of waiting after which the log says what is waited for.
-            **others: `device`, `shared` and `normalize` may be given as None. Every other name is
-                an error. For an argument of DataLoader it says what to use instead.
+            **others: `shared` may be given as None. Every other name is an error. For an argument
+                of DataLoader it says what to use instead.
 
         Raises:
             ConfigError: An argument has a value that it cannot have, or a name that is unknown.
@@ -173,6 +191,11 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
             "fields": fields,
             "as_tuple": as_tuple,
             "output": output,
+            "device": device,
+            "device_prefetch": device_prefetch,
+            "pin_memory": pin_memory,
+            "normalize": normalize,
+            "dtype": dtype,
             "timeout_s": timeout_s,
             "reconnect_s": reconnect_s,
             "stall_warning_s": stall_warning_s,
@@ -275,6 +298,9 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
                 bytes: Size of the arrays of these batches.
                 copied_batches: Batches that were copied because too many were held at once.
                 passed_batches: Batches left out because they had lost all their rows.
+                device_bytes: Bytes that a GPU has copied from the batches.
+                device_copy_s: Seconds that it took for them.
+                device_gb_per_s: The one by the other, in GB/s (10**9 bytes).
         """
         return self._delivery.stats.picture()
 

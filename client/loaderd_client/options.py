@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from loaderd_client.endpoint import Endpoint
 from loaderd_wire.errors import ConfigError
 from loaderd_wire.hints import few, nearest
 from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_RANKS, MAX_ROWS
+
+if TYPE_CHECKING:
+    import torch
 
 # DataLoader's other arguments, and what to use here instead.
 INSTEAD = {
@@ -26,12 +32,7 @@ INSTEAD = {
     "collate_fn": (
         "set [streams.NAME] collate in the daemon's config, to the name of the function"
     ),
-    "pin_memory": (
-        "leave it out: batches lie in shared memory already, and .to(device) copies from there"
-    ),
-    "pin_memory_device": (
-        "leave it out: batches lie in shared memory already, and .to(device) copies from there"
-    ),
+    "pin_memory_device": "leave it out: pin_memory=True is for the current GPU",
     "timeout": "use timeout_s=",
     "worker_init_fn": "set [workers] init in the daemon's config",
     "persistent_workers": "leave it out: the daemon's workers outlive every epoch",
@@ -41,7 +42,25 @@ INSTEAD = {
     "num_replicas": "use world_size=",
     "transform": "set [[streams.NAME.transforms]] in the daemon's config",
 }
-RESERVED = ("device", "shared", "normalize")
+RESERVED = ("shared",)
+DEVICE = re.compile(r"auto|cpu|(cuda|xpu|mps)(:[0-9]{1,3})?")
+DTYPES = ("float16", "bfloat16", "float32")
+MAX_AHEAD = 64  # batches on the device
+
+
+@dataclass(frozen=True, slots=True)
+class Normalization:
+    """How images are normalized on the device.
+
+    Attributes:
+        mean: One number a channel.
+        std: One number above 0 a channel.
+        fields: Names of the images; empty: all with so many channels.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,11 @@ class LoaderOptions:
     fields: tuple[str, ...] | None
     as_tuple: bool | None
     output: str
+    device: str | None
+    device_prefetch: int
+    pin_memory: bool
+    normalize: Normalization | None
+    dtype: str | None
     timeout_s: float
     reconnect_s: float
     stall_warning_s: float
@@ -88,9 +112,12 @@ class Keywords(TypedDict, total=False):
     timeout_s: float
     reconnect_s: float
     stall_warning_s: float
-    device: None
+    device: str | torch.device | None
+    device_prefetch: int
+    pin_memory: bool
+    normalize: Mapping[str, Sequence[float] | Sequence[str]] | None
+    dtype: str | torch.dtype | None
     shared: None
-    normalize: None
 
 
 def check(
@@ -125,11 +152,14 @@ def check(
             raise ConfigError(
                 f"{name}={given[name]!r}: use True, False, or None for the stream's own"
             )
+    if not isinstance(given["pin_memory"], bool):
+        raise ConfigError(f"pin_memory={given['pin_memory']!r}: use True or False")
     for name in ("timeout_s", "reconnect_s", "stall_warning_s"):
         given[name] = _seconds(name, given[name])
     _ranks(given["rank"], given["world_size"])
     given["fields"] = _fields(given["fields"])
     _output(given["output"])
+    _device(given)
     return LoaderOptions(source=found, stream=stream, **given)
 
 
@@ -199,6 +229,49 @@ def _output(output: Any) -> None:
         raise ConfigError(
             "output='torch': torch is not installed here; install it, or use output='numpy'"
         )
+
+
+def _device(given: dict[str, Any]) -> None:
+    """Check what says where batches are put. A torch.device or torch.dtype becomes its name."""
+    device, dtype = given["device"], given["dtype"]
+    given["device_prefetch"] = _whole("device_prefetch", given["device_prefetch"], 1, MAX_AHEAD)
+    if device is not None:
+        given["device"] = str(device)
+        if not DEVICE.fullmatch(given["device"]):
+            raise ConfigError(
+                f"device={device!r}: use 'cuda', 'cuda:1', 'xpu', 'mps', 'cpu', 'auto' for the "
+                "GPU of LOCAL_RANK if there is one, or None"
+            )
+    if dtype is not None:
+        given["dtype"] = str(dtype).removeprefix("torch.")
+        if given["dtype"] not in DTYPES:
+            raise ConfigError(f"dtype={dtype!r}: use {' or '.join(map(repr, DTYPES))}, or None")
+    given["normalize"] = _normalization(given["normalize"])
+    if given["output"] == "numpy":
+        for name in ("device", "pin_memory", "normalize", "dtype"):
+            if given[name] and given[name] != "cpu":
+                raise ConfigError(
+                    f"{name}={given[name]!r} needs output='torch'; leave it out with output='numpy'"
+                )
+
+
+def _normalization(value: Any) -> Normalization | None:
+    if value is None:
+        return None
+    wrong = ConfigError(
+        f"normalize={value!r:.80}: use {{'mean': [...], 'std': [...]}} with one number a channel, "
+        "those of std above 0, and perhaps 'fields': [...] with names of images"
+    )
+    try:
+        entries: dict[str, Any] = dict(value)
+        mean, std = (tuple(float(n) for n in entries.pop(name)) for name in ("mean", "std"))
+        fields = _fields(entries.pop("fields", None)) or ()
+    except (KeyError, TypeError, ValueError):
+        raise wrong from None
+    finite = all(map(math.isfinite, (*mean, *std)))
+    if entries or not mean or len(mean) != len(std) or not finite or min(std) <= 0:
+        raise wrong
+    return Normalization(mean, std, fields)
 
 
 def _fields(names: Any) -> tuple[str, ...] | None:

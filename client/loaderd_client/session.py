@@ -8,9 +8,10 @@ import time
 from typing import Any, NamedTuple
 
 from loaderd_client.batch import DictBatch, TupleBatch
-from loaderd_client.batch_reader import BatchReader
+from loaderd_client.batch_reader import BatchReader, Made
 from loaderd_client.connection import Connection
 from loaderd_client.daemon_reports import DaemonReports
+from loaderd_client.devices.placement import Arrival, Placement
 from loaderd_client.handshake import AdmittedSession
 from loaderd_client.log import warn
 from loaderd_client.options import LoaderOptions
@@ -23,6 +24,8 @@ from loaderd_wire import messages as m
 from loaderd_wire.errors import BadSample, ConfigError, ProtocolError, StallError
 from loaderd_wire.slices import Cursor, EpochShape, is_repetition, steps_left
 
+COPY_PAUSE_S = 0.002  # between looks at copies of a device that hold slots
+
 
 class Received(NamedTuple):
     """What `Session.next_batch` gives.
@@ -33,6 +36,7 @@ class Received(NamedTuple):
         failed: An error is raised in its place.
         bytes: Size of its arrays.
         copied: It is a copy, because the trainer holds nearly all slots.
+        arrival: It is on its way to a device; or None.
     """
 
     batch: DictBatch[Any] | TupleBatch[Any] | None
@@ -40,6 +44,7 @@ class Received(NamedTuple):
     failed: bool = False
     bytes: int = 0
     copied: bool = False
+    arrival: Arrival | None = None
 
 
 class Session:
@@ -60,7 +65,12 @@ class Session:
     """
 
     def __init__(
-        self, admitted: AdmittedSession, arguments: LoaderOptions, rank: Rank, cursor: Cursor
+        self,
+        admitted: AdmittedSession,
+        arguments: LoaderOptions,
+        rank: Rank,
+        cursor: Cursor,
+        placement: Placement,
     ) -> None:
         """Takes over what was admitted, also when it raises.
 
@@ -69,6 +79,7 @@ class Session:
             arguments: What the Loader was asked for.
             rank: Which rank of how many this is.
             cursor: The next batch.
+            placement: Where the batches are put.
 
         Raises:
             ProtocolError: The welcome makes no sense.
@@ -77,17 +88,18 @@ class Session:
         tidy()
         self.welcome = welcome = admitted.welcome
         self.sound = True
+        self._sends = placement.sends
         self._name = f"stream {arguments.stream!r}"
         self._epoch = cursor.epoch
         self._reports = DaemonReports()
         self._taken: m.Descriptor | None = None  # the batch that is being handed out
-        self._slot: Any = None  # its slot, if a part of it is a view
+        self._made: Made | None = None  # what was made of it
         # for the next batch, perhaps since a call that a signal handler has cut short
         self._wait: BatchWait | None = None
         try:
             self.shape = _shape(welcome, rank, arguments.stream)
             self._contents = BatchReader(
-                welcome, arguments.fields, arguments.as_tuple, arguments.output
+                welcome, arguments.fields, arguments.as_tuple, arguments.output, placement
             )
             first = SegmentView(
                 welcome.segment, admitted.fd, self._contents.arrays, welcome.batch_size
@@ -95,7 +107,7 @@ class Session:
             self._protocol = ClientProtocol(
                 welcome.session, self.shape, arguments.prefetch, welcome.segment, cursor
             )
-            self._memory = SessionMemory(self._protocol, first)
+            self._memory = SessionMemory(self._protocol, first, placement)
             self._connection = Connection(
                 admitted.path, admitted.control, welcome.session, welcome.token
             )
@@ -146,10 +158,10 @@ class Session:
         Its slot is given back with the last view of it, or now if there is none.
         """
         self.sound = False  # until the daemon is told
-        batch, slot = self._taken, self._slot
-        self._taken = self._slot = None
+        batch, made = self._taken, self._made
+        self._taken = self._made = None
         assert batch is not None
-        self._memory.lend(batch, slot)
+        self._memory.lend(batch, made)
 
     def seek(self, cursor: Cursor) -> None:
         """Make the batch at `cursor` the next one.
@@ -159,7 +171,8 @@ class Session:
         self.sound = False
         self._wait = None
         if self._taken is not None:
-            self._slot = None
+            if self._made is not None and self._made.arrival is None:
+                self._made = None
             self.release()
         self._epoch = cursor.epoch
         self._protocol.seek(cursor)
@@ -216,19 +229,21 @@ class Session:
         """Raises ProtocolError for a batch that cannot be read; then `sound` is False."""
         if batch.failed or (batch.filled == 0 and self.welcome.empty != "deliver"):
             return Received(None, batch.bad, batch.failed)
+        self._contents.prepare()
         crowded = self._protocol.free_slots() == 0
         try:
-            made, self._slot, size = self._contents.read(
+            made = self._made = self._contents.read(
                 self._memory.view_of(batch),
                 batch,
                 step,
-                lend=not crowded,
+                lend=self._sends or not crowded,
                 repeated=is_repetition(self.shape, batch.start),
             )
         except ProtocolError:
             self.sound = False
             raise
-        return Received(made, batch.bad, False, size, crowded)
+        copied = crowded and made.arrival is None
+        return Received(made.batch, batch.bad, False, made.bytes, copied, made.arrival)
 
     def _tell(
         self,
@@ -267,7 +282,10 @@ class Session:
             self._complain(wait, limits, step)
             try:
                 control = self._connection.control
-                if control.unread or self._connection.wait(wait.pause_s(limits.timeout_s)):
+                pause_s = wait.pause_s(limits.timeout_s)
+                if self._memory.busy:
+                    pause_s = min(pause_s, COPY_PAUSE_S)
+                if control.unread or self._connection.wait(pause_s):
                     self._hear_control()
             finally:
                 wait.turn(time.monotonic())

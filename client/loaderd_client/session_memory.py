@@ -5,8 +5,11 @@ from __future__ import annotations
 import mmap
 from collections import deque
 
+from loaderd_client.batch_reader import Made
+from loaderd_client.devices.page_locks import PageLocks, sweep
+from loaderd_client.devices.placement import Placement
 from loaderd_client.protocol import ClientProtocol
-from loaderd_client.shared_memory import Lent, SegmentView, Slot, lend, settled
+from loaderd_client.shared_memory import Lent, SegmentView, lend, settled
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Descriptor, Segment
 
@@ -14,13 +17,16 @@ from loaderd_wire.messages import Descriptor, Segment
 class SessionMemory:
     """The segments that are mapped, as long as anything in them is wanted."""
 
-    def __init__(self, protocol: ClientProtocol, first: SegmentView) -> None:
+    def __init__(self, protocol: ClientProtocol, first: SegmentView, placement: Placement) -> None:
         """Begin with the segment of the welcome.
 
         Args:
             protocol: Is told of each lease that has ended, and says which segments must stay.
             first: The segment, mapped.
+            placement: Where the batches are put.
         """
+        self._placement = placement
+        self._locks: PageLocks | None = None  # where a device reads the slots
         self._protocol = protocol
         self._newest = first
         self._segments = {first.segment.segment: first}
@@ -39,7 +45,7 @@ class SessionMemory:
         return slots - self._protocol.free_slots(), slots
 
     def view_of(self, batch: Descriptor) -> SegmentView:
-        """The segment that a batch lies in.
+        """The segment that a batch lies in; page-locked, where a device reads it.
 
         Raises:
             ProtocolError: It is not here.
@@ -47,6 +53,10 @@ class SessionMemory:
         view = self._segments.get(batch.segment)
         if view is None:
             raise ProtocolError(f"a batch in segment {batch.segment}, which is not there")
+        if self._placement.device is not None:
+            if self._locks is None:
+                self._locks = PageLocks(self._placement.device)
+            self._locks.lock(view)
         return view
 
     def add(self, segment: Segment, view: SegmentView) -> None:
@@ -61,27 +71,53 @@ class SessionMemory:
         self._newest = view
         self._segments[segment.segment] = view
 
-    def lend(self, batch: Descriptor, slot: Slot | None) -> None:
-        """A batch is handed out: its lease ends with the last view of `slot`.
+    @property
+    def busy(self) -> bool:
+        """A device still reads slots that nobody else uses: they come back in some milliseconds."""
+        return self._locks is not None and self._locks.busy
+
+    def lend(self, batch: Descriptor, made: Made | None) -> None:
+        """A batch is handed out.
+
+        Its lease ends with the last view of its slot, or with the copies to a device; now, if it
+        has neither.
 
         Args:
             batch: Its descriptor.
-            slot: What the batch's arrays are views of. None: it has none, and the lease ends now.
+            made: What was made of it; None: nothing.
         """
-        if slot is None:
-            self._protocol.release(batch.segment, batch.slot, batch.generation)
+        lease = (batch.segment, batch.slot, batch.generation)
+        if made is None or made.slot is None:
+            self._protocol.release(*lease)
+        elif made.arrival is not None and made.arrival.copied is not None:
+            assert self._locks is not None
+            self._locks.read_until(made.slot, lease, made.arrival.copied)
         else:
-            lend(slot, (batch.segment, batch.slot, batch.generation), self._returned)
+            lent = lend(made.slot, lease, self._returned)
+            if made.uses is not None and self._locks is not None:
+                self._locks.lent(lent, made.uses)
 
     def settle(self) -> None:
         """Take in which leases have ended, and unmap segments of which nothing is wanted."""
-        returned = self._returned
+        returned, locks = self._returned, self._locks
         while returned:
-            self._protocol.release(*settled(returned.popleft()))
+            lease = settled(returned.popleft())
+            if locks is None or not locks.dropped(lease):
+                self._protocol.release(*lease)
         if len(self._segments) > 1:
             live = self._protocol.live
             self._segments = {n: view for n, view in self._segments.items() if n in live}
+        if locks is not None:
+            for lease in locks.over():
+                self._protocol.release(*lease)
+            locks.unlock(self._segments)
+            sweep()
 
     def close(self) -> None:
-        """Let go of all segments. One that has views stays until the last of them is gone."""
+        """Let go of all segments. One that has views stays until the last of them is gone.
+
+        Touches no device: this may be a finalizer.
+        """
         self._segments = {}
+        if self._locks is not None:
+            self._locks.depart()

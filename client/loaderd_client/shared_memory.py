@@ -106,7 +106,7 @@ fork_safety.keep(
 )
 
 
-def lend(slot: Slot, lease: Lease, over: deque[Lent]) -> None:
+def lend(slot: Slot, lease: Lease, over: deque[Lent]) -> Lent:
     """Have a lease end when the last view of its slot is collected.
 
     That may happen in any thread, in the middle of any call, or at exit. So what is called then is
@@ -117,11 +117,15 @@ def lend(slot: Slot, lease: Lease, over: deque[Lent]) -> None:
     Args:
         slot: What SegmentView.slot returned.
         lease: Segment, slot and generation.
-        over: Gets what has this lease, to be given to `settled`.
+        over: Gets what is returned, to be given to `settled`.
+
+    Returns:
+        What has this lease.
     """
     lent = Lent(slot, over.append)
     lent.lease = lease
     _lent[id(lent)] = lent
+    return lent
 
 
 def settled(lent: Lent) -> Lease:

@@ -17,6 +17,9 @@ class LoaderStats(TypedDict):
     bytes: int
     copied_batches: int
     passed_batches: int
+    device_bytes: int
+    device_copy_s: float
+    device_gb_per_s: float
 
 
 @dataclass(slots=True)
@@ -30,6 +33,8 @@ class Stats:
         bytes: Size of the arrays of these batches.
         copied: Batches that were copied because too many are held.
         passed: Batches left out because they had lost all their rows.
+        device_bytes: Bytes that were copied to a device.
+        device_copy_s: Seconds that the device took for them.
     """
 
     batches: int = 0
@@ -38,6 +43,8 @@ class Stats:
     bytes: int = 0
     copied: int = 0
     passed: int = 0
+    device_bytes: int = 0
+    device_copy_s: float = 0.0
     _since_s: float = 0.0
 
     def started(self) -> None:
@@ -51,6 +58,11 @@ class Stats:
         if started:
             self.started_s += waited_s
 
+    def copied_to_device(self, size: int, copy_s: float) -> None:
+        """Add a copy to a device."""
+        self.device_bytes += size
+        self.device_copy_s += copy_s
+
     def picture(self) -> LoaderStats:
         """The counts as the user sees them."""
         elapsed_s = time.monotonic() - self._since_s if self._since_s else 0.0
@@ -63,4 +75,9 @@ class Stats:
             "bytes": self.bytes,
             "copied_batches": self.copied,
             "passed_batches": self.passed,
+            "device_bytes": self.device_bytes,
+            "device_copy_s": self.device_copy_s,
+            "device_gb_per_s": self.device_bytes / self.device_copy_s / 1e9
+            if self.device_copy_s
+            else 0.0,
         }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from loaderd_client.options import Normalization
 from loaderd_wire.errors import ConfigError
 
 _torch: Any = torch  # whose stubs do not say what from_numpy takes
@@ -20,7 +21,12 @@ def picture(array: np.ndarray[Any, Any]) -> torch.Tensor:
 
     Of one image, (h, w, c), its (c, h, w) view.
     """
-    return tensor(array).permute((0, 3, 1, 2) if array.ndim == 4 else (2, 0, 1))
+    return channels_first(tensor(array))
+
+
+def channels_first(images: torch.Tensor) -> torch.Tensor:
+    """The (n, c, h, w) view of images of shape (n, h, w, c); of one image, its (c, h, w) view."""
+    return images.permute((0, 3, 1, 2) if images.ndim == 4 else (2, 0, 1))
 
 
 def check_dtype(field: str, dtype: np.dtype[Any]) -> None:
@@ -75,10 +81,51 @@ def normalize(images: torch.Tensor, mean: Sequence[float], std: Sequence[float])
             f"normalize: mean={list(mean)!r} and std={list(std)!r} must have {channels} numbers "
             "each, those of std above 0"
         )
-    scale = torch.tensor(
-        [1 / (255 * s) for s in std], dtype=torch.float32, device=images.device
-    ).view(1, -1, 1, 1)
-    shift = torch.tensor(
-        [-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32, device=images.device
-    ).view(1, -1, 1, 1)
+    scale, shift = _scale_and_shift(mean, std, images.device)
     return images.to(torch.float32).mul_(scale).add_(shift)
+
+
+def _scale_and_shift(
+    mean: Sequence[float], std: Sequence[float], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers = ([1 / (255 * s) for s in std], [-m / s for m, s in zip(mean, std, strict=True)])
+    scale, shift = (
+        torch.tensor(each, dtype=torch.float32, device=device).view(1, -1, 1, 1) for each in numbers
+    )
+    return scale, shift
+
+
+class Finish:
+    """What becomes of uint8 images once they are on the device: `normalize`, and the dtype."""
+
+    def __init__(self, normalize: Normalization | None, dtype: str | None) -> None:
+        """Touch no device yet.
+
+        Args:
+            normalize: None: the numbers stay 0 to 255.
+            dtype: "float16", "bfloat16" or "float32"; None: float32 where normalized, else uint8.
+        """
+        self._normalize = normalize
+        self._dtype: torch.dtype | None = getattr(torch, dtype) if dtype else None
+        self._constants: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def __call__(self, images: Any) -> Any:
+        """Finish the images of a batch, or each image of a list.
+
+        Raises:
+            ConfigError: They have another number of channels than `normalize`.
+        """
+        if isinstance(images, list):
+            return [self(each[None])[0] for each in cast("list[torch.Tensor]", images)]
+        if self._normalize is not None:
+            images = self._normalized(images, self._normalize)
+        return images if self._dtype is None else images.to(self._dtype)
+
+    def _normalized(self, images: torch.Tensor, by: Normalization) -> torch.Tensor:
+        if images.shape[1] != len(by.mean):
+            return normalize(images, by.mean, by.std)  # which refuses them
+        if self._constants is None:
+            # sent once: a small copy from pageable memory waits for all before it on its stream
+            self._constants = _scale_and_shift(by.mean, by.std, images.device)
+        scale, shift = self._constants
+        return images.to(torch.float32).mul_(scale).add_(shift)
