@@ -31,7 +31,7 @@ Load = Callable[..., Loader]
         ("batch_sampler", "batch_size="),
         ("num_workers", "num_workers in the daemon's config"),
         ("collate_fn", "collate"),
-        ("pin_memory", "leave it out"),
+        ("pin_memory", "pin_memory="),
         ("shuffle", "shuffle"),
         ("prefetch_factor", "prefetch="),
         ("seed", "seed="),

@@ -40,7 +40,11 @@ from loaderd_client.options import INSTEAD
         ("source", 7),
         ("source", ""),
         ("batchsize", 8),
-        ("device", "cuda"),
+        ("device", "gpu"),
+        ("device", 0),
+        ("device_prefetch", 0),
+        ("pin_memory", 1),
+        ("dtype", "int8"),
         ("shared", True),
         ("normalize", (0, 1)),
         *((name, 1) for name in INSTEAD),
@@ -70,9 +74,40 @@ def test_a_dataset_instead_of_a_config_is_told_where_its_class_is_named() -> Non
 
 
 def test_reserved_arguments_may_be_none_and_are_not_in_this_version() -> None:
-    Loader("/tmp/d.sock", "train", device=None, shared=None, normalize=None)
+    Loader("/tmp/d.sock", "train", shared=None)
     with pytest.raises(ConfigError, match="not in this version"):
-        Loader("/tmp/d.sock", "train", device="cuda")
+        Loader("/tmp/d.sock", "train", shared=True)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    "normalize",
+    [
+        {"mean": [0.5]},
+        {"mean": [0.5], "std": [0]},
+        {"mean": [0.5], "std": [0.5, 0.5]},
+        {"mean": [0.5], "std": [0.5], "fields": ["a", "a"]},
+        {"mean": [float("nan")], "std": [0.5]},
+        {"mean": [0.5], "std": [0.5], "scale": 1},
+        "imagenet",
+    ],
+)
+def test_how_images_are_normalized_must_be_complete(normalize: Any) -> None:
+    with pytest.raises(ConfigError, match=r"one number a channel|different field names"):
+        Loader("/tmp/d.sock", "train", normalize=normalize)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"device": "cuda"},
+        {"pin_memory": True},
+        {"normalize": {"mean": [0.5], "std": [0.5]}},
+        {"dtype": "float16"},
+    ],
+)
+def test_what_is_for_tensors_is_refused_with_arrays(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="needs output='torch'"):
+        Loader("/tmp/d.sock", "train", output="numpy", **options)
 
 
 def test_an_impossible_rank_names_both() -> None:

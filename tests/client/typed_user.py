@@ -68,7 +68,7 @@ Loader("config.toml", batchsize=32)  # error
 Loader("config.toml", num_workers=4)  # error
 Loader("config.toml", output="jax")  # error
 Loader("config.toml", fields="image")  # error
-Loader("config.toml", device="cuda")  # error
+Loader("config.toml", device=1)  # error
 Loader(stream="train")  # error
 
 # What else a Loader has

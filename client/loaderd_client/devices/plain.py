@@ -14,7 +14,7 @@ import torch
 from loaderd_client.devices.interface import Mark
 
 
-class Done:
+class DoneMark:
     """A mark behind work that is over."""
 
     __slots__ = ()
@@ -58,14 +58,14 @@ class PlainDevice:
 
     def mark(self) -> Mark:
         """See `Device`."""
-        return Done()
+        return DoneMark()
 
     def hand_over(self, mark: Mark, tensors: list[torch.Tensor]) -> None:
         """See `Device`."""
 
     def mark_stream(self, stream: Any = None) -> Mark:
         """See `Device`."""
-        return Done()
+        return DoneMark()
 
     def capturing(self) -> bool:
         """See `Device`."""

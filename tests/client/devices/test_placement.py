@@ -157,7 +157,7 @@ def test_a_daemon_that_dies_under_copies_costs_nothing(
 def test_every_segment_is_unlocked_once_its_copies_are_done(
     fake: Fake, load: Load, late: LateDevice
 ) -> None:
-    daemon = fake(samples=60, grow_at=3)
+    daemon = fake(samples=60, grow_at=5)
     loader = load(output="torch", device="cuda")
     kept = []
     for batch in loader:
