@@ -19,7 +19,7 @@ from loaderd_client.log import warn
 from loaderd_client.shared_memory import Lease, Lent, SegmentView, Slot
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """A lease that is over for the trainer, while a device may still read its slot.
 
