@@ -37,10 +37,9 @@ def _told(first: str, names: tuple[str, ...], second: str, others: tuple[str, ..
         f"streams {first!r} and {second!r} have different classes ({len(names):,} and "
         f"{len(others):,}): label {label} is {_shown(mine)} in "
         f"{first!r}, {_shown(its)} in {second!r}\n"
-        'give both the same classes: on one of the streams set classes = "OTHER_DB", which maps '
-        "its labels by name, or pack it again with loaderd pack imagefolder SRC DB "
-        "--classes-from OTHER_DB (or --classes "
-        "FILE, one class per line); if the streams do not belong together, use one config for each"
+        'set classes = "OTHER_DB" on one of the streams, which maps its labels by name, or pack it '
+        "again with --classes-from OTHER_DB (or --classes FILE); if the streams do not belong "
+        "together, use one config for each"
     )
 
 
