@@ -375,10 +375,18 @@ def test_a_worker_that_stops_itself_is_named_as_stopped_and_goes_on_when_it_may(
     assert it["pid"] in site.workers()
 
 
+# A segment of more than a MiB takes its time: it is not there before a file `go` is.
 NARROW = """
-import sys
+import functools, os, sys
 from loaderd.system import memfd
-memfd.PIECE_BYTES = 64  # of shared memory that is reserved in a turn of the loop: a larger segment takes its time
+GO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "go")
+fill = memfd.SegmentStore._fill
+def patiently(self, segment, held, done):
+    if held.closed or held.size < 1 << 20 or os.path.exists(GO):
+        fill(self, segment, held, done)
+    else:
+        self._loop.later(0.02, functools.partial(patiently, self, segment, held, done))
+memfd.SegmentStore._fill = patiently
 from loaderd.__main__ import main
 sys.argv[0] = "loaderd"
 sys.exit(main())
@@ -409,6 +417,7 @@ def test_a_batch_that_waits_for_a_larger_segment_says_so(
         caplog,
     )
     assert "has no slot: waiting for a larger segment" in site.status()["sessions"][0]["story"]
+    (site.folder / "go").touch()
     patient = site.loader(prefetch=1)
     assert [(b["x"].size, int(b["x"][0])) for b in patient][2:4] == [
         (10_000_000, 16),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 
 import lmdb
@@ -30,12 +32,23 @@ batch_size = 8
 """
 
 
+@functools.cache
+def packed(module: str, dataset: str, args: str) -> bytes:
+    """What `loaderd pack dataset` writes of a class of a module of this text, made once for all
+    tests.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        site = Site(Path(folder))
+        name, _, _ = dataset.partition(":")
+        (site.folder / f"{name}.py").write_text(module)
+        done = site.cli("pack", "dataset", dataset, "packed.lmdb", "--args", args)
+        assert done.returncode == 0, done.stderr
+        return (site.folder / "packed.lmdb").read_bytes()
+
+
 def pack(site: Site, n: int = 200, name: str = "train.lmdb") -> Path:
-    site.write(n=n)
-    done = site.cli(
-        "pack", "dataset", "mine:Numbers", str(site.folder / name), "--args", f'{{"n": {n}}}'
-    )
-    assert done.returncode == 0, done.stderr
+    module = (site.write(n=n).folder / "mine.py").read_text()
+    (site.folder / name).write_bytes(packed(module, "mine:Numbers", f'{{"n": {n}}}'))
     return site.folder / name
 
 
@@ -189,10 +202,7 @@ def equal_sized(site: Site, layout: str) -> None:
     for name, first in (("train", 1), ("new", 2)):
         path = site.folder / f"{name}.lmdb"
         if layout == "loaderd":
-            done = site.cli(
-                "pack", "dataset", "fixed:Fixed", str(path), "--args", f'{{"first": {first}}}'
-            )
-            assert done.returncode == 0, done.stderr
+            path.write_bytes(packed(FIXED, "fixed:Fixed", f'{{"first": {first}}}'))
         else:
             with (
                 lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as env,
