@@ -104,6 +104,7 @@ def _options(args: argparse.Namespace) -> PackOptions:
         workers=args.workers,
         split=args.split or ALL,
         shuffle=args.shuffle,
+        shard_bytes=args.shard,
     )
 
 
@@ -157,4 +158,5 @@ def _tell(report: PackReport) -> None:
         else ", no classes"
     )
     samples = "sample" if report.samples == 1 else "samples"
-    print(f"{report.path}: {report.samples:,} {samples}{classes}, {size(report.bytes)}")
+    files = f" in {report.files:,} files" if report.files > 1 else ""
+    print(f"{report.path}: {report.samples:,} {samples}{classes}, {size(report.bytes)}{files}")

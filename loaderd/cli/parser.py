@@ -12,6 +12,8 @@ from typing import Any
 
 from loaderd.data.packing.kinds import KINDS, that_take
 
+LEAST_SHARD = 1 << 20
+
 
 class Parser(argparse.ArgumentParser):
     """A wrong command line is one or two lines and exit code 2."""
@@ -57,6 +59,18 @@ def _quality(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 100:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 100")
     return int(text)
+
+
+def _shard_bytes(text: str) -> int:
+    from loaderd.config.types import Size  # only where it is asked for
+
+    faults: list[str] = []
+    size = Size().read(text, lambda _, fault: faults.append(fault))
+    if not faults and size < LEAST_SHARD:
+        faults.append(f"{text!r} is less than 1MiB")
+    if faults:
+        raise argparse.ArgumentTypeError(faults[0])
+    return size
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -203,6 +217,13 @@ def _pack(made: argparse.ArgumentParser) -> None:
         type=_quality,
         default=0,
         metavar="1..100",
+    )
+    option(
+        "--shard",
+        "write databases of at most so many bytes: DB-00000, DB-00001, ...",
+        type=_shard_bytes,
+        default=0,
+        metavar="8GiB",
     )
     option("--workers", "threads (default: one for each core)", type=_whole(1), default=0)
     names = made.add_mutually_exclusive_group()

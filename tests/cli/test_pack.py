@@ -252,6 +252,7 @@ FOLDER = Namespace(
     resize=0,
     quality=0,
     workers=0,
+    shard=0,
 )
 REPORT = PackReport("/d", 3, "", 2048, ("a", "b"), (), 0, 0, False)
 

@@ -16,9 +16,17 @@ from loaderd.data.packing.library_output import LibraryOutput
 from loaderd.data.packing.pack_state import LISTED
 from loaderd.data.packing.part_file import absent
 from loaderd.data.packing.selection import ALL, Selection
+from loaderd.data.packing.shards import ShardedPack
 from loaderd.data.packing.source import OpenSource, SourceOptions
 from loaderd.data.packing.stored_images import StoredImages, means
-from loaderd.data.packing.writer import OnBad, OnProgress, PackedSample, PackReport, pack
+from loaderd.data.packing.writer import (
+    OnBad,
+    OnProgress,
+    PackedSample,
+    PackReport,
+    Samples,
+    pack,
+)
 from loaderd.data.sources.dataset import DatasetSource
 from loaderd.system.stderr import CapturedStderr
 
@@ -42,6 +50,7 @@ class PackOptions:
         workers: Threads that do it; 0: one for each core.
         split: Which samples.
         shuffle: Seed of the order that they are stored in; None for the source's own.
+        shard_bytes: Of a database at most, of which there are then as many as it takes; 0: one.
     """
 
     verify: bool = True
@@ -51,6 +60,7 @@ class PackOptions:
     workers: int = 0
     split: str = ALL
     shuffle: int | None = None
+    shard_bytes: int = 0
 
     def images(self) -> StoredImages:
         rewrites = means() if self.random_access else ""
@@ -58,6 +68,15 @@ class PackOptions:
 
     def selection(self, total: int) -> Selection:
         return Selection(total, self.split, self.shuffle)
+
+
+def _packed(
+    samples: Samples, target: str, options: PackOptions, progress: OnProgress, bad: OnBad
+) -> PackReport:
+    """Into one database, or into shards."""
+    if options.shard_bytes:
+        return ShardedPack(samples, target, options.shard_bytes, progress, bad).run()
+    return pack(samples, target, progress, bad)
 
 
 def pack_source(
@@ -90,7 +109,7 @@ def pack_source(
         printed = LibraryOutput(stderr.lines)
         selection = options.selection(source.total)
         samples = ItemSamples(source, selection, images, printed, waits, options.workers)
-        report = pack(samples, target, progress, bad)
+        report = _packed(samples, target, options, progress, bad)
         return replace(
             report,
             bad=(*source.unreadable, *report.bad)[:LISTED],
@@ -184,8 +203,9 @@ def pack_dataset(
     _place(target)
     source = DatasetSource(StreamConfig("pack", dataset=dataset, dataset_args=args, mode=mode))
     try:
-        selection = (options or PackOptions()).selection(source.total)
-        return pack(_Dataset(source, mode, selection), target, progress, bad)
+        options = options or PackOptions()
+        selection = options.selection(source.total)
+        return _packed(_Dataset(source, mode, selection), target, options, progress, bad)
     finally:
         source.close()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:  # the command line is parsed by this table, and would wait for numpy
     from loaderd.data.packing.source import OpenSource, SourceOptions
 
-EVERY = frozenset(["split", "shuffle"])  # options of all kinds
+EVERY = frozenset(["split", "shuffle", "shard"])  # options of all kinds
 IMAGES = EVERY | {"random_access", "resize", "quality", "workers"}
 
 OPTIONS = (*sorted(IMAGES), "args", "classes", "classes_from", "fields")

@@ -18,11 +18,23 @@ KINDS = 32  # different remarks that are counted apart
 OTHER = "other"
 
 
+PAGE = 4096
+PAGE_HEAD = 16
+ENTRY = 24  # bytes of a page that a sample takes besides its value
+
+
+def stored_bytes(value: bytes) -> int:
+    """What a value takes in the file: one of more than half a page has pages of its own."""
+    if len(value) + ENTRY > PAGE // 2:
+        return -(-(len(value) + PAGE_HEAD) // PAGE) * PAGE + ENTRY
+    return len(value) + ENTRY
+
+
 @dataclass(frozen=True, slots=True)
 class PackState:
     """How far a pack has come, as kept in the unfinished database.
 
-    chain: hash over all values so far.
+    chain: hash over all values so far. bytes: that the samples take in the file, about.
     """
 
     fingerprint: str
@@ -34,6 +46,7 @@ class PackState:
     form: str = "dict"
     fields: tuple[tuple[str, int, str, tuple[int, ...]], ...] = field(default=())
     tally: tuple[tuple[str, int], ...] = ()
+    bytes: int = 0
 
     def to_bytes(self) -> bytes:
         return packed(
@@ -47,6 +60,7 @@ class PackState:
                 self.form,
                 self.fields,
                 self.tally,
+                self.bytes,
             ],
             "backslashreplace",
         )
@@ -55,12 +69,12 @@ class PackState:
     def from_bytes(cls, data: bytes) -> PackState | None:
         """The state, or None if it is none of this version's."""
         try:
-            fingerprint, seen, count, chain, bad_count, bad, form, fields, tally = msgpack.unpackb(
-                data, use_list=False
+            fingerprint, seen, count, chain, bad_count, bad, form, fields, tally, *more = (
+                msgpack.unpackb(data, use_list=False)
             )
         except Exception:  # noqa: BLE001 - msgpack raises many kinds; whatever it is, it cannot be gone on with
             return None
-        return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields, tally)
+        return cls(fingerprint, seen, count, chain, bad_count, bad, form, fields, tally, *more)
 
     def with_sample(
         self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]
@@ -72,6 +86,7 @@ class PackState:
             self,
             seen=self.seen + 1,
             count=self.count + 1,
+            bytes=self.bytes + stored_bytes(value),
             chain=chain,
             form=form,
             fields=self.fields or described(),

@@ -21,7 +21,7 @@ from loaderd.data.lmdb import record_format
 from loaderd.data.lmdb.file_facts import is_sound
 from loaderd.data.lmdb.writer import DamagedPart, Writer
 from loaderd.data.packing.fields import Described, fitted
-from loaderd.data.packing.pack_state import PackState
+from loaderd.data.packing.pack_state import PackState, stored_bytes
 from loaderd.data.packing.part_file import claimed, finish
 from loaderd.data.sample import Sample
 
@@ -42,7 +42,8 @@ class PackReport:
 
     resumed_at: samples looked at by an earlier run that was broken off; 0: none. restarted: there
     was one, of another source, and it was
-    thrown away. tally: what became of how many, in words. notes: further lines for the user.
+    thrown away. tally: what became of how many, in words. notes: further lines for the user. files:
+    databases that were written; path is then the pattern of their names.
     """
 
     path: str
@@ -56,6 +57,7 @@ class PackReport:
     restarted: bool
     tally: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
+    files: int = 1
 
 
 class PackedSample(NamedTuple):
@@ -105,8 +107,20 @@ class PackRun:
     """One pack at work: what is read but not yet written, and how far it has come."""
 
     def __init__(
-        self, samples: Samples, writer: Writer, on_progress: OnProgress, on_bad: OnBad
+        self,
+        samples: Samples,
+        writer: Writer,
+        on_progress: OnProgress,
+        on_bad: OnBad,
+        begin: PackState | None = None,
+        most_bytes: int = 0,
     ) -> None:
+        """begin: where it begins if no earlier run has got anywhere.
+
+        most_bytes: of the samples together, unless it is a single one; 0: any number.
+        """
+        begin = begin or PackState(samples.fingerprint)
+        self._most_bytes = most_bytes
         self._samples = samples
         self._writer = writer
         self._on_progress = on_progress
@@ -117,16 +131,17 @@ class PackRun:
         kept = writer.get(record_format.PART_KEY)
         self.began = kept is not None  # an earlier run got as far as to keep something
         self.state = (PackState.from_bytes(kept) if kept else None) or PackState("")
-        self.fresh = self.state.fingerprint != samples.fingerprint
+        self.fresh = self.state.fingerprint != begin.fingerprint
         if self.fresh:
-            self.state = PackState(samples.fingerprint)
-        self.resumed_at = self.state.seen
+            self.state = begin
+        self.resumed_at = 0 if self.fresh else self.state.seen
 
     def go(self) -> None:
         self._on_progress(self.state.seen, self._samples.total)
         with closing(self._samples.each(self.state.seen)) as samples:
             for name, make in samples:
-                self._take(name, make)
+                if not self._take(name, make):
+                    break
                 self._on_progress(self.state.seen, self._samples.total)
                 if (
                     self._bytes >= BATCH_BYTES
@@ -136,7 +151,8 @@ class PackRun:
                     self._flush()
         self._flush()
 
-    def _take(self, name: bytes, make: Callable[[], PackedSample]) -> None:
+    def _take(self, name: bytes, make: Callable[[], PackedSample]) -> bool:
+        """Add a sample, or leave it out as a bad one; False if there is no room for it."""
         try:
             sample, remark = make()
             if self.state.fields and self._samples.kind != "dataset":
@@ -153,7 +169,9 @@ class PackRun:
             reason = _reason(error)
             self.state = self.state.with_bad(shown, reason)
             self._on_bad(shown, reason)
-            return
+            return True
+        if not self._has_room(value):
+            return False
         if self._samples.kind == "dataset" and self.state.fields:
             self._check_like(name, _described(sample))
         self._batch.append((record_format.sample_key(self.state.count), value))
@@ -161,6 +179,12 @@ class PackRun:
         self.state = self.state.with_sample(
             value, self._samples.form, lambda: _described(sample)
         ).with_remark(remark)
+        return True
+
+    def _has_room(self, value: bytes) -> bool:
+        """A database has at least one sample, whatever its size."""
+        bytes_then = self.state.bytes + stored_bytes(value)
+        return not self._most_bytes or not self.state.count or bytes_then <= self._most_bytes
 
     def _check_like(self, name: bytes, found: tuple[Described, ...]) -> None:
         """Raises UnlikeSample that names the first field in which this sample differs from the
@@ -187,27 +211,33 @@ class PackRun:
 
     def finish(self) -> record_format.DatabaseMeta:
         """Write the metadata record, which makes it a database. Raises NothingGood, WriteFault."""
-        state, samples = self.state, self._samples
-        if state.count == 0:
-            name, reason = state.bad[0] if state.bad else ("", "there are none")
-            raise NothingGood(
-                f"not one of {samples.total} samples can be read; the first, {name}: {reason}"
-            )
-        meta = record_format.DatabaseMeta(
-            state.count,
-            state.chain.hex(),
-            state.form,
-            samples.kind,
-            samples.named,
-            samples.classes,
-            state.fields,
-        )
-        self._writer.put(
-            [(record_format.META_KEY, record_format.pack_meta(meta))],
-            [],
-            without=record_format.PART_KEY,
-        )
+        meta = meta_of(self._samples, self.state)
+        write_meta(self._writer, meta)
         return meta
+
+
+def meta_of(samples: Samples, state: PackState) -> record_format.DatabaseMeta:
+    """What is known of a database in which all is that was to be packed. Raises NothingGood."""
+    if state.count == 0:
+        name, reason = state.bad[0] if state.bad else ("", "there are none")
+        raise NothingGood(
+            f"not one of {samples.total} samples can be read; the first, {name}: {reason}"
+        )
+    return record_format.DatabaseMeta(
+        state.count,
+        state.chain.hex(),
+        state.form,
+        samples.kind,
+        samples.named,
+        samples.classes,
+        state.fields,
+    )
+
+
+def write_meta(writer: Writer, meta: record_format.DatabaseMeta) -> None:
+    """Make it a database. Raises WriteFault."""
+    record = record_format.pack_meta(meta)
+    writer.put([(record_format.META_KEY, record)], [], without=record_format.PART_KEY)
 
 
 def _reason(error: Exception) -> str:
@@ -243,13 +273,11 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) 
 
     Raises SourceError in one line; what was done is kept for the next call.
     """
-    if len(samples.classes) > record_format.MAX_CLASSES:
-        raise SourceError(
-            f"{target}: {len(samples.classes):,} classes; a database takes "
-            f"{record_format.MAX_CLASSES:,}"
-        )
+    check_classes(samples, target)
     with claimed(target) as part:
-        run, writer, restarted = _opened(samples, part, on_progress, on_bad)
+        run, writer, restarted = opened_run(
+            part, lambda writer: PackRun(samples, writer, on_progress, on_bad)
+        )
         try:
             run.go()
             meta = run.finish()
@@ -275,9 +303,16 @@ def pack(samples: Samples, target: str, on_progress: OnProgress, on_bad: OnBad) 
         )
 
 
-def _opened(
-    samples: Samples, part: str, on_progress: OnProgress, on_bad: OnBad
-) -> tuple[PackRun, Writer, bool]:
+def check_classes(samples: Samples, target: str) -> None:
+    """Raises SourceError for more classes than a database takes."""
+    if len(samples.classes) > record_format.MAX_CLASSES:
+        raise SourceError(
+            f"{target}: {len(samples.classes):,} classes; a database takes "
+            f"{record_format.MAX_CLASSES:,}"
+        )
+
+
+def opened_run(part: str, make: Callable[[Writer], PackRun]) -> tuple[PackRun, Writer, bool]:
     """(the run, its writer, whether an older part was thrown away: it was damaged, or of another
     source).
     """
@@ -290,7 +325,7 @@ def _opened(
                 raise DamagedPart(part)
             with ExitStack() as stack:
                 writer = stack.enter_context(closing(Writer(part)))
-                run = PackRun(samples, writer, on_progress, on_bad)
+                run = make(writer)
                 if empty or not run.fresh:
                     stack.pop_all()
                     return run, writer, restarted

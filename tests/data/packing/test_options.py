@@ -13,11 +13,11 @@ from PIL import Image
 from loaderd.core.order import Order
 from loaderd.data.errors import SourceError
 from loaderd.data.jpeg import tiles
-from loaderd.data.packing import item_samples
+from loaderd.data.packing import item_samples, writer
 from loaderd.data.packing.selection import Selection
 from loaderd.data.packing.spool import Spool
 from loaderd.data.packing.stored_images import StoredImages
-from loaderd_testing.packing import Packed
+from loaderd_testing.packing import SOURCES, Packed
 from loaderd_testing.sample_builders import by_pillow, coded, picture
 
 
@@ -88,6 +88,42 @@ def test_what_was_begun_with_other_options_is_not_gone_on_with(
             Packed("imagefolder", source, tmp_path / "db")
     packed = Packed("imagefolder", source, tmp_path / "db", shuffle=1)
     assert order(packed) == order(Packed("imagefolder", source, tmp_path / "new", shuffle=1))
+
+
+@pytest.mark.parametrize("kind", ["webdataset", "csv", "parquet", "coco"])
+def test_a_pack_that_is_broken_off_goes_on_to_the_same_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    SOURCES[kind][0](tmp_path)
+    src = tmp_path / OTHERS[kind]
+    options = {} if kind == "parquet" else {"shuffle": 3}
+    made: list[int] = []
+    result = item_samples.ItemSamples._result
+
+    def interrupted(*args: Any) -> Any:
+        made.append(1)
+        if len(made) == 4:
+            raise KeyboardInterrupt
+        return result(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "BATCH_SAMPLES", 2)
+        patch.setattr(item_samples.ItemSamples, "_result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Packed(kind, src, tmp_path / "db", **options)
+    packed = Packed(kind, src, tmp_path / "db", **options)
+    assert packed.report.resumed_at == 2
+    whole = Packed(kind, src, tmp_path / "whole", **options)
+    assert repr(packed.samples) == repr(whole.samples)
+    assert packed.report.identity == whole.report.identity
+
+
+OTHERS = {
+    "webdataset": "shards",
+    "csv": "labels.csv",
+    "parquet": "data",
+    "coco": "annotations/instances_train2017.json",
+}
 
 
 # Images made smaller
