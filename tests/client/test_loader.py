@@ -339,6 +339,8 @@ def test_lightning_trains_with_a_loader_two_epochs_exactly(fake: Fake, tmp_path:
         import warnings
         warnings.simplefilter("ignore")
         import torch
+        from loaderd_testing.torchvision_import import declare_operators
+        declare_operators()  # of torchvision, which Lightning imports where it is installed
         import lightning
         class Model(lightning.LightningModule):
             def __init__(self):

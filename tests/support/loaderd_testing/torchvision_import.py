@@ -18,11 +18,10 @@ def declare_operators() -> None:
     """
     global _declared
     found = find_spec("torchvision")
-    assert found is not None
+    if found is None or _declared is not None:
+        return
     assert found.submodule_search_locations is not None
     folder = Path(found.submodule_search_locations[0])
-    if _declared is not None:
-        return
     try:
         torch.ops.load_library(str(folder / "_C.so"))
     except OSError:
