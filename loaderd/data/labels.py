@@ -1,5 +1,6 @@
-"""The label of a sample: which field it is, and what it becomes where another stream numbers the
-classes.
+"""The label of a sample.
+
+Which field it is, and what it becomes where another stream numbers the classes.
 """
 
 from __future__ import annotations

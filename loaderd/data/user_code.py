@@ -1,5 +1,6 @@
-"""Users' objects by name: "pkg.module:Name", imported and called with errors that say which and
-why.
+"""Users' objects by name: "pkg.module:Name".
+
+They are imported and called with errors that say which and why.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ def failure(error: BaseException) -> str:
 def find(name: str, what: str) -> Any:
     """The object called "pkg.module:Name".
 
-    what: the setting that names it, for errors. Raises SourceError.
+    Args:
+        name: That.
+        what: The setting that names it, for errors.
+
+    Raises:
+        SourceError: There is none.
     """
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
@@ -143,8 +149,9 @@ def _from_where(error: BaseException) -> str:
 
 
 def invoke(function: Any, how: str, /, *args: Any, **options: Any) -> Any:
-    """What the user's function returns, or raises; that it cannot be called so becomes a TypeError
-    which says how it is called.
+    """What the user's function returns, or raises.
+
+    That it cannot be called so becomes a TypeError which says how it is called.
     """
     try:
         return function(*args, **options)

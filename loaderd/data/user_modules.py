@@ -29,9 +29,13 @@ def imported(folder: str) -> Imported:
 def import_all(plans: list[StreamConfig], init: str, tell: Callable[[str], object]) -> None:
     """Import all user code of these plans, and `init` if that is not "".
 
-    tell(text): called before each import that is not done yet.
+    Args:
+        plans: Streams.
+        init: "pkg.module:function" or "".
+        tell: Called with a text before each import that is not done yet.
 
-    Raises SourceError where something cannot be imported.
+    Raises:
+        SourceError: Something cannot be imported.
     """
     for name, what, place in [*_entries(plans), *([(init, "init", "[workers]")] if init else [])]:
         module = name.partition(":")[0]

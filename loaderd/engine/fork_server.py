@@ -14,6 +14,7 @@ from typing import Protocol
 
 from loaderd.config.stream import StreamConfig
 from loaderd.engine.channel import Channel, ChannelClosed
+from loaderd.engine.fork_server_starts import ForkServerStarts
 from loaderd.engine.launch import Launched, launch
 from loaderd.engine.messages import (
     ChildEnded,
@@ -29,7 +30,6 @@ from loaderd.engine.messages import (
 )
 from loaderd.engine.output_capture import Log, OutputCapture
 from loaderd.engine.stack_dump import StackDump
-from loaderd.engine.start_attempts import StartAttempts
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
 from loaderd.system.loop import Loop, Timer
@@ -109,7 +109,7 @@ class ForkServer:
         self._log = log
         self._boot_s = boot_s
         self._ahead = ahead
-        self._attempts = StartAttempts(spawn=self._spawn)
+        self._attempts = ForkServerStarts(spawn=self._spawn)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._output: OutputCapture | None = None

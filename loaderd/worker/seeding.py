@@ -1,5 +1,6 @@
-"""The global generators that user code may draw from, seeded by what is being made and never by who
-makes it.
+"""The global generators that user code may draw from.
+
+They are seeded by what is being made and never by who makes it.
 """
 
 from __future__ import annotations
@@ -31,17 +32,15 @@ _latest: tuple[GlobalSeeder, int] | None = None  # whose sample is being made, a
 
 
 class GlobalSeeder:
-    """Seeds `random`, `numpy.random` and, if loaded, torch's default generator for samples of one
-    job, one at a time.
+    """Seeds the global generators for samples of one job, one at a time.
+
+    These are `random`, `numpy.random` and, if loaded, torch's default generator.
 
     What is drawn then is a pure function of (seed, epoch, index). Seeding takes longer than many a
     sample: `random` alone 15 us. So the generators of `random` and numpy are only watched until the
     stream's code uses one: then `again` tells that the sample is to be made a second time, and from
     there on this generator is seeded for every sample of the stream. Where nobody watches, both are
     seeded from the start.
-
-    use: what the stream's code has been seen to use. halves: of the samples' keys, where they are
-    not all of this seed and epoch.
     """
 
     def __init__(
@@ -52,6 +51,15 @@ class GlobalSeeder:
         use: GeneratorUse,
         halves: np.ndarray | None = None,
     ) -> None:
+        """Begin with no sample.
+
+        Args:
+            seed: Of the session.
+            epoch: Of the job.
+            indices: The samples.
+            use: What the stream's code has been seen to use.
+            halves: Of the samples' keys, where they are not all of this seed and epoch.
+        """
         self._place = (seed, epoch, indices)
         self._use = use
         self._watch = installed()
@@ -110,8 +118,9 @@ class GlobalSeeder:
             generator.manual_seed(int(self._keys()[number, 1]) & ((1 << 63) - 1))
 
     def again(self) -> bool:
-        """Whether what was made since `seed` is to be made again, seeded anew: it has used a
-        generator that was only watched.
+        """Whether what was made since `seed` is to be made again, seeded anew.
+
+        It has used a generator that was only watched then.
         """
         use = self._use
         if self._watch is None or (use.python and use.numpy) or not self._watch.notices(use):
@@ -120,8 +129,9 @@ class GlobalSeeder:
         return True
 
     def seeds(self, number: int) -> np.ndarray | None:
-        """For the rng of sample `number`, which its transforms are given; None where it makes its
-        own as quickly.
+        """For the rng of sample `number`, which its transforms are given.
+
+        None where it makes its own as quickly.
         """
         if self._seeds is None:
             if len(self._place[2]) < MANY:
@@ -136,8 +146,9 @@ class GlobalSeeder:
 
 
 class Kept:
-    """The states of the global generators, to be put back: what is imported in the middle of a
-    sample may draw, or seed them.
+    """The states of the global generators, to be put back.
+
+    What is imported in the middle of a sample may draw, or seed them.
     """
 
     def __init__(self) -> None:

@@ -17,6 +17,7 @@ import pytest
 from loaderd.core.jobs import IMPORTING, BadRow, Done, Job, JobKind, Replaced, Stage, stamp
 from loaderd.engine.channel import Channel
 from loaderd.engine.fork_server import ForkServer
+from loaderd.engine.fork_server_starts import BACKOFF_S, HOPELESS
 from loaderd.engine.launch import Launched
 from loaderd.engine.messages import (
     ForkServerReady,
@@ -30,7 +31,6 @@ from loaderd.engine.output_capture import WINDOW_LINES, OutputCapture
 from loaderd.engine.probing import Prober
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.segment_refs import SegmentTable
-from loaderd.engine.start_attempts import BACKOFF_S, HOPELESS
 from loaderd.engine.worker_events import answers
 from loaderd.engine.worker_process import STATUS_S, ProcessState, WorkerExit, WorkerProcess
 from loaderd.system.loop import Loop

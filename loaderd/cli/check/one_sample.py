@@ -1,5 +1,6 @@
-"""`loaderd check --index` and `--key`: one sample, made in this process, stage by stage, with
-whatever it raises.
+"""`loaderd check --index` and `--key`: one sample, made in this process.
+
+It is told stage by stage, with whatever it raises.
 """
 
 from __future__ import annotations

@@ -51,7 +51,13 @@ class LazyImage:
     )  # fmt: skip
 
     def __init__(self, origin: Origin, *, labels: bool = False, limit: int = MAX_PIXELS) -> None:
-        """limit: most pixels that it may be brought to."""
+        """Plan nothing yet.
+
+        Args:
+            origin: Where the pixels come from.
+            labels: Its numbers are labels.
+            limit: Most pixels that it may be brought to.
+        """
         self.planar = False
         self.labels = labels
         self._limit = limit
@@ -167,7 +173,14 @@ class LazyImage:
         return isinstance(self._origin, JpegSource) and self._loaded is None and self._made is None
 
     def load(self, out: np.ndarray | None = None) -> None:
-        """Decode what is needed. out: see `pixels`. Raises ImageError."""
+        """Decode what is needed.
+
+        Args:
+            out: See `pixels`.
+
+        Raises:
+            ImageError: It cannot be decoded.
+        """
         if self._loaded is None and self._made is None and not self._fused(out):
             self._loaded = self._load(self._eighths())
 

@@ -107,8 +107,9 @@ class Store:
             raise self._failed(f"cannot be read: {error}") from None
 
     def _failed(self, why: str) -> SourceError:
-        """What is to be raised after an error of the library, which reads nothing more in a
-        transaction that met a damaged page.
+        """What is to be raised after an error of the library.
+
+        It reads nothing more in a transaction that met a damaged page, so there is a new one.
         """
         self._txn.abort()
         self._named.clear()  # they were the transaction's
@@ -116,8 +117,10 @@ class Store:
         return SourceError(f"{self.file}: {why}")
 
     def sized(self, key: bytes, db: bytes | None = None) -> tuple[int, memoryview | None]:
-        """(its size, the value); the size of a value that isn't there is -1, of one on a damaged
-        page -2.
+        """A value and its size.
+
+        Returns:
+            (size, value). The size of a value that isn't there is -1, of one on a damaged page -2.
         """
         try:
             value = self.get(key, db)
@@ -126,9 +129,10 @@ class Store:
         return (-1, None) if value is None else (len(value), value)
 
     def draw(self, keys: Sequence[bytes]) -> str:
-        """A hash over these values: the size of each and up to DRAWN_BYTES of it, from both ends
-        and between. A damaged page is part of
-        what there is: whoever wants a sample of it is told.
+        """A hash over these values: the size of each and up to DRAWN_BYTES of it.
+
+        Those are from both ends and between. A damaged page is part of what there is: whoever wants
+        a sample of it is told.
         """
         digest = hashlib.blake2b(digest_size=16)
         piece = DRAWN_BYTES // DRAWN_PIECES
@@ -144,8 +148,9 @@ class Store:
         return digest.hexdigest()
 
     def pages(self, row_bytes: int) -> Pages | None:
-        """What copies many values of about that size at once, valid until `close()`; None where it
-        is not to be had.
+        """What copies many values of about that size at once, valid until `close()`.
+
+        None where it is not to be had.
         """
         found = library()
         if self._pages is None and found is not None:

@@ -129,8 +129,9 @@ def pack_imagefolder(
     classes: tuple[str, ...] | None = None,
     waits: OnWait = _quiet,
 ) -> PackReport:
-    """Pack a folder of images, one subfolder a class as torchvision's ImageFolder has it, or a flat
-    folder without labels.
+    """Pack a folder of images, one subfolder a class as torchvision's ImageFolder has it.
+
+    Or a flat folder without labels.
 
     classes: names of the labels in their order, None for the names of the subfolders, sorted.
     Otherwise as `pack_source`.
@@ -193,11 +194,21 @@ def pack_dataset(
     mode: str = "rgb",
     options: PackOptions | None = None,
 ) -> PackReport:
-    """Pack every sample of the map-style dataset "pkg.module:Class", built as Class(**args), baked
-    as it comes.
+    """Pack every sample of a map-style dataset, as it comes.
 
-    Pillow images become pixels by `mode`. A sample that raises is left out and reported. options:
-    which samples, and in what order. Raises SourceError.
+    A sample that raises is left out and reported.
+
+    Args:
+        dataset: "pkg.module:Class".
+        args: It is built as Class(**args).
+        target: The database.
+        progress: Called as (looked at, of how many).
+        bad: Called as (name, reason).
+        mode: What Pillow images become.
+        options: Which samples, and in what order.
+
+    Raises:
+        SourceError: It cannot be packed.
     """
     target = os.path.abspath(target)
     _place(target)

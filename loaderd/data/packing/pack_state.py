@@ -1,5 +1,6 @@
-"""How far a pack has come: kept in the unfinished database with each transaction, so that a
-broken-off run can go on.
+"""How far a pack has come.
+
+It is kept in the unfinished database with each transaction, so that a broken-off run can go on.
 """
 
 from __future__ import annotations
@@ -34,7 +35,17 @@ def stored_bytes(value: bytes) -> int:
 class PackState:
     """How far a pack has come, as kept in the unfinished database.
 
-    chain: hash over all values so far. bytes: that the samples take in the file, about.
+    Attributes:
+        fingerprint: Of the source.
+        seen: Samples looked at.
+        count: Samples packed.
+        chain: Hash over all values so far.
+        bad_count: Samples left out.
+        bad: (name, reason) of the first of them.
+        form: "dict" or "tuple".
+        fields: As in DatabaseMeta.
+        tally: What became of how many, in words.
+        bytes: What the values take in the file.
     """
 
     fingerprint: str

@@ -38,12 +38,19 @@ OnBad = Callable[[str, str], None]  # (name, reason)
 class PackReport:
     """What was packed.
 
-    bad: (name, reason) of the first LISTED ones left out, bad_count of them in all.
-
-    resumed_at: samples looked at by an earlier run that was broken off; 0: none. restarted: there
-    was one, of another source, and it was
-    thrown away. tally: what became of how many, in words. notes: further lines for the user. files:
-    databases that were written; path is then the pattern of their names.
+    Attributes:
+        path: Of the database.
+        samples: In it.
+        identity: Of their content.
+        bytes: Of the file.
+        classes: Names of the labels, by number.
+        bad: (name, reason) of the first LISTED ones left out.
+        bad_count: How many were left out in all.
+        resumed_at: Samples looked at by an earlier run that was broken off; 0: none.
+        restarted: There was one, of another source, and it was thrown away.
+        tally: What became of how many, in words.
+        notes: Further lines for the user.
+        files: How many databases.
     """
 
     path: str
@@ -63,7 +70,9 @@ class PackReport:
 class PackedSample(NamedTuple):
     """A sample to be stored.
 
-    remark: what became of it, for the report's tally; "": nothing worth telling.
+    Attributes:
+        sample: It.
+        remark: What became of it, for the report's tally; "": nothing worth telling.
     """
 
     sample: Sample
@@ -73,7 +82,12 @@ class PackedSample(NamedTuple):
 class Samples(Protocol):
     """What is to be packed.
 
-    fingerprint: of the source; a broken-off pack of another one is not gone on with.
+    Attributes:
+        total: How many.
+        fingerprint: Of the source; a broken-off pack of another one is not gone on with.
+        kind: As in DatabaseMeta.
+        named: They have names.
+        classes: Names of the labels, by number.
     """
 
     total: int
@@ -187,8 +201,9 @@ class PackRun:
         return not self._most_bytes or not self.state.count or bytes_then <= self._most_bytes
 
     def _check_like(self, name: bytes, found: tuple[Described, ...]) -> None:
-        """Raises UnlikeSample that names the first field in which this sample differs from the
-        first one. Shapes may differ.
+        """Raises UnlikeSample that names the first field that differs from the first sample's.
+
+        Shapes may differ.
         """
         first, this = (
             {field: _kind(kind, dtype) for field, kind, dtype, _ in fields}
@@ -313,8 +328,11 @@ def check_classes(samples: Samples, target: str) -> None:
 
 
 def opened_run(part: str, make: Callable[[Writer], PackRun]) -> tuple[PackRun, Writer, bool]:
-    """(the run, its writer, whether an older part was thrown away: it was damaged, or of another
-    source).
+    """Begin a pack, or go on with one that was broken off.
+
+    Returns:
+        (the run, its writer, whether an older part was thrown away: it was damaged, or of another
+        source).
     """
     restarted = False
     while True:

@@ -1,5 +1,7 @@
-"""What a user's callable gets, and how what it returns becomes fields: a dict of arrays, one
-picture, a dict of torchvision's tv_tensors, or albumentations' keywords.
+"""What a user's callable gets, and how what it returns becomes fields.
+
+It gets a dict of arrays, one picture, a dict of torchvision's tv_tensors, or albumentations'
+keywords.
 """
 
 from __future__ import annotations
@@ -68,8 +70,10 @@ def parts(function: Any) -> Iterator[Any]:
 
 
 class OnePicture:
-    """One picture, and the other fields stay as they are: a uint8 array of height x width x
-    channels, or a Pillow image. A picture of any kind may come back.
+    """One picture, and the other fields stay as they are.
+
+    It is a uint8 array of height x width x channels, or a Pillow image. A picture of any kind may
+    come back.
     """
 
     def __init__(self, field: str | None, *, as_pillow: bool) -> None:
@@ -94,8 +98,10 @@ class OnePicture:
 
 
 class TvTensors:
-    """The sample as a dict: pictures are tv_tensors.Image (channels first), masks tv_tensors.Mask,
-    the boxes tv_tensors.BoundingBoxes, other arrays tensors.
+    """The sample as a dict of tensors.
+
+    Pictures are tv_tensors.Image (channels first), masks tv_tensors.Mask, the boxes
+    tv_tensors.BoundingBoxes, other arrays tensors.
     """
 
     def __init__(self, modes: DecodeModes, boxes: str | None) -> None:

@@ -94,8 +94,11 @@ def batch_of(value: Any, mode: str | DecodeModes) -> tuple[Batch, str]:
 
 
 def fields_of(batch: Mapping[str, Any], images: frozenset[str] | set[str]) -> tuple[FieldSpec, ...]:
-    """The fields of a collated batch: dtype and shape of one row as this batch has them; others may
-    have other shapes. images: the fields that are pictures in the samples.
+    """The fields of a collated batch: dtype and shape of one row as this batch has them.
+
+    Others may have other shapes.
+
+    images: the fields that are pictures in the samples.
     """
     specs: list[FieldSpec] = []
     for name, value in batch.items():
@@ -116,8 +119,10 @@ def fields_of(batch: Mapping[str, Any], images: frozenset[str] | set[str]) -> tu
 
 
 def check_like(found: Sequence[FieldSpec], first: Sequence[FieldSpec]) -> None:
-    """Whether a batch has the fields of the stream's first one, of the same kinds and dtypes, in
-    whatever shape and order. Raises BadValue that names what differs.
+    """Check that a batch has the fields of the stream's first one.
+
+    They have the same kinds and dtypes, in whatever shape and order. Raises BadValue that names
+    what differs.
     """
     wanted = {spec.name: spec.dtype or spec.kind for spec in first}
     has = {spec.name: spec.dtype or spec.kind for spec in found}

@@ -1,5 +1,6 @@
-"""One sample while it is made: its fields, the images that are planned, its random generator, and
-its stage.
+"""One sample while it is made.
+
+Its fields, the images that are planned, its random generator, and its stage.
 """
 
 from __future__ import annotations
@@ -75,7 +76,13 @@ class SampleContext:
     def __init__(
         self, request: SampleRequest, note: Note, out: Mapping[str, np.ndarray] = NOTHING
     ) -> None:
-        """out: the request's, if pictures may be made there."""
+        """Begin with no sample.
+
+        Args:
+            request: Which sample.
+            note: Called with each stage.
+            out: The request's, if pictures may be made there.
+        """
         self._request = request
         self.out = out
         self._draws: CounterRng | None = None
@@ -203,9 +210,14 @@ class SampleContext:
 def _holds_labels(name: str, value: np.ndarray, picture: bool, modes: DecodeModes) -> bool:
     """Whether an array's numbers are labels.
 
-    picture: they were an image, in the field's mode. An array of a user's with one channel of whole
-    numbers is a mask where it has no axis of channels or shares the geometry of other fields,
-    unless the config says a mode.
+    An array of a user's with one channel of whole numbers is a mask where it has no axis of
+    channels or shares the geometry of other fields, unless the config says a mode.
+
+    Args:
+        name: Of the field.
+        value: The array.
+        picture: They were an image, in the field's mode.
+        modes: How the fields of the stream are decoded.
     """
     if modes.of(name) == "index":
         return True

@@ -77,8 +77,9 @@ class SamplePipeline:
 
     @property
     def jpeg_extension(self) -> str:
-        """`fused_decode.version()` if images of the samples made so far may have been decoded by
-        it, else "not used".
+        """`fused_decode.version()` if images made so far may have been decoded by it.
+
+        Else "not used".
         """
         return fused_decode.version() if self._resizes and self._coded else "not used"
 
@@ -247,8 +248,9 @@ class SamplePipeline:
     # -- checking
 
     def fields(self, sample: Sample | WholeSample) -> Sample:
-        """The fields of what `make` returned, to be looked at; of a WholeSample those at its top
-        that a batch could hold.
+        """The fields of what `make` returned, to be looked at.
+
+        Of a WholeSample those at its top that a batch could hold.
         """
         if isinstance(sample, Sample):
             return sample
@@ -284,8 +286,9 @@ class SamplePipeline:
         self._matcher = None
 
     def unlike(self, sample: Sample | WholeSample) -> str:
-        """How a sample that goes to a collate function differs from the stream's first one in the
-        dtypes of its fields, or which it has; "" if it does not.
+        """How a sample that goes to a collate function differs from the stream's first one.
+
+        It may in the dtypes of its fields, or which it has; "" if it does not.
         """
         if not isinstance(sample, WholeSample):
             return ""

@@ -70,10 +70,17 @@ class Surveyor:
         making.sample = self.summary(making.sample, self._mark)
 
     def summary(self, sample: Sample, mark: tuple[int, int]) -> Sample:
-        """mark: of the sample as it was read.
+        """The summary of a finished sample.
 
-        Raises SampleFault ("check") for other fields or dtypes than the stream has. A sample that
-        is collated may have any: only the fields of the stream's first sample are measured.
+        A sample that is collated may have any fields: only those of the stream's first sample are
+        measured.
+
+        Args:
+            sample: The finished sample.
+            mark: Of the sample as it was read.
+
+        Raises:
+            SampleFault: ("check") It has other fields or dtypes than the stream.
         """
         fault = ""
         if self._whole:

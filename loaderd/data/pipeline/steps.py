@@ -1,5 +1,6 @@
-"""A stream's transforms, ready to run: built-in ops and the user's callables, one after the other
-on one sample.
+"""A stream's transforms, ready to run.
+
+Built-in ops and the user's callables, one after the other on one sample.
 """
 
 from __future__ import annotations
@@ -25,14 +26,21 @@ StepRun = Callable[[SampleContext], None]
 class Transforms:
     """The transforms of one stream, in order.
 
-    Raises SourceError for user code that cannot be imported and for wrong arguments.
-
-    form: of the samples that come out, "dict" or "tuple"; "" where no user code has returned one
-    yet.
+    Attributes:
+        form: Of the samples that come out, "dict" or "tuple"; "" where no user code has returned
+            one yet.
     """
 
     def __init__(self, plan: StreamConfig, source_form: Callable[[], str]) -> None:
-        """source_form: returns the form of the samples that go in."""
+        """Import the user's callables and make the ops.
+
+        Args:
+            plan: The stream.
+            source_form: Returns the form of the samples that go in.
+
+        Raises:
+            SourceError: User code cannot be imported, or arguments are wrong.
+        """
         self._plan = plan
         self._modes = plan.modes()
         self._source_form = source_form
@@ -85,8 +93,10 @@ class Transforms:
         return step
 
     def _op(self, op: str, ready: ReadyOp) -> StepRun:
-        """What an op draws depends on its place and the sample alone: fields of one size get the
-        same geometry.
+        """A built-in op as a step.
+
+        What an op draws depends on its place and the sample alone: fields of one size get the same
+        geometry.
         """
 
         def step(making: SampleContext) -> None:

@@ -1,8 +1,8 @@
-"""What tells one content of a map-style dataset from another of the same class, arguments and
-length: a reordered CSV, say.
+"""What tells one content of a map-style dataset from another of equal class, arguments and length.
 
-Where the dataset has no fingerprint of its own, that is what it holds a table of, such as a list of
-paths and labels. Where it holds none, it is the labels and texts of a few samples.
+A reordered CSV is such another content. Where the dataset has no fingerprint of its own, it is what
+the dataset holds a table of, such as a list of paths and labels. Where it holds none, it is the
+labels and texts of a few samples.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ def own_fingerprint(dataset: Any) -> str:
 
 
 def of_tables(dataset: Any, total: int) -> str:
-    """A hash over entries of lists, arrays and data frames that the dataset holds and that are as
-    long as it is. None of its methods is called.
+    """A hash over the tables that a dataset holds.
+
+    Those are entries of lists, arrays and data frames that are as long as it is. None of its
+    methods is called.
 
     Returns:
         "" if it holds none.

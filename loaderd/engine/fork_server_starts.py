@@ -8,7 +8,7 @@ BACKOFF_S = (0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 HOPELESS = 4  # such starts after which whoever waits for a worker is told
 
 
-class StartAttempts:
+class ForkServerStarts:
     """Counts starts in a row that came to nothing; each imports less ahead than the one before.
 
     What is imported ahead never becomes more again.
