@@ -16,7 +16,13 @@ from loaderd_client.devices.placement import Arrival, Placement
 from loaderd_client.shared_memory import SegmentView, Slot
 from loaderd_wire.errors import ConfigError, ProtocolError
 from loaderd_wire.hints import few
-from loaderd_wire.limits import CLIENT_FIELDS, INDEX_FIELD, KEY_FIELD, REPEATED_FIELD
+from loaderd_wire.limits import (
+    CLIENT_FIELDS,
+    INDEX_FIELD,
+    KEY_FIELD,
+    REPEATED_FIELD,
+    SOURCE_FIELD,
+)
 from loaderd_wire.messages import Descriptor, Welcome
 from loaderd_wire.slot_reader import (
     Array,
@@ -110,7 +116,18 @@ class BatchReader:
         self._to_picture: Show = _same
         self._text = False
         self._specs = specs = {s.name: s for s in welcome.specs}
-        names = tuple(specs) if fields is None else fields
+        self._sources = welcome.source_names
+        self._source_offsets = np.array(welcome.source_offsets, np.int64)
+        if fields is None:
+            # a tuple has the fields of its samples alone
+            names = (*specs, SOURCE_FIELD) if self._sources and not self._tuple else tuple(specs)
+        else:
+            names = fields
+        if SOURCE_FIELD in names and not self._sources:
+            raise ConfigError(
+                f"fields={list(names)!r}: {SOURCE_FIELD!r} is a field of mixtures, and this stream "
+                "is none: leave it out"
+            )
         missing = [n for n in names if n not in specs and n not in CLIENT_FIELDS]
         if missing:
             raise ConfigError(
@@ -225,9 +242,12 @@ class BatchReader:
         maps: list[ChunkMap],
         rows: int,
     ) -> Any:
-        """A field that is no array: the indices, the keys, or texts."""
+        """A field that is no array: the indices, the keys, names of sources, or texts."""
         if field.kind == INDEX_FIELD:
             return field.show(as_indices(own))
+        if field.kind == SOURCE_FIELD:
+            owners = np.searchsorted(self._source_offsets, as_indices(own), side="right") - 1
+            return [self._sources[owner] for owner in owners.tolist()]
         if field.kind == KEY_FIELD:
             return as_keys(own) if make_keys is None else make_keys()
         return text_values(maps, field.name, None if self._collated else rows)

@@ -96,6 +96,7 @@ class _Lazily(dict[type[Any], Callable[[Any], Any]]):
         self._make = make
 
     def __missing__(self, cls: type[Any]) -> Callable[[Any], Any]:
+        self[cls] = lambda value: self[cls](value)  # for a class whose records hold others of it
         made = self[cls] = self._make(cls)
         return made
 
@@ -248,7 +249,8 @@ class Codec:
                 )
             return cls(*[c(v) for c, v in zip(checks, values, strict=True)])
 
-        added = _added(cls)
+        # as the wire has them
+        added: list[Any] = [[] if value == () else value for value in _added(cls)]
         if not added:
             return check
 

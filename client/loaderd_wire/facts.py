@@ -55,7 +55,8 @@ def shown(name: str, value: str | None) -> str:
     if value is None:
         return "not set"
     try:
-        text = READERS[name](value) if name in READERS else value
+        kind = name if name.startswith(CODE) else name.rpartition(".")[2]  # "a.split" of a mixture
+        text = READERS[kind](value) if kind in READERS else value
     except (ValueError, TypeError, KeyError, AttributeError):
         text = value
     return text if len(text) <= MOST else text[: MOST - 3] + "..."

@@ -8,5 +8,6 @@ MAX_PREFETCH = 1024  # finished batches ahead of the trainer
 MAX_RANKS = 1 << 31  # of one job
 
 INDEX_FIELD, KEY_FIELD, REPEATED_FIELD = "__index__", "__key__", "__repeated__"
+SOURCE_FIELD = "__source__"  # of mixtures
 # fields that the client adds on request: no sample may have them, and they take no room in a slot
-CLIENT_FIELDS = (INDEX_FIELD, KEY_FIELD, REPEATED_FIELD)
+CLIENT_FIELDS = (INDEX_FIELD, KEY_FIELD, REPEATED_FIELD, SOURCE_FIELD)

@@ -129,6 +129,8 @@ class Welcome:
         empty: What becomes of a batch that has lost all its rows: "skip" or "deliver".
         warnings: Lines for the user.
         tail: What becomes of a last step with fewer rows than ranks: "repeat" or "short".
+        source_names: Names of the streams that a mixture is made of.
+        source_offsets: The first index of each: indices count through them, one behind the other.
     """
 
     session: int
@@ -151,6 +153,8 @@ class Welcome:
     empty: str
     warnings: tuple[str, ...] = ()
     tail: str = _added("repeat")
+    source_names: tuple[str, ...] = _added(())
+    source_offsets: tuple[int, ...] = _added(())
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loaderd.config import mixture_keys
 from loaderd.config.order_keys import BALANCED
 from loaderd.config.schema import CONFIG, DAEMON, WORKERS, DaemonConfig, WorkersConfig
 from loaderd.config.stream import StreamConfig, TransformConfig
@@ -119,9 +120,13 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
             where = f"{join('streams', name)}.{word}"
             if word != "weights" or stream[word] != BALANCED:
                 stream[word] = _path(where, stream[word], folder, env, faults)
+    mixture_keys.check_sources(
+        values.get("streams", {}), lambda where, text: faults.add(f"streams.{where}", text)
+    )
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
-    streams = tuple(_stream(name, table) for name, table in values["streams"].items())
+    made = {name: _stream(name, table) for name, table in values["streams"].items()}
+    streams = tuple(stream.mixed(made) for stream in made.values())
     return Config(
         path,
         folder,

@@ -10,6 +10,7 @@ from typing import Any
 
 from loaderd.config import schema
 from loaderd.config.batching import PadRules
+from loaderd.config.mixture_keys import Weights
 from loaderd.config.op_params import Param
 from loaderd.config.table import Key, Table
 from loaderd.config.transform_tables import CALL, Transform
@@ -57,6 +58,8 @@ EXAMPLES = {
     "init": '"setup:seed_library"',
     "lmdb": '"train.lmdb"',
     "dataset": '"mypkg.data:MyDataset"',
+    "of": "{a = 0.7, b = 0.3}",
+    "stop": '"all"',
     "dataset_args": '{root = "/data"}',
     "layout": '"layouts:Pairs"',
     "layout_args": '{prefix = "a"}',
@@ -121,6 +124,8 @@ def type_of(kind: ValueType) -> str:
         return f"array: {type_of(kind.kind)}"
     if isinstance(kind, Transform):
         return "tables with `op` or `call`, see below"
+    if isinstance(kind, Weights):
+        return "table of streams, each with a weight"
     if isinstance(kind, PadRules):
         return "table of fields, each with a number or `{value, multiple, mask}`"
     names = {Size: "size in bytes", Path: "path", Args: "table", Fraction: "number between 0 and 1"}

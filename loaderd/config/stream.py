@@ -5,10 +5,11 @@ JSON.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from loaderd.config import batching, database_keys, order_keys
+from loaderd.config import batching, database_keys, mixture_keys, order_keys
 from loaderd.config.decode_modes import MAX_PIXELS, DecodeModes
 from loaderd.config.table import key
 from loaderd.config.transform_tables import Transform
@@ -51,7 +52,7 @@ class TransformConfig:
 class StreamConfig:
     """The table [streams.NAME]: what `key` makes is a key of the config.
 
-    Exactly one of lmdb (absolute path) and dataset ("pkg.module:Class") is set.
+    Exactly one of lmdb (absolute path), dataset ("pkg.module:Class") and of is set.
 
     Attributes:
         name: The NAME of the table.
@@ -60,6 +61,7 @@ class StreamConfig:
         pad: By field {"value", "multiple", "mask"}.
         survey: Set by a scan: samples are not delivered, but what a Surveyor made with it says of
             each.
+        sources: Those of a mixture, as `mixed` makes them, in the order of `of`.
     """
 
     name: str
@@ -69,6 +71,17 @@ class StreamConfig:
         "A map-style dataset instead of a database: __len__ and __getitem__; or a function "
         "that makes one.",
         None,
+    )
+    of: dict[str, float] = key(
+        mixture_keys.Weights(),
+        "A mixture instead: other streams of this config, each with its weight.",
+        {},
+    )
+    stop: str = key(
+        Choice(("first", "all")),
+        "When an epoch of a mixture ends: when the first source has been used up once, or when "
+        "each has. See epoch_steps, too.",
+        "first",
     )
     dataset_args: dict[str, Any] = key(Args(), "Keyword arguments of the dataset's class.", {})
     layout: str = key(database_keys.LAYOUT, "How samples lie in the database.", "auto")
@@ -222,6 +235,7 @@ class StreamConfig:
         Many(Transform()), "What is done to each sample, in order.", ()
     )
     survey: dict[str, Any] | None = None
+    sources: tuple[StreamConfig, ...] = ()
 
     def modes(self) -> DecodeModes:
         """The mode of each field: that of its first decode op which has one, else the stream's."""
@@ -235,6 +249,32 @@ class StreamConfig:
                 else:
                     stream = step.args["mode"]
         return DecodeModes(stream, fields, frozenset(paired), self.exif, self.max_pixels)
+
+    def mixed(self, sources: Mapping[str, StreamConfig]) -> StreamConfig:
+        """This mixture with its sources. What concerns a batch each of them has from the mixture.
+
+        Args:
+            sources: All streams, by name.
+        """
+        if not self.of:
+            return self
+        own = {
+            name: getattr(self, name)
+            for name in ("batch_size", "collate", "pad", "ragged", "ragged_as")
+        }
+        made = tuple(
+            replace(
+                sources[name],
+                transforms=(
+                    *(step for step in sources[name].transforms if step.op not in BATCH),
+                    *self.transforms,
+                ),
+                epoch_steps=0,
+                **own,
+            )
+            for name in self.of
+        )
+        return replace(self, sources=made, on_error=made[0].on_error)
 
     def tail_for(self, drop_last: bool | None) -> str:
         """What becomes of the rows behind the last whole step: "repeat", "short" or "drop".
@@ -263,7 +303,8 @@ class StreamConfig:
     @property
     def data_name(self) -> str:
         """What holds the samples, as errors name it: the LMDB's path, or the dataset's class."""
-        return self.lmdb or self.dataset or self.name
+        mixed = " + ".join(source.name for source in self.sources)
+        return self.lmdb or self.dataset or mixed or self.name
 
     @property
     def collated(self) -> bool:
@@ -292,7 +333,8 @@ class StreamConfig:
     def has_user_code(self) -> bool:
         called = any(step.call is not None for step in self.transforms)
         own = self.dataset is not None or self.allow_pickle
-        return called or own or ":" in self.layout or ":" in self.collate
+        mixed = any(source.has_user_code() for source in self.sources)
+        return called or own or mixed or ":" in self.layout or ":" in self.collate
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -303,4 +345,5 @@ class StreamConfig:
         values["ragged"] = tuple(values["ragged"])
         values["transforms"] = tuple(TransformConfig(**step) for step in values["transforms"])
         values["fields"] = tuple(values["fields"])
+        values["sources"] = tuple(cls.from_json(json.dumps(each)) for each in values["sources"])
         return cls(**values)

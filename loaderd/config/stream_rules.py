@@ -6,14 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from loaderd.config import batching, database_keys, order_keys
+from loaderd.config import batching, database_keys, mixture_keys, order_keys
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import Say, show
 
 # The rules of `check`, as JSON schema, as far as it can say them.
 CONDITIONS: dict[str, Any] = {
-    "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}],
+    "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}, {"required": ["of"]}],
     "dependentRequired": {
+        "stop": ["of"],
         "dataset_args": ["dataset"],
         "layout": ["lmdb"],
         "layout_args": ["lmdb", "layout"],
@@ -29,6 +30,7 @@ CONDITIONS: dict[str, Any] = {
             "anyOf": [
                 {"required": ["on_error"], "properties": {"on_error": {"const": "skip"}}},
                 {"required": ["tail"], "properties": {"tail": {"const": "short"}}},
+                {"required": ["of"]},
             ]
         },
         "tail": {
@@ -55,7 +57,8 @@ def check(given: Mapping[str, Any], say: Say) -> None:
     """
     if "lmdb" in given and "dataset" in given:
         say("", "has both lmdb and dataset: leave one out")
-    if "lmdb" not in given and "dataset" not in given:
+    mixture_keys.check(given, say)
+    if "lmdb" not in given and "dataset" not in given and "of" not in given:
         say("", 'needs lmdb = "path" or dataset = "pkg.module:Class"')
     for name, other in (("dataset_args", "dataset"), ("layout", "lmdb"), ("layout_args", "lmdb")):
         if name in given and other not in given:
@@ -68,7 +71,8 @@ def check(given: Mapping[str, Any], say: Say) -> None:
     _mixing_is_last(given, say)
     _one_draw_a_sample(given.get("transforms"), say)
     _marks_follow(given.get("transforms"), say)
-    if "empty" in given and given.get("on_error") != "skip" and given.get("tail") != "short":
+    may_be_empty = given.get("on_error") == "skip" or given.get("tail") == "short"
+    if "empty" in given and not may_be_empty and "of" not in given:
         say(
             "empty",
             f'{show(given["empty"])}: goes with on_error = "skip" or tail = "short", which are '

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from loaderd.core.hashing import MASK
 from loaderd.core.interleaving import Interleaving, Ints
-from loaderd.core.order import Order
+from loaderd.core.order import Order, StreamOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class MixedSource:
         seed: Its own seed, to which that of the session is added.
     """
 
-    order: Order
+    order: StreamOrder
     total: int
     seed: int = 0
 
@@ -167,3 +167,50 @@ class MixedOrder:
             return 0, [epoch * each for each in self._word.counts(self.samples)]
         periods, begin = divmod(epoch * self.samples, self._period)
         return begin, [periods * each for each in self._word.units]
+
+
+class JoinedOrder:
+    """Every sample of several orders once, one order behind the other. Has the methods of `Order`.
+
+    Attributes:
+        samples: Length of an epoch.
+    """
+
+    def __init__(self, sources: Sequence[MixedSource], shuffle: int) -> None:
+        """Describe an order.
+
+        Args:
+            sources: What is joined.
+            shuffle: As for an `Order`, of all samples together.
+        """
+        self._sources = list(sources)
+        ends = list(accumulate(source.order.samples for source in sources))
+        self._ends = np.array(ends, np.int64)
+        self._offsets = [0, *accumulate(source.total for source in sources)]
+        self._all = Order(ends[-1], shuffle=shuffle)
+        self.samples = self._all.samples
+
+    def indices(self, seed: int, epoch: int, positions: Ints) -> Ints:
+        """As `Order.indices`; an index counts through the datasets, as in a `MixedOrder`."""
+        places = self._all.indices(seed, epoch, positions)
+        owners = np.searchsorted(self._ends, places, side="right")
+        found = np.empty_like(places)
+        for number, source in enumerate(self._sources):
+            mine = owners == number
+            first = self._ends[number] - source.order.samples
+            found[mine] = self._offsets[number] + source.order.indices(
+                seed, epoch, places[mine] - first
+            )
+        return found
+
+    def index(self, seed: int, epoch: int, position: int) -> int:
+        """As `Order.index`."""
+        return int(self.indices(seed, epoch, np.array([position % self.samples], np.int64))[0])
+
+    def substitute(self, seed: int, epoch: int, position: int, tries: int) -> int:
+        """The sample so many positions behind."""
+        return self.index(seed, epoch, position + tries)
+
+    def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
+        """As `Order.candidate`."""
+        return self.index(seed, epoch, position + candidate)

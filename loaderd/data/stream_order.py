@@ -4,17 +4,21 @@ was found.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Protocol
 
+from loaderd.config.mixture_keys import exact
 from loaderd.config.stream import StreamConfig
 from loaderd.core.interleaving import Interleaving
-from loaderd.core.mixture import MixedOrder, MixedSource
+from loaderd.core.mixture import JoinedOrder, MixedOrder, MixedSource, epoch_of_mixture
 from loaderd.core.order import Order, StreamOrder
 from loaderd.core.weighted_draw import WeightedDraw
 from loaderd.data.selection.selection import SampleSelection
 from loaderd.data.selection.tables import open_table
+
+ONCE = "once"  # the `stop` of a mixture that is only gone through
 
 
 class OrderFacts(Protocol):
@@ -28,6 +32,11 @@ class OrderFacts(Protocol):
     @property
     def selection(self) -> SampleSelection:
         """Which of them the stream has."""
+        ...
+
+    @property
+    def sources(self) -> Sequence[OrderFacts]:
+        """The same of each source of a mixture."""
         ...
 
 
@@ -44,6 +53,8 @@ def stream_order(plan: StreamConfig, facts: OrderFacts, epoch_samples: int = 0) 
         ValueError: The split is empty, or beyond the end.
         SourceError: A file of the selection is gone or damaged.
     """
+    if plan.sources:
+        return _mixture_order(plan, facts, epoch_samples)
     selection = facts.selection
     listed = open_table(selection.listed) if selection.listed else None
     # a list that a split by key made is split already
@@ -69,4 +80,27 @@ def stream_order(plan: StreamConfig, facts: OrderFacts, epoch_samples: int = 0) 
 
 def once(plan: StreamConfig) -> StreamConfig:
     """The same samples, each once and in the stored order, whatever an epoch is."""
-    return replace(plan, shuffle=0, weights=None, repeat=1, epoch_steps=0)
+    return replace(
+        plan,
+        shuffle=0,
+        weights=None,
+        repeat=1,
+        epoch_steps=0,
+        sources=tuple(map(once, plan.sources)),
+        stop=ONCE,
+    )
+
+
+def _mixture_order(plan: StreamConfig, facts: OrderFacts, epoch_samples: int) -> StreamOrder:
+    sources = [
+        MixedSource(stream_order(each, found), found.total, each.seed)
+        for each, found in zip(plan.sources, facts.sources, strict=True)
+    ]
+    if plan.stop == ONCE:
+        return JoinedOrder(sources, plan.shuffle)
+    word = Interleaving(exact(plan.of))
+    if plan.epoch_steps:
+        positions = epoch_samples or plan.epoch_steps * plan.batch_size
+        return MixedOrder(sources, word, positions, endless=True)
+    samples = epoch_of_mixture(word, [source.order.samples for source in sources], plan.stop)
+    return MixedOrder(sources, word, samples, endless=False)

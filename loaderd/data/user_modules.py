@@ -46,7 +46,7 @@ def import_all(plans: list[StreamConfig], init: str, tell: Callable[[str], objec
 
 def _entries(plans: list[StreamConfig]) -> Iterator[tuple[str, str, str]]:
     """("pkg.module:name", the setting that names it, whose setting that is) of all user code."""
-    for plan in plans:
+    for plan in [each for whole in plans for each in (*whole.sources, whole)]:
         place = f"stream {plan.name!r}"
         if plan.dataset is not None:
             yield plan.dataset, "dataset", place

@@ -59,6 +59,7 @@ def only_copies(plans: Sequence[StreamConfig], init: str) -> bool:
     """
     return not init and all(
         plan.dataset is None
+        and not plan.sources
         and not plan.transforms
         and ":" not in plan.layout
         and ":" not in plan.collate

@@ -128,6 +128,8 @@ class UseStream:
         batch_specs: Fields of a collated stream's batches, else ().
         plan: As in Setup, which does not have that of a stream that was opened after this worker
             had started.
+        selection: As in StreamInfo.
+        source_selections: Likewise, of each source of a mixture.
     """
 
     stream: str
@@ -139,6 +141,7 @@ class UseStream:
     plan: str = ""
     selection: SampleSelection = ALL
     classes: tuple[str, ...] = ()
+    source_selections: tuple[SampleSelection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,7 @@ class StreamInfo:
         warnings: For the log.
         values: As in Source.
         code: Modules of the user that were imported; () for a stream that needs none.
+        sources: What each source of a mixture is.
     """
 
     stream: str
@@ -263,6 +267,7 @@ class StreamInfo:
     values: str = ""
     code: tuple[Module, ...] = ()
     selection: SampleSelection = ALL
+    sources: tuple[StreamInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

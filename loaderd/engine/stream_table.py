@@ -67,4 +67,5 @@ class StreamTable:
             self._plans[stream],
             info.selection,
             info.classes,
+            tuple(source.selection for source in info.sources),
         )

@@ -24,6 +24,8 @@ from loaderd_wire.slots import FieldSpec, slot_layout
 # one that the trainer holds, one for the batch that next() hands over while the last is still held
 SPARE_SLOTS = 2
 MOST_CODE = 64  # files of code that have a fact each
+# facts that a source of a mixture has of its own
+OF_SAMPLES = {"layout", "decode", "transforms", "views", "nonfinite"}
 LONG_FACT = 4000  # characters; a longer fact is known by its hash
 
 
@@ -158,6 +160,8 @@ def order_facts(stream: OpenedStream, seed: int) -> dict[str, str]:
     Never a path or a time.
     """
     plan = stream.plan
+    if plan.sources:
+        return _mixture_order_facts(stream, seed)
     return {
         "samples": str(stream.facts.samples),
         "split": plan.split,
@@ -183,10 +187,31 @@ def _selected(stream: OpenedStream) -> dict[str, str]:
     return {name: value for name, value in words.items() if value}
 
 
+def _mixture_order_facts(stream: OpenedStream, seed: int) -> dict[str, str]:
+    plan = stream.plan
+    weights = ", ".join(f"{name} = {weight}" for name, weight in plan.of.items())
+    return {
+        "samples": str(stream.facts.samples),
+        "of": f"{{{weights}}}",
+        "stop": "" if plan.epoch_steps else plan.stop,
+        "seed": str(seed),
+    } | {
+        f"{each.name}.{name}": fact
+        for each, facts in zip(plan.sources, stream.facts.sources, strict=True)
+        for name, fact in order_facts(OpenedStream(each, facts), each.seed).items()
+    }
+
+
 def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[str, str]:
     """The content fingerprint: what makes another batch of the same samples."""
     plan = stream.plan
-    return {
+    sources = {
+        f"{each.name}.{name}": fact
+        for each, facts in zip(plan.sources, stream.facts.sources, strict=True)
+        for name, fact in content_facts(OpenedStream(each, facts), None).items()
+        if name in OF_SAMPLES
+    }
+    return sources | {
         "layout": _fact(
             [plan.dataset, plan.dataset_args]
             if plan.dataset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from loaderd.core.events import Attach
 from loaderd.core.snapshot import SessionSnapshot
@@ -78,6 +79,12 @@ class RegisteredSession:
             empty=plan.empty,
             warnings=self.warnings,
             tail="short" if admitted.shape.uneven_tail else "repeat",
+            source_names=tuple(source.stream for source in facts.sources),
+            source_offsets=tuple(
+                accumulate((source.total for source in facts.sources[:-1]), initial=0)
+            )
+            if facts.sources
+            else (),
         )
 
     def line(self) -> str:

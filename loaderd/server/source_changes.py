@@ -57,10 +57,16 @@ def data_changed(stream: OpenedStream) -> bool:
 
     Nothing is opened.
     """
-    if stream.plan.lmdb is None or not stream.facts.state:
+    each = zip(stream.plan.sources, stream.facts.sources, strict=False)
+    return _file_changed(stream.plan.lmdb, stream.facts.state) or any(
+        _file_changed(plan.lmdb, facts.state) for plan, facts in each
+    )
+
+
+def _file_changed(path: str | None, state: str) -> bool:
+    if path is None or not state:
         return False
-    path = stream.plan.lmdb
-    was = json.loads(stream.facts.state)["facts"]
+    was = json.loads(state)["facts"]
     try:
         now = os.stat(os.path.join(path, "data.mdb") if os.path.isdir(path) else path)
     except OSError:

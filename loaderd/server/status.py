@@ -81,7 +81,7 @@ def stream(
         )
         opened = OpenedStatus(found.facts.samples, found.facts.total, found.facts.layout, fields)
     return StreamStatus(
-        plan.lmdb or plan.dataset or "",
+        plan.data_name,
         plan.batch_size,
         found is not None,
         failed,

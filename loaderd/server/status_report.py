@@ -68,7 +68,7 @@ class StreamStatus:
     """A stream of the config.
 
     Attributes:
-        data: Path of the database, or "pkg.module:Class" of the dataset.
+        data: Path of the database, "pkg.module:Class" of the dataset, or a mixture's streams.
         batch_size: Rows per batch, as configured.
         opened: Whether it is open.
         failed: Why it serves nobody, or could not be opened; "" if neither.

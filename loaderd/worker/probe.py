@@ -11,10 +11,13 @@ from loaderd.data.errors import SampleFault, SourceError, user_traceback
 from loaderd.data.pipeline.collate import arrays_of
 from loaderd.data.pipeline.label_notes import label_notes
 from loaderd.data.sources.dataset_values import of_samples
-from loaderd.data.stream_order import stream_order
+from loaderd.data.sources.mixture import MixtureSource
+from loaderd.data.sources.source import Source
+from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.engine.scoreboard import StatusWriter
 from loaderd.system.modules import Imported
+from loaderd.worker import mixtures
 from loaderd.worker.job_runner import body_bytes, collate, pack
 from loaderd.worker.sample_runner import SampleRunner, clean
 from loaderd.worker.seeding import seed_sample
@@ -60,11 +63,48 @@ class _NoGoodSample(Exception):
 
 
 def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> StreamInfo:
-    source, plan = stream.source, stream.plan
+    if stream.plan.sources:
+        return _mixed_facts(stream, line, imported)
     specs, good = _good_samples(stream, line)
-    tail, body = _tail_row_bytes(stream, specs, good), 0
+    return _info(stream, line, imported, specs, _tail_row_bytes(stream, specs, good))
+
+
+def _mixed_facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> StreamInfo:
+    """What a mixture is, as its sources are."""
+    found: list[StreamInfo] = []
+    for part in stream.parts():
+        specs, good = _good_samples(part, line)
+        tail = _tail_row_bytes(part, specs, good)
+        found.append(_info(part, line, imported, specs, tail, batches=False))
+    mixtures.check_alike(stream.plan, found)
+    specs = found[0].sample_specs
+    stream.sample_pipeline.fix(specs)
+    tail = max(info.tail_row_bytes for info in found)
+    return replace(_info(stream, line, imported, specs, tail), sources=tuple(found))
+
+
+def _info(
+    stream: WorkerStream,
+    line: StatusWriter,
+    imported: Imported,
+    specs: tuple[FieldSpec, ...],
+    tail: int,
+    *,
+    batches: bool = True,
+) -> StreamInfo:
+    """What a stream is, with these fields and so many bytes of tail a row.
+
+    Args:
+        stream: The stream.
+        line: The worker's line of the status board.
+        imported: What users' code has been imported.
+        specs: The fields of its samples.
+        tail: Bytes of tail of each row, as far as samples need them.
+        batches: A batch of a collated stream is made, too. Else the facts are those of samples.
+    """
+    source, plan, body = stream.source, stream.plan, 0
     batch_specs = specs
-    if stream.sample_pipeline.collated:
+    if stream.sample_pipeline.collated and batches:
         batch, body = _collated(stream, line)
         batch_specs = stream.sample_pipeline.batcher.specs(batch)
         arrays = {
@@ -88,7 +128,7 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
     return StreamInfo(
         stream=plan.name,
         total=source.total,
-        samples=stream_order(replace(plan, epoch_steps=0), source).samples,
+        samples=_samples(plan, source),
         identity=source.identity,
         state=source.state,
         layout=source.layout,
@@ -102,12 +142,7 @@ def _facts(stream: WorkerStream, line: StatusWriter, imported: Imported) -> Stre
         body_bytes=body,
         jpeg_extension=stream.sample_pipeline.jpeg_extension,
         warnings=tuple(
-            clean(text)
-            for text in (
-                *source.warnings,
-                *source.selection.notes,
-                *label_notes(stream.plan, source, stream.first_indices(TRIES).tolist()),
-            )
+            map(clean, (*source.warnings, *source.selection.notes, *_label_notes(stream)))
         ),
         values=source.values or _values_of_samples(stream, line),
         code=imported.all() if stream.sample_pipeline.user_code else (),
@@ -121,7 +156,7 @@ def _values_of_samples(stream: WorkerStream, line: StatusWriter) -> str:
     They have been made before: none of them kills the worker.
     """
     source = stream.source
-    if source.dataset is None or stream.plan.survey is not None:
+    if not isinstance(source, Source) or source.dataset is None or stream.plan.survey is not None:
         return ""
     line.stamp(0, 0, Stage.READ)
 
@@ -130,6 +165,17 @@ def _values_of_samples(stream: WorkerStream, line: StatusWriter) -> str:
         return source.value(index)
 
     return of_samples(make, stream.first_indices(GOOD).tolist())
+
+
+def _samples(plan: StreamConfig, source: Source | MixtureSource) -> int:
+    """Samples of an epoch, or of a pass where steps make the epochs."""
+    return stream_order(once(plan) if plan.epoch_steps else plan, source).samples
+
+
+def _label_notes(stream: WorkerStream) -> list[str]:
+    if not isinstance(stream.source, Source):
+        return []  # its sources have theirs
+    return list(label_notes(stream.plan, stream.source, stream.first_indices(TRIES).tolist()))
 
 
 def _rows(stream: WorkerStream, line: StatusWriter, first: int, last: int) -> SampleRunner:

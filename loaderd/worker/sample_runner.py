@@ -53,7 +53,7 @@ class SampleRunner:
         self._row = job.first
         self._user_code = stream.sample_pipeline.user_code
         self._calls = stream.sample_pipeline.calls
-        self._named = stream.source.keys == "stored"
+        self._named = stream.source.keys == "stored" or bool(stream.plan.sources)
         self._untold = stream.source.awaits(job.epoch)
         self._stage = Stage.IDLE
         self._seeder: GlobalSeeder | None = None  # of the rows' own samples
@@ -287,7 +287,7 @@ class SampleRunner:
             seeds = self._seed(row, index, candidate == 0) if self._user_code else None
             if self._named:
                 self._keys[row] = name = stream.source.key(index)
-                self._line.name(row, name)
+                self._line.name(row, stream.source.label(index) if stream.plan.sources else name)
             if self._places:
                 self.out = {name: array[row] for name, array in self._places.items()}
             epoch = self._epochs[row - job.first] if self._epochs else job.epoch
@@ -367,8 +367,8 @@ def clean(text: str) -> str:
 
 
 def key_of(stream: WorkerStream, index: int) -> str:
-    """The sample's name; its index where reading the name is what fails."""
+    """The sample's name for messages; its index where reading the name is what fails."""
     try:
-        return clean(stream.source.key(index))
+        return clean(stream.source.label(index))
     except Exception:  # noqa: BLE001 - this is only to name a sample that is bad already
         return str(index)

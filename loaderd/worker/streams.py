@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loaderd.config.stream import StreamConfig
 from loaderd.core.order import StreamOrder
-from loaderd.data.selection.selection import SampleSelection, Tick
+from loaderd.data.selection.selection import Tick
 from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import UseStream
 from loaderd.worker import process_setup
@@ -20,7 +21,9 @@ from loaderd_wire.slots import FieldSpec
 
 if TYPE_CHECKING:
     from loaderd.data.lmdb.bulk_rows import BulkReader
+    from loaderd.data.pipeline.mixture import MixturePipeline
     from loaderd.data.pipeline.pipeline import SamplePipeline
+    from loaderd.data.sources.mixture import MixtureSource
     from loaderd.data.sources.source import Source
 
 ORDERS = 8  # lengths of an epoch that are remembered: sessions with other batches or ranks
@@ -40,8 +43,8 @@ class WorkerStream:
     """
 
     plan: StreamConfig
-    source: Source
-    sample_pipeline: SamplePipeline
+    source: Source | MixtureSource
+    sample_pipeline: SamplePipeline | MixturePipeline
     order: StreamOrder
     batch_specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
@@ -69,6 +72,16 @@ class WorkerStream:
             self._sought, self._bulk = True, self.sample_pipeline.bulk()
         return self._bulk
 
+    def parts(self) -> list[WorkerStream]:
+        """The sources of a mixture, each as the stream that it is in the mixture."""
+        pipelines = getattr(self.sample_pipeline, "parts", ())
+        return [
+            WorkerStream(plan, source, pipeline, stream_order(plan, source))
+            for plan, source, pipeline in zip(
+                self.plan.sources, self.source.sources, pipelines, strict=True
+            )
+        ]
+
     def changed(self) -> str:
         """ "" or what is no longer as it was, path, old and new."""
         return self.source.changed() or self.differs
@@ -77,6 +90,15 @@ class WorkerStream:
         """The first samples of the split as stored, whatever the shuffle: at most `count` dataset
         indices.
         """
+        if self.plan.sources:  # of each source some, in turn
+            parts = self.parts()
+            offsets = accumulate((part.source.total for part in parts), initial=0)
+            each = [
+                part.first_indices(count) + offset
+                for part, offset in zip(parts, offsets, strict=False)
+            ]
+            turns = [some[at : at + 1] for at in range(count) for some in each]
+            return np.concatenate(turns)[:count]
         stored = stream_order(once(self.plan), self.source)
         return stored.indices(0, 0, np.arange(min(count, stored.samples), dtype=np.int64))
 
@@ -139,7 +161,7 @@ class OpenStreams:
                 if changed:
                     raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
                 raise
-            source.selection = use.selection if use is not None else _selected(plan, source, tick)
+            _select(plan, source, use, tick)
             order = stream_order(plan, source)
             stream = self._open[name] = WorkerStream(plan, source, sample_pipeline, order)
             process_setup.pin_native_threads()
@@ -170,7 +192,26 @@ class OpenStreams:
         )
 
 
-def _open(plan: StreamConfig) -> tuple[Source, SamplePipeline]:
+def _open(
+    plan: StreamConfig,
+) -> tuple[Source | MixtureSource, SamplePipeline | MixturePipeline]:
+    if not plan.sources:
+        return _open_one(plan)
+    from loaderd.data.pipeline.mixture import MixturePipeline
+    from loaderd.data.sources.mixture import MixtureSource
+
+    opened: list[tuple[Source, SamplePipeline]] = []
+    try:
+        opened.extend(map(_open_one, plan.sources))
+    except BaseException:
+        for source, _ in opened:
+            source.close()
+        raise
+    mixed = MixtureSource(plan, [source for source, _ in opened])
+    return mixed, MixturePipeline(mixed, [pipeline for _, pipeline in opened])
+
+
+def _open_one(plan: StreamConfig) -> tuple[Source, SamplePipeline]:
     # Only here: a worker that has no such stream need not load what these need.
     from loaderd.data.pipeline.pipeline import SamplePipeline
     from loaderd.data.sources.source import Source
@@ -183,20 +224,39 @@ def _open(plan: StreamConfig) -> tuple[Source, SamplePipeline]:
         raise
 
 
-def _selected(plan: StreamConfig, source: Source, tick: Tick) -> SampleSelection:
+def _select(
+    plan: StreamConfig, source: Source | MixtureSource, use: UseStream | None, tick: Tick
+) -> None:
+    """Give a source, or each of a mixture, what its plan selects of it."""
     from loaderd.data.selection.select import select
+    from loaderd.data.sources.source import Source
 
-    return select(plan, source, tick)
+    if isinstance(source, Source):
+        source.selection = use.selection if use is not None else select(plan, source, tick)
+        return
+    for number, (each, part) in enumerate(zip(plan.sources, source.sources, strict=True)):
+        part.selection = (
+            use.source_selections[number] if use is not None else select(each, part, tick)
+        )
 
 
 def _changed_since(plan: StreamConfig, use: UseStream | None) -> str:
     from loaderd.data.lmdb.watch import changed_since
+    from loaderd.data.sources.mixture import states_of
 
-    return changed_since(plan.lmdb, use.state) if plan.lmdb is not None and use is not None else ""
+    state = use.state if use is not None else ""
+    if not plan.sources:
+        return changed_since(plan.lmdb, state) if plan.lmdb is not None and state else ""
+    told = [
+        changed_since(source.lmdb, each)
+        for source, each in zip(plan.sources, states_of(state), strict=False)
+        if source.lmdb is not None and each
+    ]
+    return next((text for text in told if text), "")
 
 
-def _difference(plan: StreamConfig, source: Source, use: UseStream) -> str:
-    name = plan.lmdb or plan.dataset
+def _difference(plan: StreamConfig, source: Source | MixtureSource, use: UseStream) -> str:
+    name = plan.data_name
     text = source.expect(use.state)
     if text:
         return text

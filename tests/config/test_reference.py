@@ -19,6 +19,8 @@ NEEDS = {
     "group": 'lmdb = "a.lmdb"\nsplit_by = "key"',
     "lmdb": "",
     "dataset": "",
+    "of": "",
+    "stop": "of = {a = 1}",
 }
 
 
@@ -33,10 +35,11 @@ def test_the_page_is_the_one_that_the_schema_makes() -> None:
 def test_each_example_is_read_as_it_stands(table: Table, header: str, tmp_path: Path) -> None:
     for name in table.keys:
         needs = NEEDS.get(name, 'lmdb = "a.lmdb"')
+        others = '[streams.a]\nlmdb = "a"\n[streams.b]\nlmdb = "b"\n'
         stream = "" if header == "streams.train" else '[streams.train]\nlmdb = "a.lmdb"\n'
         path = tmp_path / "config.toml"
         path.write_text(
             f"[{header}]\n{needs if not stream else ''}\n{name} = "
-            f"{reference.EXAMPLES[name]}\n{stream}"
+            f"{reference.EXAMPLES[name]}\n{stream}{others}"
         )
         load.load(str(path), {"XDG_RUNTIME_DIR": str(tmp_path)}, 1000)

@@ -36,6 +36,8 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "name": ("other", set()),
     "lmdb": ("/moved/train.lmdb", set()),
     "dataset": ("mine:Data", {"layout"}),
+    "of": ({"a": 1}, set()),  # without sources
+    "stop": ("all", set()),
     "dataset_args": ({"root": "/data"}, set()),  # without a dataset
     "layout": ("mine:Other", set()),  # the one that was found is a fact
     "layout_args": ({"scale": 2}, {"layout"}),
@@ -74,6 +76,7 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "ragged_as": ("flat", set()),  # without ragged
     "transforms": ((TransformConfig("hflip", None, {"p": 0.5}),), {"transforms"}),
     "survey": ({}, set()),
+    "sources": ((), set()),
 }
 
 HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")

@@ -148,9 +148,9 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
     """Rows of a stream that is delivered as it is stored."""
     bulk = SimpleNamespace(write=lambda indices, arrays: True)
     stream: Any = SimpleNamespace(
-        plan=SimpleNamespace(on_error=policy),
+        plan=SimpleNamespace(on_error=policy, sources=()),
         sample_pipeline=SimpleNamespace(user_code=False, calls=False),
-        source=SimpleNamespace(keys="index", key=str),
+        source=SimpleNamespace(keys="index", key=str, label=str),
         spans=lambda epoch_samples: OrderCache(ORDER),
         use=GeneratorUse(),
         bulk=lambda: bulk,

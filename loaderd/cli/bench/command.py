@@ -114,7 +114,7 @@ def _facts(
 
     facts: dict[str, Any] = {
         "stream": plan.name,
-        "data": plan.lmdb or plan.dataset,
+        "data": plan.data_name,
         "batch_size": plan.batch_size,
         "workers": workers,
         "prefetch": PREFETCH,

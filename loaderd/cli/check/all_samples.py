@@ -42,7 +42,7 @@ def check(
 
     bad: where bad samples go as JSON lines. The stream's class names go into `classes`.
     """
-    print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
+    print(f"{plan.name}  {plan.data_name}", flush=True)
     with ScanState(cache_folder(os.environ, "check"), settings.path, plan.name, anew=anew) as saved:
         verified = ""
         if plan.lmdb is not None:

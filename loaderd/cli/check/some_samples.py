@@ -33,7 +33,7 @@ ALIKE = 5  # bad samples with the same reason, but for its numbers, that have a 
 def check(
     settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | None, classes: Classes
 ) -> int:
-    print(f"{plan.name}  {plan.lmdb or plan.dataset}", flush=True)
+    print(f"{plan.name}  {plan.data_name}", flush=True)
     findings = make_twice(settings, plan, samples, classes)
     if findings.facts is None:
         return NO_START

@@ -39,7 +39,10 @@ class Source:
         many: `fetch` is there.
         selection: Which samples the stream uses, as whoever opened it has found or was told.
         user_code: Somebody else's code reads or parses.
+        sources: Those of a mixture, which this is not.
     """
+
+    sources: Sequence[Source] = ()
 
     def __init__(self, plan: StreamConfig) -> None:
         """Open what a stream reads.
@@ -143,6 +146,10 @@ class Source:
         """
         self._check(index)
         return self._reader.key(index)
+
+    def label(self, index: int) -> str:
+        """The sample's name for messages: `key`."""
+        return self.key(index)
 
     def read(self, index: int) -> Sample:
         """A sample as it is stored. Views are valid while this is open.
