@@ -150,7 +150,7 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
     stream: Any = SimpleNamespace(
         plan=SimpleNamespace(on_error=policy, sources=()),
         sample_pipeline=SimpleNamespace(user_code=False, calls=False),
-        source=SimpleNamespace(keys="index", key=str, label=str),
+        source=SimpleNamespace(keys="index", key=str, label=str, awaits=lambda epoch: False),
         spans=lambda epoch_samples: OrderCache(ORDER),
         use=GeneratorUse(),
         bulk=lambda: bulk,
