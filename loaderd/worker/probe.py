@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from loaderd.worker.stage_timer import Stopwatch
 from loaderd.worker.streams import OpenStreams, WorkerStream
 from loaderd_wire.slots import TAIL_ROW_BYTES, FieldSpec, align
 
+ROWS = 1 << 20  # numbers of rows that a stamp can hold
 TRIES = 16  # samples that may be bad before the stream is
 GOOD = 4  # samples that are looked at
 MEASURED = 64  # samples whose names are measured; of TRIES of them the texts as well
@@ -39,7 +41,9 @@ def probe(
     """
     line.stamp(0, 0, Stage.OPEN)
     try:
-        stream = open_streams.get(name, lambda count: line.stamp(0, count, Stage.OPEN))
+        # each stamp differs from the last one: that is what shows that it goes on
+        turns = itertools.count()
+        stream = open_streams.get(name, lambda _: line.stamp(0, next(turns) % ROWS, Stage.OPEN))
         return _facts(stream, line, imported)
     except SourceError as error:
         kind = "user code" if error.traceback else "data"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loaderd.data.errors import SampleFault, SourceError
 from loaderd.data.labels import is_whole, label_field
-from loaderd.data.selection.keys_file import EVERY, Ints
+from loaderd.data.selection.keys_file import Ints
 from loaderd.data.selection.selection import Tick
 
 
@@ -84,8 +84,7 @@ def balanced(
     classes = np.empty(len(indices), np.int64)
     name, bad, first_bad = "", 0, ""
     for place, index in enumerate(indices):
-        if place % EVERY == 0:
-            tick(place)
+        tick(place)  # one sample may take long
         try:
             sample = source.read(int(index))
             name = name or label_field(sample)

@@ -87,3 +87,9 @@ def test_sample_without_a_label_ends_the_opening_or_is_never_drawn() -> None:
     assert weights == [0.5, 0.0, 0.5, 0.0]
     assert "2 samples have no label" in notes[0]
     assert "the first is sample '1': torn" in notes[0]
+
+
+def test_every_label_that_is_read_shows_that_the_opening_goes_on() -> None:
+    ticks: list[int] = []
+    balanced(Named(["a", "b", "c"]), np.arange(3), ticks.append, skipping=False)
+    assert len(ticks) == 3
