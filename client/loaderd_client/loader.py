@@ -19,6 +19,7 @@ from loaderd_wire.slices import MAX_EPOCH, steps_left
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
     from typing_extensions import Self, Unpack  # type checkers bring it themselves
 
     from loaderd_client.options import Keywords
@@ -120,6 +121,7 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
         drop_last: bool | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        mesh: DeviceMesh | None = None,
         prefetch: int = 4,
         fields: list[str] | tuple[str, ...] | None = None,
         as_tuple: bool | None = None,
@@ -149,6 +151,9 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
                 says if it is initialised, else as the environment variables RANK and WORLD_SIZE
                 say, else 0 of 1.
             world_size: Number of ranks. Give both `rank` and `world_size`, or neither.
+            mesh: Instead of both, the data-parallel dimension of a DeviceMesh, as in `mesh["dp"]`.
+                Ranks that differ only in the mesh's other dimensions, such as those of tensor
+                parallelism, get the same batches.
             prefetch: Number of finished batches ahead of the training. There is memory for
                 `prefetch + 2` batches.
             fields: Names of the fields to deliver, in this order. None: all fields. "__index__"
@@ -187,6 +192,7 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
             "drop_last": drop_last,
             "rank": rank,
             "world_size": world_size,
+            "mesh": mesh,
             "prefetch": prefetch,
             "fields": fields,
             "as_tuple": as_tuple,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from loaderd_client import ranks
 from loaderd_client.endpoint import Endpoint
 from loaderd_wire.errors import ConfigError
 from loaderd_wire.hints import few, nearest
@@ -17,6 +18,7 @@ from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_RANKS,
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
 
 # DataLoader's other arguments, and what to use here instead.
 INSTEAD = {
@@ -24,7 +26,7 @@ INSTEAD = {
     "shuffle": "set [streams.NAME] shuffle in the daemon's config",
     "sampler": (
         "set [streams.NAME] shuffle and split in the daemon's config; ranks are rank= and "
-        "world_size="
+        "world_size=, or mesh="
     ),
     "batch_sampler": "use batch_size=, and [streams.NAME] shuffle and split in the daemon's config",
     "num_workers": "set [workers] num_workers in the daemon's config",
@@ -107,6 +109,7 @@ class Keywords(TypedDict, total=False):
     drop_last: bool | None
     rank: int | None
     world_size: int | None
+    mesh: DeviceMesh | None
     prefetch: int
     fields: list[str] | tuple[str, ...] | None
     timeout_s: float
@@ -138,6 +141,11 @@ def check(
         )
     found = Endpoint.of(os.fspath(source))
     stream = _stream(stream, found)
+    mesh = given.pop("mesh")
+    if mesh is not None:
+        if given["rank"] is not None or given["world_size"] is not None:
+            raise ConfigError("mesh= is given with rank= or world_size=: give one of them")
+        given["rank"], given["world_size"] = ranks.of_mesh(mesh)
     for name, low, high in (
         ("batch_size", 1, MAX_ROWS),
         ("seed", 0, MAX_INT),
@@ -191,7 +199,7 @@ def _strangers(others: dict[str, object]) -> None:
         elif name in INSTEAD:
             raise ConfigError(f"{name}={value!r}: not an argument of Loader; {INSTEAD[name]}")
         else:
-            known = [f.name for f in fields(LoaderOptions)]
+            known = [f.name for f in fields(LoaderOptions)] + ["mesh"]
             near = nearest(name, known)
             raise ConfigError(
                 f"{name}={value!r}: no such argument; "

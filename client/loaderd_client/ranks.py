@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from loaderd_wire.errors import ConfigError
 
@@ -88,6 +89,37 @@ def still(settled: Rank) -> None:
             f"{group[0]} of {group[1]}; initialise the process group before the Loader's first "
             "use, or give rank= and world_size="
         )
+
+
+def of_mesh(mesh: Any) -> tuple[int, int]:
+    """Find the rank of this process in one dimension of a DeviceMesh, and the size of that.
+
+    Args:
+        mesh: A torch.distributed DeviceMesh of one dimension, such as `mesh["dp"]`.
+
+    Raises:
+        ConfigError: It is none, has several dimensions, or this process is not in it.
+    """
+    try:
+        names, dimensions = mesh.mesh_dim_names, mesh.ndim
+        place, size = mesh.get_coordinate(), mesh.size()
+    except AttributeError:
+        raise ConfigError(
+            f"mesh={mesh!r:.80}: give one dimension of a torch.distributed DeviceMesh, as in "
+            'mesh["dp"]'
+        ) from None
+    if dimensions != 1:
+        which = ", ".join(names) if names else f"{dimensions} without names"
+        raise ConfigError(
+            f"mesh= has several dimensions ({which}): give the one of the data-parallel ranks, as "
+            'in mesh["dp"]'
+        )
+    if place is None:
+        raise ConfigError(
+            f"this process is not in the mesh= of {size} ranks: give one that it is in, or rank= "
+            "and world_size="
+        )
+    return int(place[0]), int(size)
 
 
 def process_group() -> tuple[int, int] | None:

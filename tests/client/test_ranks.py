@@ -75,3 +75,46 @@ def test_a_process_group_that_says_otherwise_later_is_refused() -> None:
 
 def test_without_a_group_nothing_is_compared() -> None:
     still(Rank(3, 8, "environment"))
+
+
+MESH = """
+import pickle
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from loaderd_client import ConfigError, Loader, ranks
+dist.init_process_group("fake", store=FakeStore(), rank=5, world_size=8)
+mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("dp", "tp"))
+print(ranks.of_mesh(mesh["dp"]), ranks.of_mesh(mesh["tp"]))
+loader = Loader("d.sock", "train", mesh=mesh["dp"])
+print(loader._arguments.rank, loader._arguments.world_size)
+print(pickle.loads(pickle.dumps(loader))._arguments.rank)
+for given in (
+    {"mesh": mesh}, {"mesh": mesh["dp"], "rank": 0}, {"mesh": 3}, {"mesh": DeviceMesh("cpu", [0, 1])}
+):
+    try:
+        Loader("d.sock", "train", **given)
+    except ConfigError as error:
+        print(error)
+dist.destroy_process_group()
+"""
+
+
+def test_a_dimension_of_a_mesh_tells_the_rank() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MESH],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.stdout.splitlines() == [
+        "(2, 4) (1, 2)",
+        "2 4",
+        "2",
+        "mesh= has several dimensions (dp, tp): give the one of the data-parallel ranks, as in "
+        'mesh["dp"]',
+        "mesh= is given with rank= or world_size=: give one of them",
+        'mesh=3: give one dimension of a torch.distributed DeviceMesh, as in mesh["dp"]',
+        "this process is not in the mesh= of 2 ranks: give one that it is in, or rank= and "
+        "world_size=",
+    ], done.stderr
