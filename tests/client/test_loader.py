@@ -666,13 +666,22 @@ def test_ctrl_c_at_any_moment_loses_no_batch(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize(
-    "end", ["", "sys.exit(0)", "raise RuntimeError('user')", "import os; os._exit(0)"]
+    ("end", "output"),
+    [
+        ("", "numpy"),
+        ("sys.exit(0)", "torch"),
+        ("raise RuntimeError('user')", "numpy"),
+        ("import os; os._exit(0)", "torch"),
+    ],
 )
-def test_an_interpreter_that_exits_with_leases_does_so_quietly(fake: Fake, end: str) -> None:
+def test_an_interpreter_that_exits_with_leases_does_so_quietly(
+    fake: Fake, end: str, output: str
+) -> None:
+    """The other output for each end, of a real daemon: `faults/system/test_leases.py`."""
     daemon = fake()
     _, err = finished(
         trainer(f"""
-        loader = Loader({daemon.path!r}, "train")
+        loader = Loader({daemon.path!r}, "train", output={output!r})
         kept = [b for b, _ in zip(loader, range(3))]
         cycle = [kept]; cycle.append(cycle)
         {end}
