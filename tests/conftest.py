@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from loaderd_testing import costs
 from loaderd_testing.bytecode import write_bytecode
 from loaderd_testing.deadlines import DEADLINE_S, LEAVING_S
 from loaderd_testing.leaks import Leaks
@@ -180,6 +181,7 @@ def pytest_collection_finish() -> None:
     # what is imported by now is for ever; to look through torch takes 0.1 s each time that a test
     # collects garbage
     gc.freeze()
+    costs.begin()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -207,6 +209,7 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    costs.spend(report)
     if (
         report.skipped
         and not hasattr(report, "wasxfail")
@@ -225,6 +228,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
             terminalreporter.line(f"{report.nodeid}: {reason}")
+    told = list(costs.lines(one for some in terminalreporter.stats.values() for one in some))
+    if told:
+        terminalreporter.section("processor time")
+        for line in told:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,45 @@
+"""Processor time of the tests, by file: what a run of all of them ends with."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+SHOWN = 10
+FEWEST_FILES = 50  # of a run whose costs are told
+
+_spent_s = 0.0  # by this process and its children until the last report
+
+
+def spend(report: pytest.TestReport) -> None:
+    """Gives a report the processor time since the one before it.
+
+    That is what its test has used in this process and in those of its children that have ended.
+    Reports that come from another process of the run keep theirs.
+    """
+    global _spent_s
+    now_s = sum(os.times()[:4])
+    report.cpu_s = now_s - _spent_s  # type: ignore[attr-defined]  # xdist carries it over
+    _spent_s = now_s
+
+
+def begin() -> None:
+    """What this process has spent so far is no test's."""
+    global _spent_s
+    _spent_s = sum(os.times()[:4])
+
+
+def lines(reports: Iterable[object]) -> Iterator[str]:
+    """The files that took the most processor time, most first; none of a short run."""
+    spent: Counter[str] = Counter()
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            spent[report.nodeid.partition("::")[0]] += getattr(report, "cpu_s", 0.0)
+    if len(spent) < FEWEST_FILES:
+        return
+    yield f"{sum(spent.values()):7.0f} s in all, of these files the most:"
+    for name, seconds in spent.most_common(SHOWN):
+        yield f"{seconds:7.0f} s {name}"
