@@ -284,7 +284,8 @@ class Running:
     def _watch(self) -> None:
         """Signals, slow turns, and whoever started the daemon."""
         loop = self._loop
-        drains, ignored = [signal.SIGTERM, signal.SIGHUP], list(TRAINERS)
+        drains: list[signal.Signals] = [signal.SIGTERM, signal.SIGHUP]
+        ignored: list[signal.Signals] = list(TRAINERS)
         # an embedded daemon leaves with its last user, not with an interrupted cell of a notebook
         (ignored if self._setup.options.embedded else drains).append(signal.SIGINT)
         for number in drains:
