@@ -5,8 +5,6 @@ Descriptors go out through it, and the end of a connection is noticed here.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import functools
 import os
 import socket
@@ -15,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loaderd.system.fork_hooks import closed_in_children
+from loaderd.system.listening_socket import ListeningSocket
 from loaderd.system.loop import Loop, Timer
 from loaderd.system.peer_credentials import PeerCredentials, PeerGate, peer_cred, peer_pidfd
 from loaderd.system.rate_limit import RateLimit
@@ -27,7 +26,6 @@ SILENT_S = 2.0  # how long they may
 SLOW_S = 10.0  # how long an answer may wait for a reader that holds no session
 MAX_IN = 1 << 20  # bytes of a first message
 MAX_OUT = 8 << 20  # bytes that may wait for one reader
-ACCEPTS = 32  # in one turn
 READ_BYTES = 1 << 16
 
 Log = Callable[[str, str], object]
@@ -104,7 +102,6 @@ class ControlListener:
             pidfd: Makes a descriptor that is readable when the peer's process is dead.
         """
         self._loop = loop
-        self.path = path
         self._gate = gate
         self._on_message = on_message
         self._on_end = on_end
@@ -114,27 +111,8 @@ class ControlListener:
         self._rarely = RateLimit()
         self._silent: dict[Peer, None] = {}
         self.peers: dict[Peer, None] = {}
-        self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        self._listener: socket.socket | None = self._listen()
+        self._listener = ListeningSocket(loop, path, gate.mode, on_connection=self._greet, log=log)
         closed_in_children(self)
-
-    def _listen(self) -> socket.socket:
-        listener = socket.socket(
-            socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-        )
-        try:
-            old = os.umask(0o177)  # nobody else gets in before the mode is what it shall be
-            try:
-                listener.bind(self.path)
-            finally:
-                os.umask(old)
-            os.chmod(self.path, self._gate.mode)
-            listener.listen(512)
-        except BaseException:
-            listener.close()
-            raise
-        self._loop.watch(listener.fileno(), self._accept)
-        return listener
 
     # -- what the daemon does with a peer
 
@@ -188,66 +166,20 @@ class ControlListener:
 
     def stop_listening(self) -> None:
         """No new connections; those in the backlog see EOF. The socket's file goes. Idempotent."""
-        if self._listener is not None:
-            self._loop.unwatch(self._listener.fileno())
-            with contextlib.suppress(FileNotFoundError):  # a cleaner of temporary folders was here
-                os.unlink(self.path)
-            self._listener.close()
-            self._listener = None
+        self._listener.stop()
 
     def close(self) -> None:
-        self.stop_listening()
+        self._listener.close()
         for peer in tuple(self.peers):
             self._end(peer)
-        if self._spare >= 0:
-            os.close(self._spare)
-            self._spare = -1
 
     def disown(self) -> None:
         """In a forked child: close everything, say nothing to anybody."""
         for peer in self.peers:
             peer.sock.close()
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.disown()
 
     # -- inside
-
-    def _accept(self) -> None:
-        for _ in range(ACCEPTS):
-            if self._listener is None:
-                return
-            try:
-                sock, _ = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._turn_away()
-                return  # ECONNABORTED and the like: gone before we came
-            sock.setblocking(False)
-            self._greet(sock)
-
-    def _turn_away(self) -> None:
-        # Out of descriptors, the backlog would wake the loop for ever. The spare one serves to take
-        # a connection and close it.
-        if self._spare >= 0:
-            os.close(self._spare)
-        try:
-            assert self._listener is not None
-            self._listener.accept()[0].close()
-        except OSError:
-            pass
-        try:
-            self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._spare = -1
-        more = self._rarely.ask("descriptors", self._loop.now_s())
-        if more is not None:
-            self._log(
-                "error",
-                "out of file descriptors: a connection was closed at once; raise "
-                f"RLIMIT_NOFILE{more}",
-            )
 
     def _greet(self, sock: socket.socket) -> None:
         try:
