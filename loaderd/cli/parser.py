@@ -13,6 +13,7 @@ from typing import Any
 from loaderd.data.packing.kinds import KINDS, that_take
 
 LEAST_SHARD = 1 << 20
+PAGE_AT_OUTPUT = "-o"  # --html without a name
 
 
 class Parser(argparse.ArgumentParser):
@@ -275,7 +276,14 @@ def _preview(made: argparse.ArgumentParser) -> None:
         metavar="SEED",
         help="if the trainer asks for another than the config's",
     )
-    made.add_argument("-o", "--output", metavar="OUT.png")
+    made.add_argument("-o", "--output", metavar="OUT.png", help="write a contact sheet")
+    made.add_argument(
+        "--html",
+        nargs="?",
+        const=PAGE_AT_OUTPUT,
+        metavar="OUT.html",
+        help="write one page with all fields and what the transforms drew",
+    )
     made.add_argument("--json", action="store_true", help="print the keys only, as JSON")
 
 

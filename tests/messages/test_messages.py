@@ -45,7 +45,7 @@ def spoken(message: Message) -> str:
 def is_program(message: Message) -> bool:
     """A script that is run or shown, or a whole document, and no sentence."""
     lines = message.text.strip().splitlines()
-    return any(line.startswith(("import ", "from ", "class ", "# ")) for line in lines)
+    return any(line.startswith(("import ", "from ", "class ", "# ", ":root ")) for line in lines)
 
 
 def test_there_are_texts_of_every_part() -> None:

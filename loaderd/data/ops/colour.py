@@ -13,6 +13,7 @@ from loaderd.core.rng import CounterRng
 from loaderd.data.images.lazy_image import LazyImage
 from loaderd.data.ops.plane import drawn
 
+STRENGTHS = ("brightness", "contrast", "saturation", "hue")
 Change = Callable[[Any], Any]  # of a Pillow image of mode L or RGB
 
 
@@ -67,23 +68,34 @@ class ColorJitter:
         self._nothing = ((1.0, 1.0), (1.0, 1.0), (1.0, 1.0), (0.0, 0.0))
 
     def __call__(self, view: LazyImage, draws: CounterRng) -> None:
+        changes = self._drawn(draws)
+
+        def all_of_them(image: Any) -> Any:
+            for each, by in changes:
+                image = self._changes[each](image, by)
+            return image
+
+        if changes:
+            change(view, all_of_them)
+
+    def _drawn(self, draws: CounterRng) -> list[tuple[int, float]]:
+        """Which changes, in their order, and how much of each."""
         number = self._number
         if draws.uniform(number, 7) >= self._p:
-            return
+            return []
         order = [0, 1, 2, 3]
         for last in (3, 2, 1):
             other = draws.integer(number, 7 - last, last + 1)
             order[last], order[other] = order[other], order[last]
-        order = [each for each in order if self._ranges[each] != self._nothing[each]]
+        return [
+            (each, drawn(draws, number, each, *self._ranges[each]))
+            for each in order
+            if self._ranges[each] != self._nothing[each]
+        ]
 
-        def all_of_them(image: Any) -> Any:
-            for each in order:
-                by = drawn(draws, number, each, *self._ranges[each])
-                image = self._changes[each](image, by)
-            return image
-
-        if order:
-            change(view, all_of_them)
+    def told(self, height: int, width: int, draws: CounterRng) -> list[str]:
+        """What it does to a picture of this size."""
+        return [f"{STRENGTHS[each]} {by:.2f}" for each, by in self._drawn(draws)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +112,7 @@ class Grayscale:
     def __call__(self, view: LazyImage, draws: CounterRng) -> None:
         if view.channels > 1 and draws.uniform(self.number, 0) < self.p:
             change(view, lambda image: image.convert("L").convert("RGB"))
+
+    def told(self, height: int, width: int, draws: CounterRng) -> list[str]:
+        """What it does to a picture of this size."""
+        return ["gray"] if draws.uniform(self.number, 0) < self.p else []

@@ -103,11 +103,22 @@ class RandAugment:
 
         def all_of_them(image: Any) -> Any:
             outside = values[0] if image.mode == "L" else tuple(values)
-            for turn in range(self._times):
-                name = NAMES[draws.integer(self._number, 2 * turn, len(NAMES))]
-                by = strength(name, self._share, *size)
-                negative = name in SIGNED and draws.integer(self._number, 2 * turn + 1, 2)
-                image = CHANGES[name](image, -by if negative else by, outside)
+            for name, by in self._drawn(*size, draws):
+                image = CHANGES[name](image, by, outside)
             return image
 
         change(view, all_of_them)
+
+    def _drawn(self, height: int, width: int, draws: CounterRng) -> list[tuple[str, float]]:
+        """Names of the changes, and the strength of each."""
+        made: list[tuple[str, float]] = []
+        for turn in range(self._times):
+            name = NAMES[draws.integer(self._number, 2 * turn, len(NAMES))]
+            by = strength(name, self._share, height, width)
+            negative = name in SIGNED and draws.integer(self._number, 2 * turn + 1, 2)
+            made.append((name, -by if negative else by))
+        return made
+
+    def told(self, height: int, width: int, draws: CounterRng) -> list[str]:
+        """What it does to a picture of this size."""
+        return [f"{name} {by:.2f}" for name, by in self._drawn(height, width, draws)]

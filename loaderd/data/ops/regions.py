@@ -46,6 +46,12 @@ class GaussianBlur:
             out = np.rint(out).astype(image.dtype)
         view.become(out.reshape(image.shape))
 
+    def told(self, height: int, width: int, draws: CounterRng) -> list[str]:
+        """What it does to a picture of this size."""
+        if draws.uniform(self._number, 1) >= self._p:
+            return []
+        return [f"sigma {drawn(draws, self._number, 0, *self._sigma):.2f}"]
+
 
 def erased_box(
     height: int, width: int, scale: Any, ratio: Any, draws: CounterRng, number: int
@@ -100,3 +106,10 @@ class RandomErasing:
                 noise = rng.integers(0, np.iinfo(image.dtype).max, shape, image.dtype, True)
         image[top : top + height, left : left + width] = noise
         view.become(image)
+
+    def told(self, height: int, width: int, draws: CounterRng) -> list[str]:
+        """What it does to a picture of this size."""
+        if draws.uniform(self.number, AT_ALL) >= self.p:
+            return []
+        box = erased_box(height, width, self.scale, self.ratio, draws, self.number)
+        return [] if box is None else ["{2} x {3} at {0}, {1}".format(*box)]

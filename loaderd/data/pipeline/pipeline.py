@@ -75,6 +75,10 @@ class SamplePipeline:
         form = self.batcher.form or self._transforms.form or self._source.form or "dict"
         return "tuple" if form == "single" else form
 
+    def tell_ops(self, tell: Callable[[str], None]) -> None:
+        """Have `tell` called with what each op does to each sample from now on, in words."""
+        self._transforms.tell = tell
+
     @property
     def jpeg_extension(self) -> str:
         """`fused_decode.version()` if images made so far may have been decoded by it.

@@ -15,6 +15,7 @@ from loaderd.config.transforms import BATCH, resolved
 from loaderd.data.errors import SourceError
 from loaderd.data.images.image_error import OpError
 from loaderd.data.ops.table import FLAT, ReadyOp, check, make_op, one_size
+from loaderd.data.ops.told import told
 from loaderd.data.pipeline.calls import UserCall
 from loaderd.data.pipeline.context import SampleContext, present, sole_image
 from loaderd.data.sample import Sample
@@ -44,6 +45,8 @@ class Transforms:
         self._plan = plan
         self._modes = plan.modes()
         self._source_form = source_form
+        # is told what each op does to each sample, in words; None: nobody looks
+        self.tell: Callable[[str], None] | None = None
         self._fields_of = fields_maker(plan)
         self._steps = [
             self._step(step, number)
@@ -113,6 +116,8 @@ class Transforms:
             one_size(views, op)
             first = next(iter(views.values()))
             size = (first.height, first.width)
+            if self.tell is not None:
+                self.tell(told(op, ready.run, *size, making.draws))
             for view in views.values():
                 ready.run(view, making.draws)
             if ready.marks.moved:

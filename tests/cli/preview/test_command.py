@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from loaderd.cli.contact_sheet import Cell, draw, picture_of
+from loaderd.cli.preview.contact_sheet import Cell, draw, picture_of
 from loaderd.config.decode_modes import DecodeModes
 from loaderd.data.sample import Sample
 from loaderd_client import Loader
@@ -167,3 +167,40 @@ def test_a_mask_is_shown_beside_its_picture_with_a_colour_for_each_label() -> No
         Sample({"mask": labels[:, :, np.newaxis]}, images=("mask",)), DecodeModes("index")
     )
     np.testing.assert_array_equal(alone, shown[:, 2:])
+
+
+PICTURES = """[streams.train]
+lmdb = 'photos.lmdb'
+batch_size = 6
+[[streams.train.transforms]]
+op = 'random_crop'
+size = 8
+[[streams.train.transforms]]
+op = 'hflip'
+"""
+
+
+def test_the_page_shows_each_sample_and_what_was_drawn_for_it(place: Place) -> None:
+    place.cli("pack", "imagefolder", place.images(), "photos.lmdb")
+    (place.folder / "c.toml").write_text(PICTURES)
+    said = place.cli("preview", "c.toml", "--html", "batch.html", "--json")
+    rows = json.loads(said.stdout)["rows"]
+    text = (place.folder / "batch.html").read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert text.count("<article") == text.count('<img class="base') == 6
+    for row in rows:
+        assert [words.partition(":")[0] for words in row["drawn"]] == ["random_crop", "hflip"]
+        assert all(f"<li>{words}</li>" in text for words in row["drawn"])
+
+
+def test_bad_samples_are_on_the_page_with_their_reason(place: Place) -> None:
+    place.config(args="bad = [3]")
+    place.cli("preview", "config.toml", "--html", "-o", "page.html")
+    text = (place.folder / "page.html").read_text()
+    assert text.count('<article class="faulty">') == 1
+    assert "unlucky 3" in text
+
+
+def test_a_page_without_a_name_is_refused(place: Place) -> None:
+    said = place.cli("preview", place.config(), "--html", code=2).stderr
+    assert "--html: name the page: --html OUT.html" in said

@@ -6,15 +6,19 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
+from loaderd.cli.parser import PAGE_AT_OUTPUT
+from loaderd.cli.status import size
+from loaderd.core.jobs import Stage
 from loaderd_wire.slices import Cursor, EpochShape, Slice, slice_at, steps_left
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.json and not args.output:
-        raise CommandError("give -o OUT.png, or --json to print the keys only", USAGE)
+    sheet, page = _outputs(args)
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.cli import local_stream
     from loaderd.config import load
@@ -27,26 +31,69 @@ def run(args: argparse.Namespace) -> int:
     shape = _shape(args, plan, table.stream.order.samples)
     cursor, part = _place(args, shape)
     seed = plan.seed if args.seed is None else args.seed
+    drawn = DrawnWords()
+    table.stream.sample_pipeline.tell_ops(drawn.add)
     rows = table.rows(
         seed,
         args.epoch,
         part.start,
         part.rows,
-        local_stream.NullStatusLine(),
+        local_stream.NullStatusLine(drawn.stage),
         epoch_samples=shape.samples,
         policy="" if plan.on_error == "replace" else "skip",
     )
     made = [rows.make(row) for row in range(part.rows)]
     fields = table.stream.sample_pipeline.fields
     samples = [None if sample is None else fields(sample) for sample in made]
-    facts = _facts(
-        args, plan.name, seed, shape, cursor, part, _described(table, shape, part, rows, samples)
-    )
+    described = _described(table, shape, part, rows, samples)
+    for row, words in drawn.by_row.items():
+        described[row]["drawn"] = words
+    facts = _facts(args, plan.name, seed, shape, cursor, part, described)
     if args.json:
         print(json.dumps(facts, indent=2, ensure_ascii=False))
-    if args.output:
-        _draw(args.output, facts, samples, plan.modes())
+    if sheet or page:
+        from loaderd.cli.preview.panels import PanelMaker
+
+        maker = PanelMaker(plan, table.stream.source.classes)
+        panels = [None if sample is None else maker.of(sample) for sample in samples]
+        if sheet:
+            _draw(sheet, facts, samples, panels, plan.modes())
+        if page:
+            _write_page(page, facts, panels)
     return FINE
+
+
+def _outputs(args: argparse.Namespace) -> tuple[str, str]:
+    """Where the contact sheet and the page go, "" for nowhere. Raises CommandError."""
+    sheet, page = args.output or "", args.html or ""
+    if page == PAGE_AT_OUTPUT or (not page and sheet.lower().endswith((".html", ".htm"))):
+        sheet, page = "", sheet
+        if not page:
+            raise CommandError("--html: name the page: --html OUT.html", USAGE)
+    if not (args.json or sheet or page):
+        raise CommandError(
+            "give -o OUT.png, or --json to print the keys only, or --html OUT.html", USAGE
+        )
+    return sheet, page
+
+
+class DrawnWords:
+    """What the transforms drew for each row, in words."""
+
+    def __init__(self) -> None:
+        self.by_row: dict[int, list[str]] = {}
+        self._row = 0
+
+    def stage(self, row: int, stage: Stage) -> None:
+        """A row has come to this stage: one that is read, is begun anew."""
+        self._row = row
+        if stage is Stage.READ:
+            self.by_row.pop(row, None)
+
+    def add(self, words: str) -> None:
+        """Of the row that is being made."""
+        if words:
+            self.by_row.setdefault(self._row, []).append(words)
 
 
 def _shape(args: argparse.Namespace, plan: Any, samples: int) -> EpochShape:
@@ -138,8 +185,10 @@ def _facts(
     }
 
 
-def _draw(output: str, facts: dict[str, Any], samples: list[Any], modes: Any) -> None:
-    from loaderd.cli import contact_sheet
+def _draw(
+    output: str, facts: dict[str, Any], samples: list[Any], panels: list[Any], modes: Any
+) -> None:
+    from loaderd.cli.preview import contact_sheet, sheet_cells
 
     title = (
         "{stream}  seed {seed}  epoch {epoch}  step {step}  position {position}  rank {rank} "
@@ -147,20 +196,37 @@ def _draw(output: str, facts: dict[str, Any], samples: list[Any], modes: Any) ->
     ).format(**facts)
     cells = [
         contact_sheet.Cell(
-            None if sample is None else contact_sheet.picture_of(sample, modes),
+            None if sample is None else sheet_cells.picture(sample, shown, modes),
             (
                 entry.get("label") or f"index {entry['index']}",
                 entry["key"],
                 *([entry["bad"]] if "bad" in entry else []),
             ),
             "bad" in entry,
+            *sheet_cells.marks(shown),
         )
-        for entry, sample in zip(facts["rows"], samples, strict=True)
+        for entry, sample, shown in zip(facts["rows"], samples, panels, strict=True)
     ]
-    try:
+    with _writing(output):
         contact_sheet.draw(f"{title}  {len(samples)} rows", cells).save(output, format="PNG")
+    sys.stderr.write(f"loaderd: {output}: {title}, {len(samples)} rows\n")
+
+
+def _write_page(output: str, facts: dict[str, Any], panels: list[Any]) -> None:
+    from loaderd.cli.preview.page import page
+
+    text = page(facts, panels)
+    with _writing(output), open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    sys.stderr.write(f"loaderd: {output}: a page of {len(panels)} rows, {size(len(text))}\n")
+
+
+@contextmanager
+def _writing(output: str) -> Iterator[None]:
+    """What the system refuses in it is told with the file's name."""
+    try:
+        yield
     except OSError as error:
         raise CommandError(
             f"{output}: cannot be written: {error.strerror or error}", NO_START
         ) from None
-    sys.stderr.write(f"loaderd: {output}: {title}, {len(samples)} rows\n")

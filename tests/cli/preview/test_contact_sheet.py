@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from loaderd.cli.contact_sheet import (
+from loaderd.cli.preview.contact_sheet import (
     ALARM,
     CELL,
     LINE,
