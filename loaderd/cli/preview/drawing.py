@@ -33,7 +33,7 @@ def figure(picture: Picture, about: str) -> str:
         values = np.unique(picture.mask)
         told = f"mask of {said}: labels {', '.join(map(str, values[:12].tolist()))}"
         layers.append(f'<img class="mask pixels" src="{_mask(picture.mask)}" alt="{escape(told)}">')
-    marks = [_box(*box, name) for box, name in _named(picture)]
+    marks = [_box(box, name) for box, name in _named(picture)]
     radius = max(height, width) / 80
     marks += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.2f}"/>' for x, y in picture.points]
     if marks:
@@ -56,7 +56,8 @@ def _named(picture: Picture) -> list[tuple[list[float], str]]:
     return list(zip(picture.boxes.tolist(), names, strict=True))
 
 
-def _box(left: float, top: float, right: float, bottom: float, name: str) -> str:
+def _box(box: list[float], name: str) -> str:
+    left, top, right, bottom = box
     shape = (
         f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(0, right - left):.1f}" '
         f'height="{max(0, bottom - top):.1f}"/>'
