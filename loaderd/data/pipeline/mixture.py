@@ -76,6 +76,11 @@ class MixturePipeline:
         """Never asked for: a MixtureSource does not fetch many at once."""
         raise NotImplementedError
 
+    def tell_ops(self, tell: Callable[[str], None]) -> None:
+        """As `SamplePipeline.tell_ops`."""
+        for part in self.parts:
+            part.tell_ops(tell)
+
     def fix(self, specs: tuple[FieldSpec, ...]) -> None:
         """From now on the samples of all sources must have these fields."""
         for part in self.parts:
