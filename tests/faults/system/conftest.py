@@ -16,6 +16,22 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A daemon for all tests of a file that leave it as it is."""
+    made = Site(tmp_path_factory.mktemp("served"))
+    made.write().serve().settled()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def daemon(served: Site) -> Iterator[Site]:
+    """The file's daemon, without sessions before and after."""
+    yield served
+    served.end_sessions()
+
+
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The first epoch of the default site, 100 samples, when nothing goes wrong."""

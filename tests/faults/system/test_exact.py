@@ -22,11 +22,10 @@ def test_the_stream_does_not_depend_on_spawn(site: Site, undisturbed: str) -> No
     assert digest(take(loader) + take(loader)) == undisturbed
 
 
-def test_the_stream_does_not_depend_on_other_trainers(site: Site, undisturbed: str) -> None:
-    site.write().serve()
-    others = [iter(site.loader(seed=s, batch_size=3)) for s in range(4)]
+def test_the_stream_does_not_depend_on_other_trainers(daemon: Site, undisturbed: str) -> None:
+    others = [iter(daemon.loader(seed=s, batch_size=3)) for s in range(4)]
     got = []
-    loader = site.loader()
+    loader = daemon.loader()
     for _ in range(2):
         for batch in loader:
             got.append(plain(batch))
@@ -35,9 +34,8 @@ def test_the_stream_does_not_depend_on_other_trainers(site: Site, undisturbed: s
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_four_ranks_share_an_epoch_out(site: Site, drop_last: bool) -> None:
-    site.write().serve()
-    ranks = [site.loader(rank=r, world_size=4, drop_last=drop_last) for r in range(4)]
+def test_four_ranks_share_an_epoch_out(daemon: Site, drop_last: bool) -> None:
+    ranks = [daemon.loader(rank=r, world_size=4, drop_last=drop_last) for r in range(4)]
     for _ in range(2):
         taken = [take(loader) for loader in ranks]
         assert {len(t) for t in taken} == {len(ranks[0])} == {3 if drop_last else 4}
@@ -53,24 +51,23 @@ def test_eleven_ranks_with_a_short_tail_get_every_sample_once(site: Site) -> Non
     assert sorted(i for batches in taken for i in indices(batches)) == list(range(100))
 
 
-def test_resume_at_every_step_is_exact_twice_and_in_the_second_epoch(site: Site) -> None:
-    site.write().serve()
-    loader = site.loader()
+def test_resume_at_every_step_is_exact_twice_and_in_the_second_epoch(daemon: Site) -> None:
+    loader = daemon.loader()
     whole = [take(loader), take(loader)]
     for epoch in (0, 1):
         for step in range(len(loader) + 1):
-            first = site.loader()
+            first = daemon.loader()
             first.set_epoch(epoch)
             batches = iter(first)
             head = take(batches, step)
             state = json.loads(json.dumps(first.state_dict()))
             first.close()
-            second = site.loader()
+            second = daemon.loader()
             second.load_state_dict(state)
             middle = take(second, 1)
             state = json.loads(json.dumps(second.state_dict()))
             second.close()
-            third = site.loader()
+            third = daemon.loader()
             third.load_state_dict(state)
             tail = take(third) if middle else []
             third.close()
@@ -79,13 +76,12 @@ def test_resume_at_every_step_is_exact_twice_and_in_the_second_epoch(site: Site)
             assert bool(middle) == (step < len(loader))
 
 
-def test_elastic_resume_repeats_and_loses_nothing(site: Site) -> None:
-    site.write().serve()
-    two = [site.loader(rank=r, world_size=2, batch_size=8) for r in range(2)]
+def test_elastic_resume_repeats_and_loses_nothing(daemon: Site) -> None:
+    two = [daemon.loader(rank=r, world_size=2, batch_size=8) for r in range(2)]
     heads = [take(loader, 3) for loader in two]
     states = [loader.state_dict() for loader in two]
     assert states[0] == states[1]
-    three = [site.loader(rank=r, world_size=3, batch_size=5) for r in range(3)]
+    three = [daemon.loader(rank=r, world_size=3, batch_size=5) for r in range(3)]
     rest = []
     for loader in three:
         loader.load_state_dict(states[0])
@@ -96,11 +92,10 @@ def test_elastic_resume_repeats_and_loses_nothing(site: Site) -> None:
     assert sorted(flat) == list(range(100))
 
 
-def test_the_call_order_of_lightning_gives_the_right_batches(site: Site) -> None:
-    site.write().serve()
-    plain_loader = site.loader()
+def test_the_call_order_of_lightning_gives_the_right_batches(daemon: Site) -> None:
+    plain_loader = daemon.loader()
     whole = [take(plain_loader) for _ in range(3)]
-    loader = site.loader()
+    loader = daemon.loader()
     for epoch in range(2):
         batches = iter(loader)
         loader.sampler.set_epoch(epoch)
@@ -109,7 +104,7 @@ def test_the_call_order_of_lightning_gives_the_right_batches(site: Site) -> None
         state = loader.state_dict()
         iter(loader)
         assert digest(got) == digest(whole[epoch])
-    resumed = site.loader()
+    resumed = daemon.loader()
     len(resumed)
     resumed.load_state_dict(state)
     batches = iter(resumed)
@@ -117,11 +112,10 @@ def test_the_call_order_of_lightning_gives_the_right_batches(site: Site) -> None
     assert digest([plain(next(batches)) for _ in range(len(resumed))]) == digest(whole[2])
 
 
-def test_a_break_is_followed_by_the_next_epoch(site: Site) -> None:
-    site.write().serve()
-    loader = site.loader()
+def test_a_break_is_followed_by_the_next_epoch(daemon: Site) -> None:
+    loader = daemon.loader()
     whole = [take(loader), take(loader)]
-    fresh = site.loader()
+    fresh = daemon.loader()
     head = []
     for batch in fresh:
         head.append(plain(batch))
@@ -133,15 +127,14 @@ def test_a_break_is_followed_by_the_next_epoch(site: Site) -> None:
     assert digest(take(fresh)) == digest(whole[0])
 
 
-def test_randomness_belongs_to_the_sample_and_the_epoch(site: Site) -> None:
-    site.write().serve()
-    loader = site.loader(batch_size=1)
+def test_randomness_belongs_to_the_sample_and_the_epoch(daemon: Site) -> None:
+    loader = daemon.loader(batch_size=1)
     seen = {}
     for epoch in range(2):
         for batch in loader:
             seen[epoch, int(batch["y"][0])] = batch["noise"].tobytes()
     assert len(set(seen.values())) == 200
-    again = site.loader(batch_size=10)
+    again = daemon.loader(batch_size=10)
     for batch in again:
         for row, index in enumerate(batch["y"]):
             assert batch["noise"][row].tobytes() == seen[0, int(index)]

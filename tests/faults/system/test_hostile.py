@@ -134,21 +134,6 @@ class Liar:
         self.close()
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One daemon for all tests whose peers say little: it has to outlive them all."""
-    made = Site(tmp_path_factory.mktemp("hostile"))
-    made.write().serve().settled()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def daemon(served: Site) -> Iterator[Site]:
-    yield served
-    served.end_sessions()
-
-
 def lies(slots: int) -> dict[str, dict[str, Any]]:
     """Things that no client of ours says. None of them is true of a session that has just begun."""
     ahead = (1 << 40,) * slots

@@ -39,17 +39,10 @@ def big(site: Site, n: int = 200) -> Site:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One daemon for all tests that leave it as it is."""
     made = Site(tmp_path_factory.mktemp("leases"))
     big(made).settled()
     yield made
     made.close()
-
-
-@pytest.fixture
-def daemon(served: Site) -> Iterator[Site]:
-    yield served
-    served.end_sessions()
 
 
 def right(x: Any, y: Any) -> bool:
