@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # its import would cost those of the encoders
 
 SHOWN_BAD = 20
 ALL = "0%:100%"
-MAY_BE_ZERO = ("random_access", "shuffle")
 WHY = {
     ("parquet", "shuffle"): ": shuffle what was packed: loaderd pack lmdb DB NEW.lmdb --shuffle",
     ("dataset", "random_access"): ": what a dataset returns is stored unchanged",
@@ -32,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.data.errors import SourceError
 
+    if args.kind in ("dataset", "lmdb"):  # whose code may lie here
+        sys.path.insert(0, os.getcwd())
     with ProgressLine("samples") as progress:
         try:
             report = (_dataset if args.kind == "dataset" else _items)(args, progress)
@@ -46,9 +47,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuse_options_of_another_kind(args: argparse.Namespace) -> None:
     takes = KINDS[args.kind].takes
+    if len(args.src) > 1 and not KINDS[args.kind].many:
+        raise CommandError(
+            f"pack {args.kind} takes one SRC and one DB; these are {len(args.src) + 1} names: "
+            f"{' '.join([*args.src, args.db])}",
+            USAGE,
+        )
     for option in OPTIONS:
         value = getattr(args, option)
-        given = value is not None if option in MAY_BE_ZERO else bool(value)
+        given = value is not None if option == "random_access" else bool(value)
         if given and option not in takes:
             raise CommandError(
                 f"--{option.replace('_', '-')} is for pack {', '.join(that_take(option))}; "
@@ -74,23 +81,25 @@ def _items(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
     names = class_names.of_file(args.classes) if args.classes is not None else None
     if args.classes_from is not None:
         names = class_names.of_database(args.classes_from)
-    return inputs.pack_source(
-        opened(args.kind, args.src, SourceOptions(args.fields, names, args.args)),
-        args.db,
-        _options(args),
-        progress=progress,
-        bad=_BadInputs(progress).tell,
-        waits=waits,
-    )
+    with ProgressLine("files looked at") as looking:
+        first, *more = args.src
+        said = SourceOptions(args.fields, names, args.args, tuple(more), looking)
+        return inputs.pack_source(
+            opened(args.kind, first, said),
+            args.db,
+            _options(args),
+            progress=progress,
+            bad=_BadInputs(progress).tell,
+            waits=waits,
+        )
 
 
 def _dataset(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
     from loaderd.data.packing import inputs
 
-    sys.path.insert(0, os.getcwd())
     bad = _BadInputs(progress).tell
     return inputs.pack_dataset(
-        args.src, args.args, args.db, progress=progress, bad=bad, options=_options(args)
+        args.src[0], args.args, args.db, progress=progress, bad=bad, options=_options(args)
     )
 
 
@@ -103,7 +112,7 @@ def _options(args: argparse.Namespace) -> PackOptions:
         quality=args.quality,
         workers=args.workers,
         split=args.split or ALL,
-        shuffle=args.shuffle,
+        shuffle=args.seed if args.shuffle else None,
         shard_bytes=args.shard,
     )
 

@@ -184,26 +184,21 @@ def _inspect(made: argparse.ArgumentParser) -> None:
 def _pack(made: argparse.ArgumentParser) -> None:
     made.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     sources = "; ".join(f"{name}: {kind.src}" for name, kind in KINDS.items())
-    made.add_argument("src", metavar="SRC", help=sources)
+    made.add_argument("src", nargs="+", metavar="SRC", help=sources)
     made.add_argument("db", metavar="DB", help="the database to write")
+    names = made.add_mutually_exclusive_group()
 
-    def option(name: str, text: str, **how: Any) -> None:
+    def option(name: str, text: str, to: Any = made, **how: Any) -> None:
         kinds = that_take(name.lstrip("-").replace("-", "_"))
         where = "" if len(kinds) == len(KINDS) else f"{', '.join(kinds)}: "
-        made.add_argument(name, help=f"{where}{text}", **how)
+        to.add_argument(name, help=f"{where}{text}", **how)
 
-    option(
-        "--args", "keyword arguments of the class", type=_json_object, default={}, metavar="JSON"
-    )
+    option("--args", "words of this source alone", type=_json_object, default={}, metavar="JSON")
     option("--fields", "the fields that are packed", type=_names, default=(), metavar="A,B,...")
     option("--split", "the samples of this split, as a stream has it", metavar="LOW:HIGH")
-    option(
-        "--shuffle",
-        "store the samples in a random order of this seed",
-        nargs="?",
-        type=_whole(0),
-        const=0,
-        metavar="SEED",
+    option("--shuffle", "store the samples in a random order", action="store_true")
+    made.add_argument(
+        "--seed", type=_whole(0), default=0, metavar="N", help="of that order (default 0)"
     )
     option(
         "--resize",
@@ -227,22 +222,20 @@ def _pack(made: argparse.ArgumentParser) -> None:
         metavar="8GiB",
     )
     option("--workers", "threads (default: one for each core)", type=_whole(1), default=0)
-    names = made.add_mutually_exclusive_group()
-    names.add_argument(
-        "--classes-from",
-        metavar="DB",
-        help="imagefolder: use the class names and labels of another database",
+    option(
+        "--classes-from", "use the class names and labels of another database", names, metavar="DB"
     )
-    names.add_argument(
+    option(
         "--classes",
+        "a file with the class names, one per line; the first is label 0",
+        names,
         metavar="FILE",
-        help="imagefolder: a file with the class names, one per line; the first is label 0",
     )
-    made.add_argument(
+    option(
         "--random-access",
+        "rewrite JPEGs without loss, so that a crop can be decoded alone (default: if this "
+        "installation can)",
         action=argparse.BooleanOptionalAction,
-        help="imagefolder: rewrite JPEGs without loss, so that a crop can be decoded alone "
-        "(default: if this installation can)",
     )
 
 

@@ -240,7 +240,7 @@ def test_standard_error_that_is_closed_costs_nothing_but_its_lines(place: Place)
 
 FOLDER = Namespace(
     kind="imagefolder",
-    src="s",
+    src=["s"],
     db="d",
     args={},
     random_access=None,
@@ -248,7 +248,8 @@ FOLDER = Namespace(
     classes_from=None,
     fields=(),
     split=None,
-    shuffle=None,
+    shuffle=False,
+    seed=0,
     resize=0,
     quality=0,
     workers=0,
@@ -357,6 +358,8 @@ def test_what_the_source_is_found_to_lack_ends_it_with_the_users_traceback(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"src": ["a.jpg", "b.jpg"]}, "takes one SRC and one DB; these are 3 names: a.jpg b.jpg d"),
+        ({"kind": "parquet", "shuffle": True}, "loaderd pack lmdb DB NEW.lmdb --shuffle"),
         ({"args": {"n": 1}}, "--args is for pack dataset.*; imagefolder takes none"),
         (
             {"kind": "dataset", "random_access": False},

@@ -4,6 +4,7 @@ source's own reader reads.
 
 from __future__ import annotations
 
+import glob
 import json
 import shlex
 from collections.abc import Callable
@@ -37,10 +38,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Samples]
         patch.chdir(folder)
         for kind, (write, _, stream) in SOURCES.items():
             write(folder)
-            assert (
-                main([word if word != "train.lmdb" else f"{kind}.lmdb" for word in OTHERS[kind]])
-                == 0
-            )
+            words = [f"{kind}.lmdb" if word == "train.lmdb" else word for word in OTHERS[kind]]
+            command = [name for word in words for name in sorted(glob.glob(word)) or [word]]
+            assert main(command) == 0
             config += f"[streams.{kind}]\nlmdb = '{kind}.lmdb'\n{stream}\n"
     (folder / "config.toml").write_text(config)
 

@@ -44,7 +44,9 @@ class ArrayFilesSource:
         unknown = [word for word in said.args if word != "rows"]
         if unknown or said.args.get("rows", False) not in (True, False):
             raise SourceError('--args: there is {"rows": true} for arrays that share their rows')
-        self._paths = source_files(pattern, ENDINGS, "numpy's files, such as 'features/*.npy'")
+        self._paths = source_files(
+            [pattern, *said.more], ENDINGS, "numpy's files, such as 'features/*.npy'"
+        )
         self._folder = common_folder(self._paths)
         self._fields = said.fields
         rows = len(self._paths) == 1 or bool(said.args.get("rows", False))

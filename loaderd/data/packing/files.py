@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Sequence
 
@@ -15,6 +16,9 @@ IMAGE_ENDINGS = (
     "jpg", "jpeg", "jpe", "jfif", "png", "ppm", "pgm", "pbm", "pnm", "webp", "bmp", "tif", "tiff",
     "gif", "jp2", "avif",
 )  # fmt: skip
+
+RANGE = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}")
+MAX_RANGE = 1_000_000
 
 
 def read_file(path: str | bytes) -> bytes:
@@ -34,17 +38,39 @@ def read_file(path: str | bytes) -> bytes:
         raise SampleFault("read", type(error).__name__, error.strerror or str(error)) from None
 
 
-def source_files(pattern: str, endings: Sequence[str], what: str) -> list[str]:
+def source_files(patterns: Sequence[str], endings: Sequence[str], what: str) -> list[str]:
     """The files that a source is said to be, sorted by name.
 
     Args:
-        pattern: A file; a folder, all of whose files with these endings are meant; or a glob.
+        patterns: Each a file; a folder, all of whose files with these endings are meant; or a glob,
+            which may have ranges such as {000..099}.
         endings: Such as (".tar",).
         what: They are, for the error.
 
     Raises:
-        SourceError: There is none.
+        SourceError: One of them is none.
     """
+    plain = [each for pattern in patterns for each in _ranges(pattern)]
+    found = {file for pattern in plain for file in _files(pattern, endings, what)}
+    return sorted(found)
+
+
+def _ranges(pattern: str) -> list[str]:
+    """The patterns that one with {000..099} stands for, as webdataset has them."""
+    match = RANGE.search(pattern)
+    if match is None or os.path.lexists(pattern):
+        return [pattern]
+    first, last = match.groups()
+    if int(last) - int(first) > MAX_RANGE:
+        raise SourceError(f"{pattern}: {{{first}..{last}}} are more than {MAX_RANGE:,} files")
+    made = (
+        f"{pattern[: match.start()]}{number:0{len(first)}}{pattern[match.end() :]}"
+        for number in range(int(first), int(last) + 1)
+    )
+    return [each for one in made for each in _ranges(one)]
+
+
+def _files(pattern: str, endings: Sequence[str], what: str) -> list[str]:
     pattern = os.path.abspath(os.path.expanduser(pattern))
     if os.path.isdir(pattern):
         found = [
@@ -62,7 +88,7 @@ def source_files(pattern: str, endings: Sequence[str], what: str) -> list[str]:
     files = [path for path in found if os.path.isfile(path)]
     if not files:
         raise SourceError(f"{said}; give {what}")
-    return sorted(files)
+    return files
 
 
 def fingerprint_of(paths: Sequence[str], *said: object) -> str:

@@ -22,20 +22,21 @@ class PackKind(NamedTuple):
         opener: "module:Class" below this package, called as Class(src, spool_folder, said); "" for
             a dataset of the user's.
         takes: Options that go with it.
+        many: SRC may be several files.
     """
 
     src: str
     opener: str
     takes: frozenset[str]
+    many: bool = False
 
 
 def _kind(src: str, opener: str, *more: str) -> PackKind:
     return PackKind(src, opener, IMAGES.union(more))
 
 
-def _in_order(kind: PackKind) -> PackKind:
-    """A kind whose samples are only read in their order."""
-    return kind._replace(takes=kind.takes - {"shuffle"})
+def _many(src: str, opener: str, *more: str, without: str = "") -> PackKind:
+    return PackKind(src, opener, IMAGES.union(more) - {without}, many=True)
 
 
 TABLE = ("fields", "args", "classes", "classes_from")
@@ -46,13 +47,13 @@ KINDS = {
         IMAGES | {"classes", "classes_from"},
     ),
     "dataset": PackKind("pkg.module:Class, a map-style dataset", "", EVERY | {"args"}),
-    "webdataset": _kind("tar shards: 'shards/*.tar'", "webdataset:WebDatasetSource", "fields"),
-    "parquet": _in_order(
-        _kind("Parquet files: 'data/*.parquet'", "parquet:ParquetSource", "fields")
+    "webdataset": _many("tar shards, as shards/*.tar", "webdataset:WebDatasetSource", "fields"),
+    "parquet": _many(  # whose rows are only read in their order
+        "files, as data/*.parquet", "parquet:ParquetSource", "fields", without="shuffle"
     ),
     "csv": _kind("a table with a column of paths", "csv_table:CsvSource", *TABLE),
     "jsonl": _kind("a file with a JSON object a line", "json_lines:JsonLinesSource", *TABLE),
-    "npy": _kind(".npy or .npz files", "array_files:ArrayFilesSource", "fields", "args"),
+    "npy": _many(".npy or .npz files", "array_files:ArrayFilesSource", "fields", "args"),
     "mnist": _kind("its files, or their folder", "mnist:MnistSource"),
     "cifar": _kind("its files, or their folder", "cifar:CifarSource"),
     "coco": _kind("its annotations (JSON)", "coco:CocoSource", "fields", "args"),

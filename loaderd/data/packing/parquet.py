@@ -54,7 +54,7 @@ class ParquetSource:
             ) from None
         self._parquet = pyarrow.parquet
         what = "Parquet files, such as 'data/train-*.parquet'"
-        paths = source_files(pattern, (".parquet", ".pq"), what)
+        paths = source_files([pattern, *said.more], (".parquet", ".pq"), what)
         self.fingerprint = fingerprint_of(paths, said.fields)
         self.unreadable: list[tuple[str, str]] = []
         self.notes: list[str] = []
@@ -62,7 +62,8 @@ class ParquetSource:
         self._folder = common_folder(paths)
         self._files: list[tuple[str, list[str], np.ndarray]] = []  # path, columns, ends of groups
         self._told: set[str] = set()
-        for path in paths:
+        for number, path in enumerate(paths):
+            said.looking(number, len(paths))
             try:
                 self._add(path, said.fields)
             except (pyarrow.ArrowException, OSError, ValueError) as error:

@@ -18,11 +18,15 @@ class SourceOptions:
         fields: Those that are packed, all if there are none.
         classes: Names of the labels in their order; None for the source's own.
         args: Words of this kind of source alone.
+        more: Further places of the source, besides the first.
+        looking: Is told how many of its files have been looked at, before there are samples.
     """
 
     fields: tuple[str, ...] = ()
     classes: tuple[str, ...] | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
+    more: tuple[str, ...] = ()
+    looking: Callable[[int, int], None] = lambda done, total: None
 
 
 class PackItem(NamedTuple):

@@ -127,7 +127,9 @@ class WebDatasetSource:
             SourceError: There are no shards, or no samples in them.
             WriteFault: The temporary files cannot be written.
         """
-        self._shards = source_files(pattern, (".tar",), "tar shards, such as 'shards/*.tar'")
+        self._shards = source_files(
+            [pattern, *said.more], (".tar",), "tar shards, such as 'shards/*.tar'"
+        )
         self._fields = said.fields
         self.fingerprint = fingerprint_of(self._shards, said.fields)
         self.unreadable: list[tuple[str, str]] = []
@@ -136,6 +138,7 @@ class WebDatasetSource:
         try:
             for number, path in enumerate(self._shards):
                 self._index(number, path)
+                said.looking(number + 1, len(self._shards))
             self._spool.seal()
             self.total = len(self._spool)
             if not self.total:

@@ -17,6 +17,7 @@ from webdataset.writer import ShardWriter
 
 from loaderd.data.errors import SourceError
 from loaderd.data.packing import webdataset as shards
+from loaderd.data.packing.source import SourceOptions
 from loaderd_testing.packing import Packed, shard_samples
 from loaderd_testing.sample_builders import coded, picture
 
@@ -76,12 +77,31 @@ def test_samples_are_those_of_webdatasets_own_reader(tmp_path: Path) -> None:
     assert packed.bad == {}
 
 
-@pytest.mark.parametrize("source", ["", "/s-00.tar", "/s-0[01].tar"])
+@pytest.mark.parametrize("source", ["", "/s-00.tar", "/s-0[01].tar", "/s-{00..01}.tar"])
 def test_shards_are_a_folder_a_file_or_a_glob(tmp_path: Path, source: str) -> None:
     written(tmp_path / "src")
     packed = Packed("webdataset", f"{tmp_path}/src{source}", tmp_path / "db", fields=("label",))
-    assert len(packed.samples) == {"": 7, "/s-00.tar": 3, "/s-0[01].tar": 6}[source]
+    assert len(packed.samples) == {"": 7, "/s-00.tar": 3, "/s-0[01].tar": 6}.get(source, 6)
     assert set(packed.samples["d/000"]) == {"label"}
+
+
+def test_several_sources_are_one_and_the_files_are_counted_as_they_are_looked_at(
+    tmp_path: Path,
+) -> None:
+    looked: list[tuple[int, int]] = []
+    source = written(tmp_path / "src")
+    first, *more = (str(source / f"s-0{at}.tar") for at in (2, 0, 2))
+    said = SourceOptions(more=tuple(more), looking=lambda *count: looked.append(count))
+    with shards.WebDatasetSource(first, str(tmp_path), said) as opened:
+        assert (opened.total, looked) == (4, [(1, 2), (2, 2)])
+        assert opened.item(0).name == b"d/000"
+
+
+def test_a_range_that_is_not_there_or_too_long_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"s-01\.tar: there is no such file"):
+        Packed("webdataset", f"{tmp_path}/s-{{01..02}}.tar", tmp_path / "db")
+    with pytest.raises(SourceError, match="are more than 1,000,000 files"):
+        Packed("webdataset", f"{tmp_path}/s-{{0..99999999}}.tar", tmp_path / "db")
 
 
 def test_fields_choose_what_is_packed(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import json
 import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lmdb
 import numpy as np
@@ -264,10 +265,29 @@ def write_cifar(folder: Path, names: Sequence[str] = CIFAR_TRAINING, *, fine: bo
             if fine
             else {b"labels": [number, 9]}
         )
-        (root / name).write_bytes(pickle.dumps(table, 2))
+        (root / name).write_bytes(python_2(table))
     meta = {b"label_names": [b"plane", b"car"], b"num_vis": 3072}
-    (root / "batches.meta").write_bytes(pickle.dumps(meta, 2))
+    (root / "batches.meta").write_bytes(python_2(meta))
     return root
+
+
+class Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]  # it has no public name
+    """Writes bytes as Python 2 wrote its texts."""
+
+    dispatch: ClassVar[Any] = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+
+    def save_text(self, value: bytes) -> None:
+        self.write(b"T" + struct.pack("<i", len(value)) + value)
+        self.memoize(value)
+
+    dispatch[bytes] = save_text
+
+
+def python_2(value: Any) -> bytes:
+    """The value as cPickle of Python 2 writes it, with numpy of that time."""
+    file = io.BytesIO()
+    Python2Pickler(file, 2).dump(value)
+    return file.getvalue().replace(b"cnumpy._core.multiarray", b"cnumpy.core.multiarray")
 
 
 def read_cifar(folder: Path) -> Samples:
