@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from loaderd_wire.limits import (
     CLIENT_FIELDS,
     INDEX_FIELD,
     KEY_FIELD,
+    PART_FIELD,
     REPEATED_FIELD,
     SOURCE_FIELD,
 )
@@ -135,6 +137,7 @@ class BatchReader:
                 f"{few([repr(spec) for spec in specs])}"
             )
         self._names, self._output = names, output
+        self._parts, self._firsts = welcome.parts or ("",), welcome.firsts
         # before the first batch: torch may not have been imported yet
         self._shown: tuple[Shown, ...] = ()
 
@@ -250,6 +253,9 @@ class BatchReader:
             return [self._sources[owner] for owner in owners.tolist()]
         if field.kind == KEY_FIELD:
             return as_keys(own) if make_keys is None else make_keys()
+        if field.kind == PART_FIELD:
+            places = as_indices(own).tolist()
+            return [self._parts[bisect_right(self._firsts, index)] for index in places]
         return text_values(maps, field.name, None if self._collated else rows)
 
     def _described(self, reader: SlotReader, slot: Slot, field: Shown, maps: list[ChunkMap]) -> Any:

@@ -159,6 +159,7 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
             fields: Names of the fields to deliver, in this order. None: all fields. "__index__"
                 (int64) and "__key__" (str) are the place and the name of each sample.
                 "__repeated__" (bool) is true for samples that another rank has, too.
+                "__part__" (str) is the database that a sample comes from.
             as_tuple: True for tuples, False for dicts. None: as the stream says, which is a dict
                 for every LMDB.
             output: "torch" for tensors, "numpy" for arrays.

@@ -14,7 +14,14 @@ from loaderd_client import ranks
 from loaderd_client.endpoint import Endpoint
 from loaderd_wire.errors import ConfigError
 from loaderd_wire.hints import few, nearest
-from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_RANKS, MAX_ROWS
+from loaderd_wire.limits import (
+    CLIENT_FIELDS,
+    MAX_INT,
+    MAX_PREFETCH,
+    MAX_RANKS,
+    MAX_ROWS,
+    PART_FIELD,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -95,10 +102,10 @@ class LoaderOptions:
 
     @property
     def asked(self) -> tuple[str, ...] | None:
-        """The fields to ask the daemon for."""
-        return (
-            None if self.fields is None else tuple(f for f in self.fields if f not in CLIENT_FIELDS)
-        )
+        """The fields to ask the daemon for, and "__part__", for which it must say what it knows."""
+        if self.fields is None:
+            return None
+        return tuple(f for f in self.fields if f not in CLIENT_FIELDS or f == PART_FIELD)
 
 
 class Keywords(TypedDict, total=False):

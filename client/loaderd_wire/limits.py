@@ -9,5 +9,6 @@ MAX_RANKS = 1 << 31  # of one job
 
 INDEX_FIELD, KEY_FIELD, REPEATED_FIELD = "__index__", "__key__", "__repeated__"
 SOURCE_FIELD = "__source__"  # of mixtures
+PART_FIELD = "__part__"
 # fields that the client adds on request: no sample may have them, and they take no room in a slot
-CLIENT_FIELDS = (INDEX_FIELD, KEY_FIELD, REPEATED_FIELD, SOURCE_FIELD)
+CLIENT_FIELDS = (INDEX_FIELD, KEY_FIELD, REPEATED_FIELD, SOURCE_FIELD, PART_FIELD)

@@ -131,6 +131,8 @@ class Welcome:
         tail: What becomes of a last step with fewer rows than ranks: "repeat" or "short".
         source_names: Names of the streams that a mixture is made of.
         source_offsets: The first index of each: indices count through them, one behind the other.
+        parts: What the samples come from, in order: paths of databases, or a dataset's class.
+        firsts: Of each part but the first one the index of its first sample.
     """
 
     session: int
@@ -155,6 +157,8 @@ class Welcome:
     tail: str = _added("repeat")
     source_names: tuple[str, ...] = _added(())
     source_offsets: tuple[int, ...] = _added(())
+    parts: tuple[str, ...] = _added(())
+    firsts: tuple[int, ...] = _added(())
 
 
 @dataclass(frozen=True, slots=True)

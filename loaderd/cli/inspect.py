@@ -21,7 +21,7 @@ SHOWN_CLASSES = 10
 def run(args: argparse.Namespace) -> int:
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.data.errors import SourceError
-    from loaderd.data.lmdb.store import open_store
+    from loaderd.data.lmdb.open_stores import open_store
 
     try:
         store = open_store(args.db)

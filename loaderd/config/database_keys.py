@@ -70,13 +70,14 @@ SHAPES = Either((SHAPE, ForEachField(SHAPE)), "a shape, nor a table with one for
 NAMES = ("key_format", "count", "dtype", "shape", "fields", "index_file", "allow_pickle")
 NO_CLASS = {"properties": {"layout": {"not": {"pattern": ":"}}}}
 # The rules of `check`, as JSON schema.
-SCHEMAS = {name: {"required": ["lmdb"], **NO_CLASS} for name in NAMES}
+ON_DATABASES = {"anyOf": [{"required": ["lmdb"]}, {"required": ["parts"]}]}
+SCHEMAS = {name: {**ON_DATABASES, **NO_CLASS} for name in NAMES}
 
 
 def check(given: Mapping[str, Any], say: Say) -> None:
     """Say what is wrong between these words and the others of a stream."""
     for name in NAMES:
-        if name in given and "lmdb" not in given:
+        if name in given and not {"lmdb", "parts"} & given.keys():
             say(name, f"{show(given[name])}: goes with lmdb, which is not set")
         elif name in given and ":" in str(given.get("layout")):
             say(

@@ -10,11 +10,12 @@ import re
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loaderd.config import mixture_keys
 from loaderd.config.order_keys import BALANCED
+from loaderd.config.parts import PartConfig, as_parts
 from loaderd.config.schema import CONFIG, DAEMON, WORKERS, DaemonConfig, WorkersConfig
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.config.types import join, show
@@ -116,10 +117,16 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
         or f"{daemon['socket']}{paths.BAD}"
     )
     for name, stream in values.get("streams", {}).items():
-        for word in ("lmdb", "index_file", "keys", "weights", "classes"):
-            where = f"{join('streams', name)}.{word}"
+        where = join("streams", name)
+        for word in ("keys", "weights", "classes"):
             if word != "weights" or stream[word] != BALANCED:
-                stream[word] = _path(where, stream[word], folder, env, faults)
+                stream[word] = _path(f"{where}.{word}", stream[word], folder, env, faults)
+        tables = [(f"{where}.parts[{n}]", part) for n, part in enumerate(stream["parts"])]
+        for at, table in [(where, stream), *tables]:
+            table["lmdb"] = _paths(f"{at}.lmdb", table["lmdb"], folder, env, faults)
+            table["index_file"] = _path(
+                f"{at}.index_file", table["index_file"], folder, env, faults
+            )
     mixture_keys.check_sources(
         values.get("streams", {}), lambda where, text: faults.add(f"streams.{where}", text)
     )
@@ -224,14 +231,37 @@ def _path(
         return None
 
 
+def _paths(
+    where: str, given: Any, folder: str, env: Mapping[str, str], faults: ConfigProblems
+) -> str | tuple[str, ...] | None:
+    """`_path` of a path or of each of several."""
+    if not isinstance(given, tuple):
+        return _path(where, given, folder, env, faults)
+    found = [_path(f"{where}[{n}]", one, folder, env, faults) for n, one in enumerate(given)]
+    return tuple(path for path in found if path is not None)
+
+
+def _parts(stream: Mapping[str, Any]) -> tuple[PartConfig, ...]:
+    """The databases of a stream that has several; () for any other."""
+    parts: list[PartConfig] = list(as_parts(stream["lmdb"]))
+    for table in stream["parts"]:
+        said = {name: table[name] for name in table if name != "lmdb" and table[name] is not None}
+        several = as_parts(table["lmdb"]) or (PartConfig(table["lmdb"]),)
+        parts += [replace(part, said=said) for part in several]
+    return tuple(parts)
+
+
 def _stream(name: str, values: Mapping[str, Any]) -> StreamConfig:
     shuffle = values["shuffle"]
     steps = tuple(TransformConfig(*step) for step in values["transforms"])
     blocks = shuffle["block"] if isinstance(shuffle, dict) else int(shuffle)
+    parts = _parts(values)
     return StreamConfig(
         name=name,
         **{
             **values,
+            "lmdb": None if parts else values["lmdb"],
+            "parts": parts,
             "shuffle": blocks,
             "drop_last": values["drop_last"] or values["tail"] == "drop",
             "max_errors": float(values["max_errors"] or 0),

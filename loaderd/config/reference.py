@@ -12,6 +12,7 @@ from loaderd.config import schema
 from loaderd.config.batching import PadRules
 from loaderd.config.mixture_keys import Weights
 from loaderd.config.op_params import Param
+from loaderd.config.parts import PART, Databases
 from loaderd.config.table import Key, Table
 from loaderd.config.transform_tables import CALL, Transform
 from loaderd.config.transforms import OPS
@@ -57,6 +58,7 @@ EXAMPLES = {
     "start_method": '"spawn"',
     "init": '"setup:seed_library"',
     "lmdb": '"train.lmdb"',
+    "parts": '[{lmdb = "a.lmdb"}, {lmdb = "lsun", layout = "lsun"}]',
     "dataset": '"mypkg.data:MyDataset"',
     "of": "{a = 0.7, b = 0.3}",
     "stop": '"all"',
@@ -120,6 +122,8 @@ def type_of(kind: ValueType) -> str:
         return f"number of seconds, {'0 or more' if kind.zero else 'above 0'}"
     if isinstance(kind, Choice):
         return " or ".join(f'`"{word}"`' for word in kind.words)
+    if kind == Many(PART):
+        return "tables with `lmdb`, `layout`, `layout_args` and the keys of a layout"
     if isinstance(kind, Many):
         return f"array: {type_of(kind.kind)}"
     if isinstance(kind, Transform):
@@ -128,7 +132,13 @@ def type_of(kind: ValueType) -> str:
         return "table of streams, each with a weight"
     if isinstance(kind, PadRules):
         return "table of fields, each with a number or `{value, multiple, mask}`"
-    names = {Size: "size in bytes", Path: "path", Args: "table", Fraction: "number between 0 and 1"}
+    names = {
+        Databases: "path, or array of paths",
+        Size: "size in bytes",
+        Path: "path",
+        Args: "table",
+        Fraction: "number between 0 and 1",
+    }
     if isinstance(kind, Text | Either):
         return kind.what
     return names[type(kind)]

@@ -11,6 +11,7 @@ from typing import Any
 
 from loaderd.config import batching, database_keys, mixture_keys, order_keys
 from loaderd.config.decode_modes import MAX_PIXELS, DecodeModes
+from loaderd.config.parts import PART, Databases, PartConfig
 from loaderd.config.table import key
 from loaderd.config.transform_tables import Transform
 from loaderd.config.transforms import BATCH, GEOMETRY, MODES
@@ -52,7 +53,7 @@ class TransformConfig:
 class StreamConfig:
     """The table [streams.NAME]: what `key` makes is a key of the config.
 
-    Exactly one of lmdb (absolute path), dataset ("pkg.module:Class") and of is set.
+    Exactly one of lmdb (absolute path), parts, dataset ("pkg.module:Class") and of is set.
 
     Attributes:
         name: The NAME of the table.
@@ -65,7 +66,18 @@ class StreamConfig:
     """
 
     name: str
-    lmdb: str | None = key(Path(), "The database.", None)
+    lmdb: str | None = key(
+        Databases(),
+        "The database; or an array of databases, which are one dataset in this order, and of "
+        "patterns such as b/*.lmdb, whose files come sorted.",
+        None,
+    )
+    parts: tuple[PartConfig, ...] = key(
+        Many(PART),
+        "Databases instead of lmdb, each with a layout of its own: lmdb, layout, layout_args, "
+        "and the keys that describe a database of another project.",
+        (),
+    )
     dataset: str | None = key(
         entry("a class or function"),
         "A map-style dataset instead of a database: __len__ and __getitem__; or a function "
@@ -303,8 +315,10 @@ class StreamConfig:
     @property
     def data_name(self) -> str:
         """What holds the samples, as errors name it: the LMDB's path, or the dataset's class."""
+        first = self.parts[0].lmdb if self.parts else ""
+        more = f" and {len(self.parts) - 1} more" if len(self.parts) > 1 else ""
         mixed = " + ".join(source.name for source in self.sources)
-        return self.lmdb or self.dataset or mixed or self.name
+        return self.lmdb or self.dataset or f"{first}{more}" or mixed or self.name
 
     @property
     def collated(self) -> bool:
@@ -333,6 +347,8 @@ class StreamConfig:
     def has_user_code(self) -> bool:
         called = any(step.call is not None for step in self.transforms)
         own = self.dataset is not None or self.allow_pickle
+        said = [part.said for part in self.parts]
+        own = own or any(":" in one.get("layout", "") or one.get("allow_pickle") for one in said)
         mixed = any(source.has_user_code() for source in self.sources)
         return called or own or mixed or ":" in self.layout or ":" in self.collate
 
@@ -343,6 +359,7 @@ class StreamConfig:
     def from_json(cls, text: str) -> StreamConfig:
         values = json.loads(text)
         values["ragged"] = tuple(values["ragged"])
+        values["parts"] = tuple(PartConfig(**part) for part in values["parts"])
         values["transforms"] = tuple(TransformConfig(**step) for step in values["transforms"])
         values["fields"] = tuple(values["fields"])
         values["sources"] = tuple(cls.from_json(json.dumps(each)) for each in values["sources"])

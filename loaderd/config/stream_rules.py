@@ -10,20 +10,21 @@ from loaderd.config import batching, database_keys, mixture_keys, order_keys
 from loaderd.config import transforms as ops_table
 from loaderd.config.types import Say, show
 
+SOURCES = ("lmdb", "parts", "dataset")
 # The rules of `check`, as JSON schema, as far as it can say them.
 CONDITIONS: dict[str, Any] = {
-    "oneOf": [{"required": ["lmdb"]}, {"required": ["dataset"]}, {"required": ["of"]}],
+    "oneOf": [{"required": [word]} for word in (*SOURCES, "of")],
     "dependentRequired": {
         "stop": ["of"],
         "dataset_args": ["dataset"],
-        "layout": ["lmdb"],
-        "layout_args": ["lmdb", "layout"],
+        "layout_args": ["layout"],
         "ragged_as": ["ragged"],
         "group": ["split_by"],
     },
     "dependentSchemas": {
         **database_keys.SCHEMAS,
         **order_keys.SCHEMAS,
+        "layout": database_keys.ON_DATABASES,
         "pad": {"properties": {"collate": {"const": "stack"}}},
         "ragged": {"properties": {"collate": {"const": "stack"}}},
         "empty": {
@@ -55,14 +56,19 @@ def check(given: Mapping[str, Any], say: Say) -> None:
         given: The table as it was written, by key.
         say: Takes (key, text) for each fault; the key "" is the table itself.
     """
-    if "lmdb" in given and "dataset" in given:
-        say("", "has both lmdb and dataset: leave one out")
+    sources = [word for word in SOURCES if word in given]
+    if len(sources) > 1:
+        say("", f"has both {' and '.join(sources)}: leave one out")
     mixture_keys.check(given, say)
-    if "lmdb" not in given and "dataset" not in given and "of" not in given:
+    if not sources and "of" not in given:
         say("", 'needs lmdb = "path" or dataset = "pkg.module:Class"')
-    for name, other in (("dataset_args", "dataset"), ("layout", "lmdb"), ("layout_args", "lmdb")):
-        if name in given and other not in given:
-            say(name, f"{show(given[name])}: goes with {other}, which is not set")
+    if given.get("parts") == []:
+        say("parts", "[] names no database")
+    for name in ("layout", "layout_args"):
+        if name in given and not {"lmdb", "parts"} & given.keys():
+            say(name, f"{show(given[name])}: goes with lmdb, which is not set")
+    if "dataset_args" in given and "dataset" not in given:
+        say("dataset_args", f"{show(given['dataset_args'])}: goes with dataset, which is not set")
     database_keys.check(given, say)
     batching.check(given, say)
     order_keys.check(given, say)

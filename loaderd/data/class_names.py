@@ -7,7 +7,7 @@ import os
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
 from loaderd.data.lmdb import record_format
-from loaderd.data.lmdb.store import open_store
+from loaderd.data.lmdb.open_stores import open_store
 
 MAX_BYTES = 16 << 20  # of a file with names
 

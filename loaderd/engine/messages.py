@@ -246,6 +246,8 @@ class StreamInfo:
         values: As in Source.
         code: Modules of the user that were imported; () for a stream that needs none.
         sources: What each source of a mixture is.
+        parts: As in Source.
+        firsts: As in Source.
     """
 
     stream: str
@@ -268,6 +270,8 @@ class StreamInfo:
     code: tuple[Module, ...] = ()
     selection: SampleSelection = ALL
     sources: tuple[StreamInfo, ...] = ()
+    parts: tuple[str, ...] = ()
+    firsts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,9 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
         "collate": plan.collate,
         **({"pad": _fact(plan.pad)} if plan.pad else {}),
         **({"ragged": _fact([plan.ragged, plan.ragged_as])} if plan.ragged else {}),
-        "fields": "all" if fields is None else ",".join(fields),
+        "fields": "all"
+        if fields is None
+        else ",".join(name for name in fields if name not in CLIENT_FIELDS),
         "on_error": plan.on_error,
         "empty": plan.empty,
         "nonfinite": plan.nonfinite,
@@ -236,7 +238,9 @@ def content_facts(stream: OpenedStream, fields: tuple[str, ...] | None) -> dict[
 def _said(plan: StreamConfig) -> list[object]:
     """What the config says of a database whose layout loaderd knows; nothing if it says nothing."""
     said = {name: getattr(plan, name) for name in ("key_format", "dtype", "shape", "fields")}
-    return [{name: value for name, value in said.items() if value}] if any(said.values()) else []
+    parts = [part.said for part in plan.parts] if any(part.said for part in plan.parts) else []
+    words = {name: value for name, value in {**said, "parts": parts}.items() if value}
+    return [words] if words else []
 
 
 def _code_facts(facts: StreamInfo) -> dict[str, str]:

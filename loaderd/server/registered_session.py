@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
+from loaderd.config.stream import StreamConfig
 from loaderd.core.events import Attach
 from loaderd.core.snapshot import SessionSnapshot
+from loaderd.engine.messages import StreamInfo
 from loaderd.server.admission import AdmittedStream, OpenedStream
 from loaderd.server.status_report import SessionStatus
 from loaderd.system import resource_limits
 from loaderd.system.control_socket import Peer
+from loaderd_wire.limits import PART_FIELD
 from loaderd_wire.messages import Hello, Welcome
 
 
@@ -58,6 +61,8 @@ class RegisteredSession:
             daemon: Name of this life of the daemon.
         """
         admitted, facts, plan = self.admitted, self.stream.facts, self.stream.plan
+        asked = PART_FIELD in (self.hello.fields or ())
+        parts, firsts = _parts(plan, facts) if asked else ((), ())
         return Welcome(
             session=self.session,
             token=token,
@@ -85,6 +90,8 @@ class RegisteredSession:
             )
             if facts.sources
             else (),
+            parts=parts,
+            firsts=firsts,
         )
 
     def line(self) -> str:
@@ -116,3 +123,18 @@ class RegisteredSession:
             attached=self.attached,
             progress=progress,
         )
+
+
+def _parts(plan: StreamConfig, facts: StreamInfo) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """What samples come from, and of each but the first of that the index of its first sample."""
+    if not facts.sources:
+        return facts.parts or (plan.data_name,), facts.firsts
+    names: list[str] = []
+    firsts: list[int] = []
+    begin = 0
+    for source, its in zip(plan.sources, facts.sources, strict=True):
+        inner, places = _parts(source, its)
+        names += inner
+        firsts += [begin + place for place in (0, *places)]
+        begin += its.total
+    return tuple(names), tuple(firsts[1:])

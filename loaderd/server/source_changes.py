@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from loaderd.config.stream import StreamConfig
+from loaderd.data.sources.part_paths import touched
 from loaderd.server.admission import OpenedStream
 
 SHOWN = 5  # files in one line
@@ -58,12 +60,15 @@ def data_changed(stream: OpenedStream) -> bool:
     Nothing is opened.
     """
     each = zip(stream.plan.sources, stream.facts.sources, strict=False)
-    return _file_changed(stream.plan.lmdb, stream.facts.state) or any(
-        _file_changed(plan.lmdb, facts.state) for plan, facts in each
+    return _files_changed(stream.plan, stream.facts.state) or any(
+        _files_changed(plan, facts.state) for plan, facts in each
     )
 
 
-def _file_changed(path: str | None, state: str) -> bool:
+def _files_changed(plan: StreamConfig, state: str) -> bool:
+    if plan.parts:
+        return touched(plan, state)
+    path = plan.lmdb
     if path is None or not state:
         return False
     was = json.loads(state)["facts"]

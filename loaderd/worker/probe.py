@@ -148,6 +148,8 @@ def _info(
         warnings=tuple(
             map(clean, (*source.warnings, *source.selection.notes, *_label_notes(stream)))
         ),
+        parts=source.parts,
+        firsts=source.firsts,
         values=source.values or _values_of_samples(stream, line),
         code=imported.all() if stream.sample_pipeline.user_code else (),
         selection=source.selection,

@@ -346,13 +346,15 @@ class SampleRunner:
     ) -> None:
         position = (self._job.start + row) % self._order.samples
         trace = fault.traceback[-MAX_TRACEBACK:] if len(self.bad) < TRACEBACKS else ""
+        part = self._stream.source.part(index)
+        message = fault.message if part in fault.message else f"{part}: {fault.message}"
         sample = BadSample(
             index,
             key_of(self._stream, index),
             position,
             fault.stage,
             fault.error,
-            clean(fault.message)[:MAX_MESSAGE],
+            clean(message)[:MAX_MESSAGE],
             clean(trace),
             substitute,
         )

@@ -20,7 +20,7 @@ from loaderd.worker.order_cache import OrderCache
 from loaderd_wire.slots import FieldSpec
 
 if TYPE_CHECKING:
-    from loaderd.data.lmdb.bulk_rows import BulkReader
+    from loaderd.data.lmdb.bulk_rows import RowCopier
     from loaderd.data.pipeline.mixture import MixturePipeline
     from loaderd.data.pipeline.pipeline import SamplePipeline
     from loaderd.data.sources.mixture import MixtureSource
@@ -50,7 +50,7 @@ class WorkerStream:
     differs: str = ""
     use: GeneratorUse = field(default_factory=GeneratorUse)
     _orders: dict[int, OrderCache] = field(default_factory=dict[int, OrderCache])
-    _bulk: BulkReader | None = None
+    _bulk: RowCopier | None = None
     _sought: bool = False
 
     def spans(self, epoch_samples: int = 0) -> OrderCache:
@@ -64,7 +64,7 @@ class WorkerStream:
             spans = self._orders[length] = OrderCache(order)
         return spans
 
-    def bulk(self) -> BulkReader | None:
+    def bulk(self) -> RowCopier | None:
         """What copies many rows at once, if this stream's are stored so that it can be done; looks
         at the first sample the first time.
         """
@@ -243,15 +243,17 @@ def _select(
 def _changed_since(plan: StreamConfig, use: UseStream | None) -> str:
     from loaderd.data.lmdb.watch import changed_since
     from loaderd.data.sources.mixture import states_of
+    from loaderd.data.sources.part_paths import changed_parts
+
+    def changed(one: StreamConfig, state: str) -> str:
+        if one.parts and state:
+            return changed_parts(one, state)
+        return changed_since(one.lmdb, state) if one.lmdb is not None and state else ""
 
     state = use.state if use is not None else ""
     if not plan.sources:
-        return changed_since(plan.lmdb, state) if plan.lmdb is not None and state else ""
-    told = [
-        changed_since(source.lmdb, each)
-        for source, each in zip(plan.sources, states_of(state), strict=False)
-        if source.lmdb is not None and each
-    ]
+        return changed(plan, state)
+    told = (changed(*each) for each in zip(plan.sources, states_of(state), strict=False))
     return next((text for text in told if text), "")
 
 

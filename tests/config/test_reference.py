@@ -18,6 +18,7 @@ NEEDS = {
     "ragged_as": 'lmdb = "a.lmdb"\nragged = ["boxes"]',
     "group": 'lmdb = "a.lmdb"\nsplit_by = "key"',
     "lmdb": "",
+    "parts": "",
     "dataset": "",
     "of": "",
     "stop": "of = {a = 1}",

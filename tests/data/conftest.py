@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from loaderd.data.lmdb import store as lmdb_store
+from loaderd.data.lmdb.open_stores import open_stores
 
 
 @pytest.fixture(autouse=True)
 def nothing_open() -> Iterator[None]:
     yield
-    left = [store.path for store in lmdb_store._open.values()]
-    for store in list(lmdb_store._open.values()):
+    left = [store.path for store in open_stores.all()]
+    for store in open_stores.all():
         store.unmap()
     assert left == []

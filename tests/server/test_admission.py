@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loaderd.config.parts import PartConfig
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.data.selection.selection import SampleSelection
 from loaderd.engine.messages import StreamInfo
@@ -74,6 +75,7 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "pad": ({"ids": {"value": 0, "multiple": 1, "mask": ""}}, {"pad"}),
     "ragged": (("boxes",), {"ragged"}),
     "ragged_as": ("flat", set()),  # without ragged
+    "parts": ((PartConfig("/data/a", {"layout": "raw"}),), {"layout"}),
     "transforms": ((TransformConfig("hflip", None, {"p": 0.5}),), {"transforms"}),
     "survey": ({}, set()),
     "sources": ((), set()),

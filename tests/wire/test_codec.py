@@ -123,8 +123,12 @@ def test_a_field_that_was_added_is_sent_only_where_an_earlier_version_would_go_w
     old, new = (msgpack.unpackb(WIRE.encode(one)) for one in (welcome, short))
     assert new == [*old, "short"]
     assert WIRE.decode(msgpack.packb(new)) == short
-    for wrong in ([*new, ["a"], [0], "more"], old[:-1]):
-        with pytest.raises(ProtocolError, match="expected the 22 fields of Welcome"):
+    several = replace(welcome, parts=("a.lmdb", "b.lmdb"), firsts=(7,))
+    newest = msgpack.unpackb(WIRE.encode(several))
+    assert newest == [*old, "repeat", [], [], ["a.lmdb", "b.lmdb"], [7]]
+    assert WIRE.decode(msgpack.packb(newest)) == several
+    for wrong in ([*newest, "more"], old[:-1]):
+        with pytest.raises(ProtocolError, match="expected the 24 fields of Welcome"):
             WIRE.decode(msgpack.packb(wrong))
     with pytest.raises(ProtocolError, match="expected str"):
         WIRE.decode(msgpack.packb([*old, 3]))

@@ -21,7 +21,7 @@ FIELDS = {
     "Rejected": "error text",
     "Welcome": "session token daemon samples batch_size seed drop_last specs form collated keys "
     "segment order content classes on_error "
-    "max_errors empty warnings tail",
+    "max_errors empty warnings tail source_names source_offsets parts firsts",
     "Bye": "reason",
     "Ask": "protocol what",
     "Report": "body",

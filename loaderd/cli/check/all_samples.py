@@ -19,7 +19,8 @@ from loaderd.cli.exit_codes import BROKEN_OFF, FAULTS, FINE, NO_START
 from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
-from loaderd.data.lmdb.verify import state_of, verify
+from loaderd.data.lmdb.verify import VerifyResult, state_of, verify
+from loaderd.data.sources.part_paths import paths_of_stream
 from loaderd.data.sources.source import Source
 from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import StreamInfo
@@ -45,9 +46,9 @@ def check(
     print(f"{plan.name}  {plan.data_name}", flush=True)
     with ScanState(cache_folder(os.environ, "check"), settings.path, plan.name, anew=anew) as saved:
         verified = ""
-        if plan.lmdb is not None:
+        if plan.dataset is None:
             try:
-                verified = _verified(plan.lmdb, saved.state.get("verified", ""))
+                verified = _verified(paths_of_stream(plan), saved.state.get("verified", ""))
             except SourceError as error:
                 sys.stderr.write(f"loaderd: {error}\n")
                 return NO_START
@@ -64,28 +65,40 @@ def check(
         return max(code, FAULTS) if findings.refused else code
 
 
-def _verified(path: str, before: str) -> str:
-    """The state of the file whose structure is sound; "" if it is not, which has been told.
+def _verified(files: list[str], before: str) -> str:
+    """The states of the files, whose structure is sound; "" if that of one is not, which has been
+    told.
 
     Raises SourceError.
     """
-    if before and before == state_of(path):
+    if before and before == "\n".join(map(state_of, files)):
         return before
-    with ProgressLine("pages") as progress:
-        progress.say(f"loaderd: checking every page of {path}")
-        verdict = verify(path)
-    for problem in verdict.problems[:NAMED_PROBLEMS]:
+    verdicts: list[VerifyResult] = []
+    with ProgressLine("pages" if len(files) == 1 else "files verified") as progress:
+        for number, path in enumerate(files):
+            if number == 0:
+                more = f" and {len(files) - 1:,} more files" if len(files) > 1 else ""
+                progress.say(f"loaderd: checking every page of {path}{more}")
+            progress(number, len(files))
+            verdicts.append(verify(path))
+    problems = [
+        f"{path}: {problem}" if len(files) > 1 else problem
+        for path, verdict in zip(files, verdicts, strict=True)
+        for problem in verdict.problems
+    ]
+    for problem in problems[:NAMED_PROBLEMS]:
         print(f"  DAMAGED   {problem}")
-    if len(verdict.problems) > NAMED_PROBLEMS:
-        print(f"  DAMAGED   and {len(verdict.problems) - NAMED_PROBLEMS} more")
-    if verdict.problems:
+    if len(problems) > NAMED_PROBLEMS:
+        print(f"  DAMAGED   and {len(problems) - NAMED_PROBLEMS} more")
+    if problems:
         print(
             "            the file was not opened: copy or download it again, or pack it again",
             flush=True,
         )
         return ""
-    print(f"  structure {verdict.remark or 'every page is sound'}", flush=True)
-    return verdict.state
+    remark = next((verdict.remark for verdict in verdicts if verdict.remark), "")
+    print(f"  structure {remark or 'every page is sound'}", flush=True)
+    return "\n".join(verdict.state for verdict in verdicts)
 
 
 def _scan(

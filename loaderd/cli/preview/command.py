@@ -154,6 +154,7 @@ def _described(
             "position": (part.start + row) % shape.samples,
             "index": index,
             "key": key_of(table.stream, index),
+            **({"part": path} if (path := table.stream.source.part(index)) else {}),
         }
         if sample is not None and (label := table.label(sample)):
             entry["label"] = label

@@ -48,6 +48,14 @@ class Values(Protocol):
         ...
 
 
+class RowCopier(Protocol):
+    """What copies many samples of a stream at once."""
+
+    def write(self, indices: np.ndarray, arrays: Mapping[str, np.ndarray]) -> bool:
+        """As `BulkReader.write`."""
+        ...
+
+
 class BulkReader:
     """Copies samples of loaderd's own layout that all have the same fields.
 

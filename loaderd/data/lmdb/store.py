@@ -1,7 +1,5 @@
 """LMDB files, read-only: the only file that imports lmdb for reading (writer.py writes).
 
-One handle a process and path.
-
 A database is constant while it is open: `lock=False` has no claim to its snapshot, so whoever reads
 looks around its work whether it still is what it was (`data/lmdb/watch.py`).
 """
@@ -11,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import lmdb
@@ -27,22 +25,44 @@ MAX_KEY = 511  # bytes, in a library built as usual
 
 
 class Store:
-    """One open database.
+    """One database.
 
-    Made by `open_store`; values are views into the file, valid until `close()`.
+    Made by `open_store`. Its values are views into the file, valid until `close()`. If others may
+    take its place (`kept` is False), they are copies, and the file is opened when it is read.
+
+    Attributes:
+        path: As it was asked for.
+        file: The file that holds the pages.
+        facts: The file as it was when this was made.
+        network: It lies on a network filesystem.
+        kept: It stays open until `close()`.
+        on_use: Told when one that is not kept has been opened, or is used.
+        on_last_close: Told when nobody uses it any more.
     """
 
     def __init__(self, path: str, fd: int, file: str) -> None:
+        """Open it. `fd` is the file; it is this object's from now on, unless this raises."""
         self.path = path
         self.file = file
         self.pid = os.getpid()
         self.users = 0
-        self._fd = fd
+        self.kept = True
+        self.on_use: Callable[[Store], object] = lambda store: None
+        self.on_last_close = self.on_use
         self.facts = read_facts(fd, file)
         self.network = on_network(file)
+        self._readers = 0  # passes over its keys that are going on
+        self._named: dict[bytes, Any] = {}  # the library has no public name for their type
+        self._pages: Pages | None = None
+        self._env: Any = None
+        self._txn: Any = None
+        self._fd = -1
+        self._open(fd)
+
+    def _open(self, fd: int) -> None:
         try:
-            self._env = lmdb.open(
-                os.fsencode(file),
+            env = lmdb.open(
+                os.fsencode(self.file),
                 subdir=False,
                 readonly=True,
                 lock=False,
@@ -51,18 +71,49 @@ class Store:
                 readahead=self.network,
                 max_readers=1,
             )
-            self._txn = self._env.begin(buffers=True)
             # The library opens the path once more: that must have been the same file.
-            stat = os.stat(file)
+            stat = os.stat(self.file)
         except (lmdb.Error, OSError) as error:
-            raise SourceError(f"{file}: LMDB cannot open it: {error}") from None
+            raise SourceError(f"{self.file}: LMDB cannot open it: {error}") from None
         if (stat.st_dev, stat.st_ino) != (self.facts.device, self.facts.inode):
-            self._env.close()
+            env.close()
             raise SourceError(
-                f"{file}: was replaced by another file while it was opened; try again"
+                f"{self.file}: was replaced by another file while it was opened; try again"
             )
-        self._named: dict[bytes, Any] = {}  # the library has no public name for their type
-        self._pages: Pages | None = None
+        self._env, self._txn, self._fd = env, env.begin(buffers=True), fd
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes descriptors."""
+        return self._fd >= 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether its pages are being gone through."""
+        return self._readers > 0
+
+    def _ready(self) -> None:
+        """Have it open, in this process.
+
+        Raises SourceError if it is not what it was.
+        """
+        if self.pid != os.getpid():
+            raise SourceError(
+                f"{self.file}: was opened in process {self.pid}, used in {os.getpid()}"
+            )
+        if self.kept:
+            return
+        if self._fd < 0:
+            fd, _ = open_file(self.path)
+            try:
+                now = read_facts(fd, self.file)
+                if now.content != self.facts.content:
+                    raise SourceError(f"{self.file}: is not the file that it was; start again")
+                self._open(fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        self.on_use(self)
 
     @property
     def entries(self) -> int:
@@ -70,15 +121,12 @@ class Store:
         return self.facts.entries
 
     def get(self, key: bytes, db: str | bytes | None = None) -> memoryview | None:
-        """The value of `key` as a read-only view, or None.
+        """The value of `key`, read-only, or None.
 
         Raises SourceError for a damaged page, a named database that isn't there, or a key that is
         longer than keys can be.
         """
-        if self.pid != os.getpid():
-            raise SourceError(
-                f"{self.file}: was opened in process {self.pid}, used in {os.getpid()}"
-            )
+        self._ready()
         try:
             value = self._txn.get(key) if db is None else self._txn.get(key, db=self._sub(db))
         except lmdb.BadValsizeError:
@@ -90,21 +138,21 @@ class Store:
                 f"{self.file}: a key of {len(key):,} bytes: keys of an LMDB have at most "
                 f"{MAX_KEY}; {show_key(key[:32])!r}..."
             )
-        return value
+        return value if self.kept or value is None else memoryview(bytes(value))
 
     def get_many(self, keys: list[bytes]) -> list[memoryview | None]:
         """The value of each key as `get` gives it, for less than half the time.
 
         Raises SourceError.
         """
-        if self.pid != os.getpid():
-            raise SourceError(
-                f"{self.file}: was opened in process {self.pid}, used in {os.getpid()}"
-            )
+        self._ready()
         try:
-            return list(map(self._txn.get, keys))  # three times as fast as a cursor's getmulti
+            found = list(map(self._txn.get, keys))  # three times as fast as a cursor's getmulti
         except lmdb.Error as error:
             raise self._failed(f"cannot be read: {error}") from None
+        if self.kept:
+            return found
+        return [None if value is None else memoryview(bytes(value)) for value in found]
 
     def _failed(self, why: str) -> SourceError:
         """What is to be raised after an error of the library.
@@ -152,7 +200,7 @@ class Store:
 
         None where it is not to be had.
         """
-        found = library()
+        found = library() if self.kept else None
         if self._pages is None and found is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._pages = Pages(
@@ -176,6 +224,7 @@ class Store:
         if len(value) != 48:
             return False
         try:
+            self._ready()
             self._sub(key)
         except SourceError:
             return False
@@ -188,26 +237,34 @@ class Store:
 
         Raises SourceError for a damaged page.
         """
+        self._ready()
+        self._readers += 1
         try:
             # one of its own: others may fail meanwhile
             with self._env.begin(buffers=True) as txn, txn.cursor() as cursor:
                 if start is not None and not cursor.set_range(start):
                     return
                 for key, value in cursor.iterprev() if backward else cursor.iternext():
-                    yield bytes(key), value
+                    yield bytes(key), value if self.kept else memoryview(bytes(value))
         except lmdb.Error as error:
             raise SourceError(f"{self.file}: cannot be read through: {error}") from None
+        finally:
+            self._readers -= 1
 
     def keys(self) -> Iterator[bytes]:
         """The keys of the root in byte order, for half the time of `items`.
 
         Raises SourceError for a damaged page.
         """
+        self._ready()
+        self._readers += 1
         try:
             with self._env.begin() as txn, txn.cursor() as cursor:
                 yield from cursor.iternext(keys=True, values=False)
         except lmdb.Error as error:
             raise SourceError(f"{self.file}: cannot be read through: {error}") from None
+        finally:
+            self._readers -= 1
 
     def look(self) -> FileFacts:
         """What is at the path now, and in the file that was opened.
@@ -222,7 +279,13 @@ class Store:
                     f"{self.file}: was replaced by another file (inode {opened.inode} -> "
                     f"{stat.st_ino})"
                 )
-            return read_facts(self._fd, self.file)
+            if self._fd >= 0:
+                return read_facts(self._fd, self.file)
+            fd, _ = open_file(self.path)
+            try:
+                return read_facts(fd, self.file)
+            finally:
+                os.close(fd)
         except OSError as error:
             raise SourceError(
                 f"{self.file}: no longer exists ({error.strerror}); it had inode {opened.inode}"
@@ -235,14 +298,16 @@ class Store:
         """
         self.users -= 1
         if self.users == 0:
+            self.on_last_close(self)
             self.unmap()
 
     def unmap(self) -> None:
-        """Let the file go, whoever still uses it.
+        """Let the file go, whoever still uses it; one that is not kept is opened again if need be.
 
         In a forked child this touches only the child's own copies.
         """
-        _open.pop((self.facts.device, self.facts.inode), None)
+        if self._fd < 0:
+            return
         self._named.clear()
         pages, self._pages = self._pages, None
         if pages is not None:
@@ -250,33 +315,7 @@ class Store:
         self._txn.abort()
         self._env.close()
         os.close(self._fd)
-
-
-_open: dict[tuple[int, int], Store] = {}
-
-
-def open_store(path: str) -> Store:
-    """The database at `path`, opened once a process whoever asks; each must `close()` it.
-
-    Raises SourceError, naming path and reason.
-    """
-    for inherited in [store for store in _open.values() if store.pid != os.getpid()]:
-        # the library remembers over a fork that the path is open, and would refuse it
-        inherited.unmap()
-    fd, file = open_file(path)
-    stat = os.fstat(fd)
-    store = _open.get((stat.st_dev, stat.st_ino))
-    if store is not None:
-        os.close(fd)
-    else:
-        try:
-            store = Store(path, fd, file)
-        except BaseException:
-            os.close(fd)
-            raise
-        _open[(stat.st_dev, stat.st_ino)] = store
-    store.users += 1
-    return store
+        self._fd = -1
 
 
 def show_key(key: bytes) -> str:

@@ -14,7 +14,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.jobs import Stage
 from loaderd.data.errors import ANYTHING, SampleFault
 from loaderd.data.jpeg import fused_decode
-from loaderd.data.lmdb.bulk_rows import BulkReader
+from loaderd.data.lmdb.bulk_rows import RowCopier
 from loaderd.data.ops.table import RESIZING
 from loaderd.data.pipeline.call_styles import for_user_code
 from loaderd.data.pipeline.context import SampleContext, fault_of
@@ -305,7 +305,7 @@ class SamplePipeline:
             return fault.message
         return ""
 
-    def bulk(self) -> BulkReader | None:
+    def bulk(self) -> RowCopier | None:
         """What copies rows straight from the database, with the same bytes as `make`.
 
         None unless samples are delivered as they are stored, as arrays of numbers. `make` makes a

@@ -17,6 +17,7 @@ from loaderd.data.sample import BadValue, Sample, flatten
 from loaderd.data.sources.dataset_values import of_tables, own_fingerprint
 from loaderd.data.user_code import build, count_of, failure
 from loaderd.data.whole_sample import top_fields
+from loaderd_wire.slots import FieldSpec
 
 
 class DatasetSource:
@@ -34,6 +35,9 @@ class DatasetSource:
 
     stored_names = False
     user_code = True
+    # what a database has more
+    codec = state = ""
+    warnings: tuple[str, ...] = ()
 
     def __init__(self, plan: StreamConfig) -> None:
         assert plan.dataset is not None
@@ -126,6 +130,22 @@ class DatasetSource:
 
     def key(self, index: int) -> str:
         return str(index)
+
+    def expect(self, state: str) -> str:
+        """Nothing of a dataset is watched."""
+        return ""
+
+    def changed(self) -> str:
+        """Nothing of a dataset is watched."""
+        return ""
+
+    def told(self) -> list[str]:
+        """Nothing of a dataset is watched."""
+        return []
+
+    def bulk(self, specs: tuple[FieldSpec, ...], finite: bool) -> None:
+        """Its samples are made by its own code."""
+        return None
 
     def close(self) -> None:
         """Let the dataset go, and whatever it holds open with it."""

@@ -21,7 +21,7 @@ class KnownLayout(KeyedReader):
         inner: The layout.
     """
 
-    def __init__(self, store: Store, plan: StreamConfig) -> None:
+    def __init__(self, store: Store, plan: StreamConfig, sampled: int) -> None:
         db = Database(store, options_of(plan))
         self.inner = opened(db, plan.layout)
         self.pictures, self.named = self.inner.pictures, self.inner.named
@@ -37,7 +37,7 @@ class KnownLayout(KeyedReader):
         self.codec = self.inner.codec.name if self.inner.codec is not None else ""
         notes = (*self.inner.notes, *db.indexes.notes)
         self.notes = tuple(f"{store.path}: {note}" for note in notes)
-        super().__init__(store, plan, self.inner.name, self.inner, count or there)
+        super().__init__(store, plan, self.inner.name, self.inner, count or there, sampled)
 
 
 def options_of(plan: StreamConfig) -> LayoutOptions:

@@ -23,8 +23,6 @@ from loaderd.data.user_code import build, count_of, failure
 from loaderd.data.whole_sample import fields_maker
 
 SAMPLED = 64  # samples that an identity looks at, and values whose bytes it does
-# values, besides the metadata, that a database of our own layout is known again by while it is open
-OWN_DRAWN = 63
 
 
 class Layout(Protocol):
@@ -66,7 +64,7 @@ class OwnLayout:
 
     name = "loaderd"
 
-    def __init__(self, store: Store, meta: record_format.DatabaseMeta) -> None:
+    def __init__(self, store: Store, meta: record_format.DatabaseMeta, sampled: int) -> None:
         self._store = store
         self.total = meta.count
         self.identity = f"loaderd:{meta.count}:{meta.identity}"
@@ -76,7 +74,7 @@ class OwnLayout:
         self.user_code = False
         self.drawn = [
             record_format.META_KEY,
-            *map(record_format.sample_key, _spread(OWN_DRAWN, meta.count)),
+            *map(record_format.sample_key, _spread(sampled - 1, meta.count)),
         ]
 
     def _value(self, index: int) -> memoryview:
@@ -133,7 +131,13 @@ class KeyedReader:
     user_code = False
 
     def __init__(
-        self, store: Store, plan: StreamConfig, name: str, inner: Layout, total: int
+        self,
+        store: Store,
+        plan: StreamConfig,
+        name: str,
+        inner: Layout,
+        total: int,
+        sampled: int,
     ) -> None:
         self._store = store
         self.name = name
@@ -148,13 +152,14 @@ class KeyedReader:
             if isinstance(classes, (list, tuple)) and all(isinstance(c, str) for c in classes)
             else ()
         )
+        self._sampled = sampled
         samples: list[list[bytes]] = []
         digest = self._fingerprint(samples)
         beside = f":{self.said_beside}" if self.said_beside else ""
         self.identity = f"{name}:{self.total}:{digest}{beside}"
-        step = -(-sum(map(len, samples)) // SAMPLED)
+        step = -(-sum(map(len, samples)) // sampled)
         self.drawn = (
-            [key for keys in samples[::step] for key in keys][:SAMPLED]
+            [key for keys in samples[::step] for key in keys][:sampled]
             if self.named is None
             else [self.named]
         )
@@ -168,7 +173,7 @@ class KeyedReader:
             samples: Gets the keys of each of these samples.
         """
         digest = hashlib.sha256(f"{self._store.entries} {self.total}".encode())
-        for index in _spread(SAMPLED, self.total):
+        for index in _spread(self._sampled, self.total):
             try:
                 keys = self._keys(index)
                 samples.append(keys)
@@ -236,9 +241,10 @@ class UserLayout(KeyedReader):
 
     user_code = True
 
-    def __init__(self, store: Store, plan: StreamConfig) -> None:
+    def __init__(self, store: Store, plan: StreamConfig, sampled: int) -> None:
         inner: Layout = build(plan.layout, "layout", store.get, **plan.layout_args)
-        super().__init__(store, plan, plan.layout, inner, count_of(inner, plan.layout, "layout"))
+        total = count_of(inner, plan.layout, "layout")
+        super().__init__(store, plan, plan.layout, inner, total, sampled)
 
 
 def _spread(most: int, total: int) -> list[int]:
@@ -247,13 +253,18 @@ def _spread(most: int, total: int) -> list[int]:
     return [at * (total - 1) // max(1, count - 1) for at in range(count)]
 
 
-def choose(store: Store, plan: StreamConfig) -> OwnLayout | KeyedReader:
+def choose(store: Store, plan: StreamConfig, sampled: int = SAMPLED) -> OwnLayout | KeyedReader:
     """The layout to read this database with.
+
+    Args:
+        store: The database.
+        plan: What the config says of it.
+        sampled: How many samples stand for all of them.
 
     Raises SourceError; for an unknown one it tells what was seen and how to go on.
     """
     if ":" in plan.layout:
-        return UserLayout(store, plan)
+        return UserLayout(store, plan, sampled)
     record = store.get(record_format.META_KEY)
     own = record is not None and record_format.is_meta(record)
     if plan.layout not in ("auto", "loaderd") or (plan.layout == "auto" and not own):
@@ -262,17 +273,17 @@ def choose(store: Store, plan: StreamConfig) -> OwnLayout | KeyedReader:
         # imported here, since a database of loaderd's own needs none of it
         from loaderd.data.sources.known_layout import KnownLayout
 
-        return KnownLayout(store, plan)
+        return KnownLayout(store, plan, sampled)
     if record is None or not own:
         part = store.get(record_format.PART_KEY) is not None
         raise SourceError(_UNFINISHED.format(store.path) if part else unknown(store))
-    return _own_layout(store, plan, record)
+    return _own_layout(store, plan, record, sampled)
 
 
 _UNFINISHED = "{}: is an unfinished `loaderd pack`: run the same command again; it continues"
 
 
-def _own_layout(store: Store, plan: StreamConfig, record: memoryview) -> OwnLayout:
+def _own_layout(store: Store, plan: StreamConfig, record: memoryview, sampled: int) -> OwnLayout:
     said = plan.said_of_database()
     if said:
         raise SourceError(
@@ -293,4 +304,4 @@ def _own_layout(store: Store, plan: StreamConfig, record: memoryview) -> OwnLayo
             f"{store.path}: its metadata says {meta.count} samples, which do not match its "
             "entries: it is damaged, pack it again"
         )
-    return OwnLayout(store, meta)
+    return OwnLayout(store, meta, sampled)

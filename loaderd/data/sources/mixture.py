@@ -24,6 +24,8 @@ class MixtureSource:
     many = False  # each source would be asked for its own rows alone
     dataset = None
     codec = values = ""
+    parts: tuple[str, ...] = ()  # each source has its own
+    firsts: tuple[int, ...] = ()
     selection = ALL  # each source has its own
 
     def __init__(self, plan: StreamConfig, sources: Sequence[Source]) -> None:
@@ -57,6 +59,11 @@ class MixtureSource:
         number, own = self.place(index)
         part = self.sources[number]
         return part.key(own) if part.keys == "stored" else str(index)
+
+    def part(self, index: int) -> str:
+        """The database that a sample comes from; "" where its source has not several."""
+        number, own = self.place(index)
+        return self.sources[number].part(own)
 
     def label(self, index: int) -> str:
         """The sample's name for messages, with that of its source."""

@@ -10,13 +10,13 @@ from loaderd.config.stream import StreamConfig
 from loaderd.data import class_names
 from loaderd.data.errors import SourceError
 from loaderd.data.labels import LabelMap
-from loaderd.data.lmdb.bulk_rows import BulkReader, bulk_of
-from loaderd.data.lmdb.store import Store, open_store
-from loaderd.data.lmdb.watch import Watch
+from loaderd.data.lmdb.bulk_rows import RowCopier
 from loaderd.data.sample import Sample
 from loaderd.data.selection.selection import ALL, SampleSelection
+from loaderd.data.sources.database import OpenDatabase
 from loaderd.data.sources.dataset import DatasetSource
-from loaderd.data.sources.layouts import KeyedReader, OwnLayout, choose
+from loaderd.data.sources.layouts import KeyedReader, OwnLayout
+from loaderd.data.sources.parts import PartsReader
 from loaderd_wire.slots import FieldSpec
 
 
@@ -36,6 +36,8 @@ class Source:
         keys: "index" if a sample's name is its index, "stored" if it has one of its own.
         classes: Names of the labels, () if unknown.
         warnings: Lines to show.
+        parts: The path of each of several databases, () for one, or a dataset.
+        firsts: Of each of them but the first one the place of its first sample.
         many: `fetch` is there.
         selection: Which samples the stream uses, as whoever opened it has found or was told.
         user_code: Somebody else's code reads or parses.
@@ -50,35 +52,23 @@ class Source:
         Raises:
             SourceError: It cannot be opened; the text names path and reason.
         """
-        if (plan.lmdb is None) == (plan.dataset is None):
-            raise SourceError(f"stream {plan.name}: set one of lmdb and dataset")
+        if [plan.lmdb is not None, plan.dataset is not None, bool(plan.parts)].count(True) != 1:
+            raise SourceError(f"stream {plan.name}: set one of lmdb, parts and dataset")
         self.plan = plan
+        self._closed = False
         self._modes = plan.modes()
-        self.warnings: tuple[str, ...] = ()
-        self._store: Store | None = None
-        self._watch: Watch | None = None
-        self._reader: OwnLayout | KeyedReader | DatasetSource
-        if plan.lmdb is None:
-            self._reader = DatasetSource(plan)
+        self._data: OpenDatabase | PartsReader | DatasetSource
+        self._reader: OwnLayout | KeyedReader | PartsReader | DatasetSource
+        if plan.lmdb is not None:
+            self._data = OpenDatabase(plan)
+            self._reader = self._data.reader
         else:
-            self._store = open_store(plan.lmdb)
-            try:
-                self._reader = choose(self._store, plan)
-                self._watch = Watch(self._store, self._reader.drawn)
-            except BaseException:
-                self._store.close()
-                raise
-            if isinstance(self._reader, KeyedReader):
-                self.warnings = self._reader.notes
-            if self._store.network:
-                self.warnings += (
-                    f"{plan.lmdb} is on a network filesystem: loaderd reads ahead, and cannot "
-                    "interrupt a read that hangs",
-                )
+            self._data = self._reader = PartsReader(plan) if plan.parts else DatasetSource(plan)
+        self.warnings = self._data.warnings
         self.total = self._reader.total
         self.identity = self._reader.identity
         self.layout = self._reader.name
-        self.codec = self._reader.codec if isinstance(self._reader, KeyedReader) else ""
+        self.codec = self._data.codec
         self.keys = "stored" if self._reader.stored_names else "index"
         self.classes = self._reader.classes
         self._labels: LabelMap | None = None
@@ -93,10 +83,10 @@ class Source:
         self.user_code = self._reader.user_code
         # What `pack` stored as identity is a hash over all values. Of others' databases a part is
         # looked at.
-        self.values = self._reader.values if isinstance(self._reader, DatasetSource) else ""
-        if self._watch is not None and isinstance(self._reader, KeyedReader):
-            self.values = self._watch.drawn
         self.selection: SampleSelection = ALL
+        self.values = self._data.values
+        self.parts = self._data.names if isinstance(self._data, PartsReader) else ()
+        self.firsts = tuple(self._data.firsts[1:-1]) if isinstance(self._data, PartsReader) else ()
         self.many = isinstance(self._reader, DatasetSource) and self._reader.many
 
     @property
@@ -124,7 +114,7 @@ class Source:
 
         "" for a dataset.
         """
-        return "" if self._watch is None else self._watch.state
+        return self._data.state
 
     def expect(self, state: str) -> str:
         """Compare the file from now on with what it was in another process.
@@ -135,7 +125,7 @@ class Source:
         Returns:
             What is not as it was there; "" if nothing.
         """
-        return self._watch.expect(state) if self._watch is not None and state else ""
+        return self._data.expect(state) if state else ""
 
     def key(self, index: int) -> str:
         """The sample's name: what `pack` stored, else the LMDB key as text or hex, else the index.
@@ -176,7 +166,7 @@ class Source:
         """Whether labels are mapped, so that samples are not as they are stored."""
         return self._labels is not None
 
-    def bulk(self, specs: tuple[FieldSpec, ...]) -> BulkReader | None:
+    def bulk(self, specs: tuple[FieldSpec, ...]) -> RowCopier | None:
         """What copies rows of some fields in bulk, valid while this is open.
 
         Args:
@@ -185,9 +175,7 @@ class Source:
         Returns:
             The reader; None where samples are not stored as such rows, or have names.
         """
-        if not isinstance(self._reader, OwnLayout) or self._reader.stored_names:
-            return None
-        return bulk_of(self._reader, specs, self.plan.nonfinite == "error")
+        return self._data.bulk(specs, self.plan.nonfinite == "error")
 
     def fetch(self, indices: Sequence[int]) -> list[Any]:
         """The dataset's own values for some indices at once; each becomes a sample by `take`.
@@ -205,6 +193,10 @@ class Source:
         sample = self._reader.take(value, self._modes)
         return sample if self._labels is None else self._labels.map(sample)
 
+    def part(self, index: int) -> str:
+        """The path of the database that a sample comes from; "" where there are not several."""
+        return self._data.part(index) if isinstance(self._data, PartsReader) else ""
+
     def _check(self, index: int) -> None:
         if not 0 <= index < self.total:
             raise IndexError(f"sample {index} of {self.total}")
@@ -215,22 +207,17 @@ class Source:
         Returns:
             What changed, old and new, with the path; "" if nothing, and always for a dataset.
         """
-        return self._watch.changed() if self._watch is not None else ""
+        return self._data.changed()
 
     def notes(self) -> list[str]:
         """Lines to be told, each once: what has changed and does no harm."""
-        if self._watch is None or not self._watch.notes:
-            return []
-        told, self._watch.notes = self._watch.notes, []
-        return told
+        return self._data.told()
 
     def close(self) -> None:
         """Let it go; nothing that `read` returned may be touched after that. Idempotent."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
-        elif isinstance(self._reader, DatasetSource):
-            self._reader.close()
+        if not self._closed:
+            self._closed = True
+            self._data.close()
 
     def __enter__(self) -> Source:
         return self

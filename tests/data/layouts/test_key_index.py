@@ -17,7 +17,7 @@ from loaderd.data.errors import SourceError
 from loaderd.data.layouts import key_index
 from loaderd.data.layouts.key_index import BLOCK, FEW, SUFFIX
 from loaderd.data.layouts.keys import KeyFormat, Runs
-from loaderd.data.lmdb.store import open_store
+from loaderd.data.lmdb.open_stores import open_store
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.foreign_databases import source
 from loaderd_testing.sample_builders import write

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.data.lmdb.file_facts import _mount_type, is_sound, on_network
-from loaderd.data.lmdb.store import open_store
+from loaderd.data.lmdb.open_stores import open_store
 from loaderd_testing.database_builders import filled, refusal
 
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from loaderd.data.lmdb import record_format
+from loaderd.data.lmdb.open_stores import open_store
 from loaderd.data.lmdb.page_reader import STREAMED, TARGET, Pages, address_of, library
-from loaderd.data.lmdb.store import Store, open_store
+from loaderd.data.lmdb.store import Store
 
 pytestmark = pytest.mark.needs("extensions")
 

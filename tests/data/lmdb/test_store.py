@@ -8,7 +8,8 @@ import lmdb
 import pytest
 
 from loaderd.data.errors import SourceError, WriteFault
-from loaderd.data.lmdb.store import open_store, show_key
+from loaderd.data.lmdb.open_stores import open_store
+from loaderd.data.lmdb.store import show_key
 from loaderd.data.lmdb.writer import Writer
 from loaderd_testing.database_builders import filled
 from loaderd_testing.sample_builders import write

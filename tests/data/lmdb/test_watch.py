@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from loaderd.data.errors import SourceError
-from loaderd.data.lmdb.store import DRAWN_BYTES, Store, open_store
+from loaderd.data.lmdb.open_stores import open_store
+from loaderd.data.lmdb.store import DRAWN_BYTES, Store
 from loaderd.data.lmdb.watch import SETTLED_NS, Watch, changed_since
 from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.sample_builders import write

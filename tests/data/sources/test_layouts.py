@@ -283,7 +283,7 @@ def test_two_streams_on_one_file_share_it_and_close_it_apart(tmp_path: Path) -> 
 
 
 def test_exactly_one_of_lmdb_and_dataset_is_needed() -> None:
-    with pytest.raises(SourceError, match="set one of lmdb and dataset"):
+    with pytest.raises(SourceError, match="set one of lmdb, parts and dataset"):
         Source(StreamConfig("t"))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loaderd.data.errors import SourceError
-from loaderd.data.lmdb.store import open_store
+from loaderd.data.lmdb.open_stores import open_store
 from loaderd_testing.sample_builders import write
 
 
