@@ -42,4 +42,4 @@ def test_a_number_above_the_largest_is_refused() -> None:
 
 def test_the_limits_have_not_changed_since_they_were_frozen() -> None:
     assert (MAX_INT, MAX_ROWS, MAX_PREFETCH, MAX_RANKS) == (2**62, 2**20, 1024, 2**31)
-    assert CLIENT_FIELDS == ("__index__", "__key__", "__repeated__", "__part__")
+    assert CLIENT_FIELDS == ("__index__", "__key__", "__repeated__", "__source__", "__part__")
