@@ -111,10 +111,10 @@ class MixedOrder:
             passes, places = np.divmod(numbers[mine] + ahead, source.order.samples)
             for one in np.unique(passes).tolist():
                 chosen, own = passes == one, (passed + one) & MASK
-                epochs[mine[chosen]] = own
-                indices[mine[chosen]] = self.offsets[number] + source.order.indices(
-                    seed + source.seed, own, places[chosen]
+                found, epochs[mine[chosen]] = _rows(
+                    source.order, seed + source.seed, own, places[chosen]
                 )
+                indices[mine[chosen]] = self.offsets[number] + found
         return indices, epochs
 
     def origin(self, seed: int, own_epoch: int, index: int) -> tuple[int, int, int]:
@@ -167,6 +167,15 @@ class MixedOrder:
             return 0, [epoch * each for each in self._word.counts(self.samples)]
         periods, begin = divmod(epoch * self.samples, self._period)
         return begin, [periods * each for each in self._word.units]
+
+
+def _rows(
+    order: StreamOrder, seed: int, epoch: int, positions: Ints
+) -> tuple[Ints, NDArray[np.uint64] | int]:
+    """What a source has at some positions of one of its epochs, and the epochs of its samples."""
+    if isinstance(order, Order) and order.repeats:
+        return order.rows(seed, epoch, positions)
+    return order.indices(seed, epoch, positions), epoch
 
 
 class JoinedOrder:

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loaderd.core.hashing import FIRST, SECOND, STRIDE, Purpose, below, hash64, mix_in
+from loaderd.core.hashing import FIRST, MASK, SECOND, STRIDE, Purpose, below, hash64, mix_in
 from loaderd.core.jobs import MAX_SUBSTITUTES
 from loaderd.core.weighted_draw import WeightedDraw
 
@@ -214,8 +214,13 @@ class Order:
             else self.index(seed, epoch, position)
         )
 
-    def repetitions(self, seed: int, epoch: int, positions: Ints) -> Ints | None:
-        """Which of its occurrences in the epoch a sample at a position is.
+    @property
+    def repeats(self) -> bool:
+        """Whether a sample may come several times in an epoch."""
+        return self._draw is not None or self._repeat > 1
+
+    def rows(self, seed: int, epoch: int, positions: Ints) -> tuple[Ints, Words]:
+        """Which samples are at positions of an epoch, and what their randomness is a function of.
 
         Args:
             seed: The session's seed.
@@ -223,14 +228,20 @@ class Order:
             positions: int64[n], each taken modulo `samples`.
 
         Returns:
-            int64[n]: no two positions of an epoch with the same sample have the same number. None
-            where each sample comes only once.
+            int64[n], dataset indices. uint64[n], in place of the epoch: the epoch itself where a
+            sample comes for the first time; no two positions with one sample have the same.
         """
         if self._draw is not None:
-            return np.remainder(positions, self.samples)
-        if self._repeat == 1:
-            return None
-        return (self._passes(seed, epoch, positions) // np.uint64(self.selected)).astype(np.int64)
+            occurrences = np.remainder(positions, self.samples).astype(np.uint64)
+        else:
+            occurrences = self._passes(seed, epoch, positions) // np.uint64(self.selected)
+        epochs = _mix((occurrences ^ np.uint64(hash64(Purpose.REPETITION, epoch))) + _STRIDE)
+        epochs[occurrences == 0] = np.uint64(epoch & MASK)
+        return self.indices(seed, epoch, positions), epochs
+
+    def origin(self, seed: int, own_epoch: int, index: int) -> tuple[int, int, int]:
+        """Whose randomness a sample has that `rows` gave this epoch: (seed, epoch, index)."""
+        return seed, own_epoch, index
 
     def _places(self, seed: int, epoch: int, positions: Ints) -> Words:
         """Places in [0, selected), in stored order, of the samples at some positions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from loaderd.core.mixture import MixedOrder
-from loaderd.core.order import StreamOrder
+from loaderd.core.order import Order, StreamOrder
 
 SPAN = 4096  # positions, 32 KB of indices
 KEPT = 8  # spans of several sessions, or of two epochs
@@ -19,12 +19,14 @@ class OrderCache:
 
     Attributes:
         order: The order.
-        mixed: The same if its rows have epochs of their own, else None.
+        mixed: The same if its rows have epochs of their own, by `rows`, else None.
     """
 
     def __init__(self, order: StreamOrder) -> None:
         self.order = order
-        self.mixed = order if isinstance(order, MixedOrder) else None
+        self.mixed: MixedOrder | Order | None = None
+        if isinstance(order, MixedOrder) or (isinstance(order, Order) and order.repeats):
+            self.mixed = order
         self._kept: dict[tuple[int, int, int], np.ndarray] = {}
 
     def indices(self, seed: int, epoch: int, first: int, last: int) -> np.ndarray:

@@ -402,13 +402,16 @@ def test_repeated_samples_without_shuffle_come_in_whole_passes() -> None:
 
 
 @pytest.mark.parametrize("shuffle", [0, 1, 4])
-def test_occurrences_of_a_repeated_sample_have_numbers_of_their_own(shuffle: int) -> None:
+def test_each_occurrence_of_a_repeated_sample_has_randomness_of_its_own(shuffle: int) -> None:
     order = Order(10, shuffle=shuffle, repeat=3)
-    numbers = order.repetitions(5, 2, np.arange(30))
-    assert numbers is not None
-    assert len(set(zip(epoch_of(order), numbers.tolist(), strict=True))) == 30
-    assert set(numbers.tolist()) == {0, 1, 2}
-    assert Order(10, shuffle=shuffle).repetitions(5, 2, np.arange(10)) is None
+    indices, epochs = order.rows(5, 2, np.arange(30))
+    assert indices.tolist() == epoch_of(order)
+    assert len(set(zip(indices.tolist(), epochs.tolist(), strict=True))) == 30
+    assert epochs.tolist().count(2) == 10, "the first one has that of the epoch"
+    assert not set(epochs.tolist()) & set(order.rows(5, 3, np.arange(30))[1].tolist())
+    assert order.origin(5, int(epochs[0]), 7) == (5, int(epochs[0]), 7)
+    assert order.repeats
+    assert not Order(10, shuffle=shuffle).repeats
 
 
 @pytest.mark.parametrize("shuffle", [0, 1, 4])

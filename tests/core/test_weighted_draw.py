@@ -106,3 +106,9 @@ def test_scale_of_the_weights_does_not_matter() -> None:
 def test_weights_that_make_no_sense_are_named(weights: list[float], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         weight_ends(np.array(weights))
+
+
+def test_sample_that_is_drawn_twice_has_other_randomness_each_time() -> None:
+    indices, epochs = order(repeat=50).rows(7, 3, np.arange(200))
+    assert len(set(zip(indices.tolist(), epochs.tolist(), strict=True))) == 200
+    assert order().repeats

@@ -32,6 +32,7 @@ PLANS = (
         shuffle=1,
     ),
     numbers("many chances", dataset="wares:ManyChances", shuffle=1),
+    numbers("repeated chances", dataset="wares:Chances", shuffle=1, repeat=3),
     numbers("even chances", dataset="wares:Chances"),
     numbers("wild", dataset="wares:Wild", shuffle=1),
     numbers("shuffled words", dataset="wares:Words", shuffle=1),
@@ -119,7 +120,7 @@ def test_order_and_transforms_are_the_streams_own(shop: Workshop) -> None:
     assert pond.field(0, "x", 8)[:, 0].tolist() == (expected + 1000).tolist()
 
 
-@pytest.mark.parametrize("stream", ["chances", "wild", "shuffled words"])
+@pytest.mark.parametrize("stream", ["chances", "wild", "shuffled words", "repeated chances"])
 def test_however_a_batch_is_cut_its_bytes_are_the_same(shop: Workshop, stream: str) -> None:
     facts = shop.facts(stream)
     pond = shop.pond(facts, 12, slots=2)
@@ -469,3 +470,11 @@ def test_torch_knows_its_worker_and_draws_by_sample(build: Build) -> None:
     assert drawn[3:] == pond.field(1, "drawn", 6).tolist()[:3]
     assert len(set(drawn)) == 6
     assert shop.threads_of_template() == 1
+
+
+def test_repeated_sample_draws_other_numbers_each_time(shop: Workshop) -> None:
+    pond = shop.pond(shop.facts("repeated chances"), 300)
+    shop.run(1, shop.job("repeated chances", 300))
+    assert sorted(pond.indices(0, 300)) == sorted([*range(100)] * 3)
+    for name in ("a", "b"):
+        assert len(set(pond.field(0, name, 300).tolist())) == 300
