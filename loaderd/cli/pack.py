@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # its import would cost those of the encoders
 SHOWN_BAD = 20
 ALL = "0%:100%"
 WHY = {
+    ("coco", "resize"): ": boxes would not follow; the op `resize` with boxes moves them along",
     ("parquet", "shuffle"): ": shuffle what was packed: loaderd pack lmdb DB NEW.lmdb --shuffle",
     ("dataset", "random_access"): ": what a dataset returns is stored unchanged",
     ("dataset", "classes"): ": its attribute `classes` has the names",
@@ -76,7 +77,8 @@ def _items(args: argparse.Namespace, progress: ProgressLine) -> PackReport:
             "respond?"
         )
 
-    if args.random_access is not False and not rewrite.can_rewrite():
+    wanted = args.random_access is not False and "random_access" in KINDS[args.kind].takes
+    if wanted and not rewrite.can_rewrite():
         progress.say(f"loaderd: JPEGs keep their bytes: {rewrite.HELP}")
     names = class_names.of_file(args.classes) if args.classes is not None else None
     if args.classes_from is not None:

@@ -123,7 +123,11 @@ def parser(version: str) -> argparse.ArgumentParser:
         )
     )
     _inspect(command("inspect", "show the layout, keys and fields of a database; needs no config"))
-    _pack(command("pack", "write a database from a folder of images or a dataset"))
+    _pack(
+        command(
+            "pack", "write a database from images, shards, tables, a dataset or another database"
+        )
+    )
     _preview(command("preview", "show one batch as a contact sheet"))
     _status(command("status", "show a running daemon"))
     _bench(command("bench", "measure the loader without a model"))
@@ -190,7 +194,9 @@ def _pack(made: argparse.ArgumentParser) -> None:
 
     def option(name: str, text: str, to: Any = made, **how: Any) -> None:
         kinds = that_take(name.lstrip("-").replace("-", "_"))
-        where = "" if len(kinds) == len(KINDS) else f"{', '.join(kinds)}: "
+        others = [kind for kind in KINDS if kind not in kinds]
+        few = f"{', '.join(kinds)}: " if len(kinds) < len(others) else f"not {', '.join(others)}: "
+        where = few if others else ""
         to.add_argument(name, help=f"{where}{text}", **how)
 
     option("--args", "words of this source alone", type=_json_object, default={}, metavar="JSON")

@@ -359,6 +359,7 @@ def test_what_the_source_is_found_to_lack_ends_it_with_the_users_traceback(
     ("changes", "words"),
     [
         ({"src": ["a.jpg", "b.jpg"]}, "takes one SRC and one DB; these are 3 names: a.jpg b.jpg d"),
+        ({"kind": "coco", "resize": 256}, "the op `resize` with boxes moves them along"),
         ({"kind": "parquet", "shuffle": True}, "loaderd pack lmdb DB NEW.lmdb --shuffle"),
         ({"args": {"n": 1}}, "--args is for pack dataset.*; imagefolder takes none"),
         (

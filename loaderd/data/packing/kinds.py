@@ -9,7 +9,8 @@ if TYPE_CHECKING:  # the command line is parsed by this table, and would wait fo
     from loaderd.data.packing.source import OpenSource, SourceOptions
 
 EVERY = frozenset(["split", "shuffle", "shard"])  # options of all kinds
-IMAGES = EVERY | {"random_access", "resize", "quality", "workers"}
+ARRAYS = EVERY | {"workers"}
+IMAGES = ARRAYS | {"random_access", "resize", "quality"}
 
 OPTIONS = (*sorted(IMAGES), "args", "classes", "classes_from", "fields")
 
@@ -53,10 +54,14 @@ KINDS = {
     ),
     "csv": _kind("a table with a column of paths", "csv_table:CsvSource", *TABLE),
     "jsonl": _kind("a file with a JSON object a line", "json_lines:JsonLinesSource", *TABLE),
-    "npy": _many(".npy or .npz files", "array_files:ArrayFilesSource", "fields", "args"),
-    "mnist": _kind("its files, or their folder", "mnist:MnistSource"),
-    "cifar": _kind("its files, or their folder", "cifar:CifarSource"),
-    "coco": _kind("its annotations (JSON)", "coco:CocoSource", "fields", "args"),
+    "npy": PackKind(
+        ".npy or .npz files", "array_files:ArrayFilesSource", ARRAYS | {"fields", "args"}, many=True
+    ),
+    "mnist": PackKind("its files, or their folder", "mnist:MnistSource", ARRAYS),
+    "cifar": PackKind("its files, or their folder", "cifar:CifarSource", ARRAYS),
+    "coco": PackKind(  # whose boxes would not follow
+        "its annotations (JSON)", "coco:CocoSource", IMAGES - {"resize"} | {"fields", "args"}
+    ),
     "lmdb": _kind("another database", "database:DatabaseSource", "fields", "args"),
 }
 
