@@ -1,5 +1,6 @@
-"""How a stream is to be read: plain values that the config makes and that travel to the workers as
-JSON.
+"""How a stream is to be read.
+
+Plain values that the config makes and that travel to the workers as JSON.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ from loaderd_wire.limits import MAX_ROWS
 
 @dataclass(frozen=True, slots=True)
 class TransformConfig:
-    """One transform: a built-in `op` with its parameters in `args`, or a user's `call`
-    ("pkg.module:function") with its args.
+    """One transform.
 
-    options: what else a call's table says: "takes", "field", "boxes".
+    Attributes:
+        op: Name of a built-in one, or None.
+        call: A user's function, "pkg.module:function", or None.
+        args: Parameters of either.
+        options: What else a call's table says: "takes", "field", "boxes".
     """
 
     op: str | None
@@ -322,8 +326,9 @@ class StreamConfig:
 
     @property
     def collated(self) -> bool:
-        """Whether a batch is made as a whole: by a collate function, or from samples of different
-        lengths.
+        """Whether a batch is made as a whole.
+
+        That is by a collate function, from samples of different lengths, or by ops on batches.
         """
         return self.collate != "stack" or bool(self.pad or self.ragged or self.mixes)
 
@@ -339,8 +344,9 @@ class StreamConfig:
 
     @property
     def whole_samples(self) -> bool:
-        """Whether samples stay as their dataset returned them: they are for a collate function, or
-        a survey of such ones.
+        """Whether samples stay as their dataset returned them.
+
+        They are for a collate function then, or for a survey of such ones.
         """
         return self.collate != "stack" or bool(self.survey and self.survey["collated"])
 

@@ -1,5 +1,6 @@
-"""The rows of one job: which sample each is made from, and what happens to those that cannot be
-made.
+"""The rows of one job.
+
+Which sample each is made from, and what happens to those that cannot be made.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
-from loaderd.core.rng import keys_of
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.engine.scoreboard import StatusWriter
-from loaderd.worker.seeding import GlobalSeeder, seed_epoch
+from loaderd.worker.row_seeder import RowSeeder
+from loaderd.worker.seeding import seed_epoch
 from loaderd.worker.stage_timer import Stopwatch
 from loaderd.worker.streams import WorkerStream
 from loaderd_wire.errors import BadSample
@@ -28,12 +29,16 @@ BULK_BYTES = 4 << 20  # copied under one stamp: each shows that the job goes on
 
 
 class SampleRunner:
-    """Makes rows of a job by the stream's policy, stamping the scoreboard before each stage of
-    each.
+    """Makes rows of a job by the stream's policy.
 
-    indices: int64, the dataset index of each row of the job, from `job.first` on; a substitute's
-    once it has taken the row.
-    policy: instead of the stream's own on_error.
+    It stamps the scoreboard before each stage of each.
+
+    Attributes:
+        indices: int64, the dataset index of each row of the job, from `job.first` on; that of a
+            substitute once it has taken the row.
+        out: By field, the part of the slot in which an image of the current row may be made.
+        bad: What could not be made, with the reasons.
+        replaced: Rows whose own sample is excluded, and what took them.
     """
 
     def __init__(
@@ -45,6 +50,15 @@ class SampleRunner:
         *,
         policy: str = "",
     ) -> None:
+        """Make nothing yet.
+
+        Args:
+            stream: Of the job.
+            job: Which rows of which batch.
+            line: Where the stamps go.
+            watch: Takes the time of each stage.
+            policy: Instead of the stream's own on_error.
+        """
         self._stream = stream
         self._policy = policy or stream.plan.on_error
         self._job = job
@@ -52,12 +66,9 @@ class SampleRunner:
         self._watch = watch
         self._row = job.first
         self._user_code = stream.sample_pipeline.user_code
-        self._calls = stream.sample_pipeline.calls
         self._named = stream.source.keys == "stored" or bool(stream.plan.sources)
         self._untold = stream.source.awaits(job.epoch)
         self._stage = Stage.IDLE
-        self._seeder: GlobalSeeder | None = None  # of the rows' own samples
-        self._seeded: GlobalSeeder | None = None  # of the latest sample
         self._candidate = 0  # which sample the row is being made from, as in a job's `condemned`
         self._condemned = {(each.row, each.candidate) for each in job.excluded}
         spans = stream.spans(job.epoch_samples)
@@ -69,6 +80,7 @@ class SampleRunner:
         else:
             indices, epochs = spans.rows(*place)
             self.indices, self._epochs = indices.view(np.int64), epochs.tolist()
+        self._seeder = RowSeeder(stream, job, spans, self._epochs)
         self._keys: dict[int, str] = {}
         self._places: Mapping[str, np.ndarray] = {}
         self._copied = False
@@ -93,9 +105,7 @@ class SampleRunner:
             self._line.stamp(self._job.job, self._row, stage, self._candidate)
 
     def note_all(self, stage: Stage, row: int | None = None) -> None:
-        """Stamp: all rows of the job together (or those from `row` on) are in this stage from now
-        on.
-        """
+        """Stamp: all rows of the job, or those from `row` on, are in this stage from now on."""
         self._line.idle()
         self._begin(self._job.first if row is None else row, "", stage)
 
@@ -108,11 +118,14 @@ class SampleRunner:
     def copied(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """Copy all rows of the job from the database at once.
 
-        arrays: by field, [rows of the job, *shape], contiguous.
+        A row that is run alone is always made by itself: its stamp must name it.
 
-        False where that cannot be done, or one of them is no such row: nothing is known of any of
-        them then, and `each` tells which it is and why. A row that is run alone is always made by
-        itself: its stamp must name it.
+        Args:
+            arrays: By field, [rows of the job, *shape], contiguous.
+
+        Returns:
+            False where that cannot be done, or one of them is no such row: nothing is known of any
+            of them then, and `each` tells which it is and why.
         """
         job = self._job
         if job.last - job.first < 2 or job.excluded or job.lost:
@@ -135,10 +148,14 @@ class SampleRunner:
         return True
 
     def into(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Rows will be copied into these arrays, by field, [rows of the batch, *shape], before the
-        next is made: a sample may be user code's own dict then, with numbers for arrays without
-        axes. Pictures are made in their places where that can be done. A sample has the array of
-        `out` then, and it holds what it should only if the sample is made.
+        """Rows will be copied into these arrays, each before the next is made.
+
+        A sample may be user code's own dict then, with numbers for arrays without axes. Pictures
+        are made in their places where that can be done. A sample has the array of `out` then, and
+        it holds what it should only if the sample is made.
+
+        Args:
+            arrays: By field, [rows of the batch, *shape].
         """
         self._copied = True
         self._places = {name: array for name, array in arrays.items() if array.ndim == 4}
@@ -163,10 +180,14 @@ class SampleRunner:
             yield row, self.make(row, made.pop(row, None))
 
     def make(self, row: int, first: Any | SampleFault | None = None) -> Any | None:
-        """The sample for this row of the batch, checked against the stream's specs; None if there
-        is none.
+        """The sample for this row of the batch, checked against the stream's specs.
 
-        first: what came of the row's own sample, if that has been tried already.
+        Args:
+            row: Of the batch.
+            first: What came of the row's own sample, if that has been tried already.
+
+        Returns:
+            None if there is none.
         """
         index = int(self.indices[row - self._job.first])
         fault: SampleFault | None = None
@@ -214,33 +235,6 @@ class SampleRunner:
         """
         self._report(row, int(self.indices[row - self._job.first]), fault, True, None)
 
-    def _seed(self, row: int, index: int, own: bool) -> np.ndarray | None:
-        """Seed the global generators for this sample; own: it's the row's, and no substitute.
-
-        Returns the seeds of its rng, if they are known.
-        """
-        job = self._job
-        if not own:
-            self._seeded = self._seeder_of(np.array([index]), row)
-            self._seeded.seed(0)
-            return None
-        if self._seeder is None:
-            self._seeder = self._seeder_of(self.indices.copy(), job.first)
-        self._seeded = self._seeder
-        self._seeder.seed(row - job.first)
-        return self._seeder.seeds(row - job.first) if self._calls else None
-
-    def _seeder_of(self, indices: np.ndarray, first: int) -> GlobalSeeder:
-        """What seeds for these samples, which are of the rows from `first` on."""
-        job, halves = self._job, None
-        if self._mixed is not None:
-            epochs = self._epochs[first - job.first :]
-            halves = keys_of(
-                self._mixed.origin(job.seed, epoch, index)
-                for epoch, index in zip(epochs, indices.tolist(), strict=False)
-            )
-        return GlobalSeeder(job.seed, job.epoch, indices, self._stream.use, halves)
-
     def _tell_epoch(self) -> None:
         """The dataset is told the epoch of the rows, before the first one.
 
@@ -256,10 +250,6 @@ class SampleRunner:
             raise fault from None
         self._untold = False
 
-    def _again(self) -> bool:
-        """Whether what was made since `_seed` is to be made again."""
-        return self._seeded is not None and self._seeded.again()
-
     def _attempt(self, row: int, index: int, candidate: int = 0) -> Any:
         """Make one sample, the row's own or a substitute.
 
@@ -271,10 +261,10 @@ class SampleRunner:
             try:
                 sample = self._made(row, index, candidate)
             except SampleFault:
-                if not self._again():
+                if not self._seeder.again():
                     raise
             else:
-                if not self._again():
+                if not self._seeder.again():
                     return sample
 
     def _made(self, row: int, index: int, candidate: int) -> Any:
@@ -284,7 +274,11 @@ class SampleRunner:
         try:
             if self._untold:
                 self._tell_epoch()
-            seeds = self._seed(row, index, candidate == 0) if self._user_code else None
+            seeds = (
+                self._seeder.seed(row, index, self.indices, own=candidate == 0)
+                if self._user_code
+                else None
+            )
             if self._named:
                 self._keys[row] = name = stream.source.key(index)
                 self._line.name(row, stream.source.label(index) if stream.plan.sources else name)
@@ -300,11 +294,14 @@ class SampleRunner:
             raise SampleFault.of(self._stage.name.lower(), error) from None
 
     def _make_many(self, rows: list[int]) -> dict[int, Any]:
-        """row -> sample or SampleFault, from one fetch; empty where that failed as a whole: then
-        one by one tells who it is.
+        """Make the samples of rows from one fetch.
 
         What user code draws from global generators during the fetch depends on how the batch was
         cut; its own rng does not.
+
+        Returns:
+            row -> sample or SampleFault. Empty where the fetch failed as a whole: then one by one
+            tells who it is.
         """
         stream, job = self._stream, self._job
         indices = [int(self.indices[row - job.first]) for row in rows]
@@ -313,14 +310,14 @@ class SampleRunner:
             if stage == Stage.FETCH_MANY:
                 if self._untold:
                     self._tell_epoch()
-                self._seed(rows[0], indices[0], True)
+                self._seeder.seed(rows[0], indices[0], self.indices, own=True)
                 self.note_all(stage)
             else:
                 self.note(stage)
 
         def at(number: int) -> None:
             self._begin(rows[number], str(indices[number]), Stage.READ)
-            self._seed(rows[number], indices[number], True)
+            self._seeder.seed(rows[number], indices[number], self.indices, own=True)
 
         epochs = [self._epochs[row - job.first] if self._epochs else job.epoch for row in rows]
         requests = [
@@ -338,7 +335,7 @@ class SampleRunner:
                 )
             except BaseException:  # noqa: BLE001 - it is met again, and told, when the culprit is made by itself
                 made = {}
-            if not self._again():
+            if not self._seeder.again():
                 return made
 
     def _report(
@@ -362,8 +359,9 @@ class SampleRunner:
 
 
 def clean(text: str) -> str:
-    """Text that can be encoded: lone surrogates, which file names and user code may bring, shown as
-    escapes.
+    """Text that can be encoded.
+
+    Lone surrogates, which file names and user code may bring, are shown as escapes.
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 

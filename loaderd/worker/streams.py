@@ -87,8 +87,10 @@ class WorkerStream:
         return self.source.changed() or self.differs
 
     def first_indices(self, count: int) -> np.ndarray:
-        """The first samples of the split as stored, whatever the shuffle: at most `count` dataset
-        indices.
+        """The first samples of the split as stored, whatever the shuffle.
+
+        Returns:
+            At most `count` dataset indices.
         """
         if self.plan.sources:  # of each source some, in turn
             parts = self.parts()
@@ -175,8 +177,9 @@ class OpenStreams:
         return stream
 
     def torch_came(self) -> None:
-        """torch was imported in the middle of a sample, or of a stream's opening: it is told what
-        it would have known from the start.
+        """torch was imported in the middle of a sample, or of a stream's opening.
+
+        It is told what it would have known from the start.
         """
         process_setup.pin_native_threads()
         self.tell_torch()

@@ -1,5 +1,6 @@
-"""`loaderd bench`: how fast the loader is alone, with a daemon of its own; beside torch's
-DataLoader if asked.
+"""`loaderd bench`: how fast the loader is alone, with a daemon of its own.
+
+torch's DataLoader is measured beside it if asked.
 """
 
 from __future__ import annotations

@@ -158,8 +158,9 @@ def _speed(findings: Findings) -> list[str]:
 
 
 def _telling(traceback: str) -> list[str]:
-    """The lines of a traceback that tell most: its end; of a dumped stack, which begins where it
-    hung or crashed, the begin.
+    """The lines of a traceback that tell most.
+
+    They are its end; of a dumped stack, which begins where it hung or crashed, the begin.
     """
     lines = [line for line in traceback.splitlines() if line.strip()]
     return lines[-4:] if "Traceback (most recent call last)" in traceback else lines[:6]
