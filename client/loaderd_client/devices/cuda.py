@@ -5,10 +5,10 @@ Imported only where batches go to such a device. No thread and no finalizer come
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -69,15 +69,16 @@ class CudaDevice:
             code = int(
                 _torch.cuda.cudart().cudaHostRegister(_address(memory), len(memory), _PORTABLE)
             )
-        if code:
-            raise OSError(f"cudaHostRegister of {len(memory)} bytes failed with error {code}")
+            if code:
+                _clear_error(self._device)
+                raise OSError(f"cudaHostRegister of {len(memory)} bytes failed with error {code}")
 
     def unlock(self, memory: mmap.mmap) -> None:
         """See `Device`. An error is left alone: the process loses nothing by it."""
         with torch.cuda.device(self._device):
             _torch.cuda.cudart().cudaHostUnregister(_address(memory))
 
-    @contextmanager
+    @contextlib.contextmanager
     def copying(self) -> Generator[None]:
         """See `Device`."""
         with _torch.cuda.stream(self._stream):
@@ -118,6 +119,12 @@ class CudaDevice:
         assert isinstance(begin, CudaMark)
         assert isinstance(end, CudaMark)
         return float(begin.event.elapsed_time(end.event)) / 1000
+
+
+def _clear_error(device: torch.device) -> None:
+    """The driver keeps an error until somebody asks for it: the next launch of a kernel does."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device=device).add_(1)
 
 
 def _address(memory: mmap.mmap) -> int:
