@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import struct
@@ -225,15 +226,21 @@ def _mount_type(path: str, mountinfo: str) -> str:
 def on_network(path: str, mountinfo: str | None = None) -> bool:
     """True if the file lies on a network filesystem, where reading ahead pays."""
     if mountinfo is None:
-        try:
-            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-                mountinfo = file.read()
-        except OSError:
-            return False
+        return _folder_on_network(os.path.dirname(os.path.realpath(path)))
     kind = _mount_type(os.path.realpath(path), mountinfo)
     return kind in NETWORK or (
         kind.startswith("fuse.") and kind not in ("fuse.lxcfs", "fuse.fuse-overlayfs")
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _folder_on_network(folder: str) -> bool:
+    """`on_network` by what is mounted now; thousands of databases lie in few folders."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return on_network(folder, file.read())
+    except OSError:
+        return False
 
 
 def open_file(path: str) -> tuple[int, str]:

@@ -20,6 +20,7 @@ class OpenStores:
 
     def __init__(self, places: int) -> None:
         self._places = places
+        self._pid = os.getpid()
         self._all: dict[tuple[int, int], Store] = {}
         # that are open and not kept, the one that was used last at the end
         self._latest: OrderedDict[int, Store] = OrderedDict()
@@ -34,10 +35,12 @@ class OpenStores:
 
     def find(self, path: str, *, kept: bool) -> Store:
         """As `open_store`."""
-        for inherited in [store for store in self._all.values() if store.pid != os.getpid()]:
-            # the library remembers over a fork that the path is open, and would refuse it
-            self._forget(inherited)
-            inherited.unmap()
+        if self._pid != os.getpid():
+            # the library remembers over a fork that the paths are open, and would refuse them
+            for inherited in self.all():
+                self._forget(inherited)
+                inherited.unmap()
+            self._pid = os.getpid()
         fd, file = open_file(path)
         stat = os.fstat(fd)
         store = self._all.get((stat.st_dev, stat.st_ino))
