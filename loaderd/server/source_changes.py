@@ -57,11 +57,12 @@ class SourceChanges:
 def data_changed(stream: OpenedStream) -> bool:
     """Whether another file lies at the path of a stream's database, or the same with other times.
 
-    Nothing is opened.
+    So with its files of keys, weights and classes. Nothing is opened.
     """
     each = zip(stream.plan.sources, stream.facts.sources, strict=False)
-    return _files_changed(stream.plan, stream.facts.state) or any(
-        _files_changed(plan, facts.state) for plan, facts in each
+    return any(
+        _files_changed(plan, facts.state) or facts.selection.files_changed()
+        for plan, facts in ((stream.plan, stream.facts), *each)
     )
 
 

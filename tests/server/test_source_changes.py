@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from loaderd.data.selection.selection import SampleSelection, file_stamp
 from loaderd.server.admission import OpenedStream
 from loaderd.server.source_changes import SHOWN, SourceChanges, data_changed
 from server.test_admission import FACTS, PLAN
@@ -77,3 +78,16 @@ def test_the_file_in_the_folder_of_a_database_is_compared(tmp_path: Path) -> Non
 def test_a_stream_without_a_database_has_not_changed() -> None:
     assert not data_changed(OpenedStream(replace(PLAN, lmdb=None, dataset="a:B"), FACTS))
     assert not data_changed(OpenedStream(PLAN, FACTS))
+
+
+def test_file_of_keys_that_was_written_to_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "keys.txt"
+    path.write_text("a")
+    selection = SampleSelection(files=((str(path), file_stamp(str(path))),))
+    stream = OpenedStream(PLAN, replace(FACTS, selection=selection))
+    mixture = OpenedStream(replace(PLAN, sources=(PLAN,)), replace(FACTS, sources=(stream.facts,)))
+    assert not data_changed(stream)
+    assert not data_changed(mixture)
+    path.write_text("ab")
+    assert data_changed(stream)
+    assert data_changed(mixture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from loaderd.core.weighted_draw import weight_ends
 from loaderd.data.errors import SourceError
 from loaderd.data.selection import groups, keys_file, weights
 from loaderd.data.selection.keys_file import Keyed
-from loaderd.data.selection.selection import ALL, SampleSelection, Tick
+from loaderd.data.selection.selection import ALL, SampleSelection, Tick, file_stamp
 from loaderd.data.selection.tables import write_table
 from loaderd.data.selection.weights import Labelled
 
@@ -36,8 +37,12 @@ def select(
         SourceError: A file, a key, a group or a weight is wrong; the text names it.
         ValueError: The split is empty, or beyond the end.
     """
+    weighted = plan.weights if plan.weights != BALANCED else None
+    files = tuple(
+        (path, file_stamp(path)) for path in (plan.keys, weighted, plan.classes) if path is not None
+    )
     if not (plan.keys or plan.weights or plan.split_by == "key"):
-        return ALL
+        return replace(ALL, files=files)
     indices, keys_hash, weights_hash = np.arange(source.total, dtype=np.int64), "", ""
     if plan.keys:
         data, keys_hash = keys_file.read_file(plan.keys)
@@ -62,4 +67,4 @@ def select(
             ends = write_table(weight_ends(found))
         except ValueError as error:
             raise SourceError(f"{plan.weights}: {error}") from None
-    return SampleSelection(listed, ends, keys_hash, weights_hash, notes)
+    return SampleSelection(listed, ends, keys_hash, weights_hash, notes, files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ class SampleSelection:
         keys_hash: Of the file of keys; "" without one.
         weights_hash: Of the file of weights; "" without one.
         notes: Lines to be told.
+        files: (path, `file_stamp`) of each file that the settings name.
     """
 
     listed: str = ""
@@ -26,6 +28,20 @@ class SampleSelection:
     keys_hash: str = ""
     weights_hash: str = ""
     notes: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+
+    def files_changed(self) -> bool:
+        """Whether a file that was read lies there no longer as it was."""
+        return any(file_stamp(path) != stamp for path, stamp in self.files)
 
 
 ALL = SampleSelection()
+
+
+def file_stamp(path: str) -> str:
+    """What of a file changes when it is written to or replaced; "" where there is none."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return ""
+    return f"{now.st_dev} {now.st_ino} {now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"

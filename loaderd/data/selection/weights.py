@@ -25,6 +25,11 @@ class Labelled(Protocol):
         """The fields of a sample."""
         ...
 
+    @property
+    def targets(self) -> list[int] | None:
+        """The label of every sample, where that is known without reading them."""
+        ...
+
 
 def of_file(path: str, data: bytes, total: int, chosen: Ints) -> NDArray[np.float64]:
     """The weights in a file.
@@ -80,6 +85,12 @@ def balanced(
     Raises:
         SourceError: A sample has no label, or cannot be read.
     """
+    known = source.targets
+    if known is not None:
+        _, classes, counts = np.unique(
+            np.array(known)[indices], return_inverse=True, return_counts=True
+        )
+        return 1.0 / counts[classes], ()
     numbers: dict[Any, int] = {}
     classes = np.empty(len(indices), np.int64)
     name, bad, first_bad = "", 0, ""
@@ -97,12 +108,12 @@ def balanced(
                 raise SourceError(f'weights = "balanced" needs every label: {why}') from None
             bad, first_bad = bad + 1, first_bad or why
             classes[place] = -1
-    known = classes >= 0
-    if not known.any():
+    good = classes >= 0
+    if not good.any():
         raise SourceError(f'weights = "balanced" needs labels, and no sample has one: {first_bad}')
-    counts = np.bincount(classes[known], minlength=1)
+    counts = np.bincount(classes[good], minlength=1)
     weights = np.zeros(len(indices))
-    weights[known] = 1.0 / counts[classes[known]]
+    weights[good] = 1.0 / counts[classes[good]]
     notes = (
         f'weights = "balanced": {bad:,} samples have no label that could be read, and are not '
         f"drawn; the first is {first_bad}"

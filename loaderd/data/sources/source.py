@@ -109,6 +109,15 @@ class Source:
         self._reader.tell(epoch)
 
     @property
+    def targets(self) -> list[int] | None:
+        """The labels of a dataset that lists them as torchvision's do; None for others."""
+        listed: Any = getattr(self.dataset, "targets", None)
+        if hasattr(listed, "tolist"):
+            listed = listed.tolist()
+        good = isinstance(listed, list) and len(listed) == self.total
+        return listed if good and all(type(label) is int for label in listed) else None
+
+    @property
     def state(self) -> str:
         """What of the file must stay as it is, as text for `expect` in another process.
 

@@ -100,3 +100,23 @@ def test_weights_that_draw_nothing_name_their_file(tmp_path: Path) -> None:
 def test_file_that_is_not_there_is_named(word: str) -> None:
     with pytest.raises(SourceError, match="/nowhere: No such file"):
         order(**{word: "/nowhere"})
+
+
+def test_edited_replaced_and_lost_files_are_noticed(tmp_path: Path, keys: str) -> None:
+    np.save(tmp_path / "w.npy", np.ones(10))
+    (tmp_path / "classes.txt").write_text("a")
+    words = {
+        "keys": keys,
+        "weights": str(tmp_path / "w.npy"),
+        "classes": str(tmp_path / "classes.txt"),
+    }
+    for path in words.values():
+        found = Facts(StreamConfig("train", lmdb="/x", **words)).selection
+        assert not found.files_changed()
+        old = Path(path).read_bytes()
+        Path(path).write_bytes(old + b" ")
+        assert found.files_changed()
+        Path(path).unlink()
+        assert found.files_changed()
+        Path(path).write_bytes(old)
+    assert select(StreamConfig("train", lmdb="/x", weights="balanced"), Named(NAMES)).files == ()

@@ -93,3 +93,10 @@ def test_every_label_that_is_read_shows_that_the_opening_goes_on() -> None:
     ticks: list[int] = []
     balanced(Named(["a", "b", "c"]), np.arange(3), ticks.append, skipping=False)
     assert len(ticks) == 3
+
+
+def test_labels_that_a_dataset_lists_are_not_read_from_its_samples() -> None:
+    source = Named(["a", "b", "c"], [ValueError("read")] * 3)
+    source.targets = [7, 9, 7]
+    weights, notes = balanced(source, np.array([2, 1, 0]), lambda count: None, skipping=False)
+    assert (weights.tolist(), notes) == ([0.5, 1.0, 0.5], ())

@@ -9,6 +9,7 @@ import pytest
 
 from loaderd_client import ConfigError, Loader, StreamChangedError
 from loaderd_testing.daemon_harness import Site, digest, indices, patiently, plain, take
+from loaderd_testing.deadlines import until
 
 STREAM = 'keys = "keys.txt"\nweights = "w.npy"\nrepeat = 2\non_error = "replace"'
 FAULT = """
@@ -68,6 +69,14 @@ def test_files_that_have_changed_make_another_stream(site: Site) -> None:
     fresh = site.loader()
     with pytest.raises(ConfigError, match=r"another order of samples: .*keys was "):
         loaded(fresh, state)
+
+
+def test_edited_files_are_read_for_the_next_loader(site: Site) -> None:
+    with written(site).serve().loader() as loader:
+        assert len(loader) == 9
+    (site.folder / "keys.txt").write_text("".join(f"{n}\n" for n in range(20)))
+    np.save(site.folder / "w.npy", np.ones(20))
+    until("the new list", lambda: len(site.loader()) == 5)
 
 
 def test_check_makes_each_selected_sample_once(site: Site) -> None:
