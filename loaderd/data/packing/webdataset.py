@@ -73,7 +73,7 @@ def members(path: str) -> Iterator[tarfile.TarInfo]:
             file.seek(0)
             end = os.fstat(file.fileno()).st_size
             headers: Any = _Headers(file)
-            with tarfile.open(fileobj=headers, mode="r:") as tar:
+            with tarfile.open(fileobj=headers, mode="r:", encoding="utf-8") as tar:
                 last = -1
                 while (member := tar.next()) is not None:
                     tar.members = []  # pyright: ignore[reportAttributeAccessIssue] - else it keeps them
@@ -212,9 +212,10 @@ class WebDatasetSource:
     def _read(self, path: str, parts: tuple[Part, ...]) -> Sample:
         values: dict[str, Any] = {}
         images: list[str] = []
+        several = sum(shown(ending) in IMAGES for ending, *_ in parts) > 1
         with open(path, "rb", buffering=0) as file:
             for ending, begin, size in parts:
-                field, last = field_of(shown(ending))
+                field, last = field_of(shown(ending), several)
                 if not self._wanted(field):
                     continue
                 if field in values:
@@ -230,9 +231,14 @@ class WebDatasetSource:
         )
 
 
-def field_of(ending: str) -> tuple[str, str]:
-    """(the field that a file with this ending is, the last part of the ending)."""
+def field_of(ending: str, several: bool = False) -> tuple[str, str]:
+    """(the field that a file with this ending is, the last part of the ending).
+
+    several: the sample has images of several endings, which are called by these.
+    """
     first, _, last = ending.rpartition(".")
+    if several and ending in IMAGES:
+        return ending, last
     known = last in IMAGES | NUMBERS | TEXTS | PICKLES | TABLES
     return (first if first and known else CALLED.get(ending, ending)), last
 

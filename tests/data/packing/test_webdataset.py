@@ -173,6 +173,22 @@ def test_names_that_lead_elsewhere_links_and_devices_touch_nothing(tmp_path: Pat
     )
 
 
+def test_images_of_several_endings_are_called_by_them(tmp_path: Path) -> None:
+    files = [(f"{key}.{end}", coded(picture(), kind)) for key in "ab" for end, kind in ENDINGS]
+    packed = Packed("webdataset", tar(tmp_path / "s.tar", *files), tmp_path / "db")
+    assert [set(one) for one in packed.samples.values()] == [{"jpg", "png", "seg"}] * 2
+
+
+ENDINGS = (("jpg", "JPEG"), ("png", "PNG"), ("seg.png", "PNG"))
+
+
+def test_names_that_are_not_utf_8_come_through(tmp_path: Path) -> None:
+    source = tar(tmp_path / "s.tar", ("\udcff\udcfe.cls", b"1"), ("ü.cls", b"2"))
+    packed = Packed("webdataset", source, tmp_path / "db")
+    assert [int(one["label"]) for one in packed.samples.values()] == [1, 2]
+    assert list(packed.samples)[1] == "ü"
+
+
 def cut(at: int) -> Callable[[bytes], bytes]:
     return lambda data: data[:at]
 
