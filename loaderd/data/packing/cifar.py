@@ -126,7 +126,7 @@ def _pickled(data: bytes) -> CifarBatch:
     table: Any = unpickle(data)
     if not isinstance(table, dict):
         raise UnreadableValue("it is not a batch of CIFAR: its pickle is no table")
-    table = {key.decode() if isinstance(key, bytes) else key: table[key] for key in table}
+    table = {key.decode("latin-1") if isinstance(key, bytes) else key: table[key] for key in table}
     images = table.get("data")
     if (
         not isinstance(images, np.ndarray)

@@ -51,7 +51,10 @@ class ItemSamples:
         self._threads = workers or len(os.sched_getaffinity(0))
         self.kind = source.kind
         self.named = source.named
-        self.classes = source.classes
+        # text of a table or of JSON may be none that UTF-8 can hold
+        self.classes = tuple(
+            name.encode("utf-8", "backslashreplace").decode() for name in source.classes
+        )
         self.total = selection.samples
         words = " ".join(filter(None, (source.kind, images.words, selection.words)))
         self.fingerprint = f"{words} {source.fingerprint}"
