@@ -22,19 +22,39 @@ def run(args: argparse.Namespace) -> int:
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.data.errors import SourceError
     from loaderd.data.lmdb.open_stores import open_store
+    from loaderd.data.sources.part_paths import paths_of
 
+    found: list[dict[str, Any]] = []
     try:
-        store = open_store(args.db)
-        try:
-            facts = _facts(store)
-        finally:
-            store.close()
+        paths = [path for pattern in args.db for path in paths_of(pattern)]
+        for path in paths:
+            store = open_store(path)
+            try:
+                found.append(_facts(store))
+            finally:
+                store.close()
     except SourceError as error:
         raise CommandError(str(error), NO_START) from error
-    print(
-        json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(_lines(facts))
-    )
+    if args.json:
+        print(json.dumps(found if len(found) > 1 else found[0], indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(_several(found) if len(found) > 1 else _lines(found[0])))
     return FINE
+
+
+def _several(found: list[dict[str, Any]]) -> list[str]:
+    """A line for each of several databases, and what they come to."""
+    rows = [
+        (f"{facts.get('samples', 0):,}", facts["layout"], size(facts["bytes"]), facts["path"])
+        for facts in found
+    ]
+    total = sum(facts.get("samples", 0) for facts in found)
+    rows.append((f"{total:,}", "", size(sum(facts["bytes"] for facts in found)), "together"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [
+        f"  {count:>{widths[0]}} samples  {layout:<{widths[1]}}  {large:>{widths[2]}}  {path}"
+        for count, layout, large, path in rows
+    ]
 
 
 def _facts(store: Store) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _check(made: argparse.ArgumentParser) -> None:
 
 
 def _inspect(made: argparse.ArgumentParser) -> None:
-    made.add_argument("db", metavar="DB")
+    made.add_argument("db", metavar="DB", nargs="+", help="a path; of several a line each")
     made.add_argument("--json", action="store_true")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import types
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ from loaderd_testing.sample_builders import write
 
 
 def facts_of(path: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert inspect.run(argparse.Namespace(db=path, json=True)) == 0
+    assert inspect.run(argparse.Namespace(db=[path], json=True)) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def text_of(path: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert inspect.run(argparse.Namespace(db=path, json=False)) == 0
+    assert inspect.run(argparse.Namespace(db=[path], json=False)) == 0
     return capsys.readouterr().out
 
 
@@ -103,3 +104,17 @@ def test_inspect_of_a_bad_first_sample_tells_what_is_wrong_with_it(
     facts = facts_of(numbered(tmp_path / "db", values, num_examples=b"2"), capsys)
     assert "its first sample is bad" in facts["notes"][0]
     assert facts["samples"] == 2
+
+
+def test_of_several_databases_each_has_a_line_and_a_pattern_finds_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, count in (("b", 2), ("a", 11)):
+        numbered(tmp_path / f"{name}.lmdb", [JPEG] * count)
+    assert inspect.run(argparse.Namespace(db=[f"{tmp_path}/*.lmdb"], json=False)) == 0
+    first, second, together = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"  11 samples  files +\S+ \S+  {tmp_path}/a.lmdb", first)
+    assert re.fullmatch(rf"   2 samples  files +\S+ \S+  {tmp_path}/b.lmdb", second)
+    assert re.fullmatch(r"  13 samples +\S+ \S+  together", together)
+    inspect.run(argparse.Namespace(db=[f"{tmp_path}/{n}.lmdb" for n in "ba"], json=True))
+    assert [facts["samples"] for facts in json.loads(capsys.readouterr().out)] == [2, 11]

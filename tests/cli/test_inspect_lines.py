@@ -80,7 +80,7 @@ def test_keys_are_told_by_their_kind_frequent_ones_first() -> None:
 
 
 def facts(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert inspect.run(Namespace(db=str(path), json=True)) == FINE
+    assert inspect.run(Namespace(db=[str(path)], json=True)) == FINE
     return json.loads(capsys.readouterr().out)
 
 
@@ -106,5 +106,5 @@ def test_an_empty_database_has_no_sizes(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_what_is_not_there_cannot_be_inspected(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="nowhere") as caught:
-        inspect.run(Namespace(db=str(tmp_path / "nowhere"), json=False))
+        inspect.run(Namespace(db=[str(tmp_path / "nowhere")], json=False))
     assert caught.value.code == NO_START
