@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from loaderd.data.layouts.arrays_by_name import DeepmdLayout, LatentsLayout, Stylegan2Layout
 from loaderd.data.layouts.ase import AseLayout
+from loaderd.data.layouts.audio import RaveLayout
 from loaderd.data.layouts.base import Database, StoredLayout
 from loaderd.data.layouts.caffe import Caffe2Layout, CaffeLayout
 from loaderd.data.layouts.counted import (
@@ -65,6 +66,7 @@ LAYOUTS: tuple[type[StoredLayout], ...] = (
     UniterTextLayout,
     CaffeLayout,
     Caffe2Layout,
+    RaveLayout,
     LsunLayout,
     SiamfcLayout,
     FilesLayout,
