@@ -1,4 +1,4 @@
-"""Lists in messages to users."""
+"""Lists and numbers in messages to users."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ def few(words: Collection[str], most: int = MOST) -> str:
     shown = list(words)[:most]
     more = len(words) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+def counted(count: int, noun: str) -> str:
+    """The number and the noun, as "1 worker" and "1,024 workers".
+
+    Args:
+        count: How many.
+        noun: One of them; its plural ends in s.
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:

@@ -11,6 +11,7 @@ from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
 from loaderd.cli.status import size
 from loaderd.data.packing.kinds import KINDS, OPTIONS, opened, that_take
 from loaderd.system.progress import ProgressLine
+from loaderd_wire.hints import counted
 
 if TYPE_CHECKING:  # its import would cost those of the encoders
     from loaderd.data.packing.inputs import PackOptions
@@ -144,7 +145,8 @@ def _tell(report: PackReport) -> None:
             "interrupted\n"
         )
     for remark, count in report.tally:
-        sys.stderr.write(f"loaderd: {count:,} {'image' if count == 1 else 'images'} {remark}\n")
+        said = remark.replace("they are", "it is") if count == 1 else remark
+        sys.stderr.write(f"loaderd: {counted(count, 'image')} {said}\n")
     for note in report.notes:
         sys.stderr.write(f"loaderd: {note}\n")
     if report.bad_count:
@@ -168,6 +170,7 @@ def _tell(report: PackReport) -> None:
         if report.classes
         else ", no classes"
     )
-    samples = "sample" if report.samples == 1 else "samples"
     files = f" in {report.files:,} files" if report.files > 1 else ""
-    print(f"{report.path}: {report.samples:,} {samples}{classes}, {size(report.bytes)}{files}")
+    print(
+        f"{report.path}: {counted(report.samples, 'sample')}{classes}, {size(report.bytes)}{files}"
+    )

@@ -23,6 +23,7 @@ from loaderd.server.status_report import (
     WorkerStatus,
     as_plain,
 )
+from loaderd_wire.hints import counted
 from loaderd_wire.messages import Rejected, Report, Starting
 
 # from held by the trainer to free
@@ -145,7 +146,8 @@ def _streams(streams: Mapping[str, StreamStatus]) -> Iterator[str]:
                 if progress is not None and progress.row_s
                 else ""
             )
-            yield f"{name:<{wide}}  {found.samples:,} samples  batch {stream.batch_size}{speed}"
+            samples = counted(found.samples, "sample")
+            yield f"{name:<{wide}}  {samples}  batch {stream.batch_size}{speed}"
             yield f"{'':<{wide}}  {fields}"
         yield f"{'':<{wide}}  {stream.data}"
         stage_s = progress.stage_s if progress is not None else {}
@@ -158,7 +160,7 @@ def _streams(streams: Mapping[str, StreamStatus]) -> Iterator[str]:
             yield f"{'':<{wide}}  FAILED: {stream.failed}".split("\n")[0]
         elif progress is not None and progress.deaths:
             yield (
-                f"{'':<{wide}}  {progress.deaths} workers died, the last cause: "
+                f"{'':<{wide}}  {counted(progress.deaths, 'worker')} died, the last cause: "
                 f"{progress.last_death}"
             )
 
@@ -212,7 +214,7 @@ def _workers(workers: tuple[WorkerStatus, ...]) -> Iterator[str]:
 
 def _bad(quarantine: QuarantineStatus) -> Iterator[str]:
     if quarantine.count:
-        yield f"{quarantine.count} bad samples recorded in {quarantine.path}"
+        yield f"{counted(quarantine.count, 'bad sample')} recorded in {quarantine.path}"
         for entry in quarantine.tail[-3:]:
             at = time.strftime("%H:%M:%S", time.localtime(entry["time"]))
             what = f"{entry['error']}: {entry['message']}".split("\n")[0]

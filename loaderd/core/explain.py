@@ -160,11 +160,10 @@ def _no_worker(state: SchedulerState, session: SessionState, now_s: float) -> st
     busy = len(state.jobs)
     if own < busy:
         return f"workers are busy with other sessions' batches ({busy - own} of {busy} jobs)"
-    return (
-        f"all {pool.up} workers are busy with this session's other rows"
-        if busy
-        else "no worker is free"
-    )
+    if not busy:
+        return "no worker is free"
+    who = f"all {pool.up} workers are" if pool.up > 1 else "the only worker is"
+    return f"{who} busy with this session's other rows"
 
 
 def _worker_line(w: PoolWorker, now_s: float) -> str:

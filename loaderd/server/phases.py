@@ -35,7 +35,7 @@ from loaderd.system.logs import Log, QuarantineLog
 from loaderd.system.loop import Loop
 from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire.errors import LoaderdError, StreamFailedError
-from loaderd_wire.hints import few
+from loaderd_wire.hints import counted, few
 from loaderd_wire.messages import Ask, Hello, Report
 
 NOTICEABLE_S = 0.1  # a turn as long as this is a warning
@@ -289,7 +289,9 @@ class Serving(_Accepting):
             else {}
         )
         parts.log.say(
-            "info", f"ready: {socket}; streams {streams}; {parts.num_workers} workers", facts
+            "info",
+            f"ready: {socket}; streams {streams}; {counted(parts.num_workers, 'worker')}",
+            facts,
         )
         for text in (
             *resource_limits.too_many(

@@ -24,6 +24,7 @@ from loaderd.data.errors import SourceError
 from loaderd.data.jpeg import rewrite
 from loaderd.data.lmdb import record_format
 from loaderd.data.packing import inputs
+from loaderd.data.packing.stored_images import KEPT
 from loaderd.data.packing.writer import PackReport
 from loaderd_testing.cli_harness import DEADLINE_S, Place
 
@@ -283,6 +284,8 @@ Caught = pytest.CaptureFixture[str]
         ({"resumed_at": 1000}, "continued at sample 1,000, where an earlier run was", ""),
         ({"restarted": True, "resumed_at": 5}, "the source has changed since an interrupted", ""),
         ({"tally": (("kept", 1), ("rewritten", 2))}, "1 image kept\nloaderd: 2 images rew", ""),
+        ({"tally": ((KEPT, 1),)}, "loaderd: 1 image kept as it is\n", ""),
+        ({"tally": ((KEPT, 2),)}, "loaderd: 2 images kept as they are\n", ""),
         ({"notes": ("a note",)}, "loaderd: a note\n", ""),
         ({"bad": (("x", "y"),), "bad_count": 1}, "loaderd: 1 bad sample was left out\n", ""),
         ({"bad_count": SHOWN_BAD}, f"loaderd: {SHOWN_BAD} bad samples were left out\n", ""),

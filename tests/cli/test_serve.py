@@ -36,6 +36,7 @@ def test_with_json_logs_every_line_is_an_object(place: Place) -> None:
     assert {"time", "level", "text"} <= lines[0].keys()
     (ready,) = [line for line in lines if line["text"].startswith("ready")]
     assert ready["workers"] == 1
+    assert ready["text"].endswith("; 1 worker")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from loaderd_wire.hints import few, nearest
+from loaderd_wire.hints import counted, few, nearest
 
 
 def test_a_short_list_is_told_whole() -> None:
@@ -18,3 +18,12 @@ def test_a_mistyped_word_has_the_word_that_it_is_most_like_and_a_strange_one_non
     assert nearest("shufle", ["shutter", "shuffle", "seed"]) == "shuffle"
     assert nearest("shufle", {}) is None
     assert nearest("worker", ["seed", "split"]) is None
+
+
+def test_one_of_a_thing_has_no_plural() -> None:
+    assert [counted(n, "worker") for n in (0, 1, 2, 1024)] == [
+        "0 workers",
+        "1 worker",
+        "2 workers",
+        "1,024 workers",
+    ]

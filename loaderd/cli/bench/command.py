@@ -18,6 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from loaderd.cli.exit_codes import FINE, NO_START, CommandError, need, need_proc
+from loaderd_wire.hints import counted
 from loaderd_wire.paths import too_long
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     lines = [
         f"{facts['stream']}  {facts['data']}",
         (
-            f"  {facts['workers']} workers, batches of {facts['batch_size']}, prefetch "
+            f"  {counted(facts['workers'], 'worker')}, batches of {facts['batch_size']}, prefetch "
             f"{facts['prefetch']}, {facts['seconds']:g} s a round"
         )
         + (
