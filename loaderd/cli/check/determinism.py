@@ -21,6 +21,7 @@ from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.system.loop import Loop
 from loaderd_wire.errors import BadSample
+from loaderd_wire.messages import Segment
 from loaderd_wire.slices import EpochShape, steps_left
 
 ROWS = 32  # of a batch of the check, unless the stream collates
@@ -54,6 +55,7 @@ class Findings:
         refused: Why no trainer could be served with this stream, good as its samples may be.
         seconds: By stage of the workers.
         rows: Rows that these seconds were spent on.
+        roomiest: The segment with the largest slots that the batches of a collated stream needed.
     """
 
     plan: StreamConfig
@@ -66,6 +68,7 @@ class Findings:
     refused: list[str] = field(default_factory=list[str])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     rows: int = 0
+    roomiest: Segment | None = None
 
     @property
     def fine(self) -> bool:
@@ -102,6 +105,8 @@ def check(
         findings.differ.sort(key=lambda difference: difference.index)
         for session in run.sessions:
             findings.rows += session.rows
+            if findings.facts is not None and findings.facts.collated:
+                findings.roomiest = session.roomiest
             for stage, seconds in session.seconds.items():
                 findings.seconds[stage] = findings.seconds.get(stage, 0.0) + seconds
     return findings

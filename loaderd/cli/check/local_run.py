@@ -206,6 +206,11 @@ class LocalSession:
         )
         self._dispatcher = ActionDispatcher(scheduler, handlers, loop, self._account)
 
+    @property
+    def roomiest(self) -> Segment | None:
+        """The segment with the largest slots that it has needed."""
+        return self._segments.roomiest
+
     def begin(self) -> None:
         """Once: start the workers, and have batches made."""
         self._dispatcher.begin()

@@ -51,7 +51,11 @@ class _Mapped:
 
 
 class LocalSegments:
-    """The segments of one session, mapped for reading."""
+    """The segments of one session, mapped for reading.
+
+    Attributes:
+        roomiest: Of all that there have been: batches that needed more made it grow.
+    """
 
     def __init__(
         self, loop: Loop, engine: Engine, stream: OpenedStream, batch_size: int, session: int
@@ -72,6 +76,7 @@ class LocalSegments:
         self._store = SegmentStore(loop)
         self._mapped: dict[int, _Mapped] = {}
         self._last_segment = 0
+        self.roomiest: Segment | None = None
 
     def add(
         self,
@@ -105,6 +110,8 @@ class LocalSegments:
             tail_row_bytes=tail_row_bytes,
             body_bytes=body_bytes,
         )
+        if self.roomiest is None or segment.slot_bytes > self.roomiest.slot_bytes:
+            self.roomiest = segment
 
         def reserved(fd: int, error: OSError | None) -> None:
             if error is not None:

@@ -67,7 +67,7 @@ def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Clas
         sys.stderr.write(f"loaderd: {findings.end}\n")
     else:
         classes[plan.name] = findings.facts.classes
-        findings.refused = _refused(settings, plan, findings.facts, findings.of)
+        findings.refused = _refused(settings, plan, findings.facts, findings.of, findings.roomiest)
     return findings
 
 
@@ -93,7 +93,7 @@ def _shape(findings: Findings) -> list[str]:
         what = field(spec.name, spec.dtype, spec.shape, spec.kind)
         much = f", {size(spec.row_bytes)} a row" if spec.kind == "array" else ""
         lines.append(f"  {'' if n else 'fields':<8}  {what}{much}")
-    lines += [f"  batch     {line}" for line in _memory(facts, plan)]
+    lines += [f"  batch     {line}" for line in _memory(facts, plan, findings.roomiest)]
     lines += [f"  BAD       {line}" for line in findings.refused]
     return lines + [f"  note      {text}" for text in facts.warnings]
 
@@ -105,7 +105,13 @@ def _chosen_by(plan: StreamConfig) -> str:
     return ", ".join(keys if keys and plan.split == "0%:100%" else [*keys, *split])
 
 
-def _refused(settings: Config, plan: StreamConfig, facts: StreamInfo, samples: int) -> list[str]:
+def _refused(
+    settings: Config,
+    plan: StreamConfig,
+    facts: StreamInfo,
+    samples: int,
+    roomiest: Segment | None = None,
+) -> list[str]:
     """What the daemon would say to every trainer that asks for this stream as it is configured."""
     lines: list[str] = []
     if not steps_left(EpochShape(samples, plan.batch_size, 0, 1, plan.drop_last), 0):
@@ -114,7 +120,7 @@ def _refused(settings: Config, plan: StreamConfig, facts: StreamInfo, samples: i
             "drop_last = true; "
             "set drop_last = false or a smaller batch_size"
         )
-    segment = _segment(facts, plan)
+    segment = _segment(facts, plan, roomiest)
     need, memory = segment.slots * segment.slot_bytes, settings.daemon.memory
     if memory is not None and need > memory:
         lines.append(
@@ -124,14 +130,23 @@ def _refused(settings: Config, plan: StreamConfig, facts: StreamInfo, samples: i
     return lines
 
 
-def _segment(facts: StreamInfo, plan: StreamConfig) -> Segment:
+def _segment(facts: StreamInfo, plan: StreamConfig, roomiest: Segment | None) -> Segment:
+    """What a trainer has in the end: its segment grows with the batches, as this one has."""
     from loaderd.server.admission import SPARE_SLOTS, OpenedStream, sized
 
-    return sized(OpenedStream(plan, facts), facts.specs, plan.batch_size, PREFETCH + SPARE_SLOTS, 1)
+    return sized(
+        OpenedStream(plan, facts),
+        facts.specs,
+        plan.batch_size,
+        PREFETCH + SPARE_SLOTS,
+        1,
+        tail_row_bytes=roomiest.tail_row_bytes if roomiest else 0,
+        body_bytes=roomiest.body_bytes if roomiest else 0,
+    )
 
 
-def _memory(facts: StreamInfo, plan: StreamConfig) -> list[str]:
-    segment = _segment(facts, plan)
+def _memory(facts: StreamInfo, plan: StreamConfig, roomiest: Segment | None) -> list[str]:
+    segment = _segment(facts, plan, roomiest)
     row = (
         "collated"
         if facts.collated

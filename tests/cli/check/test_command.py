@@ -91,6 +91,23 @@ def test_a_stream_with_a_collate_of_its_own_is_checked_batch_by_batch(place: Pla
     assert "fine      40 of 40" in text
 
 
+GROWS = """
+def grows(samples, rng):
+    first = any(s["t"] == "{first}" for s in samples)
+    return {{"all": np.zeros((len(samples), 10 if first else 100_000), np.uint8)}}
+"""
+
+
+def test_the_memory_of_collated_batches_is_that_of_the_largest(place: Place) -> None:
+    with open(place.folder / "mine.py", "a") as module:
+        module.write(GROWS.format(first="s0"))
+    text = place.cli("check", place.config(stream="collate = 'mine:grows'")).stdout
+    (slot,) = re.findall(r"collated, (\d+) KiB a slot", text)
+    assert int(slot) * 1024 >= 8 * 100_000
+    (needed,) = re.findall(r"memory at full credit: (\S+) MiB", text)
+    assert float(needed) * (1 << 20) >= 6 * 8 * 100_000
+
+
 def test_a_stream_that_no_trainer_could_be_served_with_is_not_fine(place: Place) -> None:
     place.config(stream="drop_last = true")
     (place.folder / "config.toml").write_text(
