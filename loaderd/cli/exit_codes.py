@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 
+from loaderd.system import address_space
+
 FINE, FAULTS, USAGE, NO_START, FAULT = 0, 1, 2, 3, 4
 BROKEN_OFF = 130  # by Ctrl-C, as a shell has it
 
@@ -27,13 +29,17 @@ class CommandError(Exception):
 
 
 def need(*modules: str) -> None:
-    """Raises CommandError that names the extra, if one of these modules of it is not installed.
+    """Look whether these modules of the extra can be had; imports none of them.
 
-    Imports nothing.
+    Raises CommandError that names the extra, if one is not installed, or `ulimit -v`, if that keeps
+    them from being loaded.
     """
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise missing(module)
+    small = address_space.too_small(modules)
+    if small:
+        raise CommandError(small, NO_START)
 
 
 def need_proc() -> None:

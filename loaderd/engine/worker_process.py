@@ -16,7 +16,7 @@ from loaderd.engine.output_capture import Log
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.worker_exit import ExitReason, WorkerExit
 from loaderd.engine.worker_pipes import WorkerPipes
-from loaderd.system import processes
+from loaderd.system import address_space, processes
 from loaderd.system.file_limits import spare
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
@@ -258,7 +258,9 @@ class WorkerProcess:
         own, cause = self._reason.judge(status, out_of_memory=out_of_memory)
         boot = ""
         if not self.was_ready and (own or self._reason.last_words):
-            boot = self._reason.last_words or f"the worker could not start: {cause}"
+            boot = self._reason.last_words or (
+                f"the worker could not start: {cause}{address_space.hint()}"
+            )
         self._end(own, cause, boot)
 
     # -- inside

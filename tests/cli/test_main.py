@@ -204,6 +204,30 @@ def test_a_thin_install_says_which_extra_a_command_needs(
     )
 
 
+@pytest.mark.parametrize("command", ["serve", "check", "bench"])
+def test_a_limit_of_mapped_memory_that_keeps_libraries_out_is_one_clear_line(
+    place: Place, command: str
+) -> None:
+    run = [sys.executable, "-m", "loaderd", command, place.config()]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -v 150000; exec "$@"', "sh", *run],
+        cwd=place.folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 3
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("loaderd: this process may map 146 MiB in all (ulimit -v), too little")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_limit_that_leaves_room_is_no_obstacle(place: Place) -> None:
+    run = [sys.executable, "-m", "loaderd", "check", place.config()]
+    limited = ["sh", "-c", 'ulimit -v 64000000; exec "$@"', "sh", *run]
+    assert subprocess.run(limited, cwd=place.folder, timeout=DEADLINE_S).returncode == 0
+
+
 NO_PROC = 'mount -t tmpfs tmpfs /proc && exec "$@"'
 
 

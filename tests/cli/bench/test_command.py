@@ -111,7 +111,7 @@ def test_the_same_stream_in_a_dataloader_is_measured_beside_it(
         facts["loaderd"]["batches_s"] / facts["dataloader"]["batches_s"]
     )
     text = "\n".join(command._lines(facts)) + "\n"
-    assert "1 workers, batches of 8, prefetch 4, 0.3 s a round\n" in text
+    assert "1 worker, batches of 8, prefetch 4, 0.3 s a round\n" in text
     for row in (
         "batches/s",
         "samples/s",
