@@ -207,7 +207,9 @@ def test_a_picture_with_its_channels_first_is_refused(shape: tuple[int, ...]) ->
         as_picture(np.zeros(shape, np.float32), "hflip", "x")
 
 
-@pytest.mark.parametrize("shape", [(4, 4, 64), (3, 3, 30), (1, 500, 3), (5, 5, 30), (2, 9, 1)])
+@pytest.mark.parametrize(
+    "shape", [(4, 4, 64), (3, 3, 30), (1, 500, 3), (3, 224, 3), (5, 5, 30), (2, 9, 1)]
+)
 def test_a_small_picture_with_its_channels_last_is_taken(shape: tuple[int, ...]) -> None:
     assert as_picture(np.zeros(shape, np.float32), "hflip", "x").shape == shape
 
