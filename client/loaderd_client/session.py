@@ -237,7 +237,8 @@ class Session:
                 batch,
                 step,
                 lend=self._sends or not crowded,
-                repeated=is_repetition(self.shape, batch.start),
+                repeated=is_repetition(self.shape, batch.start)
+                or 0 < self.welcome.repeated_from <= batch.start,
             )
         except ProtocolError:
             self.sound = False

@@ -71,5 +71,25 @@ def check(given: Mapping[str, Any], say: Say) -> None:
     for name in ("pad", "ragged"):
         if name in given and given.get("collate", "stack") != "stack":
             say(name, f"{show(given[name])}: goes without collate, which makes the batch by itself")
+    if given.get("max_tokens") and "bucket_by" not in given:
+        say("max_tokens", f"{show(given['max_tokens'])}: goes with bucket_by, which is not set")
+    if "bucket_by" in given:
+        _check_buckets(given, say)
     if "ragged_as" in given and not ragged:
         say("ragged_as", f"{show(given['ragged_as'])}: goes with ragged, which is not set")
+
+
+def _check_buckets(given: Mapping[str, Any], say: Say) -> None:
+    """What an order of batches of similar length cannot be."""
+    budget, tail = given.get("max_errors"), given.get("tail")
+    faults = {
+        "shuffle": isinstance(given.get("shuffle"), dict) and "true or false",
+        "weights": "weights" in given and "no weights",
+        "repeat": given.get("repeat", 1) != 1 and "no repeat",
+        "epoch_steps": given.get("epoch_steps", 0) != 0 and "no epoch_steps",
+        "tail": tail == "short" and '"repeat" or "drop"',
+        "max_errors": isinstance(budget, float) and "a count",
+    }
+    for name, instead in faults.items():
+        if instead:
+            say(name, f"{show(given[name])}: with bucket_by it must be {instead}")

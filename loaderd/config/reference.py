@@ -98,6 +98,8 @@ EXAMPLES = {
     "pad": "{input_ids = 0}",
     "ragged": '["boxes"]',
     "ragged_as": '"flat"',
+    "bucket_by": '"input_ids"',
+    "max_tokens": "16_384",
     "transforms": '[{op = "hflip"}]',
     "call": '"mypkg.aug:Train"',
     "args": "{size = 224}",

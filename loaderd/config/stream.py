@@ -6,6 +6,7 @@ Plain values that the config makes and that travel to the workers as JSON.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -247,6 +248,17 @@ class StreamConfig:
         '"NAME.offsets" beside it.',
         "list",
     )
+    bucket_by: str | None = key(
+        Text(r"(?s:.+)", "the name of a field"),
+        "Batches of samples of similar length: the length of this field as it is stored, or the "
+        "whole number that it is.",
+        None,
+    )
+    max_tokens: int = key(
+        Whole(0),
+        "Most rows times length of a batch of bucket_by, with what is filled up; 0: no limit.",
+        0,
+    )
     transforms: tuple[TransformConfig, ...] = key(
         Many(Transform()), "What is done to each sample, in order.", ()
     )
@@ -286,6 +298,8 @@ class StreamConfig:
                     *self.transforms,
                 ),
                 epoch_steps=0,
+                bucket_by=None,
+                max_tokens=0,
                 **own,
             )
             for name in self.of
@@ -330,7 +344,15 @@ class StreamConfig:
 
         That is by a collate function, from samples of different lengths, or by ops on batches.
         """
-        return self.collate != "stack" or bool(self.pad or self.ragged or self.mixes)
+        return self.collate != "stack" or bool(
+            self.pad or self.ragged or self.mixes or self.bucket_by
+        )
+
+    @property
+    def multiple(self) -> int:
+        """Of what the lengths of padded fields are multiples."""
+        own = [rule for name, rule in self.pad.items() if name == self.bucket_by]
+        return math.lcm(*(rule["multiple"] for rule in own or self.pad.values()))
 
     @property
     def mixes(self) -> tuple[TransformConfig, ...]:

@@ -19,6 +19,7 @@ CONDITIONS: dict[str, Any] = {
         "dataset_args": ["dataset"],
         "layout_args": ["layout"],
         "ragged_as": ["ragged"],
+        "max_tokens": ["bucket_by"],
         "group": ["split_by"],
     },
     "dependentSchemas": {

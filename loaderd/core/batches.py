@@ -74,12 +74,14 @@ class BatchBuild:
         replaced: Rows whose own sample is excluded: row -> index of the sample in its place.
         needs_tail: Bytes of tail a row that it is known to need; 0 if unknown.
         needs_body: Bytes of body, likewise.
+        absent: Rows at its end that have no sample, as a worker has told.
         compacted: Its rows have been moved up over the lost ones.
         apart: Each row runs alone, because a worker that does not die hangs in one of them.
         rescued: It was moved to another slot once, because its job stood behind a slow one.
     """
 
     __slots__ = (
+        "absent",
         "apart",
         "attempt",
         "chunks",
@@ -126,6 +128,7 @@ class BatchBuild:
         self.replaced: dict[int, int] = {}
         self.needs_tail = self.needs_body = 0
         self.compacted = False
+        self.absent = 0
         self.apart = False
         self.rescued = False
 
@@ -232,6 +235,7 @@ class BatchBuild:
                 self.found[bad.row] = bad
             for put in done.replaced:
                 self.replaced[put.row] = put.index
+            self.absent = done.absent
         elif piece.kind is COMPACT:
             self.compacted = True
         self._next_stage()
@@ -302,7 +306,9 @@ class BatchBuild:
         chunks = (
             ()
             if failed
-            else tuple(_renumber(c, lost) for c in sorted(self.chunks, key=lambda c: c.first))
+            else tuple(
+                _renumber(c, lost, self.absent) for c in sorted(self.chunks, key=lambda c: c.first)
+            )
         )
         return _batch(
             session,
@@ -314,14 +320,16 @@ class BatchBuild:
             place.segment,
             place.slot,
             place.generation,
-            0 if failed else cut.rows - len(lost),
+            0 if failed else cut.rows - len(lost) - self.absent,
             failed,
             tuple(c for c in chunks if c.first < c.last),
             cap(bad),
         )
 
 
-def _renumber(chunk: Chunk, lost: tuple[int, ...]) -> Chunk:
+def _renumber(chunk: Chunk, lost: tuple[int, ...], absent: int) -> Chunk:
+    if absent:  # a batch made as a whole, whose last rows these are
+        chunk = replace(chunk, last=chunk.last - absent)
     if not lost:
         return chunk
     first = chunk.first - sum(row < chunk.first for row in lost)

@@ -192,6 +192,8 @@ class Done:
         needs_body: Likewise: the bytes of body that it needs.
         changed: Not empty if the data is not what the stream was opened with: what has changed. The
             rows must not be used.
+        absent: Rows at the end of the batch that have no sample, in an order of batches of
+            different sizes.
     """
 
     job: int
@@ -206,6 +208,7 @@ class Done:
     needs_tail: int = 0
     needs_body: int = 0
     changed: str = ""
+    absent: int = 0
 
     @property
     def seconds(self) -> float:

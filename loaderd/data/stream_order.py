@@ -11,11 +11,12 @@ from typing import Protocol
 
 from loaderd.config.mixture_keys import exact
 from loaderd.config.stream import StreamConfig
+from loaderd.core.buckets import BucketOrder
 from loaderd.core.interleaving import Interleaving
 from loaderd.core.mixture import JoinedOrder, MixedOrder, MixedSource, epoch_of_mixture
 from loaderd.core.order import Order, StreamOrder
 from loaderd.core.weighted_draw import WeightedDraw
-from loaderd.data.selection.selection import SampleSelection
+from loaderd.data.selection.selection import SampleSelection, buckets_of_stream
 from loaderd.data.selection.tables import open_table
 
 ONCE = "once"  # the `stop` of a mixture that is only gone through
@@ -40,7 +41,9 @@ class OrderFacts(Protocol):
         ...
 
 
-def stream_order(plan: StreamConfig, facts: OrderFacts, epoch_samples: int = 0) -> StreamOrder:
+def stream_order(
+    plan: StreamConfig, facts: OrderFacts, epoch_samples: int = 0, batch_size: int = 0
+) -> StreamOrder:
     """The order of a stream.
 
     Args:
@@ -48,6 +51,8 @@ def stream_order(plan: StreamConfig, facts: OrderFacts, epoch_samples: int = 0) 
         facts: What was found.
         epoch_samples: Positions of an epoch where its steps are counted (`epoch_steps`), for all
             ranks together; 0: as for one rank with the stream's own batch size.
+        batch_size: Positions of a batch, where batches have their own rows (`bucket_by`); 0: the
+            stream's own.
 
     Raises:
         ValueError: The split is empty, or beyond the end.
@@ -56,6 +61,10 @@ def stream_order(plan: StreamConfig, facts: OrderFacts, epoch_samples: int = 0) 
     if plan.sources:
         return _mixture_order(plan, facts, epoch_samples)
     selection = facts.selection
+    if plan.bucket_by:
+        buckets = buckets_of_stream(plan, selection, batch_size)
+        ranked = open_table(selection.ranked)
+        return BucketOrder(ranked, buckets, batch_size or plan.batch_size, shuffle=plan.shuffle > 0)
     listed = open_table(selection.listed) if selection.listed else None
     # a list that a split by key made is split already
     by_key = plan.split_by == "key"
@@ -86,6 +95,8 @@ def once(plan: StreamConfig) -> StreamConfig:
         weights=None,
         repeat=1,
         epoch_steps=0,
+        bucket_by=None,
+        max_tokens=0,
         sources=tuple(map(once, plan.sources)),
         stop=ONCE,
     )

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from loaderd.config.order_keys import BALANCED
 from loaderd.config.stream import StreamConfig
+from loaderd.core.bucket_plan import batches_of
+from loaderd.data.selection.selection import buckets_of_stream
 from loaderd.engine.messages import StreamInfo
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
 from loaderd_wire.facts import CODE, comparable, differences, without_code
@@ -111,6 +114,8 @@ def admit(hello: Hello, stream: OpenedStream, segment: int) -> AdmittedStream:
     order, content = order_facts(stream, seed), content_facts(stream, hello.fields)
     if stream.plan.epoch_steps:
         content["epoch_samples"] = str(shape.samples)
+    if stream.plan.bucket_by:
+        order["batch_size"] = str(shape.batch_size)
     _check_same(hello, order, content)
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
         raise ConfigError(f"prefetch = {hello.prefetch}: use 1 to {MAX_PREFETCH}")
@@ -183,6 +188,10 @@ def _selected(stream: OpenedStream) -> dict[str, str]:
         "group": plan.group or "",
         "weights": weights,
         "repeat": str(plan.repeat) if plan.repeat > 1 else "",
+        "bucket_by": plan.bucket_by or "",
+        "max_tokens": str(plan.max_tokens) if plan.max_tokens else "",
+        "multiple": str(plan.multiple) if plan.bucket_by else "",
+        "lengths": os.path.basename(selection.ranked).partition(".")[0],
     }
     return {name: value for name, value in words.items() if value}
 
@@ -274,7 +283,7 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
             'on without the others; set on_error = "replace", or empty = "deliver" where your '
             "training takes batches without rows"
         )
-    positions = plan.positions(stream.facts.samples, batch_size, hello.world_size)
+    positions = epoch_positions(stream, batch_size, hello.world_size, drop_last=tail == "drop")
     if positions > MAX_INT:
         raise ConfigError(
             f"epoch_steps = {plan.epoch_steps} of batch_size = {batch_size} and world_size = "
@@ -296,6 +305,49 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
             "drop_last = false, or a smaller batch_size"
         )
     return shape
+
+
+def epoch_positions(
+    stream: OpenedStream, batch_size: int, world_size: int, *, drop_last: bool
+) -> int:
+    """Positions of an epoch, over all ranks.
+
+    Args:
+        stream: The stream.
+        batch_size: Rows of a batch.
+        world_size: Number of ranks.
+        drop_last: Batches behind the last step of all ranks are left out. Else, where batches have
+            their own rows, the first ones of the epoch come again for the other ranks.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    plan = stream.plan
+    if not plan.bucket_by:
+        return plan.positions(stream.facts.samples, batch_size, world_size)
+    batches = own_positions(stream, batch_size) // batch_size
+    steps = batches // world_size if drop_last else -(-batches // world_size)
+    if not steps:
+        raise ConfigError(
+            f"an epoch of stream {plan.name!r} has no step: {batches} batches for world_size = "
+            f"{world_size} ranks; set drop_last = false"
+        )
+    return steps * world_size * batch_size
+
+
+def own_positions(stream: OpenedStream, batch_size: int) -> int:
+    """Positions of all batches of an epoch, where batches have their own rows; 0 elsewhere.
+
+    Raises:
+        ConfigError: A sample fits into no batch.
+    """
+    plan = stream.plan
+    if not plan.bucket_by:
+        return 0
+    try:
+        return batch_size * batches_of(buckets_of_stream(plan, stream.facts.selection, batch_size))
+    except ValueError as error:
+        raise ConfigError(f"stream {plan.name!r}: {error}; raise max_tokens") from None
 
 
 def _fields(hello: Hello, stream: OpenedStream) -> tuple[FieldSpec, ...]:

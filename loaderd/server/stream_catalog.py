@@ -99,7 +99,7 @@ class StreamCatalog:
         from loaderd.data.stream_order import stream_order
 
         opened = self.opened[job.stream]
-        order = stream_order(opened.plan, opened.facts, job.epoch_samples)
+        order = stream_order(opened.plan, opened.facts, job.epoch_samples, job.rows)
         return order.candidate(job.seed, job.epoch, job.start + row, candidate)
 
     def status(

@@ -36,6 +36,7 @@ class JobResult:
         self.size = 0
         self.needs_tail = 0
         self.needs_body = 0
+        self.absent = len(rows.absent) if rows else 0
 
 
 class JobRunner:
@@ -86,6 +87,7 @@ class JobRunner:
             needs_tail=outcome.needs_tail,
             needs_body=outcome.needs_body,
             changed=changed,
+            absent=outcome.absent,
         )
 
     def _do(self, job: Job, stream: WorkerStream, watch: Stopwatch) -> JobResult:
@@ -208,7 +210,7 @@ class JobRunner:
         lost = set(job.lost)
         kept = [row for row in range(job.rows) if row not in lost]
         positions = np.arange(job.start, job.start + job.rows, dtype=np.int64)
-        order = stream.spans(job.epoch_samples).order
+        order = stream.spans(job.epoch_samples, job.rows).order
         original = order.indices(job.seed, job.epoch, positions)
         indices = slot.indices()
         arrays = [array for _, array in slot.arrays()]

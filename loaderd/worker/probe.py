@@ -175,7 +175,8 @@ def _values_of_samples(stream: WorkerStream, line: StatusWriter) -> str:
 
 def _samples(plan: StreamConfig, source: Source | MixtureSource) -> int:
     """Samples of an epoch, or of a pass where steps make the epochs."""
-    return stream_order(once(plan) if plan.epoch_steps else plan, source).samples
+    passes = bool(plan.epoch_steps or plan.bucket_by)
+    return stream_order(once(plan) if passes else plan, source).samples
 
 
 def _label_notes(stream: WorkerStream) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from loaderd.core.buckets import ABSENT
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Job, Replaced, Stage
 from loaderd.data.errors import SampleFault
 from loaderd.data.pipeline.request import SampleRequest
@@ -71,7 +72,7 @@ class SampleRunner:
         self._stage = Stage.IDLE
         self._candidate = 0  # which sample the row is being made from, as in a job's `condemned`
         self._condemned = {(each.row, each.candidate) for each in job.excluded}
-        spans = stream.spans(job.epoch_samples)
+        spans = stream.spans(job.epoch_samples, job.rows)
         self._order, self._mixed = spans.order, spans.mixed
         place = (job.seed, job.epoch, job.start + job.first, job.start + job.last)
         self._epochs: list[int] = []  # the rows' own, where the order has such
@@ -81,6 +82,11 @@ class SampleRunner:
             indices, epochs = spans.rows(*place)
             self.indices, self._epochs = indices.view(np.int64), epochs.tolist()
         self._seeder = RowSeeder(stream, job, spans, self._epochs)
+        # rows of the batch without a sample; none may come before one that has one
+        self.absent: frozenset[int] = frozenset()
+        if stream.plan.bucket_by:
+            behind = np.flatnonzero(self.indices == ABSENT) + job.first
+            self.absent = frozenset(behind.tolist())
         self._keys: dict[int, str] = {}
         self._places: Mapping[str, np.ndarray] = {}
         self._copied = False
@@ -164,6 +170,7 @@ class SampleRunner:
         """(row, what `make` makes of it) for every row of the job, in order; together where the
         dataset can fetch many.
         """
+        without |= self.absent
         rows = [row for row in range(self._job.first, self._job.last) if row not in without]
         many = self._stream.source.many and len(rows) > 1 and not self._condemned
         made = self._make_many(rows) if many else {}

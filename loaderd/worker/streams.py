@@ -49,19 +49,28 @@ class WorkerStream:
     batch_specs: tuple[FieldSpec, ...] = ()
     differs: str = ""
     use: GeneratorUse = field(default_factory=GeneratorUse)
-    _orders: dict[int, OrderCache] = field(default_factory=dict[int, OrderCache])
+    _orders: dict[tuple[int, int], OrderCache] = field(
+        default_factory=dict[tuple[int, int], OrderCache]
+    )
     _bulk: RowCopier | None = None
     _sought: bool = False
 
-    def spans(self, epoch_samples: int = 0) -> OrderCache:
-        """The order, for epochs of so many positions where their steps are counted."""
+    def spans(self, epoch_samples: int = 0, batch_size: int = 0) -> OrderCache:
+        """The order.
+
+        Args:
+            epoch_samples: Positions of an epoch, where its steps are counted.
+            batch_size: Positions of a batch, where batches have their own rows.
+        """
         length = epoch_samples if self.plan.epoch_steps else 0
-        spans = self._orders.get(length)
+        size = batch_size if self.plan.bucket_by else 0
+        spans = self._orders.get((length, size))
         if spans is None:
             while len(self._orders) >= ORDERS:
                 del self._orders[next(iter(self._orders))]
-            order = stream_order(self.plan, self.source, length) if length else self.order
-            spans = self._orders[length] = OrderCache(order)
+            own = length or size
+            order = stream_order(self.plan, self.source, length, size) if own else self.order
+            spans = self._orders[length, size] = OrderCache(order)
         return spans
 
     def bulk(self) -> RowCopier | None:

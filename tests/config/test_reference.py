@@ -21,6 +21,7 @@ NEEDS = {
     "parts": "",
     "dataset": "",
     "of": "",
+    "max_tokens": 'lmdb = "a.lmdb"\nbucket_by = "ids"',
     "stop": "of = {a = 1}",
 }
 

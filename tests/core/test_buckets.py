@@ -7,15 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from loaderd.core.buckets import (
-    ABSENT,
-    BatchLimits,
-    BucketOrder,
-    LengthClass,
-    batches_of,
-    buckets_of,
-    length_classes,
-)
+from loaderd.core.bucket_plan import BatchLimits, LengthClass, batches_of, buckets_of
+from loaderd.core.buckets import ABSENT, BucketOrder, length_classes
 
 
 class Lengths:

@@ -76,6 +76,8 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "ragged": (("boxes",), {"ragged"}),
     "ragged_as": ("flat", set()),  # without ragged
     "parts": ((PartConfig("/data/a", {"layout": "raw"}),), {"layout"}),
+    "bucket_by": (None, set()),  # see below
+    "max_tokens": (5, {"max_tokens"}),
     "transforms": ((TransformConfig("hflip", None, {"p": 0.5}),), {"transforms"}),
     "survey": ({}, set()),
     "sources": ((), set()),

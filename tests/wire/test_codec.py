@@ -127,8 +127,8 @@ def test_a_field_that_was_added_is_sent_only_where_an_earlier_version_would_go_w
     newest = msgpack.unpackb(WIRE.encode(several))
     assert newest == [*old, "repeat", [], [], ["a.lmdb", "b.lmdb"], [7]]
     assert WIRE.decode(msgpack.packb(newest)) == several
-    for wrong in ([*newest, "more"], old[:-1]):
-        with pytest.raises(ProtocolError, match="expected the 24 fields of Welcome"):
+    for wrong in ([*newest, 5, "more"], old[:-1]):
+        with pytest.raises(ProtocolError, match="expected the 25 fields of Welcome"):
             WIRE.decode(msgpack.packb(wrong))
     with pytest.raises(ProtocolError, match="expected str"):
         WIRE.decode(msgpack.packb([*old, 3]))

@@ -71,7 +71,7 @@ def test_gaps_are_closed_by_who_comes_after_a_death_in_the_middle(moves: int) ->
     original = ORDER.indices(7, 0, np.arange(8))
     first, second = Fragile(np.arange(8) * 10), Fragile(np.arange(8) * 100)
     indices = original.copy()
-    stream = SimpleNamespace(spans=lambda epoch_samples: OrderCache(ORDER), changed=lambda: "")
+    stream = SimpleNamespace(spans=lambda *which: OrderCache(ORDER), changed=lambda: "")
     mapped: Any = SimpleNamespace(
         layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, first, second)
     )
@@ -94,7 +94,7 @@ def test_a_batch_with_one_sample_twice_is_compacted_again_without_a_change() -> 
     order = MixedOrder([MixedSource(Order(4), 4)], Interleaving([Fraction(1)]), 8, endless=True)
     data = Fragile(np.arange(8) * 10)
     indices = order.indices(7, 0, np.arange(8))
-    stream = SimpleNamespace(spans=lambda epoch_samples: OrderCache(order), changed=lambda: "")
+    stream = SimpleNamespace(spans=lambda *which: OrderCache(order), changed=lambda: "")
     mapped: Any = SimpleNamespace(
         layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, data)
     )
@@ -148,10 +148,10 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
     """Rows of a stream that is delivered as it is stored."""
     bulk = SimpleNamespace(write=lambda indices, arrays: True)
     stream: Any = SimpleNamespace(
-        plan=SimpleNamespace(on_error=policy, sources=()),
+        plan=SimpleNamespace(on_error=policy, sources=(), bucket_by=None),
         sample_pipeline=SimpleNamespace(user_code=False, calls=False),
         source=SimpleNamespace(keys="index", key=str, label=str, awaits=lambda epoch: False),
-        spans=lambda epoch_samples: OrderCache(ORDER),
+        spans=lambda *which: OrderCache(ORDER),
         use=GeneratorUse(),
         bulk=lambda: bulk,
     )

@@ -14,6 +14,7 @@ from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need
 from loaderd.cli.parser import PAGE_AT_OUTPUT
 from loaderd.cli.status import size
 from loaderd.core.jobs import Stage
+from loaderd.server.admission import OpenedStream, epoch_positions
 from loaderd_wire.slices import Cursor, EpochShape, Slice, slice_at, steps_left
 
 
@@ -27,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
     plan = local_stream.chosen(settings, args.stream)
     local_stream.like_a_worker(args)
     table = local_stream.LocalStream(settings, plan)
-    table.probe()
-    shape = _shape(args, plan, table.stream.order.samples)
+    found = table.probe()
+    shape = _shape(args, OpenedStream(plan, found))
     cursor, part = _place(args, shape)
     seed = plan.seed if args.seed is None else args.seed
     drawn = DrawnWords()
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         epoch_samples=shape.samples,
         policy="" if plan.on_error == "replace" else "skip",
     )
-    made = [rows.make(row) for row in range(part.rows)]
+    made = [rows.make(row) for row in range(part.rows - len(rows.absent))]
     fields = table.stream.sample_pipeline.fields
     samples = [None if sample is None else fields(sample) for sample in made]
     described = _described(table, shape, part, rows, samples)
@@ -96,12 +97,13 @@ class DrawnWords:
             self.by_row.setdefault(self._row, []).append(words)
 
 
-def _shape(args: argparse.Namespace, plan: Any, samples: int) -> EpochShape:
+def _shape(args: argparse.Namespace, stream: OpenedStream) -> EpochShape:
+    plan = stream.plan
     if args.rank >= args.world_size:
         raise CommandError(f"--rank {args.rank} is not below --world-size {args.world_size}", USAGE)
     batch_size = args.batch_size or plan.batch_size
     shape = EpochShape(
-        plan.positions(samples, batch_size, args.world_size),
+        epoch_positions(stream, batch_size, args.world_size, drop_last=plan.drop_last),
         batch_size,
         args.rank,
         args.world_size,
@@ -110,7 +112,7 @@ def _shape(args: argparse.Namespace, plan: Any, samples: int) -> EpochShape:
     )
     if steps_left(shape, 0) == 0:
         raise CommandError(
-            f"an epoch of {samples} samples has no whole step of {shape.world_size} x "
+            f"an epoch of {stream.facts.samples} samples has no whole step of {shape.world_size} x "
             f"{shape.batch_size}; use a smaller --batch-size",
             USAGE,
         )

@@ -37,7 +37,7 @@ class SampleBatcher:
         self._modes = plan.modes()
         self._pictures = pictures
         self._collate = Collate(plan) if whole_samples else None
-        self._lengths = LengthBatcher(plan) if plan.pad or plan.ragged or plan.mixes else None
+        self._lengths = None if self._collate else LengthBatcher(plan)
 
     def make(self, samples: Sequence[Any], seed: int, epoch: int, position: int) -> Batch:
         """Make a batch.

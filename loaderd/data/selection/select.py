@@ -12,14 +12,15 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order
 from loaderd.core.weighted_draw import weight_ends
 from loaderd.data.errors import SourceError
-from loaderd.data.selection import groups, keys_file, weights
+from loaderd.data.selection import groups, keys_file, lengths, weights
 from loaderd.data.selection.keys_file import Keyed
+from loaderd.data.selection.lengths import Readable
 from loaderd.data.selection.selection import ALL, SampleSelection, Tick, file_stamp
 from loaderd.data.selection.tables import write_table
 from loaderd.data.selection.weights import Labelled
 
 
-class Selectable(Keyed, Labelled, Protocol):
+class Selectable(Keyed, Labelled, Readable, Protocol):
     """What is selected from: a `Source`."""
 
 
@@ -41,7 +42,7 @@ def select(
     files = tuple(
         (path, file_stamp(path)) for path in (plan.keys, weighted, plan.classes) if path is not None
     )
-    if not (plan.keys or plan.weights or plan.split_by == "key"):
+    if not (plan.keys or plan.weights or plan.bucket_by or plan.split_by == "key"):
         return replace(ALL, files=files)
     indices, keys_hash, weights_hash = np.arange(source.total, dtype=np.int64), "", ""
     if plan.keys:
@@ -67,4 +68,15 @@ def select(
             ends = write_table(weight_ends(found))
         except ValueError as error:
             raise SourceError(f"{plan.weights}: {error}") from None
-    return SampleSelection(listed, ends, keys_hash, weights_hash, notes, files)
+    selection = SampleSelection(listed, ends, keys_hash, weights_hash, notes, files)
+    if not plan.bucket_by:
+        return selection
+    ranked, classes = lengths.ranked(
+        source, chosen, plan.bucket_by, tick, lenient=plan.on_error != "raise"
+    )
+    return replace(
+        selection,
+        ranked=write_table(ranked),
+        class_counts=tuple(each.count for each in classes),
+        class_longest=tuple(each.longest for each in classes),
+    )

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from loaderd.config.stream import StreamConfig
+from loaderd.core.bucket_plan import BatchLimits, Bucket, LengthClass, buckets_of
+
 Tick = Callable[[int], object]  # called now and then with a count, to show that it goes on
 
 
@@ -21,6 +24,10 @@ class SampleSelection:
         weights_hash: Of the file of weights; "" without one.
         notes: Lines to be told.
         files: (path, `file_stamp`) of each file that the settings name.
+        ranked: File of the samples' indices, from the shortest to the longest; "" without
+            `bucket_by`.
+        class_counts: How many samples each class of lengths has; see `length_classes`.
+        class_longest: The greatest length of each class.
     """
 
     listed: str = ""
@@ -29,6 +36,9 @@ class SampleSelection:
     weights_hash: str = ""
     notes: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    ranked: str = ""
+    class_counts: tuple[int, ...] = ()
+    class_longest: tuple[int, ...] = ()
 
     def files_changed(self) -> bool:
         """Whether a file that was read lies there no longer as it was."""
@@ -45,3 +55,21 @@ def file_stamp(path: str) -> str:
     except OSError:
         return ""
     return f"{now.st_dev} {now.st_ino} {now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
+
+
+def buckets_of_stream(
+    plan: StreamConfig, selection: SampleSelection, batch_size: int = 0
+) -> tuple[Bucket, ...]:
+    """The buckets of a stream with `bucket_by`.
+
+    Args:
+        plan: The stream.
+        selection: What was selected of it.
+        batch_size: Most rows of a batch; 0: the stream's own.
+
+    Raises:
+        ValueError: A sample alone is over `max_tokens`.
+    """
+    counts, longest = selection.class_counts, selection.class_longest
+    limits = BatchLimits(batch_size or plan.batch_size, plan.max_tokens, plan.multiple)
+    return buckets_of([LengthClass(*each) for each in zip(counts, longest, strict=True)], limits)
