@@ -84,7 +84,7 @@ class RegisteredSession:
             empty=plan.empty,
             warnings=self.warnings,
             tail="short" if admitted.shape.uneven_tail else "repeat",
-            repeated_from=own_positions(stream, admitted.shape.batch_size),
+            repeated_from=own_positions(self.stream, admitted.shape.batch_size),
             source_names=tuple(source.stream for source in facts.sources),
             source_offsets=tuple(
                 accumulate((source.total for source in facts.sources[:-1]), initial=0)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from config.test_load import faults
 from loaderd.config import batching, stream_rules
 from loaderd.config.batching import PadRules
 
@@ -59,3 +60,20 @@ def test_keys_that_do_not_go_together_are_told(
         )
         assert [place for place, _ in said] == [where]
         assert words in said[0][1]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("max_tokens = 5", "max_tokens: 5: goes with bucket_by, which is not set"),
+        ('bucket_by = "x"\nshuffle = {block = 5}', "it must be true or false"),
+        ('bucket_by = "x"\nweights = "balanced"', "it must be no weights"),
+        ('bucket_by = "x"\nrepeat = 2', "it must be no repeat"),
+        ('bucket_by = "x"\nepoch_steps = 2', "it must be no epoch_steps"),
+        ('bucket_by = "x"\ntail = "short"', 'it must be "repeat" or "drop"'),
+        ('bucket_by = "x"\nmax_errors = 0.5', "it must be a count"),
+    ],
+)
+def test_what_batches_of_similar_length_do_not_go_with_is_named(line: str, words: str) -> None:
+    (found,) = faults(f'[streams.train]\nlmdb = "a"\n{line}\n')
+    assert words in found

@@ -238,3 +238,15 @@ def test_of_very_many_bad_samples_the_first_ones_are_kept_and_few_with_their_tra
     assert [len(sample.message) for sample in kept[15:17]] == [300, 200]
     assert [sample.index for sample in kept] == list(range(1000, 1000 + len(kept)))
     assert 500 < len(kept) < 1000
+
+
+def test_rows_without_a_sample_are_not_in_the_slot() -> None:
+    build = BatchBuild("train", "skip", True, 7, Slice(0, 0, 8))
+    build.begin(SlotRef(1, 0, 1))
+    job = build.hand_out(1, 1)
+    bad = bad_row(1)
+    build.absorb(job.job, replace(done(job), bad=(bad,), offset=64, size=9, absent=3))
+    assert build.whole
+    told = build.descriptor(1, 1, 0)
+    assert (told.rows, told.filled, told.failed) == (8, 4, False)
+    assert told.chunks == (Chunk(0, 4, 64, 9),)
