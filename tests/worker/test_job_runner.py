@@ -150,7 +150,13 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
     stream: Any = SimpleNamespace(
         plan=SimpleNamespace(on_error=policy, sources=(), bucket_by=None),
         sample_pipeline=SimpleNamespace(user_code=False, calls=False),
-        source=SimpleNamespace(keys="index", key=str, label=str, awaits=lambda epoch: False),
+        source=SimpleNamespace(
+            keys="index",
+            key=str,
+            label=str,
+            part=lambda index: "",
+            awaits=lambda epoch: False,
+        ),
         spans=lambda *which: OrderCache(ORDER),
         use=GeneratorUse(),
         bulk=lambda: bulk,
