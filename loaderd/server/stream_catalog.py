@@ -5,6 +5,7 @@ Which are open, which are being opened, and why others could not be opened.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -133,6 +134,19 @@ class StreamCatalog:
             self.faults[name] = f"{found.text}\n{found.traceback}".strip()
         else:
             self.opened[name] = OpenedStream(self._configs[name], found)
+            _map_tables(found)
             for text in found.warnings:
                 self._log("warning", f"stream {name!r}: {text}")
         self._answered(name)
+
+
+def _map_tables(found: StreamInfo) -> None:
+    """Map the tables of the stream's order now: somebody may remove their files later."""
+    each = [found, *found.sources]
+    paths = [path for one in each for path in (one.selection.listed, one.selection.ends) if path]
+    if paths:
+        from loaderd.data.selection.tables import TableError, open_table  # and with it numpy
+
+        for path in paths:
+            with contextlib.suppress(TableError):  # told by the first worker that misses it
+                open_table(path)

@@ -12,6 +12,7 @@ import numpy as np
 from loaderd.config.stream import StreamConfig
 from loaderd.core.order import StreamOrder
 from loaderd.data.selection.selection import Tick
+from loaderd.data.selection.tables import TableError
 from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import UseStream
 from loaderd.worker import process_setup
@@ -172,8 +173,11 @@ class OpenStreams:
                 if changed:
                     raise DataChanged(f"{changed}; now it cannot be opened: {error}") from None
                 raise
-            _select(plan, source, use, tick)
-            order = stream_order(plan, source)
+            try:
+                order = _order(plan, source, use, tick)
+            except BaseException:
+                source.close()
+                raise
             stream = self._open[name] = WorkerStream(plan, source, sample_pipeline, order)
             process_setup.pin_native_threads()
             if use is not None:
@@ -234,6 +238,35 @@ def _open_one(plan: StreamConfig) -> tuple[Source, SamplePipeline]:
     except BaseException:
         source.close()
         raise
+
+
+def _order(
+    plan: StreamConfig, source: Source | MixtureSource, use: UseStream | None, tick: Tick
+) -> StreamOrder:
+    """The stream's order, from tables that are made again where somebody has removed them.
+
+    Raises:
+        DataChanged: They would be others now.
+    """
+    _select(plan, source, use, tick)
+    try:
+        return stream_order(plan, source)
+    except TableError as error:
+        if use is None:
+            raise
+        told = _tables(source)
+        _select(plan, source, None, tick)
+        if _tables(source) != told:
+            raise DataChanged(f"{error}; its keys or weights are others by now") from None
+        return stream_order(plan, source)
+
+
+def _tables(source: Source | MixtureSource) -> list[tuple[str, str]]:
+    """The files of the tables of a source, or of each of a mixture."""
+    from loaderd.data.sources.source import Source
+
+    each = [source] if isinstance(source, Source) else source.sources
+    return [(part.selection.listed, part.selection.ends) for part in each]
 
 
 def _select(

@@ -11,6 +11,9 @@ import pytest
 
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.data.sample import Sample
+from loaderd.data.selection.tables import open_table
+from loaderd.engine.messages import UseStream
+from loaderd.worker.streams import DataChanged, OpenStreams
 from loaderd_testing.engine_harness import Workshop, numbers
 from loaderd_testing.sample_builders import write_own
 
@@ -158,3 +161,28 @@ def test_a_worker_that_starts_with_other_code_than_its_neighbours_is_told_of(
         )
     )
     assert shop.pool.edited() == ["wares.py"]
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_list_of_samples_that_was_removed_is_made_again_unless_the_keys_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "keys.txt"
+    file.write_text("7\n3\n5\n")
+    plan = StreamConfig("train", lmdb=str(database(tmp_path / "db", "loaderd", 1)), keys=str(file))
+    first, later = OpenStreams([plan], 0, 1), OpenStreams([plan], 1, 2)
+    selection = first.get("train").source.selection
+    Path(selection.listed).unlink()
+    open_table.cache_clear()
+    if edited:
+        file.write_text("7\n3\n")
+    with first.get("train").source as source:
+        later.use(UseStream("train", source.identity, "", source.total, (), selection=selection))
+    if edited:
+        with pytest.raises(DataChanged, match="its keys or weights are others by now"):
+            later.get("train")
+    else:
+        with later.get("train").source:
+            indices = later.get("train").order.indices(0, 0, np.arange(3))
+        assert indices.tolist() == [7, 3, 5]

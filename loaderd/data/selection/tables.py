@@ -23,6 +23,10 @@ Ints = NDArray[np.int64]
 END = ".int64"
 
 
+class TableError(SourceError):
+    """A file of a table is gone or damaged, and can be made again by whoever has the dataset."""
+
+
 def write_table(numbers: Ints) -> str:
     """Have a file with these numbers.
 
@@ -59,7 +63,7 @@ def write_table(numbers: Ints) -> str:
     return path
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def open_table(path: str) -> Ints:
     """The numbers of a file, mapped: they take no memory of this process's own.
 
@@ -70,17 +74,17 @@ def open_table(path: str) -> Ints:
         int64[n], not writable.
 
     Raises:
-        SourceError: It is gone, or is not as it was written.
+        TableError: It is gone, or is not as it was written.
     """
     try:
         numbers = np.memmap(path, "<i8", "r")
     except (OSError, ValueError) as error:
-        raise SourceError(
+        raise TableError(
             f"{path}: cannot be read ({error}): it was made when the stream was opened; start the "
             "daemon again"
         ) from None
     if _hash(numbers.data) != os.path.basename(path).removesuffix(END):
-        raise SourceError(
+        raise TableError(
             f"{path}: is damaged: remove it and start the daemon again, which writes a new one"
         )
     return np.asarray(numbers).view(np.int64)
