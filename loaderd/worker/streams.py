@@ -257,7 +257,7 @@ def _order(
         told = _tables(source)
         _select(plan, source, None, tick)
         if _tables(source) != told:
-            raise DataChanged(f"{error}; its keys or weights are others by now") from None
+            raise DataChanged(f"{error}; its keys or weights are not what they were") from None
         return stream_order(plan, source)
 
 

@@ -180,7 +180,7 @@ def test_list_of_samples_that_was_removed_is_made_again_unless_the_keys_are_othe
     with first.get("train").source as source:
         later.use(UseStream("train", source.identity, "", source.total, (), selection=selection))
     if edited:
-        with pytest.raises(DataChanged, match="its keys or weights are others by now"):
+        with pytest.raises(DataChanged, match="its keys or weights are not what they were"):
             later.get("train")
     else:
         with later.get("train").source:
