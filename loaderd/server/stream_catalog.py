@@ -142,8 +142,7 @@ class StreamCatalog:
 
 def _map_tables(found: StreamInfo) -> None:
     """Map the tables of the stream's order now: somebody may remove their files later."""
-    each = [found, *found.sources]
-    paths = [path for one in each for path in (one.selection.listed, one.selection.ends) if path]
+    paths = [path for each in (found, *found.sources) for path in each.selection.tables]
     if paths:
         from loaderd.data.selection.tables import TableError, open_table  # and with it numpy
 

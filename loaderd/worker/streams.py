@@ -261,12 +261,12 @@ def _order(
         return stream_order(plan, source)
 
 
-def _tables(source: Source | MixtureSource) -> list[tuple[str, str]]:
+def _tables(source: Source | MixtureSource) -> list[tuple[str, ...]]:
     """The files of the tables of a source, or of each of a mixture."""
     from loaderd.data.sources.source import Source
 
     each = [source] if isinstance(source, Source) else source.sources
-    return [(part.selection.listed, part.selection.ends) for part in each]
+    return [part.selection.tables for part in each]
 
 
 def _select(

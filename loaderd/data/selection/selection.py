@@ -40,6 +40,11 @@ class SampleSelection:
     class_counts: tuple[int, ...] = ()
     class_longest: tuple[int, ...] = ()
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The files that hold its tables."""
+        return tuple(path for path in (self.listed, self.ends, self.ranked) if path)
+
     def files_changed(self) -> bool:
         """Whether a file that was read lies there no longer as it was."""
         return any(file_stamp(path) != stamp for path, stamp in self.files)
