@@ -7,12 +7,15 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
 from loaderd.config.stream import StreamConfig
+from loaderd.core.interleaving import Interleaving
 from loaderd.core.jobs import MAX_SUBSTITUTES, Stage
-from loaderd.core.order import Order
+from loaderd.core.mixture import MixedOrder, MixedSource, epoch_of_mixture
+from loaderd.core.order import Order, StreamOrder
 from loaderd.core.scheduler import StreamRules
 from loaderd.engine.messages import StreamInfo
 from loaderd.server.admission import OpenedStream
@@ -57,7 +60,8 @@ class Outcome:
 class Samples:
     """One stream of the world.
 
-    stored: its keys lie in the slot's tail. many: it reads all rows of a job at once.
+    stored: its keys lie in the slot's tail. many: it reads all rows of a job at once. mixed: it is
+    a mixture whose first source has so many of its samples; 0: it is none.
     """
 
     name: str
@@ -76,11 +80,19 @@ class Samples:
     empty: str = "skip"
     tail: str = "repeat"
     changed: str = ""
+    mixed: int = 0
+    stop: str = "first"
     _orders: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.order = Order(self.total, shuffle=self.shuffle)
-        self.rules = StreamRules(self.name, self.on_error, self.collated, self.total)
+        self.order: StreamOrder = Order(self.total, shuffle=self.shuffle)
+        if self.mixed:
+            sizes = (self.mixed, self.total - self.mixed)
+            sources = [MixedSource(Order(n, shuffle=self.shuffle), n, seed=n) for n in sizes]
+            word = Interleaving([Fraction(7), Fraction(3)])
+            samples = epoch_of_mixture(word, sizes, self.stop)
+            self.order = MixedOrder(sources, word, samples, endless=False)
+        self.rules = StreamRules(self.name, self.on_error, self.collated, self.order.samples)
         self.stream = OpenedStream(self._plan(), self._facts())
 
     def _plan(self) -> StreamConfig:
@@ -98,7 +110,7 @@ class Samples:
         return StreamInfo(
             stream=self.name,
             total=self.total,
-            samples=self.total,
+            samples=self.order.samples,
             identity="made up",
             state="",
             layout="",
@@ -118,12 +130,12 @@ class Samples:
         known = self._orders.get((seed, epoch))
         if known is None:
             known = self._orders[seed, epoch] = self.order.indices(
-                seed, epoch, np.arange(self.total)
+                seed, epoch, np.arange(self.order.samples)
             ).tolist()
         return known
 
     def index_of(self, seed: int, epoch: int, position: int) -> int:
-        return self.epoch(seed, epoch)[position % self.total]
+        return self.epoch(seed, epoch)[position % self.order.samples]
 
     def candidate(self, seed: int, epoch: int, position: int, candidate: int) -> int:
         """What a row may be made from: its own sample for 0, its n-th substitute for n."""
@@ -216,4 +228,6 @@ def some_samples(seeder: random.Random, name: str) -> Samples:
         body_bytes=seeder.choice([4, 8, 32, 512]),
         empty=seeder.choice(["skip", "deliver"]),
         tail="short" if total % 2 else "repeat",
+        mixed=total // 3 if total >= 5 and plain else 0,
+        stop="first" if total % 3 else "all",
     )

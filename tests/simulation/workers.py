@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from loaderd.core.events import Event, WorkerDied, WorkerDone, WorkerObservation, WorkerReady
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Done, Job, JobKind, Replaced, Stage, stamp
 from loaderd_wire.errors import BadSample
-from simulation.memory import MOVED, TORN, Slot
+from simulation.memory import ALL_MOVED, MOVED, TORN, Slot
 from simulation.samples import Samples
 
 if TYPE_CHECKING:
@@ -222,7 +222,8 @@ class Process:
             samples.index_of(job.seed, job.epoch, job.start + row) for row in range(job.rows)
         ]
         kept = [row for row in range(job.rows) if row not in job.lost]
-        for to, row in enumerate(kept):
+        moved_before = slot.indices[job.rows - 1] == ALL_MOVED
+        for to, row in enumerate(() if moved_before else kept):
             if to != row and slot.indices[row] == original[row]:
                 moved = slot.data[row]
                 slot.data[to] = TORN
@@ -230,6 +231,7 @@ class Process:
                 slot.data[to] = moved
                 yield samples.row_s
                 slot.indices[row] = MOVED
+        slot.indices[job.rows - 1] = ALL_MOVED
         for to, row in enumerate(kept):
             slot.indices[to] = original[row]
             yield 0.001
@@ -348,7 +350,7 @@ class Rows:
     def _report(
         self, row: int, index: int, stage: Stage, lost: bool, substitute: int | None
     ) -> None:
-        position = (self._job.start + row) % self._samples.total
+        position = (self._job.start + row) % self._samples.order.samples
         sample = BadSample(
             index, str(index), position, stage.name.lower(), "ValueError", "bad", "", substitute
         )

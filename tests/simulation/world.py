@@ -237,16 +237,21 @@ class World(Clockwork):
             batch_size = seeder.randint(1, 9)
             if samples.on_error == "skip" and samples.empty == "skip":
                 world_size = 1
-            drop_last = seeder.random() < 0.5 and world_size * batch_size <= samples.total
+            drop_last = seeder.random() < 0.5 and world_size * batch_size <= samples.order.samples
             seed, cursor = seeder.randint(0, 5), Cursor(seeder.randint(0, 2), 0, 0)
             if seeder.random() < 0.3:
                 cursor = Cursor(
-                    cursor.epoch, seeder.randint(0, samples.total), seeder.randint(0, 5)
+                    cursor.epoch, seeder.randint(0, samples.order.samples), seeder.randint(0, 5)
                 )
             for rank in range(world_size):
                 uneven = samples.tail == "short" and not drop_last
                 shape = EpochShape(
-                    samples.total, batch_size, rank, world_size, drop_last, uneven_tail=uneven
+                    samples.order.samples,
+                    batch_size,
+                    rank,
+                    world_size,
+                    drop_last,
+                    uneven_tail=uneven,
                 )
                 assert steps_left(shape, 0)
                 self._add(Trainer(self, self.number(), samples, shape, seed, cursor))
@@ -257,7 +262,7 @@ class World(Clockwork):
                 self,
                 self.number(),
                 samples,
-                EpochShape(samples.total, 2, 0, 1, False),
+                EpochShape(samples.order.samples, 2, 0, 1, False),
                 0,
                 Cursor(0, 0, 0),
             )
