@@ -11,6 +11,7 @@ from typing import IO
 
 from loaderd.cli.exit_codes import BROKEN_OFF, FAULTS, FINE, USAGE, CommandError, need, need_proc
 from loaderd.core.class_names import disagreement
+from loaderd.system.resource_limits import own_cpu_count, too_many
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
                 )
                 for plan in streams
             )
+    for line in too_many(settings.workers.num_workers, own_cpu_count()):
+        print(f"next: {line}")
     differ = disagreement(classes)
     if differ:
         print("DIFFERENT CLASSES: " + differ.replace("\n", "\n  "))

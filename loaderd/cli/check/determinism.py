@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from loaderd.cli.check.field_tally import FieldTally
 from loaderd.cli.check.local_run import LocalRun, LocalSession, half_of_the_workers
 from loaderd.cli.check.local_segments import BatchView
 from loaderd.config.load import Config
@@ -56,6 +57,8 @@ class Findings:
         seconds: By stage of the workers.
         rows: Rows that these seconds were spent on.
         roomiest: The segment with the largest slots that the batches of a collated stream needed.
+        tally: What the fields of the samples have in common.
+        advice: What to do next, in lines.
     """
 
     plan: StreamConfig
@@ -69,6 +72,8 @@ class Findings:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     rows: int = 0
     roomiest: Segment | None = None
+    tally: FieldTally = field(default_factory=FieldTally)
+    advice: list[str] = field(default_factory=list[str])
 
     @property
     def fine(self) -> bool:
@@ -190,6 +195,8 @@ class DeterminismRun:
             findings.differ += differences(
                 first, second, findings.bad, collated=bool(self._open[0].collated)
             )
+            if not self._open[0].collated:
+                findings.tally.add(first.fields, len(first.indices))
         del first, second  # views of the slots
         for session in self.sessions:
             session.release(k)

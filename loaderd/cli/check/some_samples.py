@@ -68,6 +68,7 @@ def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Clas
     else:
         classes[plan.name] = findings.facts.classes
         findings.refused = _refused(settings, plan, findings.facts, findings.of, findings.roomiest)
+        findings.advice = _advice(settings, plan, findings, findings.facts)
     return findings
 
 
@@ -77,7 +78,8 @@ def given_up(plan: StreamConfig, end: str) -> None:
 
 
 def described(findings: Findings) -> list[str]:
-    return [*_shape(findings), *_speed(findings)]
+    advice = [f"  next      {line}" for line in findings.advice]
+    return [*_shape(findings), *_speed(findings), *advice]
 
 
 def _shape(findings: Findings) -> list[str]:
@@ -128,6 +130,29 @@ def _refused(
             "set a smaller batch_size"
         )
     return lines
+
+
+def _advice(
+    settings: Config, plan: StreamConfig, findings: Findings, facts: StreamInfo
+) -> list[str]:
+    from loaderd.cli.check.advice import Figures, advice
+    from loaderd.cli.check.stored_sizes import stored_sizes
+    from loaderd.system.resource_limits import free_bytes
+
+    segment = _segment(facts, plan, findings.roomiest)
+    memory = settings.daemon.memory
+    figures = Figures(
+        facts=facts,
+        tally=findings.tally,
+        seconds=findings.seconds,
+        rows=findings.rows,
+        bad=len(findings.bad),
+        stored=stored_sizes(plan),
+        need_bytes=segment.slots * segment.slot_bytes,
+        # what the config says has been compared with
+        free_bytes=free_bytes() // 2 if memory is None else 1 << 62,
+    )
+    return advice(plan, figures)
 
 
 def _segment(facts: StreamInfo, plan: StreamConfig, roomiest: Segment | None) -> Segment:

@@ -157,6 +157,7 @@ def test_the_code_says_whether_it_is_fine_and_the_file_has_the_bad_ones(
     refused = changes.pop("refused", [])
     monkeypatch.setattr(determinism, "check", lambda *_, **__: found(**changes))
     monkeypatch.setattr(some_samples, "_refused", lambda *_: refused)
+    monkeypatch.setattr(some_samples, "_advice", lambda *args: [])
     file, classes = io.StringIO(), {}
     settings: Any = None
     assert some_samples.check(settings, PLAN, 16, file, classes) == code
