@@ -81,8 +81,8 @@ def _memory(found: Figures) -> Iterator[str]:
 
 
 def _labels(plan: StreamConfig, found: Figures) -> Iterator[str]:
-    counts = _label_counts(found)
-    total = counts.total() if counts else 0
+    counts = _label_counts(found) or Counter[int]()
+    total = counts.total()
     if total < ENOUGH:
         return
     (label, most), *others = counts.most_common()

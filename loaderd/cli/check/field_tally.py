@@ -46,10 +46,8 @@ class FieldTally:
 
     def _look(self, name: str, values: np.ndarray) -> None:
         if values.dtype.kind in "biuf" and values.size:
-            first = values.reshape(-1)[0].item()
-            known = self.constant.get(name, first)
-            if known == first and (values == first).all():
-                self.constant[name] = known
+            first: Number = values.reshape(-1)[0].item()
+            if self.constant.setdefault(name, first) == first and (values == first).all():
                 return
         self._varies.add(name)
         self.constant.pop(name, None)
