@@ -176,7 +176,7 @@ def _time(plan: StreamConfig, found: Figures) -> Iterator[str]:
             "is always the same"
         )
     elif stage == "read":
-        yield f"{part}copy {plan.lmdb} to a local disk"
+        yield f"{part}copy {plan.data_name} to a local disk"
     elif stage == "decode":
         yield f"{part}pack the pictures at the size that is needed, with --resize"
     elif stage == "transform":
