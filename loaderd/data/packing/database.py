@@ -1,4 +1,4 @@
-"""Another LMDB as a source, in any layout that a stream can read."""
+"""Another LMDB as a source, or several, in any layout that a stream can read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import Any
 
+from loaderd.config.parts import as_parts
 from loaderd.config.schema import CONFIG
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SampleFault, SourceError
@@ -28,7 +29,7 @@ class DatabaseSource:
     def __init__(self, path: str, spool_folder: str, said: SourceOptions) -> None:
         """Open it. Raises SourceError."""
         self._fields = said.fields
-        self._source = Source(stream_of(path, said.args))
+        self._source = Source(stream_of([path, *said.more], said.args))
         source = self._source
         self.total = source.total
         self.named = source.keys == "stored"
@@ -71,12 +72,14 @@ def _raise(error: Exception) -> Sample:
     raise error
 
 
-def stream_of(path: str, words: Any) -> StreamConfig:
-    """The stream that reads the database as these words of a stream say. Raises SourceError."""
+def stream_of(paths: list[str], words: Any) -> StreamConfig:
+    """The stream that reads the databases as these words of a stream say. Raises SourceError."""
     unknown = [word for word in words if word not in WORDS]
     if unknown:
         raise SourceError(f"--args: unknown word {unknown[0]!r}; there are {', '.join(WORDS)}")
-    said = {"lmdb": path, **words}
+    whole = [os.path.abspath(path) for path in paths]
+    lmdb, parts = whole[0], as_parts(tuple(whole) if len(whole) > 1 else whole[0])
+    said = {"lmdb": lmdb, **words}
     faults: list[str] = []
     where = "streams.pack."
     values = CONFIG.read(
@@ -89,4 +92,7 @@ def stream_of(path: str, words: Any) -> StreamConfig:
     read = {word: table[word] for word in WORDS}
     if read["index_file"]:
         read["index_file"] = os.path.abspath(read["index_file"])
-    return StreamConfig("pack", lmdb=path, **read)
+    # Samples are not delivered, so that shapes may differ; `pack` compares what has to be alike.
+    survey = {"free": (), "collated": False}
+    one = None if parts else lmdb
+    return StreamConfig("pack", lmdb=one, parts=parts, survey=survey, **read)

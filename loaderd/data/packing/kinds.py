@@ -62,7 +62,7 @@ KINDS = {
     "coco": PackKind(  # whose boxes would not follow
         "its annotations (JSON)", "coco:CocoSource", IMAGES - {"resize"} | {"fields", "args"}
     ),
-    "lmdb": _kind("another database", "database:DatabaseSource", "fields", "args"),
+    "lmdb": _many("other databases", "database:DatabaseSource", "fields", "args"),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loaderd.config.parts import as_parts
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
 from loaderd.data.packing import shards, writer
@@ -69,6 +70,20 @@ def test_shards_hold_all_samples_in_their_order_and_none_is_larger_than_was_said
     assert [size <= MIB for size in sizes] == [True, True, True, False, True]
     assert (report.path, report.samples, report.files) == (str(tmp_path / "db-*.lmdb"), 10, 5)
     assert report.bytes == sum(sizes)
+
+
+def test_a_stream_reads_shards_as_one_database_and_they_are_packed_into_one(
+    tmp_path: Path,
+) -> None:
+    packed(arrays(tmp_path / "src", SIZES), tmp_path / "db.lmdb")
+    parts = as_parts(f"{tmp_path}/db-*.lmdb")
+    with Source(StreamConfig("t", parts=parts, ragged=("array",))) as source:
+        values = [int(source.read(index)["array"][0]) for index in range(source.total)]
+    assert values == list(range(10))
+    paths = [str(tmp_path / f"db-0000{number}.lmdb") for number in range(5)]
+    said = SourceOptions(more=tuple(paths[1:]))
+    report = pack_source(opened("lmdb", paths[0], said), str(tmp_path / "one"), PackOptions())
+    assert (report.samples, report.bad_count) == (10, 0)
 
 
 def test_bad_samples_are_named_whichever_shard_they_would_be_in(tmp_path: Path) -> None:

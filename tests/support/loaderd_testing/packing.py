@@ -16,9 +16,6 @@ import lmdb
 import numpy as np
 import pyarrow
 from pyarrow import parquet
-from webdataset import tariterators
-from webdataset.autodecode import Decoder
-from webdataset.writer import ShardWriter
 
 from loaderd.config.stream import StreamConfig
 from loaderd.data.packing.inputs import PackOptions, pack_source
@@ -84,6 +81,8 @@ def _plain(value: Any) -> Any:
 
 def write_webdataset(folder: Path) -> None:
     """Shards of webdataset's own writer."""
+    from webdataset.writer import ShardWriter  # it imports torch, which few tests here need
+
     (folder / "shards").mkdir()
     with ShardWriter(f"{folder}/shards/s-%02d.tar", maxcount=3, verbose=0) as sink:
         for at in range(5):
@@ -101,6 +100,8 @@ def write_webdataset(folder: Path) -> None:
 
 def shard_samples(folder: Path) -> Samples:
     """The samples as webdataset reads them. It would leave it to chance when shards are closed."""
+    from webdataset import tariterators
+
     with contextlib.ExitStack() as stack:
         streams = [
             {"url": str(path), "stream": stack.enter_context(path.open("rb"))}
@@ -110,6 +111,8 @@ def shard_samples(folder: Path) -> Samples:
 
 
 def read_webdataset(folder: Path) -> Samples:
+    from webdataset.autodecode import Decoder
+
     decoder = Decoder([])
     samples = [decoder(sample) for sample in shard_samples(folder / "shards")]
     return [
