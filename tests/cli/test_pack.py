@@ -281,6 +281,7 @@ Caught = pytest.CaptureFixture[str]
         ({}, "", "/d: 3 samples, 2 classes, 2 KiB"),
         ({"classes": ("a",), "samples": 1}, "", "/d: 1 sample, 1 class, 2 KiB"),
         ({"classes": (), "samples": 2000}, "", "/d: 2,000 samples, no classes, 2 KiB"),
+        ({"files": 3, "path": "/d-*"}, "", "/d-*: 3 samples, 2 classes, 2 KiB in 3 files"),
         ({"resumed_at": 1000}, "continued at sample 1,000, where an earlier run was", ""),
         ({"restarted": True, "resumed_at": 5}, "the source has changed since an interrupted", ""),
         ({"tally": (("kept", 1), ("rewritten", 2))}, "1 image kept\nloaderd: 2 images rew", ""),
