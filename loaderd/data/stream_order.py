@@ -1,5 +1,6 @@
-"""The order of a stream's samples: the one place that makes it from what the config says and what
-was found.
+"""The order of a stream's samples.
+
+This is the one place that makes it from what the config says and what was found.
 """
 
 from __future__ import annotations

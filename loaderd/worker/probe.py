@@ -237,8 +237,9 @@ def _good_samples(
 
 
 def _tail_row_bytes(stream: WorkerStream, specs: tuple[FieldSpec, ...], good: list[Any]) -> int:
-    """Bytes of tail for each row, so that a chunk of any number of rows fits: names and texts with
-    half as much again for longer ones.
+    """Bytes of tail for each row, so that a chunk of any number of rows fits.
+
+    Names and texts have half as much again for longer ones.
     """
     texts = [spec.name for spec in specs if spec.kind != "array"]
     stored = stream.source.keys == "stored"
@@ -269,8 +270,9 @@ def _text_bytes(value: Any) -> int:
 
 
 def _collated(stream: WorkerStream, line: StatusWriter) -> tuple[dict[str, Any], int]:
-    """A batch of the split's first samples, and the bytes of arrays that a batch of the stream's
-    size should have room for.
+    """A batch of the split's first samples, and room for the arrays of one.
+
+    The room is in bytes, for a batch of the stream's size.
     """
     want = len(stream.first_indices(stream.plan.batch_size))
     rows = _rows(stream, line, 0, want)

@@ -167,8 +167,9 @@ class SampleRunner:
         self._places = {name: array for name, array in arrays.items() if array.ndim == 4}
 
     def each(self, without: frozenset[int] = frozenset()) -> Iterator[tuple[int, Any | None]]:
-        """(row, what `make` makes of it) for every row of the job, in order; together where the
-        dataset can fetch many.
+        """(row, what `make` makes of it) for every row of the job, in order.
+
+        They are made together where the dataset can fetch many.
         """
         without |= self.absent
         rows = [row for row in range(self._job.first, self._job.last) if row not in without]

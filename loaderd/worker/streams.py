@@ -38,9 +38,10 @@ class DataChanged(Exception):
 class WorkerStream:
     """An open stream.
 
-    batch_specs: the fields of a collated batch; empty while it is being probed. differs: what is
-    not as in the stream as probed, or "".
-    use: the global generators that its code has been seen to use in this process.
+    Attributes:
+        batch_specs: The fields of a collated batch; empty while it is being probed.
+        differs: What is not as in the stream as probed, or "".
+        use: The global generators that its code has been seen to use in this process.
     """
 
     plan: StreamConfig
@@ -75,8 +76,9 @@ class WorkerStream:
         return spans
 
     def bulk(self) -> RowCopier | None:
-        """What copies many rows at once, if this stream's are stored so that it can be done; looks
-        at the first sample the first time.
+        """What copies many rows at once, if this stream's are stored so that it can be done.
+
+        It looks at the first sample the first time.
         """
         if not self._sought and self.sample_pipeline.schema is not None:
             self._sought, self._bulk = True, self.sample_pipeline.bulk()

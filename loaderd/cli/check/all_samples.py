@@ -1,5 +1,6 @@
-"""`loaderd check --all`: the database's structure, some samples made twice, and then every sample
-made once.
+"""`loaderd check --all`: every sample made once.
+
+The database's structure is checked before that, and some samples are made twice.
 """
 
 from __future__ import annotations
@@ -39,9 +40,17 @@ def check(
     *,
     anew: bool,
 ) -> int:
-    """Returns the exit code.
+    """Check a stream.
 
-    bad: where bad samples go as JSON lines. The stream's class names go into `classes`.
+    Args:
+        settings: The config.
+        plan: The stream.
+        bad: Where bad samples go as JSON lines.
+        classes: Takes the stream's class names.
+        anew: An earlier run that was broken off is not gone on with.
+
+    Returns:
+        The exit code.
     """
     print(f"{plan.name}  {plan.data_name}", flush=True)
     with ScanState(cache_folder(os.environ, "check"), settings.path, plan.name, anew=anew) as saved:
@@ -66,10 +75,13 @@ def check(
 
 
 def _verified(files: list[str], before: str) -> str:
-    """The states of the files, whose structure is sound; "" if that of one is not, which has been
-    told.
+    """The states of the files, whose structure is sound.
 
-    Raises SourceError.
+    Returns:
+        "" if that of one is not, which has been told.
+
+    Raises:
+        SourceError: One cannot be opened.
     """
     if before and before == "\n".join(map(state_of, files)):
         return before

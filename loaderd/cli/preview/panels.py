@@ -23,8 +23,13 @@ LEAST_CURVE = 8  # values of a curve; fewer are written as numbers
 class Picture:
     """A picture of uint8, height x width x 1 or 3.
 
-    mask: a whole number for each pixel, or None. boxes: n x 4, x1, y1, x2, y2 in pixels. names: of
-    the boxes, or (). points: n x 2. matrix: it is no picture, but an array shown as one.
+    Attributes:
+        pixels: It.
+        mask: A whole number for each pixel, or None.
+        boxes: n x 4, x1, y1, x2, y2 in pixels.
+        names: Of the boxes, or ().
+        points: n x 2.
+        matrix: It is no picture, but an array shown as one.
     """
 
     name: str
@@ -38,7 +43,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Numbers along one axis, without gaps. sound: they are a waveform."""
+    """Numbers along one axis, without gaps.
+
+    Attributes:
+        sound: They are a waveform.
+    """
 
     name: str
     values: np.ndarray
