@@ -7,6 +7,7 @@ whether it is whole.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import tempfile
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from loaderd.data.errors import SourceError
 from loaderd.system.cache_folder import cache_folder
+from loaderd_wire import paths
 
 Ints = NDArray[np.int64]
 
@@ -40,26 +42,39 @@ def write_table(numbers: Ints) -> str:
         SourceError: It cannot be written.
     """
     data = np.ascontiguousarray(numbers, "<i8").tobytes()
+    name = _hash(data) + END
     folder = cache_folder(os.environ, "orders")
-    path = os.path.join(folder, _hash(data) + END)
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if _whole(path, len(data)):
-            return path
-        part, name = tempfile.mkstemp(dir=folder, suffix=".part")
-        try:
-            with open(part, "wb") as file:
-                file.write(data)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+        return _written(folder, name, data)
     except OSError as error:
+        why = f"{folder}: cannot be written ({error.strerror or error})"
+    other = os.path.join(paths.run_folder(os.environ, os.getuid()), "orders")
+    try:
+        return _written(other, name, data)
+    except OSError:
         raise SourceError(
-            f"{folder}: cannot be written ({error.strerror or error}): the list of a stream's "
-            "samples is kept there; set XDG_CACHE_HOME to a folder that can be written"
+            f"{why}, nor can {other}: the list of a stream's samples is kept there; set "
+            "XDG_CACHE_HOME to a folder that can be written"
         ) from None
+
+
+def _written(folder: str, name: str, data: bytes) -> str:
+    """The path of the file, which is there whole afterwards. Raises OSError."""
+    path = os.path.join(folder, name)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "is another user's")
+    if _whole(path, len(data)):
+        return path
+    descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
     return path
 
 

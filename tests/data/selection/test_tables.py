@@ -42,7 +42,20 @@ def test_table_that_is_gone_is_named(cache: Path) -> None:
         open_table(path)
 
 
-def test_folder_that_cannot_be_made_is_named_with_the_way_out(cache: Path) -> None:
+def test_folder_of_sockets_is_taken_where_no_cache_can_be_written(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache.write_text("a file, no folder")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    path = write_table(NUMBERS + 3)
+    assert os.path.dirname(path) == str(tmp_path / "run/loaderd/orders")
+    assert open_table(path).tolist() == (NUMBERS + 3).tolist()
+
+
+def test_folders_that_cannot_be_made_are_named_with_the_way_out(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.write_text("a file, no folder")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(cache))
     with pytest.raises(SourceError, match="set XDG_CACHE_HOME to a folder that can be written"):
         write_table(NUMBERS)
