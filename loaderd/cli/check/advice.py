@@ -67,8 +67,8 @@ def advice(plan: StreamConfig, found: Figures) -> list[str]:
 def _faults(plan: StreamConfig, found: Figures) -> Iterator[str]:
     if found.bad and plan.on_error == "raise":
         yield (
-            f'on_error = "raise" gives a trainer a SampleError for each of the {found.bad:,} bad '
-            'samples: repair them, or set on_error = "replace"'
+            f'on_error = "raise" gives a trainer a SampleError for each bad sample ({found.bad:,} '
+            'here): repair them, or set on_error = "replace"'
         )
 
 

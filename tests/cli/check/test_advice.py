@@ -88,7 +88,7 @@ def test_figures_that_leave_doubt_give_none(plan: StreamConfig, changes: dict[st
 @pytest.mark.parametrize(
     ("plan", "changes", "said"),
     [
-        (PLAN, {"bad": 3}, ["each of the 3 bad samples", 'on_error = "replace"']),
+        (PLAN, {"bad": 3}, ["each bad sample (3 here)", 'on_error = "replace"']),
         (PLAN, {"need_bytes": 2 << 30}, ["needs 2.0 GiB", "1.0 GiB", "smaller batch_size"]),
         (PLAN, {"tally": tally([1] * 256)}, ["all 256 labels are dog", "split"]),
         (

@@ -288,6 +288,6 @@ def test_what_an_earlier_run_found_does_not_count_once_the_stream_is_another(pla
     (place.folder / "go").touch()
     config(place, "Odd")
     done = place.cli("check", name, "--all", code=1)
-    assert "starting over: data, layout, samples changed since the interrupted run" in done.stderr
+    assert "starting over: data, layout, samples, values changed since" in done.stderr
     assert "scanned   40 of 40 samples, " in done.stdout
     assert "by an earlier run" not in done.stdout
