@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.data.errors import SourceError
 from loaderd.data.layouts.keys import KeyFormat, Keys, ListedKeys, Runs
 from loaderd.data.lmdb.store import Store
 from loaderd.system.cache_folder import cache_folder
@@ -130,14 +129,11 @@ class KeyIndexes:
                     os.replace(part.name, path)
                     self.notes.append(f"its {found[0]:,} keys were read, once; they are in {path}")
                 return found
+        memory = os.memfd_create("loaderd-keys", os.MFD_CLOEXEC)
         try:
-            with tempfile.TemporaryFile() as unnamed:
-                found = _fill(unnamed.fileno(), wanted, make())
-        except OSError as error:
-            raise SourceError(
-                f"{store.file}: there is no room for a list of its keys, neither beside it nor in "
-                f"{cache} ({error.strerror}): set XDG_CACHE_HOME to a folder that can be written to"
-            ) from None
+            found = _fill(memory, wanted, make())
+        finally:
+            os.close(memory)
         self.notes.append(
             f"its {found[0]:,} keys are read by each worker for itself, since neither its folder "
             f"nor {cache} can be written to: set XDG_CACHE_HOME to a folder that can be"
