@@ -17,6 +17,7 @@ from loaderd.core.rng import keys, pcg_seeds, twister_states
 from loaderd.worker.generator_watch import GeneratorUse, installed
 
 BATCH = 1 << 62  # added to the position of a batch, to keep its seed apart from those of samples
+BUILD = BATCH - 1  # in place of an index, while a dataset is built
 EPOCH = 1 << 61  # in place of a sample's index, for what belongs to a whole epoch
 # samples whose states are computed together: most of what that costs does not depend on how many
 AHEAD = 16
@@ -198,3 +199,8 @@ def seed_batch(seed: int, epoch: int, position: int) -> None:
 def seed_epoch(seed: int, epoch: int) -> None:
     """For a dataset's `set_epoch`, which any sample of the epoch may be the first to need."""
     seed_sample(seed, epoch, EPOCH)
+
+
+def seed_build() -> None:
+    """For a dataset that is built: what it shuffles or splits then is the same in all workers."""
+    seed_sample(0, 0, BUILD)

@@ -18,6 +18,7 @@ from loaderd.engine.messages import UseStream
 from loaderd.worker import process_setup
 from loaderd.worker.generator_watch import GeneratorUse
 from loaderd.worker.order_cache import OrderCache
+from loaderd.worker.seeding import seed_build
 from loaderd_wire.slots import FieldSpec
 
 if TYPE_CHECKING:
@@ -234,6 +235,8 @@ def _open_one(plan: StreamConfig) -> tuple[Source, SamplePipeline]:
     from loaderd.data.pipeline.pipeline import SamplePipeline
     from loaderd.data.sources.source import Source
 
+    if plan.dataset is not None:
+        seed_build()
     source = Source(plan)
     try:
         return source, SamplePipeline(plan, source)

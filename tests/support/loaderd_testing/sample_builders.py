@@ -160,6 +160,15 @@ class Listed(Fixed):
             self.VALUES = tuple(file)
 
 
+class Shuffled(Fixed):
+    """A dataset that shuffles its samples with the global generators when it is built."""
+
+    def __init__(self) -> None:
+        values = [*range(100), *np.random.permutation(100).tolist()]
+        random.shuffle(values)
+        self.VALUES = tuple(values)
+
+
 class Unprinted(Fixed):
     """A dataset that cannot say its fingerprint."""
 
