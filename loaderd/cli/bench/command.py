@@ -17,7 +17,7 @@ import tempfile
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from loaderd.cli.exit_codes import FINE, NO_START, CommandError, need, need_proc
+from loaderd.cli.exit_codes import FINE, NO_START, USAGE, CommandError, need, need_proc
 from loaderd_wire.hints import counted
 from loaderd_wire.paths import too_long
 
@@ -66,6 +66,12 @@ def run(args: argparse.Namespace) -> int:
 
     settings = load.load(args.config, os.environ, os.getuid())
     plan = chosen(settings, args.stream)
+    if args.against and plan.sources:
+        raise CommandError(
+            f"--against dataloader: stream {plan.name!r} is a mixture, which no DataLoader makes; "
+            f"compare a source with --stream {plan.sources[0].name}, or leave --against out",
+            USAGE,
+        )
     args.rounds = args.rounds or (2 if args.against else 1)
     if args.against and importlib.util.find_spec("torch") is None:
         raise CommandError(

@@ -238,3 +238,10 @@ def test_check_preview_and_status_know_a_mixture(site: Site) -> None:
         done = site.cli("check", str(site.config), *how)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "mix  a + b" in done.stdout
+
+
+def test_bench_compares_no_dataloader_with_a_mixture(site: Site) -> None:
+    write(site)
+    done = site.cli("bench", str(site.config), "--stream", "mix", "--against", "dataloader")
+    assert done.returncode == 2
+    assert "compare a source with --stream a" in done.stderr
