@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loaderd.core.interleaving import Interleaving
-from loaderd.core.mixture import MixedOrder, MixedSource, epoch_of_mixture
+from loaderd.core.mixture import JoinedOrder, MixedOrder, MixedSource, epoch_of_mixture
 from loaderd.core.order import Order
 
 A, B = Order(10, shuffle=1), Order(7, "1:7", "stored", shuffle=1)
@@ -104,6 +104,19 @@ def test_a_substitute_is_another_sample_of_the_same_source() -> None:
 def test_an_index_tells_its_source() -> None:
     order = mixture("all")
     assert [order.source_of(index) for index in (0, 9, 10, 16)] == [(0, 0), (0, 9), (1, 0), (1, 6)]
+
+
+@pytest.mark.parametrize("shuffle", [0, 1])
+def test_joined_sources_give_every_sample_of_each_once(shuffle: int) -> None:
+    order = JoinedOrder(
+        [MixedSource(Order(10), 10), MixedSource(Order(7, "1:7", "stored"), 7)], shuffle
+    )
+    found = order.indices(3, 0, np.arange(order.samples)).tolist()
+    expected = [*range(10), *range(11, 17)]
+    assert sorted(found) == expected
+    assert (found == expected) is not bool(shuffle)
+    assert [order.candidate(3, 0, p, 0) for p in range(16)] == found
+    assert [order.candidate(3, 0, p, 1) for p in range(16)] == [*found[1:], found[0]]
 
 
 def test_the_order_of_a_mixture_has_not_changed_since_it_was_frozen() -> None:

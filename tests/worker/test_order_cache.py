@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
+from loaderd.core.interleaving import Interleaving
+from loaderd.core.mixture import MixedOrder, MixedSource
 from loaderd.core.order import Order
 from loaderd.worker.order_cache import KEPT, SPAN, OrderCache
 
@@ -34,6 +38,20 @@ def test_a_span_asked_for_in_any_piece_is_the_order(order: Order, first: int, la
         found = spans.indices(5, 2, first, last)
         assert found.dtype == np.int64
         assert found.tolist() == expected.tolist()
+
+
+def test_rows_of_a_mixture_come_with_their_own_epochs_in_any_piece() -> None:
+    order = MixedOrder(
+        [MixedSource(Order(7, shuffle=1), 7)], Interleaving([Fraction(1)]), 99_999, endless=True
+    )
+    spans = OrderCache(order)
+    for first, last in ((0, 3), (SPAN - 40, SPAN + 40), (7, 7 + 3 * SPAN)):
+        indices, epochs = order.rows(5, 2, np.arange(first, last, dtype=np.int64))
+        for _ in range(2):
+            found = spans.rows(5, 2, first, last)
+            assert found[0].tolist() == indices.tolist()
+            assert found[1].tolist() == epochs.tolist()
+        assert spans.indices(5, 2, first, last).tolist() == indices.tolist()
 
 
 def test_indices_that_the_caller_overwrites_are_whole_the_next_time() -> None:
