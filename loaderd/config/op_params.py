@@ -23,7 +23,7 @@ LISTS = {
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter. kind tells what it takes:
+    """One parameter; `kind` tells what it takes.
 
     "text"     a non-empty string
     "texts"    a list of 1 to 16 different non-empty strings

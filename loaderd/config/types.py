@@ -33,6 +33,8 @@ MAX_DEPTH = 16  # of tables in tables, in arguments for user code
 
 
 class ValueType(Protocol):
+    """What a key takes: one kind of value."""
+
     def read(self, value: Any, say: Say) -> Any: ...
 
     def schema(self) -> dict[str, Any]: ...
@@ -59,6 +61,8 @@ def near(word: str, known: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Flag:
+    """True or false."""
+
     def read(self, value: Any, say: Say) -> Any:
         if type(value) is not bool:
             say("", f"{show(value)} is not true or false")
@@ -70,6 +74,8 @@ class Flag:
 
 @dataclass(frozen=True)
 class Whole:
+    """A whole number from `low` to `high`."""
+
     low: int = 0
     high: int = MAX_INT
 
@@ -139,6 +145,8 @@ class Size:
 
 @dataclass(frozen=True)
 class Choice:
+    """One of some words."""
+
     words: tuple[str, ...]
 
     def read(self, value: Any, say: Say) -> Any:

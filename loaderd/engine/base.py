@@ -193,7 +193,9 @@ class MakeEngine(Protocol):
         """Starts no process yet.
 
         Args:
+            loop: Calls whatever is here.
             streams: Those whose user code workers import before they are ready.
+            config: What the table [workers] says.
             late: The others, each of which becomes one of those when it has been opened.
             num_workers: Workers at a time; what `config` says of that may be "auto".
             folder: First on the workers' sys.path; "" for none.

@@ -16,12 +16,13 @@ from loaderd.engine.messages import MapSegment, OpenError, Setup, StreamInfo
 from loaderd.engine.oom import OomWatch
 from loaderd.engine.output_capture import Log
 from loaderd.engine.probing import Prober
+from loaderd.engine.process_state import ProcessState
 from loaderd.engine.process_table import FIRST_PROBE, ProcessTable
 from loaderd.engine.segment_refs import SegmentTable
 from loaderd.engine.stream_table import StreamTable
 from loaderd.engine.worker_events import WorkerEvents
 from loaderd.engine.worker_observer import WorkerObserver
-from loaderd.engine.worker_process import ProcessState, WorkerProcess
+from loaderd.engine.worker_process import WorkerProcess
 from loaderd.system.loop import Loop
 from loaderd.system.modules import Modules
 from loaderd_wire.messages import Segment
@@ -51,9 +52,18 @@ class LocalEngine:
         boot_s: float = BOOT_S,
         ahead: Launched | None = None,
     ) -> None:
-        """Start no process yet. What is not named here is as `MakeEngine` says.
+        """Start no process yet.
 
         Args:
+            loop: As `MakeEngine` says, and so are those that follow.
+            streams: See there.
+            config: See there.
+            late: See there.
+            num_workers: See there.
+            folder: See there.
+            emit: See there.
+            log: See there.
+            oom_kills: See there.
             boot_s: What a worker or fork server gets to become ready.
             ahead: A fork server for these streams that has been started already.
         """

@@ -93,6 +93,8 @@ class Forked:
 
 @dataclass(frozen=True, slots=True)
 class NotForked:
+    """Worker `worker` could not be made; `text` says why."""
+
     worker: int
     text: str
 
@@ -193,6 +195,8 @@ class WorkerBooted:
 
 @dataclass(frozen=True, slots=True)
 class SegmentUnmapped:
+    """The worker no longer has this segment mapped."""
+
     segment: int
 
 

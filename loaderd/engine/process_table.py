@@ -10,8 +10,9 @@ from loaderd.engine.fork_server import ForkServer, ForkServerListener
 from loaderd.engine.messages import Setup
 from loaderd.engine.oom import OomWatch
 from loaderd.engine.output_capture import Log
+from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
-from loaderd.engine.worker_process import ProcessState, WorkerListener, WorkerProcess
+from loaderd.engine.worker_process import WorkerListener, WorkerProcess
 from loaderd.system import processes
 from loaderd.system.loop import Loop, Timer
 

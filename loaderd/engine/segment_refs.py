@@ -24,7 +24,15 @@ class SegmentTable:
         self._entries: dict[int, _Entry] = {}
 
     def add(self, order: MapSegment, fd: int) -> None:
-        """fd stays open until `drop` is done. Raises ValueError for a number that is in use."""
+        """A segment may be given to workers from now on.
+
+        Args:
+            order: The message that has a worker map it.
+            fd: Its memory; stays open until `drop` is done.
+
+        Raises:
+            ValueError: The number is in use.
+        """
         if order.segment.segment in self._entries:
             raise ValueError(f"segment {order.segment.segment} is there already")
         self._entries[order.segment.segment] = _Entry(order, fd)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from loaderd.core.events import WorkerObservation, WorkerPoll
-from loaderd.engine.worker_process import ProcessState, WorkerProcess
+from loaderd.engine.process_state import ProcessState
+from loaderd.engine.worker_process import WorkerProcess
 from loaderd.system import processes
 from loaderd.system.loop import Loop
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from enum import Enum
 from typing import Protocol
 
 from loaderd.core.jobs import Job, Stage, unstamp
@@ -13,6 +12,7 @@ from loaderd.engine.channel import ChannelClosed
 from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.messages import Doing, Leave, Setup, WorkerBooted, WorkerFault
 from loaderd.engine.output_capture import Log
+from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.worker_exit import ExitReason, WorkerExit
 from loaderd.engine.worker_pipes import WorkerPipes
@@ -30,16 +30,9 @@ FORK_FDS = 12
 STATUS_S = 2.0  # what the fork server gets to tell how a dead worker ended
 
 
-class ProcessState(Enum):
-    WAITING = "waiting"  # for the fork server
-    FORKING = "forking"  # the fork server has been asked
-    BOOTING = "booting"
-    READY = "ready"
-    DEAD = "dead"  # its pidfd has said so; how it ended is not known yet
-    GONE = "gone"
-
-
 class WorkerListener(Protocol):
+    """Who is told of a worker process."""
+
     def worker_does(self, child: WorkerProcess, doing: str) -> None:
         """As in Doing."""
         ...

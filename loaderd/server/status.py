@@ -136,5 +136,5 @@ def numbers(status: DaemonStatus) -> dict[str, tuple[str, str, float | Mapping[s
 
 
 def stream_counts(streams: Iterable[tuple[str, int]]) -> str:
-    """ "train (1437), val (360)" """
+    """Streams with their samples, as "train (1437), val (360)"."""
     return few([f"{name} ({count})" for name, count in streams])

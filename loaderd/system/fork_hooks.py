@@ -8,6 +8,8 @@ from typing import Protocol
 
 
 class Owner(Protocol):
+    """What has descriptors that a forked child must not keep."""
+
     def disown(self) -> None:
         """Called in a forked child: close the descriptors, touch nothing that the parent shares."""
 

@@ -179,7 +179,7 @@ class Kept:
 
 
 def torch_generator() -> Any:
-    """torch's default generator; None while torch is not loaded."""
+    """The default generator of torch; None while torch is not loaded."""
     return getattr(sys.modules.get("torch"), "default_generator", None)
 
 

@@ -125,7 +125,7 @@ class MappedSlot:
         ]
 
     def indices(self) -> np.ndarray:
-        """int64[rows]"""
+        """The dataset indices, int64[rows]."""
         return self._indices
 
     def arrays(self) -> list[tuple[FieldSpec, np.ndarray]]:

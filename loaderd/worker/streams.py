@@ -193,7 +193,7 @@ class OpenStreams:
         return stream
 
     def torch_came(self) -> None:
-        """torch was imported in the middle of a sample, or of a stream's opening.
+        """Take note that torch was imported in the middle of a sample, or of a stream's opening.
 
         It is told what it would have known from the start.
         """

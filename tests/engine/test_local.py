@@ -29,10 +29,11 @@ from loaderd.engine.messages import (
 )
 from loaderd.engine.output_capture import WINDOW_LINES, OutputCapture
 from loaderd.engine.probing import Prober
+from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.segment_refs import SegmentTable
 from loaderd.engine.worker_events import answers
-from loaderd.engine.worker_process import STATUS_S, ProcessState, WorkerExit, WorkerProcess
+from loaderd.engine.worker_process import STATUS_S, WorkerExit, WorkerProcess
 from loaderd.system.loop import Loop
 from loaderd.worker.stage_timer import Stopwatch
 from loaderd_wire.errors import BadSample

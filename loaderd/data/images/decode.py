@@ -1,4 +1,4 @@
-"""Stored images to pixels. One policy for every format and codec:
+"""Stored images to pixels, with one policy for every format and codec.
 
 - uint8, height x width x channels, writable, contiguous; "rgb" has 3 channels, "gray" 1.
 - "rgba" has 4 channels, alpha 255 where the file has none. "unchanged" has the channels and the

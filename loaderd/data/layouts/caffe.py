@@ -66,7 +66,7 @@ def is_datum(value: bytes | memoryview) -> bool:
 
 
 def read_datum(value: bytes | memoryview) -> dict[str, Any]:
-    """image or data, and label. Raises UnreadableValue."""
+    """Read image or data, and label. Raises UnreadableValue."""
     sizes: dict[int, int] = {1: 0, 2: 0, 3: 0, 5: 0, 7: 0}
     data: Any = b""
     floats: list[bytes] = []

@@ -53,6 +53,8 @@ class DamagedRecord(ValueError):
 
 
 class FieldKind(IntEnum):
+    """What a field of a record is; the numbers are stored."""
+
     ARRAY = 0
     PICTURE = 1  # an array, height x width x channels
     ENCODED = 2  # a stored image as it is; dtype is its codec

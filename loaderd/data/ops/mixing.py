@@ -90,7 +90,7 @@ class Mixing:
 
 
 def mixed(images: np.ndarray, share: float) -> np.ndarray:
-    """share of each row and 1 - share of the one before it, in the dtype that they have."""
+    """Mix `share` of each row with 1 - share of the one before it, in the dtype that they have."""
     out = images * np.float32(share)
     out += np.roll(images, 1, axis=0) * np.float32(1 - share)
     return (np.rint(out) if images.dtype.kind in "iu" else out).astype(images.dtype)

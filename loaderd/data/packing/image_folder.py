@@ -77,7 +77,7 @@ class Ignored:
         self._kinds[kind] = (count + 1, example)
 
     def __str__(self) -> str:
-        """ "2 .txt (such as a/notes.txt), 1 .json (b/x.json)" """
+        """What was passed over, as "2 .txt (such as a/notes.txt), 1 .json (b/x.json)"."""
         kinds = sorted(self._kinds.items(), key=lambda kind: (-kind[1][0], kind[0]))
         told = [
             f"{count:,} {ending} ({'such as ' if count > 1 else ''}{example})"
