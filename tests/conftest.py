@@ -243,9 +243,12 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     leaks = Leaks(Path(request.config.stash[RUN_FOLDER]))
     yield
-    end = time.monotonic() + LEAVING_S
+    end, pause_s, looks = time.monotonic() + LEAVING_S, 0.02, 0
     while left := leaks.found():
-        gc.collect()
+        looks += 1
+        if looks & (looks - 1) == 0:  # after 1, 2, 4, ... looks: it takes far longer than a look
+            gc.collect()
         if time.monotonic() > end:
             pytest.fail("left behind: " + "; ".join(left), pytrace=False)
-        select.select([], [], [], 0.02)
+        select.select([], [], [], pause_s)
+        pause_s = min(1.5 * pause_s, 0.25)  # a daemon on its way out takes seconds

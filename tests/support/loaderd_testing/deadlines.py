@@ -19,9 +19,10 @@ LEAVING_S = 30.0  # for what is on its way out when a test ends
 
 def until(what: str, condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
     """The condition's first true value; fails, saying what was waited for, after the deadline."""
-    end = time.monotonic() + deadline_s
+    end, pause_s = time.monotonic() + deadline_s, 0.01
     while not (value := condition()):
         if time.monotonic() > end:
             raise AssertionError(f"waited {deadline_s:.0f} s for: {what}")
-        select.select([], [], [], 0.01)
+        select.select([], [], [], pause_s)
+        pause_s = min(1.2 * pause_s, 0.05)  # who waits long leaves the processors to the others
     return value
