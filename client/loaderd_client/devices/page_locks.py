@@ -49,6 +49,7 @@ class PageLocks:
             device: What reads the slots.
         """
         self._device = device
+        self._process = os.getpid()
         self._memory: dict[int, mmap.mmap] = {}  # of the segments that are locked
         self._unlocking: dict[int, Mark] = {}  # behind all copies from a segment
         self._tried: set[int] = set()
@@ -133,8 +134,14 @@ class PageLocks:
                 self._device.unlock(self._memory.pop(number))
 
     def depart(self) -> None:
-        """The session is closed: `sweep` does the rest. Touches no device."""
-        _departed.append(self)
+        """The session is closed: `sweep` does the rest. Touches no device.
+
+        In a forked child nothing is done: the locks are its parent's.
+        """
+        if os.getpid() == self._process:
+            _departed.append(self)
+        else:
+            fork_safety.forget(self)
 
     def finish(self) -> bool:
         """After `depart`: unlock what can be. True if nothing is left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -275,6 +276,24 @@ def test_a_batch_that_outlives_its_loader_keeps_its_page_lock_until_it_is_droppe
     late.finish()
     page_locks.sweep()
     until("the lock to end", lambda: page_locks.sweep() or late.locked == [])
+
+
+def test_a_forked_child_unlocks_nothing(fake: Fake, load: Load, late: LateDevice) -> None:
+    fake()
+    loader, other = load(output="torch", device="cuda"), load(output="torch", device="cuda")
+    next(iter(loader))
+    next(iter(other))
+    late.finish()
+    other._delivery._current.drop()
+    child = os.fork()
+    if child == 0:
+        locked = len(late.locked)
+        loader.close()
+        page_locks.sweep(wait_s=1.0)
+        os._exit(0 if len(late.locked) == locked == 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    loader.close()
+    assert late.locked == []
 
 
 def test_pin_memory_without_a_gpu_is_one_warning_and_ordinary_batches(
