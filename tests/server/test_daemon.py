@@ -355,7 +355,7 @@ def test_settings_of_a_client_go_before_the_streams(standing: Served) -> None:
     )
     assert [spec.name for spec in welcome.specs] == ["y"]
     assert welcome.order["seed"] == "9"
-    assert welcome.content["fields"] == "y,__key__"
+    assert welcome.content["fields"] == "y"
     line.close()
 
 
