@@ -237,8 +237,7 @@ class Session:
                 batch,
                 step,
                 lend=self._sends or not crowded,
-                repeated=is_repetition(self.shape, batch.start)
-                or 0 < self.welcome.repeated_from <= batch.start,
+                repeated=is_repetition(self.shape, batch.start),
             )
         except ProtocolError:
             self.sound = False
@@ -354,6 +353,7 @@ def epoch_shape(welcome: m.Welcome, rank: Rank) -> EpochShape:
         rank.world_size,
         welcome.drop_last,
         uneven_tail=welcome.tail == "short",
+        whole_batches=welcome.whole_batches,
     )
 
 

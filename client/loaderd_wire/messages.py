@@ -133,8 +133,7 @@ class Welcome:
         source_offsets: The first index of each: indices count through them, one behind the other.
         parts: What the samples come from, in order: paths of databases, or a dataset's class.
         firsts: Of each part but the first one the index of its first sample.
-        repeated_from: Position from which on the first samples of the epoch come again, for ranks
-            that would have no batch; 0: none do.
+        whole_batches: Batches have rows of their own, and are never divided among ranks.
     """
 
     session: int
@@ -161,7 +160,7 @@ class Welcome:
     source_offsets: tuple[int, ...] = _added(())
     parts: tuple[str, ...] = _added(())
     firsts: tuple[int, ...] = _added(())
-    repeated_from: int = _added(0)
+    whole_batches: bool = _added(False)
 
 
 @dataclass(frozen=True, slots=True)

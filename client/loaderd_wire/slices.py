@@ -4,6 +4,9 @@ Step s of rank r starts at origin + (s * world_size + r) * batch_size. With drop
 rows that are left (0 < t < world_size * batch_size) are one more step, split as evenly as whole
 numbers allow. If t < world_size, the ranks from t on get the first positions of the epoch again, so
 that every rank has a batch in every step. With uneven_tail = True they get no rows instead.
+
+With whole_batches = True positions are divided batch by batch alone: in the last step the first
+ranks have the batches that are left, and the others the first batches of the epoch again.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ class EpochShape:
         world_size: Number of ranks.
         drop_last: Rows behind the last whole step are left out.
         uneven_tail: Nothing is repeated: a last step of fewer rows than ranks has no rows for some.
+        whole_batches: A batch is never divided among ranks; `samples` is a multiple of
+            `batch_size`, and so is every position.
 
     Raises:
         ValueError: A value is out of range.
@@ -39,9 +44,12 @@ class EpochShape:
     world_size: int
     drop_last: bool
     uneven_tail: bool = False
+    whole_batches: bool = False
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.batch_size < 1 or not 0 <= self.rank < self.world_size:
+            raise ValueError(f"impossible shape {self}")
+        if self.whole_batches and self.samples % self.batch_size:
             raise ValueError(f"impossible shape {self}")
 
 
@@ -100,12 +108,14 @@ def slice_at(shape: EpochShape, cursor: Cursor) -> Slice:
         )
     if left <= 0 or shape.drop_last:
         raise ValueError(f"no step at {cursor} of {shape}")
-    if left < shape.world_size:
-        if shape.rank < left:
-            return Slice(cursor.epoch, cursor.position + shape.rank, 1)
+    unit = shape.batch_size if shape.whole_batches else 1
+    if shape.whole_batches or left < shape.world_size:
+        ahead = shape.rank * unit
+        if ahead < left:
+            return Slice(cursor.epoch, cursor.position + ahead, unit)
         if shape.uneven_tail:
             return Slice(cursor.epoch, shape.samples, 0)
-        return Slice(cursor.epoch, (shape.rank - left) % shape.samples, 1)
+        return Slice(cursor.epoch, (ahead - left) % shape.samples, unit)
     begin = shape.rank * left // shape.world_size
     end = (shape.rank + 1) * left // shape.world_size
     return Slice(cursor.epoch, cursor.position + begin, end - begin)
@@ -114,14 +124,14 @@ def slice_at(shape: EpochShape, cursor: Cursor) -> Slice:
 def is_repetition(shape: EpochShape, start: int) -> bool:
     """True if a batch has rows that another rank has too: the first ones of the epoch again.
 
-    A rank's own rows begin at its rank or behind it in every step. A repetition begins before it:
-    see `slice_at`.
+    A rank's own rows begin at its rank (its batch, where batches stay whole) or behind it in every
+    step. A repetition begins before it: see `slice_at`.
 
     Args:
         shape: How the epoch is cut.
         start: Position of the batch's first row.
     """
-    return start < shape.rank
+    return start < shape.rank * (shape.batch_size if shape.whole_batches else 1)
 
 
 def next_cursor(shape: EpochShape, cursor: Cursor) -> Cursor:

@@ -283,7 +283,7 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
             'on without the others; set on_error = "replace", or empty = "deliver" where your '
             "training takes batches without rows"
         )
-    positions = epoch_positions(stream, batch_size, hello.world_size, drop_last=tail == "drop")
+    positions = epoch_positions(stream, batch_size, hello.world_size)
     if positions > MAX_INT:
         raise ConfigError(
             f"epoch_steps = {plan.epoch_steps} of batch_size = {batch_size} and world_size = "
@@ -296,6 +296,7 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
         hello.world_size,
         drop_last=tail == "drop",
         uneven_tail=tail == "short",
+        whole_batches=plan.bucket_by is not None,
     )
     if steps_left(shape, 0) == 0:
         raise ConfigError(
@@ -307,32 +308,19 @@ def _shape(hello: Hello, stream: OpenedStream) -> EpochShape:
     return shape
 
 
-def epoch_positions(
-    stream: OpenedStream, batch_size: int, world_size: int, *, drop_last: bool
-) -> int:
+def epoch_positions(stream: OpenedStream, batch_size: int, world_size: int) -> int:
     """Positions of an epoch, over all ranks.
 
     Args:
         stream: The stream.
         batch_size: Rows of a batch.
         world_size: Number of ranks.
-        drop_last: Batches behind the last step of all ranks are left out. Else, where batches have
-            their own rows, the first ones of the epoch come again for the other ranks.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: A sample fits into no batch.
     """
-    plan = stream.plan
-    if not plan.bucket_by:
-        return plan.positions(stream.facts.samples, batch_size, world_size)
-    batches = own_positions(stream, batch_size) // batch_size
-    steps = batches // world_size if drop_last else -(-batches // world_size)
-    if not steps:
-        raise ConfigError(
-            f"an epoch of stream {plan.name!r} has no step: {batches} batches for world_size = "
-            f"{world_size} ranks; set drop_last = false"
-        )
-    return steps * world_size * batch_size
+    own = own_positions(stream, batch_size)
+    return own or stream.plan.positions(stream.facts.samples, batch_size, world_size)
 
 
 def own_positions(stream: OpenedStream, batch_size: int) -> int:

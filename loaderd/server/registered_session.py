@@ -9,7 +9,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.events import Attach
 from loaderd.core.snapshot import SessionSnapshot
 from loaderd.engine.messages import StreamInfo
-from loaderd.server.admission import AdmittedStream, OpenedStream, own_positions
+from loaderd.server.admission import AdmittedStream, OpenedStream
 from loaderd.server.status_report import SessionStatus
 from loaderd.system import resource_limits
 from loaderd.system.control_socket import Peer
@@ -84,7 +84,7 @@ class RegisteredSession:
             empty=plan.empty,
             warnings=self.warnings,
             tail="short" if admitted.shape.uneven_tail else "repeat",
-            repeated_from=own_positions(self.stream, admitted.shape.batch_size),
+            whole_batches=admitted.shape.whole_batches,
             source_names=tuple(source.stream for source in facts.sources),
             source_offsets=tuple(
                 accumulate((source.total for source in facts.sources[:-1]), initial=0)

@@ -21,7 +21,8 @@ FIELDS = {
     "Rejected": "error text",
     "Welcome": "session token daemon samples batch_size seed drop_last specs form collated keys "
     "segment order content classes on_error "
-    "max_errors empty warnings tail source_names source_offsets parts firsts",
+    "max_errors empty warnings tail source_names source_offsets parts firsts "
+    "whole_batches",
     "Bye": "reason",
     "Ask": "protocol what",
     "Report": "body",

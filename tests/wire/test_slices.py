@@ -117,6 +117,27 @@ def test_an_uneven_tail_repeats_nothing_and_differs_in_no_other_row(
         assert other[-1:] in (one[-1:], [[]])
 
 
+@given(st.integers(1, 20), st.integers(1, 5), st.integers(1, 6), st.integers(0, 20))
+def test_whole_batches_are_dealt_out_undivided_wherever_a_resume_begins(
+    batches: int, batch_size: int, world_size: int, before: int
+) -> None:
+    left = range(min(before, batches), batches)
+    shapes = [
+        EpochShape(batches * batch_size, batch_size, rank, world_size, False, whole_batches=True)
+        for rank in range(world_size)
+    ]
+    ranks = [epoch_of(shape, left.start * batch_size) for shape in shapes]
+    dealt = [
+        (step[0] // batch_size, is_repetition(shape, step[0]))
+        for row in zip(*ranks, strict=True)
+        for shape, step in zip(shapes, row, strict=True)
+        if step == list(range(step[0], step[0] + batch_size)) and step[0] % batch_size == 0
+    ]
+    again = [(number % batches, True) for number in range(-len(left) % world_size)]
+    assert dealt == [*((number, False) for number in left), *again]
+    assert len(dealt) == sum(map(len, ranks))
+
+
 @given(shapes, st.integers(0, 60))
 def test_a_repetition_is_told_by_where_it_starts(
     shape: tuple[int, int, int, bool], origin: int

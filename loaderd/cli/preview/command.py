@@ -103,12 +103,13 @@ def _shape(args: argparse.Namespace, stream: OpenedStream) -> EpochShape:
         raise CommandError(f"--rank {args.rank} is not below --world-size {args.world_size}", USAGE)
     batch_size = args.batch_size or plan.batch_size
     shape = EpochShape(
-        epoch_positions(stream, batch_size, args.world_size, drop_last=plan.drop_last),
+        epoch_positions(stream, batch_size, args.world_size),
         batch_size,
         args.rank,
         args.world_size,
         plan.drop_last,
         uneven_tail=plan.tail == "short",
+        whole_batches=plan.bucket_by is not None,
     )
     if steps_left(shape, 0) == 0:
         raise CommandError(

@@ -99,6 +99,33 @@ def test_ranks_have_as_many_batches_and_share_the_samples_out(site: Site) -> Non
     assert {len(take(loader)) for loader in dropped} == {len(whole) // 4}
 
 
+@pytest.mark.parametrize("ranks", [(1, 3), (3, 2), (4, 1)])
+def test_other_ranks_go_on_with_the_batches_that_are_left(
+    site: Site, ranks: tuple[int, int]
+) -> None:
+    before, now = ranks
+    write(site).serve()
+    whole = [batch["indices"] for batch in take(site.loader())]
+    first = site.loader(rank=0, world_size=before)
+    batches = iter(first)
+    for _ in range(-(-len(whole) // before) - 1):
+        next(batches)
+    behind = whole[first.state_dict()["step"] * before :]
+    for _ in range(2):  # with one step left, and behind the last one
+        state = first.state_dict()
+        taken = []
+        for rank in range(now):
+            loader = site.loader(rank=rank, world_size=now, fields=["y", "__repeated__"])
+            loader.load_state_dict(state)
+            taken.append(take(loader))
+        steps = [batch for step in zip(*taken, strict=True) for batch in step]
+        assert [b["indices"] for b in steps if not b["__repeated__"].any()] == behind
+        again = [b["indices"] for b in steps if b["__repeated__"].all()]
+        assert again == whole[: -len(behind) % now]
+        next(batches, None)
+        behind = []
+
+
 @pytest.mark.parametrize("rule", ["skip", "replace"])
 def test_bad_samples_leave_the_batches_within_their_limits(site: Site, rule: str) -> None:
     fault = "if index % 20 == 0: raise ValueError('sour')"
