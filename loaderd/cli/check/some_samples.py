@@ -54,7 +54,7 @@ def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Clas
 
     The stream's class names go into `classes`.
     """
-    from loaderd.cli.check import determinism
+    from loaderd.cli.check import determinism, opening
 
     with ProgressLine(f"samples of {plan.name}, twice") as progress:
 
@@ -67,7 +67,10 @@ def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Clas
         sys.stderr.write(f"loaderd: {findings.end}\n")
     else:
         classes[plan.name] = findings.facts.classes
-        findings.refused = _refused(settings, plan, findings.facts, findings.of, findings.roomiest)
+        findings.refused = [
+            *_refused(settings, plan, findings.facts, findings.of, findings.roomiest),
+            *opening.not_opened(settings, plan, say=lambda level, text: None),
+        ]
         findings.advice = _advice(settings, plan, findings, findings.facts)
     return findings
 

@@ -223,3 +223,21 @@ def test_after_a_stream_that_was_broken_off_no_other_is_checked() -> None:
     codes = iter([1, 130, 3])
     assert command.worst(codes) == 130
     assert next(codes) == 3
+
+
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [
+        ('weights = "w.npy"', "w.npy: No such file or directory"),
+        ('bucket_by = "z"', 'bucket_by = "z": samples have no such field; they have'),
+        ('bucket_by = "y"\nmax_tokens = 20', "length 21 alone is over max_tokens = 20"),
+    ],
+)
+def test_weights_and_lengths_that_no_trainer_could_be_served_with_are_told(
+    place: Place, stream: str, said: str
+) -> None:
+    text = place.cli("check", place.config(stream=stream), code=1).stdout
+    told = [line for line in text.splitlines() if line.startswith("  BAD  ")]
+    assert len(told) == 1
+    assert said in told[0]
+    assert "40 of 40 samples made twice" in text
