@@ -180,22 +180,31 @@ def _toml(text: str, path: str) -> dict[str, Any]:
         match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", what)
         line = int(match[1]) if match and match[1] else text.count("\n") + (not text.endswith("\n"))
         what = what[: match.start()] if match else what
-        raise ConfigError(f"{path}:{line}: not TOML: {what}{_python(text, line)}") from None
+        raise ConfigError(f"{path}:{line}: not TOML: {what}{_slip(text, line)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: not a config: arrays and tables are nested too deep") from None
     except ValueError as error:  # numbers of thousands of digits
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def _python(text: str, line: int) -> str:
-    """ "" or what to write instead, where the line has a word of Python as its value."""
-    found = re.search(r"[=,\[]\s*(True|False|None)\b", text.splitlines()[line - 1 : line][0])
-    if not found:
-        return ""
-    word = found[1]
-    return f"; {word} is Python: " + (
-        "leave the key out" if word == "None" else f"write {word.lower()}"
-    )
+def _slip(text: str, line: int) -> str:
+    """What to write instead, where the line has one of the usual mistakes, or ""."""
+    written = text.splitlines()[line - 1 : line][0]
+    found = re.search(r"[=,\[]\s*(True|False|None)\b", written)
+    if found:
+        word = found[1]
+        return f"; {word} is Python: " + (
+            "leave the key out" if word == "None" else f"write {word.lower()}"
+        )
+    found = re.match(r"\s*[\w.-]+\s*=\s*([A-Za-z_./~$][\w./~${}:*-]*)\s*(#|$)", written)
+    if found and found[1] not in ("true", "false", "inf", "nan"):
+        return f'; a text has quotes: "{found[1]}"'
+    found = re.match(r"\s*\[\[.*\.(\w+)\]\]", written)
+    if found and re.search(rf"(?m)^\s*{found[1]}\s*=\s*\[", text):
+        return (
+            f"; {found[1]} = [...] is there already: write all in it, or each as {found[0].strip()}"
+        )
+    return ""
 
 
 def _socket(

@@ -36,7 +36,7 @@ def _group(text: str) -> str:
 
 
 BALANCED = "balanced"
-GROUP = Text(r"(?s:.*\(.+)", 'a regular expression such as "^([^_]+)_"', _group)
+GROUP = Text(r"(?s:.*\(.+)", 'a regular expression with one (...) such as "^([^_]+)_"', _group)
 WEIGHTS = Text(r"(?s:.+)", f'the path of a .npy file, or "{BALANCED}"')
 PERCENTAGES = "^ *([0-9.]+ *%)? *: *([0-9.]+ *%)? *$"
 SPLIT = Text(f"{SPLIT_END}:{SPLIT_END}", 'a part such as "0%:95%" or "0:50000"', _split)

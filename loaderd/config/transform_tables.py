@@ -68,6 +68,8 @@ class Transform:
                 hint = f"; that is {hints.OPS[last]} here"
             elif last in hints.ABSENT:
                 hint = f": {hints.INSTEAD}"
+            elif isinstance(op, str) and ":" in op:
+                hint = f'; a function of yours is call = "{op}"'
             say("op", f"{show(op)} is not a built-in{hint or '; there are ' + ', '.join(known)}")
             return nothing
         args = {name: item for name, item in value.items() if name != "op"}

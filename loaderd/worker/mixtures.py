@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from loaderd.config.stream import StreamConfig
 from loaderd.core.class_names import disagreement
 from loaderd.data.errors import SourceError
@@ -54,7 +56,7 @@ def _described(spec: FieldSpec, *, free: bool) -> str:
     if spec.kind != "array":
         return spec.kind
     shape = f"of {len(spec.shape)} axes" if free else f"of shape {spec.shape}"
-    return f"{'a picture, ' if spec.image else ''}{spec.dtype} {shape}"
+    return f"{'a picture, ' if spec.image else ''}{np.dtype(spec.dtype)} {shape}"
 
 
 def _unlike(text: str) -> SourceError:

@@ -262,6 +262,11 @@ def test_all_faults_are_reported_at_once_each_with_path_and_value() -> None:
             "streams.train.transforms[0].op: \"hflp\" is not a built-in; did you mean 'hflip'?",
         ),
         (
+            'transforms = [{op = "mine:f"}]',
+            'streams.train.transforms[0].op: "mine:f" is not a built-in; a function of yours is '
+            'call = "mine:f"',
+        ),
+        (
             'transforms = [{op = "hflip", p = 2}]',
             "streams.train.transforms[0].p: 2 is not a number from 0 to 1",
         ),
@@ -439,6 +444,23 @@ def test_broken_toml_names_file_and_line(text: str, line: int, word: str) -> Non
 def test_a_word_of_python_as_a_value_is_told_with_what_to_write(value: str, told: str) -> None:
     with pytest.raises(ConfigError, match=rf":2: not TOML: .*; {told}$"):
         read(f"[streams.a]\nx = {value}\n")
+
+
+@pytest.mark.parametrize("path", ["train.lmdb", "../data/train.lmdb", "${DATA}/a-b.lmdb  # mine"])
+def test_a_text_without_quotes_is_told_with_them(path: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"run\.toml:2: not TOML: .*; a text has quotes: "
+    ) as caught:
+        read(f"[streams.train]\nlmdb = {path}\n")
+    assert str(caught.value).endswith(f'"{path.split()[0]}"')
+
+
+def test_transforms_in_a_list_and_in_tables_are_told_to_be_written_in_one_way() -> None:
+    text = '[streams.a]\nlmdb = "x"\ntransforms = [{op = "hflip"}]\n[[streams.a.transforms]]\nop = "vflip"\n'
+    with pytest.raises(
+        ConfigError, match=r":4: .*transforms = \[\.\.\.\] is there already: write all in"
+    ):
+        read(text)
 
 
 def test_a_dot_where_the_colon_belongs_gets_the_name_that_was_meant() -> None:

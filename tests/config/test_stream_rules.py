@@ -33,6 +33,9 @@ def test_split_by_key_needs_a_pattern_with_one_group_and_percentages() -> None:
     assert "needs group" in "".join(stream('split_by = "key"'))
     assert 'goes with split_by = "key"' in "".join(stream('group = "(a)"'))
     assert "is no regular expression: " in "".join(stream('split_by = "key"\ngroup = "(a"'))
+    assert "a regular expression with one (...)" in "".join(
+        stream('split_by = "key"\ngroup = "^a"')
+    )
     assert "has 2 groups" in "".join(stream('split_by = "key"\ngroup = "(a)(b)"'))
     assert "has 0 groups" in "".join(stream('split_by = "key"\ngroup = "(?:a)"'))
     assert "write percentages" in "".join(stream('split_by = "key"\ngroup = "(a)"\nsplit = "0:50"'))

@@ -65,7 +65,12 @@ def advice(plan: StreamConfig, found: Figures) -> list[str]:
 
 
 def _faults(plan: StreamConfig, found: Figures) -> Iterator[str]:
-    if found.bad and plan.on_error == "raise":
+    if found.bad > HALF * found.rows / 2:  # each sample is made twice
+        yield (
+            f"{found.bad:,} samples are bad, more than half of those that were made: the first "
+            "line with BAD says what to change in the config or in the code"
+        )
+    elif found.bad and plan.on_error == "raise":
         yield (
             f'on_error = "raise" gives a trainer a SampleError for each bad sample ({found.bad:,} '
             'here): repair them, or set on_error = "replace"'

@@ -71,6 +71,8 @@ def _outputs(args: argparse.Namespace) -> tuple[str, str]:
         sheet, page = "", sheet
         if not page:
             raise CommandError("--html: name the page: --html OUT.html", USAGE)
+    if page.lower().endswith((".png", ".jpg", ".jpeg")):
+        raise CommandError(f"--html {page}: a page ends in .html; a picture is -o {page}", USAGE)
     if not (args.json or sheet or page):
         raise CommandError(
             "give -o OUT.png, or --json to print the keys only, or --html OUT.html", USAGE

@@ -31,12 +31,14 @@ NETWORK = {
     "virtiofs",
     "wekafs",
 }
+PACK_FIRST = "`loaderd pack` makes one of photos, tar shards or tables"
+
 WRONG = (  # what else people put where a database should be
     (b"version https://git-lfs", "is a Git LFS pointer, not the data: run `git lfs pull`"),
     (b"\x1f\x8b", "is gzip-compressed: unpack it first"),
     (b"PK\x03\x04", "is a zip archive: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "is zstd-compressed: unpack it first"),
-    (b"PAR1", "is a Parquet file, not an LMDB"),
+    (b"PAR1", "is a Parquet file, not an LMDB: make one with `loaderd pack parquet`"),
     (b"SQLite format 3", "is an SQLite database, not an LMDB"),
     (b"\x89HDF", "is an HDF5 file, not an LMDB"),
 )
@@ -96,7 +98,7 @@ def data_file(path: str) -> str:
         seen = ", ".join(inside[:5]) + (", ..." if len(inside) > 5 else "") if inside else "nothing"
         below = [name for name in inside if _looks_like_database(os.path.join(path, name))]
         shown = f"{', '.join(below[:5])}{', ...' if len(below) > 5 else ''}"
-        one = f". There are databases in it, name one: {shown}" if below else ""
+        one = f". There are databases in it, name one: {shown}" if below else f"; {PACK_FIRST}"
         raise SourceError(
             f"{path}: the folder has no data.mdb, so it is not an LMDB; it has {seen}{one}"
         ) from None
@@ -118,13 +120,13 @@ def _wrong(head: bytes) -> str:
         if head.startswith(magic):
             return text
     if head[257:262] == b"ustar":
-        return "is a tar archive: unpack it first"
+        return "is a tar archive: unpack it first, or pack shards with `loaderd pack webdataset`"
     start = head.lstrip()[:15].lower()
     if start.startswith((b"<!doctype html", b"<html", b"<?xml")):
         return "is a web page (an error page saved by a download?), not an LMDB"
     if not head.strip(b"\0"):
         return "has only zeros where its first page should be: the copy or download is not complete"
-    return f"is not an LMDB: it begins with {head[:16].hex(' ')}"
+    return f"is not an LMDB: it begins with {head[:16].hex(' ')}; {PACK_FIRST}"
 
 
 def _meta(page: bytes, file: str) -> tuple[int, int, int, int, int]:

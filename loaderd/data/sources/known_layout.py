@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from loaderd.config.stream import StreamConfig
+from loaderd.config.types import near
 from loaderd.data.errors import SourceError
 from loaderd.data.layouts.base import Database, LayoutOptions, StoredLayout
 from loaderd.data.layouts.table import NAMES, named, recognised
@@ -52,8 +53,8 @@ def opened(db: Database, name: str) -> StoredLayout:
     """
     if name != "auto" and named(name) is None:
         raise SourceError(
-            f'layout = "{name}": not in this version; there are auto, loaderd, {", ".join(NAMES)} '
-            'and "package.module:Class"'
+            f'layout = "{name}": not in this version{near(name, NAMES)}; there are auto, loaderd, '
+            f'{", ".join(NAMES)} and "package.module:Class"'
         )
     found = recognised(db) if name == "auto" else named(name)
     if found is None:

@@ -288,7 +288,9 @@ def _own_layout(store: Store, plan: StreamConfig, record: memoryview, sampled: i
     if said:
         raise SourceError(
             f"{store.path}: {said[0]} is set, and goes with databases of other projects: this one "
-            "`loaderd pack` wrote"
+            f"`loaderd pack` wrote; leave {said[0]} out"
+            + "; Loader(fields=[...]) chooses among the fields of a batch"
+            * (said[0] == "fields")
         )
     try:
         meta = record_format.unpack_meta(record)

@@ -55,8 +55,9 @@ class Agreement:
             if text:
                 raise SourceError(
                     f"{part.path}: {text}. Databases of one stream have the same fields: leave it "
-                    "out, name its fields with fields = [...] in its [[parts]], or change them in "
-                    "a call"
+                    "out, or change them in a call. `loaderd pack --fields` writes a database with "
+                    "these fields alone; for a database of another project, fields = [...] in its "
+                    "[[parts]] names them"
                 )
 
     def _fields_of(self, part: OpenDatabase) -> dict[str, str] | None:

@@ -89,6 +89,7 @@ def test_figures_that_leave_doubt_give_none(plan: StreamConfig, changes: dict[st
     ("plan", "changes", "said"),
     [
         (PLAN, {"bad": 3}, ["each bad sample (3 here)", 'on_error = "replace"']),
+        (PLAN, {"bad": 255}, ["255 samples are bad, more than half", "the first line with BAD"]),
         (PLAN, {"need_bytes": 2 << 30}, ["needs 2.0 GiB", "1.0 GiB", "smaller batch_size"]),
         (PLAN, {"tally": tally([1] * 256)}, ["all 256 labels are dog", "split"]),
         (

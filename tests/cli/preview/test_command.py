@@ -204,3 +204,5 @@ def test_bad_samples_are_on_the_page_with_their_reason(place: Place) -> None:
 def test_a_page_without_a_name_is_refused(place: Place) -> None:
     said = place.cli("preview", place.config(), "--html", code=2).stderr
     assert "--html: name the page: --html OUT.html" in said
+    said = place.cli("preview", place.config(), "--html", "a.png", code=2).stderr
+    assert "--html a.png: a page ends in .html; a picture is -o a.png" in said

@@ -32,7 +32,7 @@ def test_a_folder_without_data_mdb_says_what_it_has(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert "it has a, b, c, d, e, ..." in refusal(tmp_path)
     (tmp_path / "empty").mkdir()
-    assert "it has nothing" in refusal(tmp_path / "empty")
+    assert "it has nothing; `loaderd pack` makes one of photos" in refusal(tmp_path / "empty")
 
 
 def test_an_unreadable_file_says_so(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ WRONG = {
     "zstd": b"\x28\xb5\x2f\xfd" + bytes(100),
     "web page": b"\n<!DOCTYPE html><html><body>404</body></html>",
     "only zeros": bytes(20_000),
-    "Parquet": b"PAR1" + bytes(100),
+    "loaderd pack parquet": b"PAR1" + bytes(100),
     "SQLite": b"SQLite format 3\0" + bytes(100),
     "not an LMDB: it begins with 68 65 6c 6c 6f": b"hello",
     "empty (0 bytes)": b"",
@@ -66,7 +66,7 @@ def test_a_tar_archive_is_named_for_what_it_is(tmp_path: Path) -> None:
     filled(tmp_path / "inner")
     with tarfile.open(tmp_path / "db", "w") as archive:
         archive.add(tmp_path / "inner", "inner")
-    assert "tar archive" in refusal(tmp_path / "db")
+    assert "tar archive: unpack it first, or pack shards with" in refusal(tmp_path / "db")
 
 
 @pytest.mark.parametrize("keep", [0.9, 0.5, 8192, 4096, 100])

@@ -218,6 +218,8 @@ def test_an_empty_database_and_one_of_another_layouts_name_say_so(tmp_path: Path
         Source(plan(write(tmp_path / "db", {})))
     with pytest.raises(SourceError, match="not in this version; there are auto, loaderd, pyxis"):
         Source(plan(pairs(tmp_path / "db2"), "imagenet"))
+    with pytest.raises(SourceError, match="this version; did you mean 'scene_text'"):
+        Source(plan(pairs(tmp_path / "db3"), "scene_txt"))
 
 
 def test_a_named_database_is_shown_as_one(tmp_path: Path) -> None:
@@ -290,5 +292,8 @@ def test_exactly_one_of_lmdb_and_dataset_is_needed() -> None:
 def test_what_describes_a_foreign_database_is_refused_for_our_own(tmp_path: Path) -> None:
     path = write_own(tmp_path / "db", image_samples(2))
     for layout in ("auto", "loaderd"):
-        with pytest.raises(SourceError, match="fields is set, and goes with databases of other"):
+        with pytest.raises(
+            SourceError,
+            match=r"fields is set, and goes with databases of other .*; leave fields out; Loader\(fields",
+        ):
             Source(plan(path, layout, fields=("image",)))
