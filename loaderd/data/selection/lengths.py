@@ -43,7 +43,7 @@ class Readable(Protocol):
 
 
 def ranked(
-    source: Readable, indices: Ints, field: str, tick: Tick, *, lenient: bool
+    source: Readable, indices: Ints, field: str, tick: Tick, *, lenient: bool, recipe: str
 ) -> tuple[Ints, tuple[LengthClass, ...]]:
     """Some samples from the shortest to the longest, and the classes of their lengths.
 
@@ -53,6 +53,8 @@ def ranked(
         field: The field that has the length, or is a number that says it.
         tick: Called now and then.
         lenient: A sample that cannot be read counts as one of length 0. Else it is an error.
+        recipe: What makes a sample of what the file holds; "" where that is code that may change,
+            so that lengths are read each time.
 
     Returns:
         int64[n], the same indices; the classes, from the shortest.
@@ -60,10 +62,11 @@ def ranked(
     Raises:
         SourceError: A sample cannot be read, or has no such length.
     """
-    lengths = _known(source, indices, field)
+    name = _name(source, indices, [field, recipe, lenient]) if recipe else ""
+    lengths = _known(name, len(indices))
     if lengths is None:
         lengths = _read(source, indices, field, tick, lenient=lenient)
-        _keep(source, indices, field, lengths)
+        _keep(name, lengths)
     order = np.argsort(lengths, kind="stable")
     return indices[order], length_classes(lengths[order])
 
@@ -111,28 +114,26 @@ def _length(value: Any) -> int:
     return length
 
 
-def _name(source: Readable, indices: Ints, field: str) -> str:
+def _name(source: Readable, indices: Ints, how: list[Any]) -> str:
     """Where it is written which table has these lengths; "" where the data may change unseen."""
     if not source.state:
         return ""
-    told = json.dumps([source.identity, source.state, field])
+    told = json.dumps([source.identity, source.state, *how])
     digest = hashlib.blake2b(told.encode(), digest_size=16)
     digest.update(np.ascontiguousarray(indices).data)
     return os.path.join(cache_folder(os.environ, "orders"), f"{digest.hexdigest()}.lengths")
 
 
-def _known(source: Readable, indices: Ints, field: str) -> Ints | None:
-    name = _name(source, indices, field)
+def _known(name: str, count: int) -> Ints | None:
     try:
         with open(name, encoding="utf-8") as file:
             table = open_table(os.path.join(os.path.dirname(name), file.read()))
     except (OSError, ValueError, SourceError):
         return None
-    return table if len(table) == len(indices) else None
+    return table if len(table) == count else None
 
 
-def _keep(source: Readable, indices: Ints, field: str, lengths: Ints) -> None:
-    name = _name(source, indices, field)
+def _keep(name: str, lengths: Ints) -> None:
     if not name:
         return
     table = os.path.basename(write_table(lengths))

@@ -21,7 +21,13 @@ from loaderd.data.selection.weights import Labelled
 
 
 class Selectable(Keyed, Labelled, Readable, Protocol):
-    """What is selected from: a `Source`."""
+    """What is selected from: a `Source`.
+
+    Attributes:
+        user_code: Somebody else's code reads or parses.
+    """
+
+    user_code: bool
 
 
 def select(
@@ -72,7 +78,12 @@ def select(
     if not plan.bucket_by:
         return selection
     ranked, classes = lengths.ranked(
-        source, chosen, plan.bucket_by, tick, lenient=plan.on_error != "raise"
+        source,
+        chosen,
+        plan.bucket_by,
+        tick,
+        lenient=plan.on_error != "raise",
+        recipe="" if source.user_code else _recipe(plan),
     )
     return replace(
         selection,
@@ -80,3 +91,9 @@ def select(
         class_counts=tuple(each.count for each in classes),
         class_longest=tuple(each.longest for each in classes),
     )
+
+
+def _recipe(plan: StreamConfig) -> str:
+    """What the settings say of how samples lie in the databases."""
+    said = [(name, getattr(plan, name)) for name in plan.said_of_database()]
+    return repr((plan.layout, plan.layout_args, said, [part.said for part in plan.parts]))

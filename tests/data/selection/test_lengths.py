@@ -31,9 +31,9 @@ class Samples:
         return f"key-{index}"
 
 
-def of(samples: Samples, field: str = "x", *, lenient: bool = False) -> Any:
+def of(samples: Samples, field: str = "x", *, lenient: bool = False, recipe: str = "stored") -> Any:
     indices = np.arange(len(samples.values), dtype=np.int64)
-    return ranked(samples, indices, field, lambda count: None, lenient=lenient)
+    return ranked(samples, indices, field, lambda count: None, lenient=lenient, recipe=recipe)
 
 
 def test_samples_are_sorted_by_the_length_of_a_field_or_by_the_number_that_it_is() -> None:
@@ -52,8 +52,24 @@ def test_lengths_are_read_once_and_anew_for_another_file_field_or_choice() -> No
     samples.state = "touched"
     of(samples)
     assert samples.reads == 6
-    ranked(samples, np.array([2, 0]), "x", lambda count: None, lenient=False)
+    ranked(samples, np.array([2, 0]), "x", lambda count: None, lenient=False, recipe="stored")
     assert samples.reads == 8
+
+
+def test_lengths_are_read_anew_for_other_settings_of_the_layout_and_for_code_each_time() -> None:
+    samples = Samples([np.zeros(n) for n in (4, 1)])
+    for reads, recipe in enumerate(("float32", "float64", "", ""), 1):
+        of(samples, recipe=recipe)
+        assert samples.reads == 2 * reads
+    of(samples, recipe="float32")
+    assert samples.reads == 8
+
+
+def test_a_sample_that_was_passed_over_is_an_error_where_none_may_be() -> None:
+    samples = Samples([np.zeros(4), OSError("torn")])
+    of(samples, lenient=True)
+    with pytest.raises(SourceError, match="torn"):
+        of(samples)
 
 
 def test_a_dataset_that_may_change_unseen_is_read_each_time() -> None:

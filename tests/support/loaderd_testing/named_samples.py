@@ -12,7 +12,7 @@ class Named:
 
     def __init__(self, names: list[str], labels: list[object] | None = None) -> None:
         self.names, self.labels = names, labels or [0] * len(names)
-        self.total, self.keys = len(names), "stored"
+        self.total, self.keys, self.user_code = len(names), "stored", False
         self.targets: list[int] | None = None
 
     def key(self, index: int) -> str:
