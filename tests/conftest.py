@@ -236,6 +236,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_worker_of_torch() -> Iterator[None]:
+    """Where a test's process has played a worker, torch forgets it."""
+    yield
+    torch_worker = sys.modules.get("torch.utils.data._utils.worker")
+    if torch_worker is not None:
+        vars(torch_worker)["_worker_info"] = None
+
+
+@pytest.fixture(autouse=True)
 def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves something of ours behind. What is on its way out has its time."""
     if Path(request.node.path).parent.name in PURE:

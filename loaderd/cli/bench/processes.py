@@ -25,7 +25,7 @@ from loaderd.config.load import Config
 from loaderd.config.stream import StreamConfig
 from loaderd.system.processes import keep_niceness
 
-LOOK_S = 0.25  # between two looks at the daemon
+LOOK_S = 0.25  # between two looks at the daemon, at the most
 LEAVE_S = 15.0
 MEASURED = b'{"batches_s"'  # how its answer begins, whatever user code prints
 HERE = ("announced", "ready")  # states of a slot whose batch is made
@@ -100,7 +100,7 @@ def loaderd(
         }
         looks: list[CpuReading] = []
         with trainer(asked) as measuring:
-            while measuring.runs(LOOK_S):
+            while measuring.runs(min(LOOK_S, seconds / 4)):
                 looks += process.look(plan.name)
             measured = measuring.answer()
     return summed(measured, looks)
