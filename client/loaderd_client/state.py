@@ -66,6 +66,12 @@ class LoaderState:
             )
         known: Mapping[str, Any] = state  # pyright: ignore[reportUnknownVariableType] - each entry is checked below
         version = known.get("version")
+        if version is None:
+            inside = ", ".join(repr(name) for name in list(known)[:5]) or "nothing"
+            raise ConfigError(
+                f"a state is what state_dict() returned, this is a table of {inside}: give the "
+                'entry that holds it, as in checkpoint["loader"]'
+            )
         if version != VERSION:
             raise ConfigError(
                 f"state: version={version!r:.60}, this loaderd reads version {VERSION}"

@@ -45,10 +45,16 @@ def test_an_entry_that_cannot_be_is_named(name: str, value: Any) -> None:
 def test_what_is_no_state_is_refused(state: Any) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"^(a state is what state_dict\(\) returned, not|state: version=None, this loaderd "
-        r"reads version)",
+        match=r"^a state is what state_dict\(\) returned, (not|this is a table of nothing)",
     ):
         LoaderState.from_dict(state)
+
+
+def test_a_whole_checkpoint_is_refused_with_what_is_in_it() -> None:
+    with pytest.raises(
+        ConfigError, match=r"a table of 'model', 'loader': .*checkpoint\[\"loader\"\]"
+    ):
+        LoaderState.from_dict({"model": {}, "loader": STATE.to_dict()})
 
 
 def test_another_order_is_refused_naming_old_and_new() -> None:
