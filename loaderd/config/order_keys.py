@@ -8,7 +8,7 @@ from fractions import Fraction as Exact
 from typing import Any
 
 from loaderd.config.table import Key, Table
-from loaderd.config.types import Either, Flag, Say, Text, Whole, show
+from loaderd.config.types import Either, Flag, Say, Text, Whole, near, show
 
 SPLIT_END = r" *(?:(?:[0-9]{1,3}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}) *%|[0-9]{1,15})? *"
 
@@ -35,9 +35,16 @@ def _group(text: str) -> str:
     return "" if groups == 1 else f"has {groups} groups: put one (...) around what names the group"
 
 
+def _weights(text: str) -> str:
+    """What is wrong with the weights: a word is "balanced", and a path has one of ./$ in it."""
+    word = text != BALANCED and not re.search(r"[./$]", text)
+    slip = near(text, (BALANCED,)) if word else ""
+    return f"is no .npy file{slip}" if slip else ""
+
+
 BALANCED = "balanced"
 GROUP = Text(r"(?s:.*\(.+)", 'a regular expression with one (...) such as "^([^_]+)_"', _group)
-WEIGHTS = Text(r"(?s:.+)", f'the path of a .npy file, or "{BALANCED}"')
+WEIGHTS = Text(r"(?s:.+)", f'the path of a .npy file, or "{BALANCED}"', _weights)
 PERCENTAGES = "^ *([0-9.]+ *%)? *: *([0-9.]+ *%)? *$"
 SPLIT = Text(f"{SPLIT_END}:{SPLIT_END}", 'a part such as "0%:95%" or "0:50000"', _split)
 SHUFFLE = Either(

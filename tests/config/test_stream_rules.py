@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from config.test_load import read, stream
 
 
@@ -27,6 +29,17 @@ def test_mixing_comes_last_and_needs_stacked_batches() -> None:
     assert found.startswith("streams.train.transforms[1]: comes after mixup, which works on whole")
     (found,) = stream('collate = "a:b"\ntransforms = [{op = "cutmix", num_classes = 9}]')
     assert "cutmix needs stacked batches" in found
+
+
+@pytest.mark.parametrize("word", ["balance", "Balanced", "balanced "])
+def test_a_mistyped_balanced_is_told_before_a_file_of_that_name_is_looked_for(word: str) -> None:
+    (found,) = stream(f'weights = "{word}"')
+    assert "is no .npy file; did you mean 'balanced'?" in found
+
+
+@pytest.mark.parametrize("path", ["balanced.npy", "/data/balance", "w"])
+def test_weights_may_be_a_file_of_any_name(path: str) -> None:
+    read(f'[streams.train]\nlmdb = "a"\nweights = "{path}"')
 
 
 def test_split_by_key_needs_a_pattern_with_one_group_and_percentages() -> None:
