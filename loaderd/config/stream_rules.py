@@ -62,7 +62,12 @@ def check(given: Mapping[str, Any], say: Say) -> None:
         say("", f"has both {' and '.join(sources)}: leave one out")
     mixture_keys.check(given, say)
     if not sources and "of" not in given:
-        say("", 'needs lmdb = "path" or dataset = "pkg.module:Class"')
+        alone = given.keys() == {"transforms"}
+        say(
+            "",
+            'needs lmdb = "path" or dataset = "pkg.module:Class"'
+            + "; it has transforms alone: is its name that of the stream you mean?" * alone,
+        )
     if given.get("parts") == []:
         say("parts", "[] names no database")
     for name in ("layout", "layout_args"):

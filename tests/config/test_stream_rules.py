@@ -42,6 +42,12 @@ def test_weights_may_be_a_file_of_any_name(path: str) -> None:
     read(f'[streams.train]\nlmdb = "a"\nweights = "{path}"')
 
 
+def test_transforms_under_a_mistyped_name_of_a_stream_are_told_as_such() -> None:
+    (found,) = stream('[[streams.trian.transforms]]\nop = "hflip"')
+    assert found.startswith("streams.trian: needs lmdb")
+    assert found.endswith("it has transforms alone: is its name that of the stream you mean?")
+
+
 def test_split_by_key_needs_a_pattern_with_one_group_and_percentages() -> None:
     assert "needs group" in "".join(stream('split_by = "key"'))
     assert 'goes with split_by = "key"' in "".join(stream('group = "(a)"'))
