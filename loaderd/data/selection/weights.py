@@ -48,7 +48,7 @@ def of_file(path: str, data: bytes, total: int, chosen: Ints) -> NDArray[np.floa
     """
     try:
         weights = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - of a damaged file numpy raises errors of its parsers
         raise SourceError(
             f"{path}: is not an array of numbers as numpy.save writes it: {error}"
         ) from None

@@ -34,6 +34,12 @@ def test_weights_are_in_the_order_of_the_dataset_or_of_the_split() -> None:
         (b"no array", "is not an array of numbers"),
         (b"", "is not an array of numbers"),
         (stored(np.array([{}] * 4, object)), "is not an array of numbers"),
+        (b"PK\x03\x04 no archive", "is not an array of numbers"),
+        (stored(np.ones(4)).replace(b"(4,), }", b"(4,)   "), "is not an array of numbers"),
+        (
+            stored(np.ones(4)).replace(b"(4,), }           ", b"(999999999999,), }"),
+            "is not an array of numbers",
+        ),
     ],
 )
 def test_file_that_holds_no_weights_is_named(data: bytes, text: str) -> None:
