@@ -23,7 +23,7 @@ from loaderd_client.state import LoaderState
 from loaderd_client.wait import WaitLimits
 from loaderd_wire import messages as m
 from loaderd_wire.errors import ConfigError, LoaderdError, StreamChangedError, by_handler
-from loaderd_wire.facts import differences, edited_code, without_code
+from loaderd_wire.facts import apart_from_code, differences, edited_code, without_code
 from loaderd_wire.slices import Cursor, EpochShape
 
 TENSORS = "loaderd_client.torch_backend"
@@ -152,9 +152,12 @@ class Connector:
         if self.first is None and self._arguments.source.config:
             stale = outdated(self._arguments.source.config, admitted.path)
             warnings += [stale] if stale else []
-        # A code that has changed is told once, and belongs to states saved from now on.
+        # A code that has changed is told once. It belongs to states saved from now on, and so does
+        # what it has made of samples.
         self.first = (
-            replace(self.first, content=welcome.content) if self.first is not None else welcome
+            replace(self.first, order=welcome.order, content=welcome.content)
+            if self.first is not None
+            else welcome
         )
         self.rank = self._asked
         return session, warnings
@@ -262,9 +265,10 @@ class Connector:
 
     def _compare(self, first: m.Welcome, welcome: m.Welcome) -> None:
         old, new = ({n: str(getattr(w, n)) for n in DECIDING} for w in (first, welcome))
+        edited = edited_code(first.content, welcome.content)
         differing = differences(
-            first.order | without_code(first.content) | old,
-            welcome.order | without_code(welcome.content) | new,
+            apart_from_code(first.order, edited) | without_code(first.content) | old,
+            apart_from_code(welcome.order, edited) | without_code(welcome.content) | new,
         )
         if differing:
             raise StreamChangedError(

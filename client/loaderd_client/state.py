@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from loaderd_wire.errors import ConfigError
-from loaderd_wire.facts import comparable, differences, edited_code, without_code
+from loaderd_wire.facts import (
+    apart_from_code,
+    comparable,
+    differences,
+    edited_code,
+    without_code,
+)
 from loaderd_wire.slices import MAX_EPOCH, Cursor
 
 VERSION = 1
@@ -109,7 +115,8 @@ class LoaderState:
         Raises:
             ConfigError: The order differs, or has no such position.
         """
-        known = self.order or {}
+        edited = edited_code(self.content or content, content)
+        known, order = apart_from_code(self.order or {}, edited), apart_from_code(order, edited)
         # Of a fact that the state does not know, since an older version has saved it, there is
         # nothing to compare.
         differing = differences(known, comparable(known, order)) if known else ""
@@ -132,7 +139,6 @@ class LoaderState:
                 f"the stream has changed since this state was saved: {changed}; going on at its "
                 "place in the order"
             )
-        edited = edited_code(known, content)
         if edited:
             warnings.append(
                 f"code has changed since this state was saved: {edited}; going on at its place in "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 CODE = "code:"  # then the file's path in the config's folder: a fact about user code
+MADE = "samples:"  # begins a fact about the data that is told from samples, which user code makes
 MOST = 200  # characters of a value that are shown
 # facts that are noted only where the config sets them
 OPTIONAL = frozenset(("keys", "group", "weights", "repeat"))
@@ -43,6 +44,19 @@ def comparable(known: Mapping[str, str], now: Mapping[str, str]) -> dict[str, st
         Those of today that are in both, and those whose absence says that they were not set.
     """
     return {name: fact for name, fact in now.items() if name in known or name in OPTIONAL}
+
+
+def apart_from_code(facts: Mapping[str, str], edited: str) -> dict[str, str]:
+    """The facts that can be compared where user code may have been edited.
+
+    Args:
+        facts: Fact by name.
+        edited: The files of code that differ, as from `edited_code`; "" if none does.
+
+    Returns:
+        All facts; where code differs, those that are not told from samples.
+    """
+    return {n: fact for n, fact in facts.items() if not (edited and fact.startswith(MADE))}
 
 
 def shown(name: str, value: str | None) -> str:

@@ -17,7 +17,14 @@ from loaderd.core.bucket_plan import batches_of
 from loaderd.data.selection.selection import buckets_of_stream
 from loaderd.engine.messages import StreamInfo
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
-from loaderd_wire.facts import CODE, comparable, differences, without_code
+from loaderd_wire.facts import (
+    CODE,
+    apart_from_code,
+    comparable,
+    differences,
+    edited_code,
+    without_code,
+)
 from loaderd_wire.hints import few
 from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_ROWS
 from loaderd_wire.messages import PROTOCOL, Hello, Segment
@@ -357,7 +364,9 @@ def _fields(hello: Hello, stream: OpenedStream) -> tuple[FieldSpec, ...]:
 
 def _check_same(hello: Hello, order: Mapping[str, str], content: Mapping[str, str]) -> None:
     """A client that comes back must find what it began with."""
-    for was, now in ((hello.order, order), (hello.content, content)):
+    edited = edited_code(hello.content, content)
+    same_code = (apart_from_code(hello.order, edited), apart_from_code(order, edited))
+    for was, now in (same_code, (hello.content, content)):
         known = without_code(was)  # of other code the client is told, and goes on
         changed = differences(known, comparable(known, now)) if known else ""
         if changed:

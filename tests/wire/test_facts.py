@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loaderd_wire.facts import differences
+from loaderd_wire.facts import MADE, apart_from_code, differences
 
 
 def step(op: str | None = None, call: str | None = None, **args: object) -> dict[str, object]:
@@ -51,3 +51,9 @@ def test_a_difference_is_told_as_a_config_has_it(
 def test_what_does_not_differ_is_nothing() -> None:
     assert differences({"seed": "0"}, {"seed": "0"}) == ""
     assert differences({}, {"seed": "0"}) == "seed was not set, is 0"
+
+
+def test_facts_told_from_samples_are_compared_only_where_the_code_is_the_same() -> None:
+    facts = {"data": "a", "values": f"{MADE}1", "b.values": f"{MADE}2", "c.values": "3"}
+    assert apart_from_code(facts, "") == facts
+    assert apart_from_code(facts, "mine.py") == {"data": "a", "c.values": "3"}

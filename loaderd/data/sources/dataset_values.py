@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from loaderd.data.errors import ANYTHING
+from loaderd_wire.facts import MADE
 
 ENTRIES = 64  # of a table that are looked at, spread over it
 DEEPEST = 4  # datasets in datasets, lists in lists
@@ -76,7 +77,7 @@ def of_samples(make: Callable[[int, int], Any], indices: Sequence[int]) -> str:
         indices: Of samples that can be made.
 
     Returns:
-        "" if nothing is left.
+        It begins with MADE. "" if nothing is left.
     """
     made = [[_parts_of(make, seed, index) for seed in SEEDS] for index in indices]
     random = {
@@ -91,7 +92,7 @@ def of_samples(make: Callable[[int, int], Any], indices: Sequence[int]) -> str:
     ]
     if not any(said):
         return ""
-    return hashlib.sha256(repr(said).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    return MADE + hashlib.sha256(repr(said).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 def _tables(holder: Any, total: int, depth: int) -> Iterator[tuple[str, Iterable[Any]]]:
