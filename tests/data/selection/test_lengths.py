@@ -66,9 +66,9 @@ def test_lengths_are_read_anew_for_other_settings_of_the_layout_and_for_code_eac
 
 
 def test_a_sample_that_was_passed_over_is_an_error_where_none_may_be() -> None:
-    samples = Samples([np.zeros(4), OSError("torn")])
+    samples = Samples([np.zeros(4), OSError("torn page")])
     of(samples, lenient=True)
-    with pytest.raises(SourceError, match="torn"):
+    with pytest.raises(SourceError, match="torn page"):
         of(samples)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from loaderd_client import ConfigError, SampleError, StreamChangedError
 from loaderd_testing.daemon_harness import TOP, Site, digest, indices, rows, take
-from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.deadlines import DEADLINE_S, until
 
 AUGMENT = """
 [[streams.{name}.transforms]]
@@ -141,7 +141,8 @@ def test_a_bad_sample_is_named_with_its_source(site: Site) -> None:
         except StopIteration:
             break
     assert sorted(names) == ["a:5", "b:5"]
-    assert "a:5" in (site.folder / "d.sock.bad.jsonl").read_text()
+    quarantine = site.folder / "d.sock.bad.jsonl"
+    until("the record", lambda: quarantine.exists() and "a:5" in quarantine.read_text())
 
 
 def test_a_bad_sample_is_replaced_by_another_of_its_source(site: Site) -> None:
