@@ -16,7 +16,6 @@ from loaderd_client.options import LoaderOptions
 from loaderd_client.session import Received, Session
 from loaderd_client.stats import Stats
 from loaderd_wire.errors import LoaderdError, StreamFailedError
-from loaderd_wire.slices import Cursor
 
 
 class Ready(NamedTuple):
@@ -63,24 +62,43 @@ class BatchMaker:
         self._stats = stats
         self._warned = False  # of copies
 
-    def make(self, running: Pass, tally: ErrorBudget) -> None:
-        """Make the next batch of a pass, or what is raised in its place; `ready` has it.
+    def make(self, running: Pass, tally: ErrorBudget, *, wait: bool = True) -> bool:
+        """Make the batch of a pass behind those in `ready`, or what is raised in its place.
 
         Args:
             running: The pass.
-            tally: Bad samples of all batches before.
+            tally: Bad samples of all batches that were handed out.
+            wait: For a batch that is not here, and for a daemon.
+
+        Returns:
+            False if there was none to be had without waiting. Else it is in `ready`.
 
         Raises:
             LoaderdError: As CurrentSession.wait_for_batch.
         """
-        session = self._current.session
-        received = (
-            session.next_batch(running.origin.step + running.taken) if session is not None else None
-        )
+        session, ready = self._current.session, self.ready
+        taken, tally = running.taken + len(ready), ready[-1].tally if ready else tally
+        received = session.next_batch(running.origin.step + taken) if session is not None else None
         waited = session is None or received is None
         if session is None or received is None:
-            session, received = self._current.wait_for_batch(running.cursor)
-        self._judge(session, received, running, running.taken, tally, waited)
+            if not wait:
+                return False
+            session, received = self._current.wait_for_batch(running.cursor_after(taken))
+        tally = tally.plus(running.rows_after(taken), received.bad)
+        error = self._error(session, received, running, taken, tally)
+        batch = None if error is not None else received.batch
+        # from here to the end of `progress` an exception costs the session, and `ready` is behind
+        # it
+        session.release()
+        ready.append(Ready(running, taken, batch, error, tally, received.arrival))
+        session.progress(waited)
+        if batch is not None:
+            self._stats.bytes += received.bytes
+            if received.copied:
+                self._copied(session)
+        elif error is None:
+            self._stats.passed += 1
+        return True
 
     def look_ahead(self, running: Pass, tally: ErrorBudget) -> None:
         """Make batches that are here already, as many as are to be on the device ahead.
@@ -91,61 +109,29 @@ class BatchMaker:
             running: The pass.
             tally: Bad samples of all batches that were handed out.
         """
-        ahead = self._current.placement.ahead
+        ahead = min(self._current.placement.ahead, running.steps - running.taken)
         try:
-            while len(self.ready) < ahead:
-                session, taken = self._current.session, running.taken + len(self.ready)
-                if session is None or not session.sound or taken >= running.steps:
-                    return
-                received = session.next_batch(running.origin.step + taken)
-                if received is None:
-                    return
-                before = self.ready[-1].tally if self.ready else tally
-                self._judge(session, received, running, taken, before, waited=False)
+            while len(self.ready) < ahead and self.make(running, tally, wait=False):
+                pass
         except LoaderdError:
             session = self._current.session
             if session is not None and not session.sound:
                 self._current.drop()
 
-    def _judge(
-        self,
-        session: Session,
-        received: Received,
-        running: Pass,
-        taken: int,
-        tally: ErrorBudget,
-        waited: bool,
-    ) -> None:
-        """Put what was received behind the others that are ready."""
-        tally = tally.plus(running.rows_after(taken), received.bad)
-        last = taken + 1 == running.steps
-        error = self._error(session, received, running.cursor_after(taken), tally, last)
-        batch = None if error is not None else received.batch
-        # from here to the end of `progress` an exception costs the session, and `ready` is behind
-        # it
-        session.release()
-        self.ready.append(Ready(running, taken, batch, error, tally, received.arrival))
-        session.progress(waited)
-        if batch is not None:
-            self._stats.bytes += received.bytes
-            if received.copied:
-                self._copied(session)
-        elif error is None:
-            self._stats.passed += 1
-
     def _error(
-        self, session: Session, received: Received, cursor: Cursor, tally: ErrorBudget, last: bool
+        self, session: Session, received: Received, running: Pass, taken: int, tally: ErrorBudget
     ) -> LoaderdError | None:
         """What is raised in the place of a batch; StreamFailedError if the run is over."""
         if tally.bad:
             text = tally.verdict(
                 session.welcome.max_errors,
                 session.shape.world_size,
-                epoch_ends=last,
+                epoch_ends=taken + 1 == running.steps,
             )
             if text:
                 return StreamFailedError(f"stream {self._arguments.stream!r}: {text}")
         if received.failed:
+            cursor = running.cursor_after(taken)
             return sample_error(received.bad, cursor, self._arguments.stream)
         return None
 
