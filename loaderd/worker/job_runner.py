@@ -20,7 +20,6 @@ from loaderd_wire.packing import packed
 from loaderd_wire.slots import align
 
 MOVED = -1  # in place of a row's index
-ALL_MOVED = -2  # in place of the last row's, which is behind those that are kept
 # bytes of a row that are copied in less time than it takes to say so: they belong to the stage
 # before
 QUICK = 4096
@@ -202,8 +201,9 @@ class JobRunner:
 
         A row that has moved out leaves -1 in place of its index, so whoever does the job again
         after a death in the middle sees how far it had come; what is still to move has not been
-        overwritten. Once all have moved, the last row says so: from then on the indices alone are
-        written, whose rows another one may have had before.
+        overwritten. The last survivor moves last, and its place lies behind those that are kept:
+        once it says so, the indices alone are written. Only places of survivors are looked at: what
+        lies in that of a lost row is of an earlier batch.
         """
         watch.enter(Stage.COMPACT)
         self._line.stamp(job.job, job.first, Stage.COMPACT)
@@ -214,13 +214,12 @@ class JobRunner:
         original = order.indices(job.seed, job.epoch, positions)
         indices = slot.indices()
         arrays = [array for _, array in slot.arrays()]
-        if indices[job.rows - 1] != ALL_MOVED:
+        if kept and indices[kept[-1]] != MOVED:
             for to, row in enumerate(kept):
                 if to != row and indices[row] == original[row]:
                     for array in arrays:
                         array[to] = array[row]
                     indices[row] = MOVED
-            indices[job.rows - 1] = ALL_MOVED
         indices[: len(kept)] = original[kept]
         return JobResult()
 

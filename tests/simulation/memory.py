@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 TORN = -1  # a row in the middle of being written
 MOVED = -3  # in place of the index of a row that was moved up
-ALL_MOVED = -4  # in place of that of the last row, once all have been moved up
 SCRIBBLE = -2  # a row that the trainer wrote into
 Row = int | None
 

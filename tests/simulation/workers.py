@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from loaderd.core.events import Event, WorkerDied, WorkerDone, WorkerObservation, WorkerReady
 from loaderd.core.jobs import MAX_SUBSTITUTES, BadRow, Done, Job, JobKind, Replaced, Stage, stamp
 from loaderd_wire.errors import BadSample
-from simulation.memory import ALL_MOVED, MOVED, TORN, Slot
+from simulation.memory import MOVED, TORN, Slot
 from simulation.samples import Samples
 
 if TYPE_CHECKING:
@@ -164,7 +164,6 @@ class Process:
         return _done(job, rows)
 
     def _fill(self, job: Job, samples: Samples, rows: Rows, slot: Slot) -> Steps:
-        slot.indices[job.first : job.last] = rows.indices
         there: list[int] = []
         for row in range(job.first, job.last):
             if row in job.lost:
@@ -222,7 +221,7 @@ class Process:
             samples.index_of(job.seed, job.epoch, job.start + row) for row in range(job.rows)
         ]
         kept = [row for row in range(job.rows) if row not in job.lost]
-        moved_before = slot.indices[job.rows - 1] == ALL_MOVED
+        moved_before = bool(kept) and slot.indices[kept[-1]] == MOVED
         for to, row in enumerate(() if moved_before else kept):
             if to != row and slot.indices[row] == original[row]:
                 moved = slot.data[row]
@@ -231,7 +230,6 @@ class Process:
                 slot.data[to] = moved
                 yield samples.row_s
                 slot.indices[row] = MOVED
-        slot.indices[job.rows - 1] = ALL_MOVED
         for to, row in enumerate(kept):
             slot.indices[to] = original[row]
             yield 0.001

@@ -107,6 +107,25 @@ def test_a_batch_with_one_sample_twice_is_compacted_again_without_a_change() -> 
         assert indices[:4].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("left", [-2, -1, 0, 7])
+def test_what_an_earlier_batch_has_left_in_the_place_of_a_lost_row_says_nothing(left: int) -> None:
+    original = ORDER.indices(7, 0, np.arange(8))
+    data, indices = Fragile(np.arange(8) * 10), original.copy()
+    indices[[1, 7]] = left  # lost: never written in this batch
+    stream = SimpleNamespace(spans=lambda *which: OrderCache(ORDER), changed=lambda: "")
+    mapped: Any = SimpleNamespace(
+        layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, data)
+    )
+    open_streams: Any = SimpleNamespace(get=lambda name: stream)
+    runner = JobRunner(open_streams, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
+    job = Job(1, JobKind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(1, 7))
+    kept = [0, 2, 3, 4, 5, 6]
+    for _ in range(2):  # its worker died before it had answered
+        runner.run(job)
+        assert data.rows[:6].tolist() == [row * 10 for row in kept]
+        assert indices[:6].tolist() == original[kept].tolist()
+
+
 def test_a_chunk_takes_no_byte_more_than_its_part_of_the_tail() -> None:
     parts = {"keys": ["a", "bc"]}
     size = len(pack(parts))
