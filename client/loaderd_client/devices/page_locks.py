@@ -61,13 +61,10 @@ class PageLocks:
         """A device may still read slots that nobody else uses, or a segment is to be unlocked."""
         return bool(self._reading or self._unlocking)
 
-    def lock(self, view: SegmentView) -> bool:
+    def lock(self, view: SegmentView) -> None:
         """Lock a segment, if that was not tried before.
 
         Where it fails, one warning says so, and all memory stays pageable from then on.
-
-        Returns:
-            Whether the segment is locked.
         """
         number = view.segment.segment
         if number not in self._tried:
@@ -84,7 +81,6 @@ class PageLocks:
                         self._device.name,
                         str(error),
                     )
-        return number in self._memory
 
     def read_until(self, slot: Slot, lease: Lease, mark: Mark) -> None:
         """Have a lease end with a mark behind the copies from its slot."""
@@ -132,6 +128,7 @@ class PageLocks:
                     self._unlocking[number] = self._device.mark()
             if self._unlocking[number].done():
                 self._device.unlock(self._memory.pop(number))
+                del self._unlocking[number]
 
     def depart(self) -> None:
         """The session is closed: `sweep` does the rest. Touches no device.
