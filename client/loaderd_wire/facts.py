@@ -10,7 +10,19 @@ CODE = "code:"  # then the file's path in the config's folder: a fact about user
 MADE = "samples:"  # begins a fact about the data that is told from samples, which user code makes
 MOST = 200  # characters of a value that are shown
 # facts that are noted only where the config sets them
-OPTIONAL = frozenset(("keys", "group", "weights", "repeat"))
+OPTIONAL = frozenset(
+    (
+        "keys",
+        "group",
+        "weights",
+        "repeat",
+        "bucket_by",
+        "max_tokens",
+        "multiple",
+        "lengths",
+        "epoch_steps",
+    )
+)
 NAMES = {"decode": "mode"}  # facts that have another name in a config
 
 
@@ -43,7 +55,11 @@ def comparable(known: Mapping[str, str], now: Mapping[str, str]) -> dict[str, st
     Returns:
         Those of today that are in both, and those whose absence says that they were not set.
     """
-    return {name: fact for name, fact in now.items() if name in known or name in OPTIONAL}
+    return {
+        name: fact
+        for name, fact in now.items()
+        if name in known or name.rpartition(".")[2] in OPTIONAL  # "a.keys" of a mixture
+    }
 
 
 def apart_from_code(facts: Mapping[str, str], edited: str) -> dict[str, str]:

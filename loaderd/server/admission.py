@@ -199,6 +199,8 @@ def _selected(stream: OpenedStream) -> dict[str, str]:
         "max_tokens": str(plan.max_tokens) if plan.max_tokens else "",
         "multiple": str(plan.multiple) if plan.bucket_by else "",
         "lengths": os.path.basename(selection.ranked).partition(".")[0],
+        # an endless order; how many steps an epoch has may change
+        "epoch_steps": "set" if plan.epoch_steps else "",
     }
     return {name: value for name, value in words.items() if value}
 

@@ -66,7 +66,8 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "seed": (3, set()),  # that of the session counts
     "drop_last": (True, set()),
     "tail": ("short", set()),
-    "epoch_steps": (5, set()),  # with the session's ranks and batches it is a fact of `admit`
+    # how many they are is a fact of `admit`, with the session's ranks and batches
+    "epoch_steps": (5, {"epoch_steps"}),
     "on_error": ("skip", {"on_error"}),
     "empty": ("deliver", {"empty"}),
     "max_errors": (5.0, set()),

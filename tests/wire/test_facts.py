@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loaderd_wire.facts import MADE, apart_from_code, differences
+from loaderd_wire.facts import MADE, apart_from_code, comparable, differences
 
 
 def step(op: str | None = None, call: str | None = None, **args: object) -> dict[str, object]:
@@ -57,3 +57,9 @@ def test_facts_told_from_samples_are_compared_only_where_the_code_is_the_same() 
     facts = {"data": "a", "values": f"{MADE}1", "b.values": f"{MADE}2", "c.values": "3"}
     assert apart_from_code(facts, "") == facts
     assert apart_from_code(facts, "mine.py") == {"data": "a", "c.values": "3"}
+
+
+@pytest.mark.parametrize("name", ["keys", "a.weights", "bucket_by", "lengths", "epoch_steps"])
+def test_a_fact_that_was_not_set_is_compared_and_one_that_nobody_noted_is_not(name: str) -> None:
+    now = {"seed": "0", name: "x", "values": "of a later version"}
+    assert differences({"seed": "0"}, comparable({"seed": "0"}, now)) == f"{name} was not set, is x"
