@@ -126,7 +126,8 @@ class Job:
         excluded: Samples that rows must not be made from.
         lost: In a COMPACT the rows that are not in the slot; else rows of [first, last) that must
             not be made.
-        epoch_samples: Positions of an epoch, as the session cuts it; 0: as many as the stream says.
+        epoch_samples: Positions of an epoch, as the session cuts it. 0 where no session asks, as in
+            a probe: as many as the stream says.
     """
 
     job: int

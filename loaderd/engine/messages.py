@@ -131,6 +131,7 @@ class UseStream:
         plan: As in Setup, which does not have that of a stream that was opened after this worker
             had started.
         selection: As in StreamInfo.
+        classes: Names of the labels, by number.
         source_selections: Likewise, of each source of a mixture.
     """
 
@@ -252,6 +253,7 @@ class StreamInfo:
         sources: What each source of a mixture is.
         parts: As in Source.
         firsts: As in Source.
+        selection: Which of its samples come, and how often.
     """
 
     stream: str

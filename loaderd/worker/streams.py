@@ -67,13 +67,14 @@ class WorkerStream:
         """
         length = epoch_samples if self.plan.epoch_steps else 0
         size = batch_size if self.plan.bucket_by else 0
-        spans = self._orders.get((length, size))
+        spans = self._orders.pop((length, size), None)
         if spans is None:
             while len(self._orders) >= ORDERS:
                 del self._orders[next(iter(self._orders))]
             own = length or size
             order = stream_order(self.plan, self.source, length, size) if own else self.order
-            spans = self._orders[length, size] = OrderCache(order)
+            spans = OrderCache(order)
+        self._orders[length, size] = spans  # the one that was used last is the last
         return spans
 
     def bulk(self) -> RowCopier | None:
