@@ -56,6 +56,8 @@ def ranked(
         recipe: What makes a sample of what the file holds; "" where that is code that may change,
             so that lengths are read each time.
 
+    Lengths are kept only where each sample could be read.
+
     Returns:
         int64[n], the same indices; the classes, from the shortest.
 
@@ -65,14 +67,18 @@ def ranked(
     name = _name(source, indices, [field, recipe, lenient]) if recipe else ""
     lengths = _known(name, len(indices))
     if lengths is None:
-        lengths = _read(source, indices, field, tick, lenient=lenient)
-        _keep(name, lengths)
+        lengths, failed = _read(source, indices, field, tick, lenient=lenient)
+        if not failed:  # else it may be read the next time
+            _keep(name, lengths)
     order = np.argsort(lengths, kind="stable")
     return indices[order], length_classes(lengths[order])
 
 
-def _read(source: Readable, indices: Ints, field: str, tick: Tick, *, lenient: bool) -> Ints:
-    lengths = np.zeros(len(indices), np.int64)
+def _read(
+    source: Readable, indices: Ints, field: str, tick: Tick, *, lenient: bool
+) -> tuple[Ints, int]:
+    """int64[n], the lengths; how many samples could not be read."""
+    lengths, failed = np.zeros(len(indices), np.int64), 0
     for place, index in enumerate(indices.tolist()):
         if place % EVERY == 0:
             tick(place)
@@ -93,7 +99,8 @@ def _read(source: Readable, indices: Ints, field: str, tick: Tick, *, lenient: b
                     f"bucket_by = {json.dumps(field)} needs the length of every sample: sample "
                     f"{source.key(index)!r}: {SampleFault.of('read', error).message}"
                 ) from None
-    return lengths
+            failed += 1
+    return lengths, failed
 
 
 def _length(value: Any) -> int:

@@ -94,6 +94,10 @@ def select(
 
 
 def _recipe(plan: StreamConfig) -> str:
-    """What the settings say of how samples lie in the databases."""
+    """The settings that decide what a sample is as it is read, beside what the databases hold."""
     said = [(name, getattr(plan, name)) for name in plan.said_of_database()]
-    return repr((plan.layout, plan.layout_args, said, [part.said for part in plan.parts]))
+    classes = file_stamp(plan.classes) if plan.classes is not None else ""
+    modes = plan.modes()
+    looks = modes.stream, sorted(modes.fields.items()), sorted(modes.paired), modes.exif
+    taken = sorted(plan.free_fields), plan.whole_samples, looks, classes
+    return repr((plan.layout, plan.layout_args, said, [part.said for part in plan.parts], taken))

@@ -65,6 +65,13 @@ def test_lengths_are_read_anew_for_other_settings_of_the_layout_and_for_code_eac
     assert samples.reads == 8
 
 
+def test_lengths_are_kept_only_where_all_samples_were_read() -> None:
+    samples = Samples([np.zeros(4), OSError("the disk is away"), np.zeros(2)])
+    assert of(samples, lenient=True)[0].tolist() == [1, 2, 0]
+    samples.values[1] = np.zeros(9)
+    assert of(samples, lenient=True)[0].tolist() == [2, 0, 1]
+
+
 def test_a_sample_that_was_passed_over_is_an_error_where_none_may_be() -> None:
     samples = Samples([np.zeros(4), OSError("torn page")])
     of(samples, lenient=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from loaderd.config.stream import StreamConfig
 from loaderd.core.order import Order, StreamOrder
 from loaderd.data.errors import SourceError
+from loaderd.data.sample import Sample
 from loaderd.data.selection.select import select
 from loaderd.data.selection.selection import ALL
 from loaderd.data.stream_order import once, stream_order
@@ -120,3 +122,36 @@ def test_edited_replaced_and_lost_files_are_noticed(tmp_path: Path, keys: str) -
         assert found.files_changed()
         Path(path).write_bytes(old)
     assert select(StreamConfig("train", lmdb="/x", weights="balanced"), Named(NAMES)).files == ()
+
+
+class Lists(Named):
+    """A database whose samples have a list, which counts how often one is read."""
+
+    identity, state = "some", "file"
+
+    def __init__(self) -> None:
+        super().__init__(NAMES)
+        self.reads = 0
+
+    def read(self, index: int) -> Sample:
+        self.reads += 1
+        return Sample({"x": np.zeros(index), "label": np.int64(1)})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"pad": {"x": {"value": 0, "multiple": 1}}, "ragged": ("y",)},
+        {"collate": "mine:batch"},
+        {"mode": "gray"},
+        {"classes": __file__},
+    ],
+)
+def test_lengths_are_read_anew_where_a_setting_changes_what_a_sample_is(
+    words: dict[str, Any],
+) -> None:
+    source = Lists()
+    first = StreamConfig("train", lmdb="/x", bucket_by="x", pad={"x": {"value": 0, "multiple": 1}})
+    for plan, reads in ((first, 50), (first, 50), (replace(first, **words), 100)):
+        select(plan, source)
+        assert source.reads == reads
