@@ -203,7 +203,7 @@ def _fill(fd: int, wanted: dict[str, Any], pieces: Iterator[bytes | int]) -> tup
     Raises:
         OSError: It cannot be written.
     """
-    digest, at, count = hashlib.blake2b(digest_size=16), HEADER, 0
+    digest, at, count = _digest(), HEADER, 0
     for piece in pieces:
         if isinstance(piece, int):
             count = piece
@@ -211,6 +211,7 @@ def _fill(fd: int, wanted: dict[str, Any], pieces: Iterator[bytes | int]) -> tup
         digest.update(piece)
         for begin in range(0, len(piece), 1 << 30):
             at += os.pwrite(fd, piece[begin : begin + (1 << 30)], at)
+    digest.update(AT.pack(count))
     said = {**wanted, "count": count, "size": at, "digest": digest.hexdigest()}
     os.pwrite(fd, (MAGIC + json.dumps(said).encode()).ljust(HEADER), 0)
     return count, _mapped(fd)
@@ -230,12 +231,20 @@ def _read(path: str, wanted: dict[str, Any], owners: set[int]) -> tuple[int, mem
                 return None
             if {name: said.get(name) for name in wanted} != wanted:
                 return None
+            count = said.get("count")
+            if type(count) is not int:
+                return None
             body = _mapped(file.fileno())
-    except (OSError, ValueError, RecursionError):
+            digest = _digest(body)
+            digest.update(AT.pack(count))
+    except (OSError, ValueError, RecursionError, struct.error):
         return None
-    if hashlib.blake2b(body, digest_size=16).hexdigest() != said.get("digest"):
-        return None
-    return said["count"], body
+    return (count, body) if digest.hexdigest() == said.get("digest") else None
+
+
+def _digest(data: bytes | memoryview = b"") -> hashlib.blake2b:
+    """Of the body, and then of the number of keys."""
+    return hashlib.blake2b(data, digest_size=16)
 
 
 def _mapped(fd: int) -> memoryview:

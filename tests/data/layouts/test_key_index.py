@@ -112,6 +112,10 @@ def flipped(data: bytes) -> bytes:
         lambda data: b"not an index",
         lambda data: data.replace(b'"count": ', b'"count": 1'),
         lambda data: data.replace(b'"entries"', b'"entires"'),
+        lambda data: data.replace(b'"count": 14103', b'"count": 14102'),
+        lambda data: data.replace(b'"count": 14103', b'"count": -4103'),
+        lambda data: data.replace(b'"count": 14103', b'"count": 141.3'),
+        lambda data: data.replace(b'"count"', b'"cound"'),
         lambda data: b"\xff" + data[1:],
     ],
 )
