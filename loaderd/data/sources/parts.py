@@ -70,6 +70,7 @@ class PartsReader:
         readers = [part.reader for part in self.parts]
         self.names = tuple(part.path for part in self.parts)
         self.firsts = [0, *accumulate(reader.total for reader in readers)]
+        self._begins = np.array(self.firsts, np.int64)
         self.total = self.firsts[-1]
         self.name = "+".join(sorted({reader.name for reader in readers}))
         self.codec = "+".join(sorted({part.codec for part in self.parts} - {""}))
@@ -101,6 +102,10 @@ class PartsReader:
         self._touched.add(number)
         self._latest = number
         return self.parts[number], index - self.firsts[number]
+
+    def numbers_of(self, indices: np.ndarray) -> np.ndarray:
+        """int64[n], of each sample the number of its part."""
+        return np.searchsorted(self._begins, indices, side="right") - 1
 
     def part(self, index: int) -> str:
         """The path of the database that has this sample."""
@@ -134,7 +139,7 @@ class PartsReader:
             SourceError: A page is damaged.
         """
         places = np.asarray(indices, np.int64)
-        numbers = np.searchsorted(self.firsts, places, side="right") - 1
+        numbers = self.numbers_of(places)
         found: list[memoryview | None] = [None] * len(places)
         for number in np.unique(numbers).tolist():
             self._touched.add(number)
@@ -241,7 +246,7 @@ class PartsBulk:
 
     def write(self, indices: np.ndarray, arrays: Mapping[str, np.ndarray]) -> bool:
         """As `BulkReader.write`."""
-        numbers = np.searchsorted(self._reader.firsts, indices, side="right") - 1
+        numbers = self._reader.numbers_of(indices)
         ends = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(indices)]
         if len(ends) - 1 > RUNS:
             return self._everywhere.write(indices, arrays)
