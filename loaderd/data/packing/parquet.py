@@ -75,7 +75,7 @@ class ParquetSource:
             raise SourceError(f"{pattern}: has no rows{why}")
         self._batches: Iterator[Any] = iter(())
         self._at = (-1, -1)  # file and row group of `_batches`
-        self._broken: tuple[tuple[int, int], Exception] = ((-1, -1), ValueError())
+        self._broken = (-1, -1), ""  # the file and row group that was damaged last, and how
         self._rows = (0, 0)  # of the group, that `_batch` has
         self._batch: Any = None
 
@@ -126,15 +126,15 @@ class ParquetSource:
         group = int(np.searchsorted(ends, row, "right"))
         within = row - (int(ends[group - 1]) if group else 0)
         at = (number, group)
-        try:
-            if at == self._broken[0]:
-                raise self._broken[1]
-            batch = self._batch_of(path, columns, at, within)
-        except Exception as error:  # noqa: BLE001 - of a damaged page pyarrow raises many kinds
-            self._broken = (at, error)
-            fault = SampleFault("read", "ValueError", f"its row group: {_line(error)}")
-            return PackItem(os.fsencode(name), partial(_raise, fault))
-        return PackItem(os.fsencode(name), partial(row_of, batch, within - self._rows[0]))
+        if at != self._broken[0]:
+            try:
+                batch = self._batch_of(path, columns, at, within)
+            except Exception as error:  # noqa: BLE001 - of a damaged page pyarrow raises many kinds
+                self._broken = at, _line(error)
+            else:
+                return PackItem(os.fsencode(name), partial(row_of, batch, within - self._rows[0]))
+        fault = SampleFault("read", "ValueError", f"its row group: {self._broken[1]}")
+        return PackItem(os.fsencode(name), partial(_raise, fault))
 
     def _batch_of(self, path: str, columns: list[str], at: tuple[int, int], row: int) -> Any:
         """The rows around `row` of a row group; the next ones are cheap."""
