@@ -68,6 +68,15 @@ def writing(path: str) -> Iterator[None]:
         raise WriteFault(path, error.strerror or str(error), error.errno in NO_ROOM) from None
 
 
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Whatever the system refuses in it becomes a SourceError of `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
 class SampleFault(Exception):
     """One sample could not be made.
 

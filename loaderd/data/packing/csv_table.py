@@ -11,7 +11,7 @@ from typing import Any
 
 import msgpack
 
-from loaderd.data.errors import SourceError
+from loaderd.data.errors import SourceError, reading
 from loaderd.data.packing.fields import chosen
 from loaderd.data.packing.files import fingerprint_of
 from loaderd.data.packing.source import PackItem, SourceOptions
@@ -94,7 +94,10 @@ class CsvSource:
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """(number of the line that it ends in, cells) of each row that is not empty."""
-        with open(self._path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with (
+            reading(self._path),
+            open(self._path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
+        ):
             head = file.readline(1 << 16)
             file.seek(0)
             delimiter = max(DELIMITERS, key=head.count)

@@ -75,7 +75,7 @@ def _files(pattern: str, endings: Sequence[str], what: str) -> list[str]:
     if os.path.isdir(pattern):
         found = [
             os.path.join(folder, name)
-            for folder, _, names in os.walk(pattern)
+            for folder, _, names in os.walk(pattern, onerror=_refuse)
             for name in names
             if name.lower().endswith(tuple(endings)) and not name.startswith(".")
         ]
@@ -89,6 +89,10 @@ def _files(pattern: str, endings: Sequence[str], what: str) -> list[str]:
     if not files:
         raise SourceError(f"{said}; give {what}")
     return files
+
+
+def _refuse(error: OSError) -> None:
+    raise SourceError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
 def fingerprint_of(paths: Sequence[str], *said: object) -> str:

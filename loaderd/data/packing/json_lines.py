@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from loaderd.data.errors import SourceError
+from loaderd.data.errors import SourceError, reading
 from loaderd.data.packing.fields import chosen
 from loaderd.data.packing.files import fingerprint_of
 from loaderd.data.packing.source import PackItem, SourceOptions
@@ -65,7 +65,7 @@ class JsonLinesSource:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """(its number, at most MAX_LINE of its bytes) of each line that is not empty."""
-        with open(self._path, "rb") as file:
+        with reading(self._path), open(self._path, "rb") as file:
             line = 0
             while data := file.readline(MAX_LINE):
                 line += 1

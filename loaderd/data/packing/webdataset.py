@@ -86,6 +86,8 @@ def members(path: str) -> Iterator[tarfile.TarInfo]:
                 _check_end(file, last if last < 0 else tar.offset)
     except SourceError:
         raise
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - tarfile raises many kinds for damaged headers: ReadError, ValueError, RecursionError, ...
         raise SourceError(f"damaged {behind}: {str(error) or type(error).__name__}") from None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +66,31 @@ def test_a_batch_of_cifar_with_a_name_of_any_bytes_is_read(tmp_path: Path) -> No
         (tmp_path / name).write_bytes(data)
         packed = Packed("cifar", tmp_path / name, tmp_path / f"db{name}")
         assert packed.samples["0"]["label"] == 3
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_a_file_that_the_system_does_not_read_is_named(tmp_path: Path, kind: str) -> None:
+    SOURCES[kind][0](tmp_path)
+    path = tmp_path / SPOILT[kind]
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # nobody can read its first byte
+    with pytest.raises(SourceError, match=re.escape(path.name)):
+        Packed(kind, path, tmp_path / "db")
+
+
+def test_a_folder_below_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        SOURCES["npy"][0](tmp_path / name)
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if path.endswith("/b"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)  # root may list any folder
+    with pytest.raises(SourceError, match="/b: cannot be read: Permission denied"):
+        Packed("npy", tmp_path, tmp_path / "db")
