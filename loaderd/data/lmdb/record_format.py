@@ -3,6 +3,7 @@
 key of sample i:   i as 8 bytes, big-endian, from 0 without gaps
 META_KEY:          META_MAGIC, then a msgpack map: version, count, identity, form, kind, named,
 classes, fields
+PART_KEY:          how far a pack has come; with META_KEY: it is complete, what was packed in all
 value:             uint32 little-endian, twice: bytes of the head, of the name | head | name |
 buffers
 head:              msgpack [[field, kind, dtype, shape, bytes], ...]

@@ -2,7 +2,9 @@
 
 They are `<name>-00000.lmdb` and so on. All are written as parts, and renamed when the last one is
 complete, the first one at the end: as long as its part is there, the pack is not finished. After a
-kill -9 the same call goes on; what comes out is the same as without the kill.
+kill -9 the same call goes on; what comes out is the same as without the kill. The first one keeps
+what was packed in all: a run that only has names left to give reads it there, and a file that has
+its name is written to no more.
 """
 
 from __future__ import annotations
@@ -168,10 +170,7 @@ class ShardedPack:
         return total
 
     def _finish_all(self, total: PackState) -> int:
-        """Give each shard its name, the first one at the end. Bytes of all together.
-
-        Until the first one has its name it keeps what was packed, for a run that goes on here.
-        """
+        """Give each shard its name, the first one at the end. Bytes of all together."""
         for number in reversed(range(_files(total))):
             path, part = shard_path(self._target, number), self._part(number)
             if number and not os.path.lexists(part):  # an earlier run has named it
@@ -179,7 +178,6 @@ class ShardedPack:
             if number:
                 _without_state(part)
             finish(part, path)
-        _without_state(shard_path(self._target, 0))
         paths = [shard_path(self._target, number) for number in range(_files(total))]
         return sum(map(os.path.getsize, paths))
 
@@ -195,7 +193,7 @@ class ShardedPack:
 
 
 def _without_state(path: str) -> None:
-    """A finished database says nothing of how far it has come. Raises WriteFault."""
+    """Remove what it says of how far it has come. Raises WriteFault."""
     with closing(Writer(path)) as writer:
         writer.put([], [], without=record_format.PART_KEY)
 

@@ -267,20 +267,19 @@ def choose(store: Store, plan: StreamConfig, sampled: int = SAMPLED) -> OwnLayou
         return UserLayout(store, plan, sampled)
     record = store.get(record_format.META_KEY)
     own = record is not None and record_format.is_meta(record)
+    if not own and store.get(record_format.PART_KEY) is not None:
+        raise SourceError(
+            f"{store.path}: is an unfinished `loaderd pack`: run the same command again; it "
+            "continues"
+        )
     if plan.layout not in ("auto", "loaderd") or (plan.layout == "auto" and not own):
-        if store.get(record_format.PART_KEY) is not None:
-            raise SourceError(_UNFINISHED.format(store.path))
         # imported here, since a database of loaderd's own needs none of it
         from loaderd.data.sources.known_layout import KnownLayout
 
         return KnownLayout(store, plan, sampled)
     if record is None or not own:
-        part = store.get(record_format.PART_KEY) is not None
-        raise SourceError(_UNFINISHED.format(store.path) if part else unknown(store))
+        raise SourceError(unknown(store))
     return _own_layout(store, plan, record, sampled)
-
-
-_UNFINISHED = "{}: is an unfinished `loaderd pack`: run the same command again; it continues"
 
 
 def _own_layout(store: Store, plan: StreamConfig, record: memoryview, sampled: int) -> OwnLayout:

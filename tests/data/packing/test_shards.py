@@ -15,7 +15,7 @@ import pytest
 from loaderd.config.parts import as_parts
 from loaderd.config.stream import StreamConfig
 from loaderd.data.errors import SourceError
-from loaderd.data.packing import shards, writer
+from loaderd.data.packing import part_file, shards, writer
 from loaderd.data.packing.inputs import PackOptions, pack_source
 from loaderd.data.packing.kinds import opened
 from loaderd.data.packing.source import SourceOptions
@@ -120,7 +120,7 @@ def test_shards_that_are_there_are_not_overwritten(tmp_path: Path) -> None:
 
 KILL = """
 import os, sys
-from loaderd.data.packing import shards, writer, part_file
+from loaderd.data.packing import part_file, shards, writer, part_file
 left = int(sys.argv[1])
 def counted(function):
     def call(*args, **words):
@@ -151,6 +151,22 @@ def test_a_pack_that_is_killed_anywhere_goes_on_to_the_same_shards(tmp_path: Pat
         assert not (tmp_path / f"cut{left}-00000").exists()
         assert packed(source, target).samples == 10
         assert contents(target) == contents(tmp_path / "whole")
+
+
+def test_a_shard_that_has_its_name_is_written_to_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = arrays(tmp_path / "src", SIZES)
+    named: dict[str, bytes] = {}
+
+    def finish(part: str, target: str) -> None:
+        part_file.finish(part, target)
+        named[target] = Path(target).read_bytes()
+
+    monkeypatch.setattr(shards, "finish", finish)
+    packed(source, tmp_path / "db")
+    assert len(named) == 5
+    assert all(Path(path).read_bytes() == data for path, data in named.items())
 
 
 def test_shards_of_another_source_are_begun_again_and_what_is_too_much_is_removed(
