@@ -205,6 +205,7 @@ class ClientProtocol:
         ping: bool = False,
         waiting: bool = False,
         stacks: bool = False,
+        waited_s: float = 0.0,
     ) -> Progress:
         """All that the daemon must know, now. It makes up for any that was lost before it.
 
@@ -213,6 +214,7 @@ class ClientProtocol:
             ping: Ask it to answer.
             waiting: The trainer waits for the next batch.
             stacks: Ask it for the workers' stacks.
+            waited_s: Seconds that the trainer has waited for batches so far.
         """
         self._seq += 1
         self.dirty = self._pressing = False
@@ -233,6 +235,7 @@ class ClientProtocol:
             waiting,
             self._ledger.report(),
             stacks,
+            waited_s,
         )
 
     def _place(self, batch: Descriptor) -> None:

@@ -96,6 +96,7 @@ class Session:
         self._made: Made | None = None  # what was made of it
         # for the next batch, perhaps since a call that a signal handler has cut short
         self._wait: BatchWait | None = None
+        self._waited_s = 0.0  # for the batches before that
         try:
             self.shape = _shape(welcome, rank, arguments.stream)
             self._contents = BatchReader(
@@ -169,7 +170,8 @@ class Session:
         A batch that was taken and not released is given up.
         """
         self.sound = False
-        self._wait = None
+        if self._wait is not None:
+            self._end_wait(self._wait)
         if self._taken is not None:
             if self._made is not None and self._made.arrival is None:
                 self._made = None
@@ -220,8 +222,8 @@ class Session:
         self.sound = False
         self._memory.settle()
         batch = self._taken = self._protocol.take()
-        if batch is not None:
-            self._wait = None
+        if batch is not None and self._wait is not None:
+            self._end_wait(self._wait)
         self.sound = True
         return batch
 
@@ -254,8 +256,11 @@ class Session:
         stacks: bool = False,
     ) -> None:
         sound, self.sound = self.sound, False
+        waited_s = self._waited_s + (0.0 if self._wait is None else self._wait.waited_s)
         self._connection.send(
-            self._protocol.progress(again=again, ping=ping, waiting=waiting, stacks=stacks)
+            self._protocol.progress(
+                again=again, ping=ping, waiting=waiting, stacks=stacks, waited_s=waited_s
+            )
         )
         self.sound = sound
 
@@ -289,6 +294,10 @@ class Session:
                     self._hear_control()
             finally:
                 wait.turn(time.monotonic())
+
+    def _end_wait(self, wait: BatchWait) -> None:
+        self._waited_s += wait.waited_s
+        self._wait = None
 
     def _listen(self) -> bool:
         """Takes in what is here; True if there was anything."""
@@ -335,7 +344,7 @@ class Session:
         if not over:
             warn("%s", text)
             return
-        self._wait = None  # who goes on has all the time again
+        self._end_wait(wait)  # who goes on has all the time again
         detail = self._reports.detail(wait)
         raise StallError(text + (f"\n{detail}" if detail else ""))
 

@@ -15,7 +15,8 @@ from typing import Any
 from loaderd_wire.errors import BadSample
 from loaderd_wire.slots import Chunk, FieldSpec
 
-PROTOCOL = 2
+PROTOCOL = 3
+OLDEST = 2  # the first one that a daemon of this version speaks with, too
 ADDED = "added"  # in the metadata of a field that an earlier daemon or client does not know
 
 
@@ -239,6 +240,8 @@ class Progress:
         released: One entry for each segment in use.
         stacks: The trainer is about to give up: the next Pulses shall have the stacks of the
             workers that it waits for.
+        waited_s: Seconds that the trainer has waited for batches of this session so far; below 0:
+            it is not told.
     """
 
     session: int
@@ -254,6 +257,7 @@ class Progress:
     waiting: bool
     released: tuple[Released, ...]
     stacks: bool = False
+    waited_s: float = _added(-1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +278,7 @@ class Descriptor:
         failed: There is no data; `bad` says why.
         chunks: Parts of the slot's tail, in the order of their rows.
         bad: Its bad samples; if there are many, not all of them and not all with traceback.
+        verdict: Who waits for whom in this session, in one line; "" if there is nothing new.
     """
 
     session: int
@@ -289,6 +294,7 @@ class Descriptor:
     failed: bool
     chunks: tuple[Chunk, ...]
     bad: tuple[BadSample, ...]
+    verdict: str = _added("")
 
 
 @dataclass(frozen=True, slots=True)

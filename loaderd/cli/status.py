@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -37,6 +38,7 @@ COLOURS = {
     "bold": "1",
 }
 BAR = 30
+LABEL = 9  # characters before what is told
 SHOWN = 12  # of a long list
 
 
@@ -88,6 +90,10 @@ def lines(status: DaemonStatus, width: int, colours: bool) -> Iterator[str]:
             "continue it with SIGCONT",
             "failed",
         )
+    if status.verdict is not None:
+        wrapped = textwrap.wrap(status.verdict.text, max(20, width - LABEL))
+        for n, part in enumerate(wrapped):
+            yield paint(f"{'verdict' if n == 0 else '':<{LABEL}}{part}", "bold")
     if status.memory is not None:
         yield paint(f"memory   {_bar(status.memory)}")
     for title, rows in (
@@ -186,6 +192,8 @@ def _sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[str]:
         signs = "".join(SLOTS.get(state, "?") * progress.slots[state] for state in states)
         counts = ", ".join(f"{progress.slots[state]} {state}" for state in states)
         yield f"{who}  epoch {progress.epoch} step {progress.step}  {signs}  {counts}"
+        if len(sessions) > 1 and progress.verdict is not None:
+            yield f"    {progress.verdict.text}"
         if progress.story:
             yield f"    {'waits for' if progress.waiting else 'next'}: {progress.story}"
 

@@ -95,6 +95,7 @@ class JobAssigner:
             state.actions += [
                 _tell(session.session, message) for message in session.announce(state.now_s)
             ]
+        session.usage.hold(session.held, state.now_s)
         if session.gone or len(session.slots.tables) > 1:
             state.actions += [
                 FreeSegment(session.session, segment)

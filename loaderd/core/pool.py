@@ -112,6 +112,11 @@ class AvailableWorkers:
         return len(self._idle)
 
     @property
+    def busy(self) -> int:
+        """Number of workers that have a job, or are to end."""
+        return len(self._watched)
+
+    @property
     def watched(self) -> bool:
         """A worker has a job or is to end, so that the status board must be looked at.
 

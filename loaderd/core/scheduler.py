@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from loaderd.core import explain, reminders, stack_dumps
+from loaderd.core import assessment, explain, reminders, stack_dumps
 from loaderd.core import invariants as checks
 from loaderd.core.actions import Action, FreeSegment, SendMessage
 from loaderd.core.assignment import JobAssigner
@@ -62,6 +62,7 @@ class Scheduler:
         index_of: IndexOf,
         kill_s: float = 5.0,
         worker_memory: int = 0,
+        cpus: int = 0,
     ) -> None:
         """Begin without sessions.
 
@@ -73,12 +74,13 @@ class Scheduler:
                 be made from: its own sample's for candidate 0, its n-th substitute's for n.
             kill_s: Seconds after which a worker that was killed and is not dead is replaced.
             worker_memory: Bytes of anonymous memory above which a worker is replaced. 0: no limit.
+            cpus: Processors that the workers may use; 0: unknown.
 
         Raises:
             ValueError: A number is out of range.
         """
         self.state = SchedulerState(
-            WorkerPool(workers), {rules.name: StreamState(rules) for rules in streams}
+            WorkerPool(workers), {rules.name: StreamState(rules) for rules in streams}, cpus=cpus
         )
         self._assigner = JobAssigner(self.state)
         self._deadlines = Deadlines(sample_timeout_s, kill_s)
@@ -132,6 +134,7 @@ class Scheduler:
         """
         state = self.state
         state.turns += 1
+        state.usage.busy_s += state.pool.available.busy * (now_s - state.now_s)
         state.now_s = now_s
         state.actions = []
         self._handlers[type(event)](event)
@@ -214,6 +217,10 @@ class Scheduler:
             return self._assigner.refresh(session)
         session.seq = p.seq
         session.waiting = p.waiting
+        taken = p.taken - session.window.taken if p.plan == session.window.plan else 0
+        session.usage.told(state.now_s, max(0, taken), p.waiting, p.waited_s)
+        if session.usage.sample_due(state.now_s):
+            self._sample(session)
         if p.plan == session.window.plan and (fault := session.advance(p.taken)):
             self._assigner.note(session, fault, "ignored")
         for released in p.released:
@@ -249,6 +256,14 @@ class Scheduler:
                 Pulse(session.session, p.seq, state.turns, session.made, line, detail),
             )
         )
+
+    def _sample(self, session: SessionState) -> None:
+        """Look at what a session does, and have its client told if that has changed."""
+        state = self.state
+        session.usage.sample(state.now_s, state.usage)
+        found = assessment.assess(state, session, state.now_s)
+        session.need = found.need_workers or 0.0
+        session.verdict = found.text if session.usage.knows_wait else ""
 
     def _grown(self, e: SegmentGrown) -> None:
         session = self.state.sessions.get(e.session)

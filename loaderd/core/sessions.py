@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from loaderd.core.batch_window import BatchWindow
@@ -9,6 +10,7 @@ from loaderd.core.batches import BatchBuild
 from loaderd.core.events import Attach
 from loaderd.core.session_slots import SessionSlots
 from loaderd.core.slots import ANNOUNCED, FILLING, FINISH, FREE, LEASED, READY
+from loaderd.core.usage import SessionUsage
 from loaderd_wire.messages import Descriptor, Failure, Progress, Released, Segment
 from loaderd_wire.slices import steps_left
 
@@ -27,6 +29,9 @@ class SessionState:
         seq: Number of the client's latest message.
         made: Batches that were finished, over all plans.
         waiting: The trainer waits for a batch.
+        usage: What was measured of it.
+        need: Workers that its trainer needs, when that was last looked at; 0: unknown.
+        verdict: Who waits for whom, in a line that the client is to be told; "": none.
         unplaced: A batch of the window may have no slot.
         unsaid: A batch may be ready to be announced.
         version: Number of its latest entry in the queue.
@@ -71,6 +76,9 @@ class SessionState:
         self.gone = False
         self.seq = self.made = 0
         self.waiting = False
+        self.usage = SessionUsage()
+        self.need = 0.0
+        self.verdict = ""
         # These say what has to be looked at: most events change little of a window.
         self._unsettled = False  # a slot in the window may have been given back, or leased
         self.unplaced = False
@@ -149,6 +157,12 @@ class SessionState:
             elif state in (FREE, None):
                 self.wait(item.build)
 
+    @property
+    def held(self) -> bool:
+        """No batch can be begun before the trainer takes one, or gives back a slot."""
+        items = self.window.items
+        return self.unplaced or (bool(items) and items[-1].announced)
+
     # what the scheduler does
 
     def fill(self) -> None:
@@ -212,6 +226,8 @@ class SessionState:
                 item.announced = item.announced or state is ANNOUNCED
             if not item.announced:
                 break
+        if messages and self.verdict:
+            messages[0], self.verdict = replace(messages[0], verdict=self.verdict), ""
         return messages
 
     def restart(self, build: BatchBuild) -> None:

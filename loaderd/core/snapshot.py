@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loaderd.core import explain, stack_dumps
+from loaderd.core import assessment, explain, stack_dumps
 from loaderd.core.jobs import importing
 from loaderd.core.pool import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
 from loaderd.core.streams import StreamState
-
-STAGES = ("read", "decode", "transform", "write")  # of StreamState.stage_s
+from loaderd.core.verdict import STAGES, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,7 @@ class SessionSnapshot:
         slots: Slots in each state, of all its segments.
         segments: Numbers of its segments, ascending.
         story: What the next batch waits for, in one line; "" if it waits for nothing.
+        verdict: Who waits for whom, lately; None if a daemon of another version does not say.
     """
 
     session: int
@@ -67,6 +67,7 @@ class SessionSnapshot:
     slots: dict[str, int]
     segments: tuple[int, ...]
     story: str
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ def _session(state: SchedulerState, s: SessionState, now_s: float) -> SessionSna
         },
         segments=tuple(sorted(s.slots.tables)),
         story=explain.next_batch_line(state, s, now_s),
+        verdict=assessment.assess(state, s, now_s),
     )
 
 

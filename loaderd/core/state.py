@@ -15,6 +15,7 @@ from loaderd.core.jobs import Job
 from loaderd.core.pool import WorkerPool
 from loaderd.core.sessions import SessionState
 from loaderd.core.streams import StreamState
+from loaderd.core.usage import PoolUsage
 
 
 @dataclass(slots=True)
@@ -52,6 +53,8 @@ class SchedulerState:
         leaving: Sessions whose client is gone while some of their jobs still run, by number.
         jobs: The jobs that were sent and not yet answered, by number.
         queue: The order in which sessions with work get the next job.
+        usage: What all workers did.
+        cpus: Processors that the workers may use; 0: unknown.
         draining: Nothing new is made.
         turns: Events handled until now.
         now_s: Time of the latest event, in seconds of a monotonic clock.
@@ -64,6 +67,8 @@ class SchedulerState:
     leaving: dict[int, SessionState] = field(default_factory=dict[int, SessionState])
     jobs: dict[int, RunningJob] = field(default_factory=dict[int, RunningJob])
     queue: FairQueue = field(default_factory=FairQueue)
+    usage: PoolUsage = field(default_factory=PoolUsage)
+    cpus: int = 0
     draining: bool = False
     turns: int = 0
     now_s: float = 0.0

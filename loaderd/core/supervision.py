@@ -76,6 +76,9 @@ class WorkerSupervisor:
                 _outgrown(running, done)
         else:
             stream.answered(running.job, done)
+            running.session.usage.answered(running.job, done)
+            state.usage.done_s += done.seconds
+            state.usage.jobs += 1
             if running.wanted:
                 self._finished(running, done)
         # While the batch waits for its other jobs, nothing has changed for the session.

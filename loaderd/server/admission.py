@@ -27,7 +27,7 @@ from loaderd_wire.facts import (
 )
 from loaderd_wire.hints import few
 from loaderd_wire.limits import CLIENT_FIELDS, MAX_INT, MAX_PREFETCH, MAX_ROWS
-from loaderd_wire.messages import PROTOCOL, Hello, Segment
+from loaderd_wire.messages import OLDEST, PROTOCOL, Hello, Segment
 from loaderd_wire.slices import EpochShape, steps_left
 from loaderd_wire.slots import FieldSpec, slot_layout
 
@@ -76,7 +76,7 @@ class AdmittedStream:
 
 def check_protocol(protocol: int) -> None:
     """Raises RefusedError."""
-    if protocol != PROTOCOL:
+    if not OLDEST <= protocol <= PROTOCOL:
         raise RefusedError(
             f"the client uses protocol {protocol}, this daemon {PROTOCOL}: install the same "
             "version of loaderd on both sides"

@@ -267,6 +267,7 @@ class Running:
             workers=num_workers,
             sample_timeout_s=workers.sample_timeout_s,
             worker_memory=workers.worker_memory or 0,
+            cpus=resource_limits.own_cpu_count(),
             index_of=catalog.index_of,
         )
         handlers = ActionHandlers(

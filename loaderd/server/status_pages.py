@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from loaderd import __version__
+from loaderd.core import assessment
 from loaderd.data import native_library
 from loaderd.server import status
 from loaderd.server.phases import Parts
@@ -54,6 +55,7 @@ class StatusPages:
             cpu_s=round(time.process_time(), 3),
             jobs=inside.jobs,
             schedule_s=round(parts.dispatcher.schedule_s, 6),
+            verdict=assessment.worst(session.verdict for session in inside.sessions),
             streams=parts.catalog.status(inside, admission.broken),
             sessions=parts.registry.status(inside),
             workers=status.workers(inside, engine),

@@ -17,6 +17,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
+from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
 
 MAX_CHARACTERS = 1 << 20  # of the JSON; a string on the wire can't be longer
@@ -182,6 +183,7 @@ class DaemonStatus:
         cpu_s: Processor time of the daemon's process, without workers.
         jobs: That workers have and have not answered.
         schedule_s: Seconds spent in the scheduler.
+        verdict: On the trainer that waits most; None without trainers.
         streams: By name, all of the config.
         sessions: In order of their begin.
         workers: Those of the engine.
@@ -206,6 +208,7 @@ class DaemonStatus:
     cpu_s: float = 0.0
     jobs: int = 0
     schedule_s: float = 0.0
+    verdict: Verdict | None = None
     streams: dict[str, StreamStatus] = field(default_factory=dict)
     sessions: tuple[SessionStatus, ...] = ()
     workers: tuple[WorkerStatus, ...] = ()

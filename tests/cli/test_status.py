@@ -15,6 +15,7 @@ import pytest
 
 from loaderd.cli.status import lines
 from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
+from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
 from loaderd.server.status_report import (
     DaemonStatus,
@@ -191,6 +192,7 @@ STATUS = DaemonStatus(
     socket="/s",
     config="/c",
     memory=MemoryStatus(1 << 30, 1 << 28),
+    verdict=Verdict("read-bound", "read-bound: the trainer waits 60% of the time; set num_workers = 5"),
     streams={
         "train": StreamStatus(
             "/d", 8, True, "", OpenedStatus(1000, 1000, "loaderd", ()), StreamSnapshot("raise", (5, 6), 0.01, {}, 2, "SIGKILL")
@@ -238,6 +240,7 @@ def test_the_lines_tell_who_waits_for_what() -> None:
         "fork server pid 11 is stopped by a signal (T)",
         "███████░░",
         "256 MiB of 1.0 GiB shared",
+        "verdict  read-bound: the trainer waits 60% of the time; set num_workers = 5\n",
         "1,000 samples  batch 8  100 samples/s per worker",
         "2 workers died, the last cause: SIGKILL",
         "FAILED: StreamFailedError: too many",
@@ -252,6 +255,11 @@ def test_the_lines_tell_who_waits_for_what() -> None:
         "train  epoch 1  'k' (index 3)  decode: ValueError: x",
     ):
         assert said in text, said
+
+
+def test_the_verdict_is_never_cut() -> None:
+    shown = " ".join(line.removeprefix("verdict").strip() for line in lines(STATUS, 40, False))
+    assert "the trainer waits 60% of the time; set num_workers = 5" in shown
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from loaderd.core.jobs import Stage
 from loaderd.core.snapshot import SessionSnapshot, WorkerSnapshot
+from loaderd.core.verdict import Verdict
 from loaderd_testing.scheduler_harness import SchedulerHarness, bad_row, done
 
 
@@ -45,6 +46,7 @@ def test_a_snapshot_tells_of_each_session_and_worker_what_it_is_at() -> None:
         slots={"free": 2, "filling": 1, "ready": 0, "announced": 1, "leased": 0, "ending": 0},
         segments=(1,),
         story="",
+        verdict=Verdict("starting", "starting: no batch has been taken yet"),
     )
     assert made.workers[0] == WorkerSnapshot(
         worker=1,

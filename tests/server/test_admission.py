@@ -22,7 +22,7 @@ from loaderd.server.admission import (
 )
 from loaderd.system.modules import Module
 from loaderd_wire.errors import ConfigError, RefusedError, StreamChangedError
-from loaderd_wire.messages import PROTOCOL, Hello
+from loaderd_wire.messages import OLDEST, PROTOCOL, Hello
 from loaderd_wire.slots import FieldSpec
 
 SPECS = (FieldSpec("x", "|u1", (10,)), FieldSpec("y", "<i8", ()))
@@ -145,6 +145,9 @@ def test_a_sessions_seed_and_fields_are_facts() -> None:
 
 def test_a_client_of_another_protocol_is_refused_with_both_numbers_and_what_to_do() -> None:
     check_known(HELLO, ["train"], "")
+    check_known(replace(HELLO, protocol=OLDEST), ["train"], "")
+    with pytest.raises(RefusedError):
+        check_known(replace(HELLO, protocol=OLDEST - 1), ["train"], "")
     with pytest.raises(
         RefusedError,
         match=f"the client uses protocol {PROTOCOL + 1}, this daemon {PROTOCOL}: install the same version",

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
+from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
 from loaderd.server import status
 from loaderd.server.status_report import (
@@ -25,6 +26,7 @@ from loaderd.server.status_report import (
     as_plain,
 )
 
+VERDICT = Verdict("read-bound", "read-bound: it waits", 0.5, "read", 0.9, 5.0, 10.0, 0.4, 4.0, 2)
 STATUS = DaemonStatus(
     state="ready",
     pid=7,
@@ -33,6 +35,7 @@ STATUS = DaemonStatus(
     socket="/s",
     config="/c",
     turns=5,
+    verdict=VERDICT,
     streams={
         "train": StreamStatus(
             "/d",
@@ -56,7 +59,7 @@ STATUS = DaemonStatus(
             4,
             100,
             True,
-            SessionSnapshot(5, 1, 2, 30, 4, True, 3, 2, 4, {"free": 1}, (1,), "row 3"),
+            SessionSnapshot(5, 1, 2, 30, 4, True, 3, 2, 4, {"free": 1}, (1,), "row 3", VERDICT),
         ),
         SessionStatus(6, "val", 0, 99, 0, 1, 8, 4, 100, False),
     ),
@@ -89,7 +92,7 @@ def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
     plain = json.loads(STATUS.to_json())
     assert sorted(plain) == [
         "config", "cpu_s", "doing", "errors", "failed", "garbage", "jobs", "lost_s", "memory", "native", "pid", "pool", "quarantine",
-        "schedule_s", "sessions", "socket", "state", "streams", "turns", "version", "workers",
+        "schedule_s", "sessions", "socket", "state", "streams", "turns", "verdict", "version", "workers",
     ]  # fmt: skip
     assert sorted(plain["streams"]["train"]) == [
         "batch_size", "data", "deaths", "failed", "fields", "last_death", "layout", "on_error", "opened", "row_s", "samples", "sessions",
@@ -97,7 +100,7 @@ def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
     ]  # fmt: skip
     assert sorted(plain["sessions"][0]) == [
         "announced", "attached", "batch_size", "bytes", "epoch", "made", "pid", "plan", "position", "prefetch", "rank", "segments", "session",
-        "slots", "step", "story", "stream", "taken", "uid", "waiting", "world_size",
+        "slots", "step", "story", "stream", "taken", "uid", "verdict", "waiting", "world_size",
     ]  # fmt: skip
     assert sorted(plain["workers"][0]) == [
         "anon_bytes", "doing", "jobs", "key", "name", "pid", "place", "process", "row", "seconds", "stack", "stage", "state", "stream", "worker",

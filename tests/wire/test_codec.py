@@ -134,6 +134,16 @@ def test_a_field_that_was_added_is_sent_only_where_an_earlier_version_would_go_w
         WIRE.decode(msgpack.packb([*old, 3]))
 
 
+def test_how_long_a_client_waited_and_the_verdict_are_sent_only_where_they_are_said() -> None:
+    for cls, said in ((m.Progress, {"waited_s": 2.5}), (m.Descriptor, {"verdict": "idle: no"})):
+        (usual,) = [one for one in EXAMPLES if isinstance(one, cls)]
+        more: Any = replace(usual, **said)
+        assert WIRE.decode(WIRE.encode(more)) == more
+        assert len(msgpack.unpackb(WIRE.encode(more))) == 1 + len(
+            msgpack.unpackb(WIRE.encode(usual))
+        )
+
+
 @given(messages)
 def test_every_message_arrives_as_it_was_sent(message: m.Message) -> None:
     assert WIRE.decode(WIRE.encode(message)) == message

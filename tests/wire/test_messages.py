@@ -27,10 +27,11 @@ FIELDS = {
     "Ask": "protocol what",
     "Report": "body",
     "Progress": (
-        "session seq plan epoch position step taken have again ping waiting released stacks"
+        "session seq plan epoch position step taken have again ping waiting released stacks "
+        "waited_s"
     ),
     "Descriptor": (
-        "session plan k epoch start rows segment slot generation filled failed chunks bad"
+        "session plan k epoch start rows segment slot generation filled failed chunks bad verdict"
     ),
     "Pulse": "session seq turns made story detail",
     "Failure": "session error text",
@@ -38,7 +39,7 @@ FIELDS = {
 
 
 def test_the_fields_of_a_message_stand_in_the_order_that_the_wire_has() -> None:
-    assert m.PROTOCOL == 2
+    assert (m.OLDEST, m.PROTOCOL) == (2, 3)
     assert {
         cls.__name__: " ".join(field.name for field in dataclasses.fields(cls)) for cls in MESSAGES
     } == FIELDS

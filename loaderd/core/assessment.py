@@ -1,0 +1,75 @@
+"""The verdict on a session, out of the scheduler's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from loaderd.core.sessions import SessionState
+from loaderd.core.state import SchedulerState
+from loaderd.core.usage import busy_workers
+from loaderd.core.verdict import IDLE, STARTING, Measures, Verdict, idle, starting, verdict
+
+ENOUGH_BATCHES, ENOUGH_S = 4, 5.0  # a verdict needs so many batches, or so much time
+
+
+def assess(state: SchedulerState, session: SessionState, now_s: float) -> Verdict:
+    """The verdict on a session now.
+
+    Args:
+        state: The tables.
+        session: The session.
+        now_s: Time of the event.
+    """
+    usage = session.usage
+    if silent_s := usage.silent_s(now_s):
+        return idle(silent_s)
+    measured = measure(state, session, now_s)
+    if measured is None or (measured.batches < ENOUGH_BATCHES and measured.elapsed_s < ENOUGH_S):
+        return starting()
+    if not usage.knows_wait:
+        return starting("the client of an older version does not say how long it waits")
+    return verdict(measured)
+
+
+def measure(state: SchedulerState, session: SessionState, now_s: float) -> Measures | None:
+    """What was measured of a session lately; None before its first batch.
+
+    Args:
+        state: The tables.
+        session: The session.
+        now_s: Time of the event.
+    """
+    window = session.usage.window(now_s, state.usage)
+    if window is None:
+        return None
+    workers, prefetch = state.pool.size, session.window.prefetch
+    batch_rows = session.window.shape.batch_size
+    parts = state.streams[session.stream].parts(batch_rows, workers, prefetch, urgent=False)
+    others = (s.need for s in state.sessions.values() if s is not session)
+    return Measures(
+        elapsed_s=window.counted_s,
+        waited_s=window.waited_s,
+        batches=window.batches,
+        held_s=window.held_s,
+        stage_s=(window.read_s, window.decode_s, window.transform_s, window.write_s),
+        rows=window.rows,
+        batch_rows=batch_rows,
+        prefetch=prefetch,
+        jobs=min(workers, prefetch * parts),
+        busy=busy_workers(window),
+        workers=workers,
+        others_need=sum(others),
+        cpus=state.cpus,
+    )
+
+
+def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
+    """The verdict on the trainer that waits most; None if there is none.
+
+    Args:
+        verdicts: Of all sessions. One that says nothing counts only if all are so.
+    """
+    known = [each for each in verdicts if each is not None]
+    return max(
+        known, key=lambda v: (v.kind != IDLE, v.kind != STARTING, v.wait_fraction), default=None
+    )
