@@ -57,6 +57,7 @@ class CurrentSession:
         )
         self.placement = Placement(arguments, stats)
         self._connector = Connector(arguments, closing, self.placement)
+        self._verdict = ""  # of the sessions before
         self._ending: weakref.finalize[..., Any] | None = None
         weakref.finalize(self, self._connector.close).atexit = False
 
@@ -69,6 +70,11 @@ class CurrentSession:
     def shape(self) -> EpochShape | None:
         """How epochs are cut into steps; None before the first session."""
         return self._connector.shape()
+
+    @property
+    def verdict(self) -> str:
+        """Who waits for whom, as a daemon last said; "" before one has."""
+        return (self.session.verdict if self.session is not None else "") or self._verdict
 
     def facts(self) -> tuple[dict[str, str] | None, dict[str, str] | None]:
         """The fingerprints that a state of now belongs to.
@@ -196,7 +202,7 @@ class CurrentSession:
 
     def drop(self) -> None:
         """Close the session, if there is one. The next `attach` gets another one."""
-        session, self.session = self.session, None
+        session, self._verdict, self.session = self.session, self.verdict, None
         if session is not None:
             with Held():
                 if self._ending is not None:

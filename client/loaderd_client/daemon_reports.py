@@ -12,10 +12,15 @@ class SessionEnded(Exception):
 
 
 class DaemonReports:
-    """The last report of each kind of one daemon, during one session."""
+    """The last report of each kind of one daemon, during one session.
+
+    Attributes:
+        verdict: Who waits for whom, as the daemon last said; "" before it has.
+    """
 
     def __init__(self) -> None:
         """Nothing has been said yet."""
+        self.verdict = ""
         self._failure: m.Failure | None = None
         self._pulse: m.Pulse | None = None
         self._farewell = ""

@@ -15,7 +15,7 @@ from loaderd_client.epochs import EpochCursor, Pass
 from loaderd_client.error_budget import ErrorBudget
 from loaderd_client.options import LoaderOptions
 from loaderd_client.state import LoaderState
-from loaderd_client.stats import Stats
+from loaderd_client.stats import LoaderStats, Stats
 from loaderd_wire import messages as m
 from loaderd_wire.errors import LoaderdError, StreamFailedError
 from loaderd_wire.slices import Cursor, EpochShape
@@ -167,6 +167,10 @@ class Delivery:
         finally:
             if self._closing.done:
                 self._give_up()
+
+    def stats_so_far(self) -> LoaderStats:
+        """What was done so far, as the user sees it."""
+        return self.stats.picture(self._current.verdict)
 
     @property
     def shape(self) -> EpochShape | None:

@@ -308,8 +308,10 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
                 device_bytes: Bytes that a GPU has copied from the batches.
                 device_copy_s: Seconds that it took for them.
                 device_gb_per_s: The one by the other, in GB/s (10**9 bytes).
+                verdict: Who waits for whom, as the daemon last said: such as "decode-bound: ...",
+                    with what would help most.
         """
-        return self._delivery.stats.picture()
+        return self._delivery.stats_so_far()
 
     def close(self) -> None:
         """End the session with the daemon, and a `next()` that waits in another thread.

@@ -124,6 +124,11 @@ class Session:
         return self._connection.lost
 
     @property
+    def verdict(self) -> str:
+        """Who waits for whom, as the daemon last said; "" before it has."""
+        return self._reports.verdict
+
+    @property
     def mappings(self) -> list[mmap.mmap]:
         """The memory of its segments."""
         return self._memory.mappings
@@ -306,6 +311,8 @@ class Session:
         for message in messages:
             if isinstance(message, m.Descriptor):
                 self._protocol.receive(message)
+                if message.verdict:
+                    self._reports.verdict = message.verdict
             else:
                 self._reports.hear(message)
         self.sound = sound

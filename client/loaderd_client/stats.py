@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TypedDict
 
+NO_VERDICT = "starting: no batch has been taken yet"
+
 
 class LoaderStats(TypedDict):
     """What `Loader.stats` returns; all seconds and counts are since the Loader was made."""
@@ -20,6 +22,7 @@ class LoaderStats(TypedDict):
     device_bytes: int
     device_copy_s: float
     device_gb_per_s: float
+    verdict: str
 
 
 @dataclass(slots=True)
@@ -63,8 +66,12 @@ class Stats:
         self.device_bytes += size
         self.device_copy_s += copy_s
 
-    def picture(self) -> LoaderStats:
-        """The counts as the user sees them."""
+    def picture(self, verdict: str) -> LoaderStats:
+        """The counts as the user sees them.
+
+        Args:
+            verdict: Who waits for whom, as the daemon last said; "" before it has.
+        """
         elapsed_s = time.monotonic() - self._since_s if self._since_s else 0.0
         fraction = min(1.0, self.waited_s / elapsed_s) if elapsed_s > 0 else 0.0
         return {
@@ -80,4 +87,5 @@ class Stats:
             "device_gb_per_s": self.device_bytes / self.device_copy_s / 1e9
             if self.device_copy_s
             else 0.0,
+            "verdict": verdict or NO_VERDICT,
         }

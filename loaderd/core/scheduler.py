@@ -37,6 +37,7 @@ from loaderd.core.snapshot import SchedulerSnapshot, snapshot
 from loaderd.core.state import SchedulerState
 from loaderd.core.streams import StreamRules, StreamState
 from loaderd.core.supervision import WorkerSupervisor
+from loaderd.core.verdict import Verdict
 from loaderd_wire.messages import Progress, Pulse
 
 DRAINING = "the daemon is draining"
@@ -157,6 +158,15 @@ class Scheduler:
     def snapshot(self) -> SchedulerSnapshot:
         """The state at the latest event, for `status`."""
         return snapshot(self.state, self.state.now_s)
+
+    def verdicts(self, now_s: float) -> list[Verdict]:
+        """Who waits for whom, of each session.
+
+        Args:
+            now_s: When, by the clock of `begin`.
+        """
+        state = self.state
+        return [assessment.assess(state, session, now_s) for session in state.sessions.values()]
 
     def invariants(self) -> None:
         """Check what must hold between two events.

@@ -18,7 +18,7 @@ TRIAL, COMPACT = JobKind.TRIAL, JobKind.COMPACT  # a lookup in the class costs t
 LONG_JOB_S = 0.05  # jobs above it are counted while they run, shorter ones when they have ended
 
 
-class Sample(NamedTuple):
+class UsageSample(NamedTuple):
     """The counters at one moment; every one of them only grows.
 
     Attributes:
@@ -86,7 +86,7 @@ class SessionUsage:
         self._held_since_s: float | None = None
         self._stage_s = [0.0, 0.0, 0.0, 0.0]
         self._rows = 0
-        self._samples: deque[Sample] = deque()
+        self._samples: deque[UsageSample] = deque()
 
     def told(self, now_s: float, batches: int, waiting: bool, waited_s: float) -> None:
         """The client has said something.
@@ -167,7 +167,7 @@ class SessionUsage:
         ):
             samples.popleft()
 
-    def window(self, now_s: float, pool: PoolUsage) -> Sample | None:
+    def window(self, now_s: float, pool: PoolUsage) -> UsageSample | None:
         """How far the counters went in the window; None before the first sample.
 
         Args:
@@ -178,7 +178,7 @@ class SessionUsage:
             return None
         latest = self._latest(now_s, pool)
         went = [now - then for now, then in zip(latest, self._samples[0], strict=True)]
-        return Sample(*went)  # pyright: ignore[reportArgumentType] - each of its own type
+        return UsageSample(*went)  # pyright: ignore[reportArgumentType] - each of its own type
 
     def silent_s(self, now_s: float) -> float:
         """Seconds for which the trainer has been doing something else; 0 if it has not.
@@ -200,14 +200,14 @@ class SessionUsage:
             own_s > PAUSE_STEPS * own_before_s / self._batches
         )
 
-    def _latest(self, now_s: float, pool: PoolUsage) -> Sample:
+    def _latest(self, now_s: float, pool: PoolUsage) -> UsageSample:
         held_s, waited_s, counted_s = self._held_s, self._waited_s, self._counted_s
         if self._held_since_s is not None:
             held_s += now_s - self._held_since_s
         if self.told_s is not None and not self.silent_s(now_s):
             counted_s += now_s - self.told_s
             waited_s += now_s - self.told_s if self.waiting else 0.0
-        return Sample(
+        return UsageSample(
             now_s,
             self._batches,
             waited_s,
@@ -224,7 +224,7 @@ class SessionUsage:
         )
 
 
-def busy_workers(window: Sample) -> float:
+def busy_workers(window: UsageSample) -> float:
     """Workers that were at work, on average.
 
     Short jobs count with their own time, which leaves out that of the messages about them. Long

@@ -16,6 +16,7 @@ from loaderd.core import actions
 from loaderd.core.events import Event
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.snapshot import SchedulerSnapshot
+from loaderd.core.verdict import Verdict
 from loaderd.engine.base import Engine
 from loaderd_wire.messages import Descriptor, Failure, Pulse
 
@@ -128,6 +129,10 @@ class ActionDispatcher:
     def snapshot(self) -> SchedulerSnapshot:
         """The scheduler's state at the latest event."""
         return self._scheduler.snapshot()
+
+    def verdicts(self) -> list[Verdict]:
+        """Who waits for whom, of each session, now."""
+        return self._scheduler.verdicts(self._loop.now_s())
 
     def _take_in(self) -> None:
         self._busy = True

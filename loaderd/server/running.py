@@ -14,6 +14,7 @@ from loaderd.config.load import Config
 from loaderd.core.actions import Quarantine
 from loaderd.core.events import Event, ProgressReceived
 from loaderd.core.scheduler import Scheduler
+from loaderd.core.verdict import Verdict
 from loaderd.engine.base import Engine, MakeEngine
 from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
@@ -28,7 +29,8 @@ from loaderd.server.startup import StartupReporter
 from loaderd.server.status_pages import StatusPages
 from loaderd.server.status_report import DaemonStatus
 from loaderd.server.stream_catalog import StreamCatalog
-from loaderd.system import resource_limits
+from loaderd.server.verdict_reporter import VerdictReporter
+from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, parse_address
 from loaderd.system.lockfile import CannotServe, LockFile
@@ -198,6 +200,7 @@ class Running:
             engine,
             life=f"{os.getpid()}-{os.urandom(4).hex()}",
             step=self._step,
+            attached=VerdictReporter(loop, self._verdicts, log, self._notify).session_attached,
             emptied=self._sessions_ended,
             log=log,
         )
@@ -334,6 +337,12 @@ class Running:
 
     def _left(self, peer: Peer) -> None:
         self._phase.left(peer)
+
+    def _verdicts(self) -> list[Verdict]:
+        return self._dispatcher.verdicts()
+
+    def _notify(self, text: str) -> None:
+        systemd.notify(text, self._setup.env)
 
     def _sessions_ended(self) -> None:
         self._phase.sessions_ended()

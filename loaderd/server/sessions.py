@@ -40,6 +40,7 @@ class SessionRegistry:
         *,
         life: str,
         step: Callable[[Event], object],
+        attached: Callable[[], object],
         emptied: Callable[[], object],
         log: Log,
         draw: Callable[[int], bytes] = secrets.token_bytes,
@@ -53,6 +54,7 @@ class SessionRegistry:
             engine: Who maps segments.
             life: Name of this life of the daemon.
             step: Hands an event to the scheduler.
+            attached: Called when a session has begun.
             emptied: Called when the last session has gone.
             log: (level, text).
             draw: Returns so many random bytes, for tokens.
@@ -63,6 +65,7 @@ class SessionRegistry:
         self._engine = engine
         self._life = life
         self._step = step
+        self._attached = attached
         self._emptied = emptied
         self._log = log
         self._draw = draw
@@ -185,6 +188,7 @@ class SessionRegistry:
             admitted.segment, hello.stream, admitted.fields, admitted.shape.batch_size, fd
         )
         self._step(session.attach())
+        self._attached()
         self._log("info", session.line())
         welcome = session.welcome(token=token, daemon=self._life)
         self._control.send(peer, welcome, (fd,))

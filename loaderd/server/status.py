@@ -15,6 +15,7 @@ from loaderd.server.status_report import (
     DaemonStatus,
     FieldStatus,
     OpenedStatus,
+    SessionStatus,
     StreamStatus,
     WorkerStatus,
 )
@@ -114,7 +115,27 @@ def numbers(status: DaemonStatus) -> dict[str, tuple[str, str, float | Mapping[s
     }
     assert status.memory is not None
     assert status.quarantine is not None
+    waits = {
+        _session_labels(session): session.progress.verdict
+        for session in status.sessions
+        if session.progress is not None and session.progress.verdict is not None
+    }
     return {
+        "verdict": (
+            "gauge",
+            "1 for the verdict on each session: who waits for whom",
+            {f"{at},{label('verdict', each.kind)}": 1.0 for at, each in waits.items()},
+        ),
+        "wait_fraction": (
+            "gauge",
+            "part of the last half minute that the trainer waited",
+            {at: each.wait_fraction for at, each in waits.items()},
+        ),
+        "workers_needed": (
+            "gauge",
+            "workers with which the trainer would not wait",
+            {at: each.need_workers for at, each in waits.items() if each.need_workers is not None},
+        ),
         "ready": ("gauge", "1 while the daemon serves", float(status.state == "ready")),
         "sessions": ("gauge", "trainers attached", len(status.sessions)),
         "sessions_waiting": ("gauge", "trainers that wait for a batch", waiting),
@@ -133,6 +154,11 @@ def numbers(status: DaemonStatus) -> dict[str, tuple[str, str, float | Mapping[s
         ),
         "lost_seconds_total": ("counter", "time in which the daemon did not run", status.lost_s),
     }
+
+
+def _session_labels(session: SessionStatus) -> str:
+    named = {"stream": session.stream, "rank": str(session.rank), "session": str(session.session)}
+    return ",".join(label(name, value) for name, value in named.items())
 
 
 def stream_counts(streams: Iterable[tuple[str, int]]) -> str:

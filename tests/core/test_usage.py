@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loaderd.core.jobs import Done, Job, JobKind
-from loaderd.core.usage import WINDOW_S, PoolUsage, Sample, SessionUsage, busy_workers
+from loaderd.core.usage import WINDOW_S, PoolUsage, SessionUsage, UsageSample, busy_workers
 
 
 class Watched:
@@ -22,7 +22,7 @@ class Watched:
             self.usage.sample(self.now_s, self.pool)
 
     @property
-    def window(self) -> Sample:
+    def window(self) -> UsageSample:
         made = self.usage.window(self.now_s, self.pool)
         assert made is not None
         return made
@@ -115,7 +115,7 @@ def test_rows_are_counted_by_those_who_made_them() -> None:
 
 
 def test_short_jobs_count_their_own_time_and_long_ones_while_they_run() -> None:
-    quiet = Sample(
+    quiet = UsageSample(
         10.0, 0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, busy_s=15.0, done_s=5.0, jobs=1000
     )
     assert busy_workers(quiet) == pytest.approx(0.5)

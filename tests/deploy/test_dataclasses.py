@@ -14,6 +14,7 @@ STATE = {
     "core": {
         "Announced",
         "PlannedBatch",
+        "PoolUsage",
         "PoolWorker",
         "RunningJob",
         "SchedulerState",

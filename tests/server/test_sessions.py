@@ -134,7 +134,7 @@ class Desk:
         )
         self.registry = SessionRegistry(
             self.control, self.messages, self.budget, self.pool,  # type: ignore[arg-type]
-            life="life", step=self.events.append, emptied=self.empty, log=lambda level, text: self.lines.append(text),
+            life="life", step=self.events.append, attached=lambda: None, emptied=self.empty, log=lambda level, text: self.lines.append(text),
         )  # fmt: skip
         self.admission = AdmissionControl(
             loop, self.control, self.budget, self.registry,  # type: ignore[arg-type]
