@@ -123,7 +123,7 @@ def numbers(status: DaemonStatus) -> dict[str, tuple[str, str, float | Mapping[s
     return {
         "verdict": (
             "gauge",
-            "1 for the verdict on each session: who waits for whom",
+            "1 for what bounds each session, such as decode-bound",
             {f"{at},{label('verdict', each.kind)}": 1.0 for at, each in waits.items()},
         ),
         "wait_fraction": (
