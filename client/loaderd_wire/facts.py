@@ -21,6 +21,7 @@ OPTIONAL = frozenset(
         "multiple",
         "lengths",
         "epoch_steps",
+        "replay",
     )
 )
 NAMES = {"decode": "mode"}  # facts that have another name in a config

@@ -145,6 +145,7 @@ def _serve(made: argparse.ArgumentParser) -> None:
     made.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)
     made.add_argument("--stream", default="", help=argparse.SUPPRESS)
     made.add_argument("--ready-fd", type=_whole(0), metavar="N", help=argparse.SUPPRESS)
+    made.add_argument("--replay", action="store_true", help=argparse.SUPPRESS)  # for `bench`
 
 
 def _check(made: argparse.ArgumentParser) -> None:
@@ -307,11 +308,15 @@ def _bench(made: argparse.ArgumentParser) -> None:
         help="also measure torch's DataLoader on the same stream, in turns",
     )
     made.add_argument(
+        "--replay",
+        action="store_true",
+        help="serve the first batches again and again, to measure your own training script",
+    )
+    made.add_argument(
         "--seconds",
         type=_seconds,
-        default=10.0,
         metavar="N",
-        help="seconds per measurement (default 10)",
+        help="seconds per measurement (default 10; with --replay until the training script ends)",
     )
     made.add_argument(
         "--rounds",

@@ -59,7 +59,12 @@ def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> 
     from loaderd.server.start_options import StartOptions
 
     options = StartOptions(
-        args.stream, args.embedded, args.ready_fd, args.log_format, args.log_level
+        args.stream,
+        args.embedded,
+        args.ready_fd,
+        args.log_format,
+        args.log_level,
+        args.replay,
     )
     return Daemon(config, options, make_engine=partial(LocalEngine, ahead=ahead)).run()
 

@@ -64,6 +64,7 @@ class Scheduler:
         kill_s: float = 5.0,
         worker_memory: int = 0,
         cpus: int = 0,
+        replay: bool = False,
     ) -> None:
         """Begin without sessions.
 
@@ -76,6 +77,7 @@ class Scheduler:
             kill_s: Seconds after which a worker that was killed and is not dead is replaced.
             worker_memory: Bytes of anonymous memory above which a worker is replaced. 0: no limit.
             cpus: Processors that the workers may use; 0: unknown.
+            replay: The first batches of a session are handed out again and again.
 
         Raises:
             ValueError: A number is out of range.
@@ -93,6 +95,7 @@ class Scheduler:
             worker_memory,
         )
         self._looked_s: float | None = None
+        self._replay = replay
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             StreamOpened: self._opened,
             Attach: self._attach,
@@ -193,7 +196,7 @@ class Scheduler:
                 f"session {e.session} of stream {e.stream!r} can't attach: streams "
                 f"{sorted(state.streams)}, sessions {sorted(state.sessions)}"
             )
-        session = SessionState(e, stream.rules.on_error, stream.rules.collated)
+        session = SessionState(e, stream.rules.on_error, stream.rules.collated, replay=self._replay)
         state.sessions[e.session] = session
         stream.sessions.add(e.session)
         if state.draining:

@@ -8,6 +8,7 @@ from functools import partial
 from loaderd.core.batch_window import BatchWindow
 from loaderd.core.batches import BatchBuild
 from loaderd.core.events import Attach
+from loaderd.core.replay import Replay
 from loaderd.core.session_slots import SessionSlots
 from loaderd.core.slots import ANNOUNCED, FILLING, FINISH, FREE, LEASED, READY
 from loaderd.core.usage import SessionUsage
@@ -39,13 +40,16 @@ class SessionState:
         notes_left_out: How many were not logged since.
     """
 
-    def __init__(self, event: Attach, on_error: str, collated: bool) -> None:
+    def __init__(
+        self, event: Attach, on_error: str, collated: bool, *, replay: bool = False
+    ) -> None:
         """Begin without a plan.
 
         Args:
             event: The client and its segment.
             on_error: The stream's rule for bad samples.
             collated: A batch is made as a whole.
+            replay: The first batches are handed out again and again.
 
         Raises:
             ValueError: An epoch has no batch, or the segment has too few slots.
@@ -71,6 +75,7 @@ class SessionState:
             ),
         )
         self.slots = SessionSlots(event.segment)
+        self._replay = Replay() if replay else None
         self.ended = ""
         self.failure: Failure | None = None
         self.gone = False
@@ -188,6 +193,8 @@ class SessionState:
                 self.unplaced = True
                 break
             build.begin(place)
+            if self._replay is not None:
+                self._replay.begin(build)
             if not build.todo:
                 self.finish(build)
 
@@ -197,6 +204,8 @@ class SessionState:
             self.slots.tables[build.place.segment].move(build.place.slot, FINISH)
             self.made += 1
             self.unsaid = True
+            if self._replay is not None:
+                self._replay.finish(build)
 
     def announce(self, now_s: float) -> list[Descriptor]:
         """The descriptors of batches that are READY and whose turn it is, in order.

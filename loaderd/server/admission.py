@@ -110,8 +110,12 @@ def check_known(hello: Hello, names: Collection[str], config_path: str) -> None:
         raise no_stream(hello.stream, names)
 
 
-def admit(hello: Hello, stream: OpenedStream, segment: int) -> AdmittedStream:
+def admit(
+    hello: Hello, stream: OpenedStream, segment: int, *, replay: bool = False
+) -> AdmittedStream:
     """What the session of this Hello is, which is `check_known`.
+
+    A client that began with another daemon is not taken where the first batches are replayed.
 
     Raises ConfigError, RefusedError or StreamChangedError, whose text is for the trainer's user.
     """
@@ -123,6 +127,8 @@ def admit(hello: Hello, stream: OpenedStream, segment: int) -> AdmittedStream:
         content["epoch_samples"] = str(shape.samples)
     if stream.plan.bucket_by:
         order["batch_size"] = str(shape.batch_size)
+    if replay:
+        content["replay"] = "the first batches again and again"
     _check_same(hello, order, content)
     if not 1 <= hello.prefetch <= MAX_PREFETCH:
         raise ConfigError(f"prefetch = {hello.prefetch}: use 1 to {MAX_PREFETCH}")

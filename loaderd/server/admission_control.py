@@ -28,6 +28,11 @@ MAX_NAMED = 32  # different refusals that the log tells within a minute
 MAX_REFUSAL = 4000  # characters: it may quote what the client said
 LONG_RESERVATION = 256 << 20  # bytes; a client that waits for more is told what for
 
+REPLAYS = (
+    "the daemon repeats its first batches, because loaderd bench --replay runs: do not train with "
+    "it, only measure"
+)
+
 Log = Callable[[str, str], object]
 
 
@@ -55,6 +60,7 @@ class AdmissionControl:
         outdated: Callable[[str], object] | None,
         most: int,
         log: Log,
+        replay: bool = False,
     ) -> None:
         """Begin with nobody.
 
@@ -75,6 +81,7 @@ class AdmissionControl:
                 daemon. None: the daemon goes on.
             most: Sessions that the file descriptors suffice for.
             log: (level, text).
+            replay: The first batches are handed out again and again.
         """
         self._loop = loop
         self._control = control
@@ -87,6 +94,7 @@ class AdmissionControl:
         self._outdated = outdated
         self._most = most
         self._log = log
+        self._replay = replay
         self._rarely = RateLimit(max_keys=MAX_NAMED)
         self._waiting = WaitingClients(loop, control, progress)
         self._streams: Mapping[str, OpenedStream] | None = None
@@ -180,7 +188,7 @@ class AdmissionControl:
     def _admit(self, hello: Hello, stream: OpenedStream) -> AdmittedStream:
         """Raises LoaderdError."""
         try:
-            admitted = admit(hello, stream, self._budget.number())
+            admitted = admit(hello, stream, self._budget.number(), replay=self._replay)
         except (ValueError, OverflowError) as error:
             raise (
                 error
@@ -227,7 +235,8 @@ class AdmissionControl:
             self._log("warning", unlike)
         shared = bool(self._outdated and self._registry.sessions)
         old_code = self._changes.old_code(shared=shared) if stream.facts.code else ""
-        return tuple(text for text in (old_code, unlike) if text)
+        replay = REPLAYS if self._replay else ""
+        return tuple(text for text in (old_code, unlike, replay) if text)
 
     def _refuse(self, peer: Peer, error: LoaderdError) -> None:
         text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."

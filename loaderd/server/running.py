@@ -253,6 +253,7 @@ class Running:
             outdated=self._drain if self._setup.options.embedded else None,
             most=most,
             log=self._log,
+            replay=self._setup.options.replay,
         )
 
     def _new_dispatcher(
@@ -271,6 +272,7 @@ class Running:
             sample_timeout_s=workers.sample_timeout_s,
             worker_memory=workers.worker_memory or 0,
             cpus=resource_limits.own_cpu_count(),
+            replay=self._setup.options.replay,
             index_of=catalog.index_of,
         )
         handlers = ActionHandlers(

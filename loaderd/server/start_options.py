@@ -20,6 +20,7 @@ class StartOptions:
             why it can't; then it is closed.
         log_format: "text" or "json".
         log_level: The lowest level that is logged.
+        replay: The first batches of each trainer are handed out again and again.
     """
 
     first_stream: str = ""
@@ -27,3 +28,4 @@ class StartOptions:
     ready_fd: int | None = None
     log_format: str = "text"
     log_level: str = "info"
+    replay: bool = False

@@ -155,6 +155,16 @@ def test_a_client_of_another_protocol_is_refused_with_both_numbers_and_what_to_d
         check_known(replace(HELLO, protocol=PROTOCOL + 1), ["train"], "")
 
 
+def test_a_trainer_in_the_middle_is_not_served_replayed_batches_nor_the_reverse() -> None:
+    stream = OpenedStream(PLAN, FACTS)
+    true, replayed = admit(HELLO, stream, 1), admit(HELLO, stream, 1, replay=True)
+    for began, replay in ((true, True), (replayed, False)):
+        back = replace(HELLO, order=began.order, content=began.content)
+        admit(back, stream, 2, replay=not replay)
+        with pytest.raises(StreamChangedError, match="replay was"):
+            admit(back, stream, 2, replay=replay)
+
+
 def test_the_seed_is_the_sessions_own_where_it_has_one() -> None:
     stream = OpenedStream(replace(PLAN, seed=3), FACTS)
     assert admit(HELLO, stream, 1).seed == 3

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loaderd.cli.bench.processes import BenchRun
     from loaderd.config.stream import StreamConfig
 
+SECONDS = 10.0  # of a measurement
 PREFETCH = 4  # a Loader's default
 # stages are taken by the clock: beyond so much of the CPU that was had, processors were somebody
 # else's
@@ -59,12 +60,23 @@ WHERE = {"schedule": "daemon", "announce": "daemon", "wrap": "trainer"}
 def run(args: argparse.Namespace) -> int:
     need("lmdb", "simplejpeg", "cv2", "PIL")
     need_proc()
-    from loaderd.cli.bench import processes
+    from loaderd.cli.bench import processes, replay
     from loaderd.cli.check.local_run import all_workers
     from loaderd.cli.local_stream import chosen
     from loaderd.config import load
 
     settings = load.load(args.config, os.environ, os.getuid())
+    # so that it cleans up as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if args.replay:
+        if args.against or args.stream or args.rounds:
+            raise CommandError(
+                "--replay measures your own training script: leave --against, --stream and "
+                "--rounds out",
+                USAGE,
+            )
+        return replay.run(settings, args)
+    args.seconds = args.seconds or SECONDS
     plan = chosen(settings, args.stream)
     if args.against and plan.sources:
         raise CommandError(
@@ -79,8 +91,6 @@ def run(args: argparse.Namespace) -> int:
             NO_START,
         )
     workers = all_workers(settings)
-    # so that it cleans up as after Ctrl-C
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     ours: list[BenchRun] = []
     theirs: list[BenchRun] = []
     with tempfile.TemporaryDirectory(prefix="loaderd-bench-", dir=_folder()) as folder:

@@ -91,7 +91,8 @@ def loaderd(
 
     Raises CommandError with what either says.
     """
-    with daemon(config.path, socket) as process:
+    serve = ["serve", config.path, "--socket", socket]
+    with daemon(serve, socket, f"{socket}.log") as process:
         process.wait_ready()
         asked = {
             "make": None,
@@ -164,17 +165,17 @@ class DaemonProcess:
     It speaks in its log; and on a pipe, once, when it is ready or can't be.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], socket: str, said: IO[str]) -> None:
-        self.pid, self._socket, self._said = process.pid, socket, said
+    def __init__(
+        self, process: subprocess.Popen[bytes], socket: str, log: str, said: IO[str]
+    ) -> None:
+        self.pid, self._socket, self._log, self._said = process.pid, socket, log, said
 
     def wait_ready(self) -> None:
         """Raises CommandError with what it says if it can't serve."""
         said = self._said.read().strip()
         if not said.startswith("ready"):
             text = said.partition(": ")[2] if said.startswith("ConfigError: ") else said
-            raise CommandError(
-                f"the daemon could not start: {text or _log(self._socket)}", NO_START
-            )
+            raise CommandError(f"the daemon could not start: {text or _log(self._log)}", NO_START)
 
     def look(self, stream: str) -> list[CpuReading]:
         """What it looks like while its only session runs; nothing before and after.
@@ -184,9 +185,7 @@ class DaemonProcess:
         try:
             found = status.fetch(self._socket)
         except CommandError as error:
-            raise CommandError(
-                f"the daemon is gone: {error}\n{_log(self._socket)}", FAULT
-            ) from None
+            raise CommandError(f"the daemon is gone: {error}\n{_log(self._log)}", FAULT) from None
         sessions = [
             session.progress
             for session in found.sessions
@@ -262,11 +261,17 @@ def _child(module: str) -> list[str]:
 
 
 @contextmanager
-def daemon(config: str, socket: str) -> Iterator[DaemonProcess]:
-    """`loaderd serve` for this config on this socket, which need not be ready yet."""
+def daemon(serve: Sequence[str], socket: str, log_path: str) -> Iterator[DaemonProcess]:
+    """A daemon, which need not be ready yet.
+
+    Args:
+        serve: Arguments of `loaderd`.
+        socket: Where it serves.
+        log_path: Where its log goes.
+    """
     read, write = os.pipe()
-    command = [*_child("loaderd"), "serve", config, "--socket", socket, "--ready-fd", str(write)]
-    with open(f"{socket}.log", "wb") as log:
+    command = [*_child("loaderd"), *serve, "--ready-fd", str(write)]
+    with open(log_path, "wb") as log:
         # in a session of its own: Ctrl-C is for us alone
         process = subprocess.Popen(
             command,
@@ -280,7 +285,7 @@ def daemon(config: str, socket: str) -> Iterator[DaemonProcess]:
         os.close(write)
         keep_niceness(process.pid)
         with os.fdopen(read, encoding="utf-8", errors="replace") as said:
-            yield DaemonProcess(process, socket, said)
+            yield DaemonProcess(process, socket, log_path, said)
     finally:
         process.terminate()
         try:
@@ -311,9 +316,9 @@ def trainer(asked: Mapping[str, Any]) -> Iterator[TrainerProcess]:
             process.wait()
 
 
-def _log(socket: str) -> str:
+def _log(path: str) -> str:
     try:
-        return _last(Path(f"{socket}.log").read_text(encoding="utf-8", errors="replace"))
+        return _last(Path(path).read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
 

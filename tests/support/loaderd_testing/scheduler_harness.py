@@ -67,6 +67,7 @@ class SchedulerHarness:
         worker_memory: int = 0,
         ready: bool = True,
         streams: tuple[str, ...] = ("train",),
+        replay: bool = False,
     ) -> None:
         self.core = Scheduler(
             tuple(StreamRules(name, on_error, collated, samples) for name in streams),
@@ -74,6 +75,7 @@ class SchedulerHarness:
             sample_timeout_s=sample_timeout_s,
             index_of=lambda job, row, candidate: (job.start + row) % samples * 10 + candidate,
             worker_memory=worker_memory,
+            replay=replay,
         )
         self.now_s = 100.0
         self.check = True  # all that must hold, after each step
