@@ -230,12 +230,13 @@ class Scheduler:
             return self._assigner.refresh(session)
         session.seq = p.seq
         session.waiting = p.waiting
-        taken = p.taken - session.window.taken if p.plan == session.window.plan else 0
-        session.usage.told(state.now_s, max(0, taken), p.waiting, p.waited_s)
-        if session.usage.sample_due(state.now_s):
-            self._sample(session)
+        taken = session.window.taken
         if p.plan == session.window.plan and (fault := session.advance(p.taken)):
             self._assigner.note(session, fault, "ignored")
+        usage = session.usage
+        usage.told(state.now_s, session.window.taken - taken, p.waiting, p.waited_s)
+        if usage.sample_due(state.now_s):
+            self._sample(session)
         for released in p.released:
             if fault := session.give_back(released):
                 self._assigner.note(session, fault, "ignored")

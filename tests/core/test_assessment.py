@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from loaderd.core.assessment import assess, worst
+from loaderd.core.assessment import assess, measure, worst
 from loaderd.core.events import ProgressReceived, WorkerDone
 from loaderd.core.jobs import Job
 from loaderd.core.verdict import Verdict, idle, starting
@@ -175,3 +175,20 @@ def test_the_trainer_that_waits_most_is_the_one_that_is_told_of() -> None:
     assert worst([idle(9.0), starting()]) == starting()
     assert worst([idle(9.0)]) == idle(9.0)
     assert worst([]) is None
+
+
+def test_batches_that_were_never_announced_do_not_count_as_taken() -> None:
+    harness = SchedulerHarness()
+    client = harness.attach()
+    for _ in range(8):
+        harness.take()
+    false = replace(client.progress(waited_s=float("nan")), taken=1 << 40)
+    harness.step(ProgressReceived(1, false), after_s=2.0)
+    harness.step(ProgressReceived(1, client.progress(waited_s=float("inf"))), after_s=2.0)
+    session = harness.core.state.sessions[1]
+    measured = measure(harness.core.state, session, harness.now_s)
+    assert measured is not None
+    assert (measured.batches, measured.wait_fraction) == (
+        7,
+        0.5,
+    )  # the window begins with the first

@@ -64,6 +64,7 @@ class Daemon:
             self.engine,
             life=str(world.number()),
             step=self.tell,
+            attached=lambda: None,
             emptied=lambda: None,
             log=lambda level, text: world.write("{}: {}", level, text),
             draw=lambda size: world.number().to_bytes(size, "big"),
