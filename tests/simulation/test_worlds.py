@@ -1,4 +1,4 @@
-"""Six hundred worlds, and some that nobody has seen before: whatever happens in them, every trainer
+"""A thousand worlds, and some that nobody has seen before: whatever happens in them, every trainer
 gets the undisturbed stream, and nothing is left behind.
 """
 
@@ -10,7 +10,7 @@ import pytest
 
 from simulation.world import World, replay_seed
 
-WORLDS = 600  # in fewer of them all planted bugs are noticed
+WORLDS = 1000
 AT_ONCE = 50
 FRESH = 300
 
