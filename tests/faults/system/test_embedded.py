@@ -86,7 +86,8 @@ def test_the_first_loader_starts_it_and_the_last_one_ends_it(site: Site, undistu
     gone(site)
 
 
-def test_eight_loaders_at_once_share_one_daemon(site: Site, undisturbed: str) -> None:
+@pytest.mark.parametrize("attempt", range(3))
+def test_eight_loaders_at_once_share_one_daemon(site: Site, undisturbed: str, attempt: int) -> None:
     site.write()
     trainers = [trainer(site) for _ in range(8)]
     results = [t.communicate(timeout=DEADLINE_S) for t in trainers]
