@@ -163,22 +163,22 @@ def went_on(site: Site, loader: Any, got: list[dict[str, Any]], undisturbed: str
 
 @pytest.mark.parametrize("what", lies(1))
 def test_an_admitted_client_that_lies_harms_nobody_and_is_logged_once(
-    daemon: Site, undisturbed: str, what: str
+    site: Site, undisturbed: str, what: str
 ) -> None:
-    loader = daemon.loader()
+    loader = site.write().serve().loader()
     got = take(loader)
-    with Liar(daemon) as liar:
+    with Liar(site) as liar:
         assert isinstance(liar.answer, Welcome)
         lie = lies(liar.answer.segment.slots)[what]
         liar.say()
-        before = rss(daemon.pid), len(daemon.text().splitlines())
+        before = rss(site.pid), len(site.text().splitlines())
         for _ in range(200):
             liar.say(**lie)
         liar.heard()
-        went_on(daemon, loader, got, undisturbed)
-        assert len(daemon.text().splitlines()) - before[1] <= QUIET_LINES, daemon.text()
-        assert rss(daemon.pid) < before[0] + (6 << 20)
-    until("the liar's session to end", lambda: len(daemon.status()["sessions"]) == 1)
+        went_on(site, loader, got, undisturbed)
+        assert len(site.text().splitlines()) - before[1] <= QUIET_LINES, site.text()
+        assert rss(site.pid) < before[0] + (6 << 20)
+    until("the liar's session to end", lambda: len(site.status()["sessions"]) == 1)
 
 
 def test_a_client_cannot_speak_for_another_session(daemon: Site, undisturbed: str) -> None:
@@ -248,14 +248,14 @@ ODD = {
 
 
 def test_a_hello_of_impossible_numbers_is_refused_or_served_and_never_the_end(
-    daemon: Site, undisturbed: str
+    site: Site, undisturbed: str
 ) -> None:
-    loader = daemon.loader()
+    loader = site.write().serve().loader()
     got = take(loader)
-    before = rss(daemon.pid)
+    before = rss(site.pid)
     for name, values in ODD.items():
         for value in values:
-            with Liar(daemon, **{name: value}) as liar:
+            with Liar(site, **{name: value}) as liar:
                 if isinstance(liar.answer, Rejected):
                     assert liar.answer.error in (
                         "ConfigError",
@@ -263,8 +263,8 @@ def test_a_hello_of_impossible_numbers_is_refused_or_served_and_never_the_end(
                         "StreamChangedError",
                     ), (name, value, liar.answer)
                     assert len(liar.answer.text) < 5000
-    went_on(daemon, loader, got, undisturbed)
-    assert rss(daemon.pid) < before + (8 << 20)
+    went_on(site, loader, got, undisturbed)
+    assert rss(site.pid) < before + (8 << 20)
 
 
 def test_a_hello_told_byte_by_byte_is_not_waited_for(site: Site) -> None:
