@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from loaderd.cli.bench import command, dataloader
+from loaderd.cli.bench import dataloader
 from loaderd.config import load
 from loaderd_testing.cli_harness import DEADLINE_S, Place, until
 
@@ -104,13 +104,8 @@ def test_the_same_stream_in_a_dataloader_is_measured_beside_it(
         stream="[[streams.train.transforms]]\ncall = 'mine:seeded'",
         workers="num_workers = 1\ninit = 'mine:prints'",
     )
-    asked = ("--seconds", "0.3", "--against", "dataloader", "--rounds", "1", "--json")
-    facts = json.loads(place.cli("bench", config, *asked).stdout)
-    assert facts["dataloader"]["samples_s"] / facts["dataloader"]["batches_s"] == pytest.approx(8)
-    assert facts["ratio"]["batches_s"] == pytest.approx(
-        facts["loaderd"]["batches_s"] / facts["dataloader"]["batches_s"]
-    )
-    text = "\n".join(command._lines(facts)) + "\n"
+    asked = ("--seconds", "0.3", "--against", "dataloader", "--rounds", "1")
+    text = place.cli("bench", config, *asked).stdout
     assert "1 worker, batches of 8, prefetch 4, 0.3 s a round\n" in text
     for row in (
         "batches/s",
@@ -132,6 +127,16 @@ def assert_parts(text: str, *stages: str) -> None:
     for row in (*parts, r"wrap \(trainer\)", "sum", "all CPU, less reading the batch"):
         assert re.search(rf"  {row} +[\d.e+-]+ ms", text), row
     assert re.search(r"of which the sum is \d+%", text)
+
+
+def test_a_stream_with_a_collate_of_its_own_is_measured_too(place: Place, temporary: Path) -> None:
+    asked = ("--seconds", "0.2", "--against", "dataloader", "--rounds", "1", "--json")
+    config = place.config(stream="collate = 'mine:pad'")
+    facts = json.loads(place.cli("bench", config, *asked).stdout)
+    assert facts["dataloader"]["samples_s"] / facts["dataloader"]["batches_s"] == pytest.approx(8)
+    assert facts["ratio"]["batches_s"] == pytest.approx(
+        facts["loaderd"]["batches_s"] / facts["dataloader"]["batches_s"]
+    )
 
 
 def test_a_dataloader_collates_as_the_stream_does(

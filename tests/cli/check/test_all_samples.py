@@ -110,16 +110,23 @@ def test_what_the_samples_come_to_is_what_numpy_says_and_the_constants_can_be_pa
 
 
 def test_a_stream_that_is_not_trained_on_is_sent_to_the_one_that_is(place: Place) -> None:
-    """Where only the other is checked, too; what is said of it: `test_scan_report.py`."""
     name = packed(place, stream="shuffle = true\nsplit = '0%:50%'\n")
     test = "[streams.test]\nlmdb = 'photos.lmdb'\nsplit = '50%:'\n"
     (place.folder / name).write_text((place.folder / name).read_text() + test)
-    text = place.cli("check", name, "--all", "--stream", "test").stdout
+    train, _, text = place.cli("check", name, "--all").stdout.partition("\ntest  ")
+    assert 'op = "normalize"' in train
     assert (
         "normalize image: with mean and std of stream 'train', which check --all --stream train "
         "prints; not with this"
     ) in text
     assert "op = " not in text
+    step = "[[streams.train.transforms]]\nop = 'normalize'\nmean = 0.5\nstd = 0.2\n"
+    (place.folder / name).write_text((place.folder / name).read_text() + step)
+    text = place.cli("check", name, "--all", "--stream", "test").stdout
+    assert (
+        "normalize image: with mean and std of stream 'train', which has that step; not with this"
+        in text
+    )
 
 
 def test_what_the_users_own_code_has_normalised_is_left_alone(place: Place) -> None:
@@ -288,6 +295,9 @@ def test_what_an_earlier_run_found_does_not_count_once_the_stream_is_another(pla
     (place.folder / "go").touch()
     config(place, "Odd")
     done = place.cli("check", name, "--all", code=1)
-    assert "starting over: data, layout, samples, values changed since" in done.stderr
+    assert (
+        "starting over: data, layout, samples, values changed since the interrupted run"
+        in done.stderr
+    )
     assert "scanned   40 of 40 samples, " in done.stdout
     assert "by an earlier run" not in done.stdout

@@ -126,7 +126,9 @@ def test_a_stream_that_no_trainer_could_be_served_with_is_not_fine(place: Place)
 def test_so_many_samples_as_asked_for_are_made_and_no_socket_is_left(place: Place) -> None:
     """Nor a process, as after every test."""
     config = place.config(stream="drop_last = true")
-    assert "fine      5 of 40" in place.cli("check", config, "--samples", "5").stdout
+    text = place.cli("check", config, "--samples", "5").stdout
+    assert "fine      5 of 40" in text
+    assert "BAD" not in text
     assert not (place.folder / "run" / "loaderd").exists()
 
 
