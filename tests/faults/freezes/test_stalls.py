@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import logging
 import os
 import re
@@ -444,8 +445,8 @@ class Data:
         return {"y": index}
 
 def slowly():
-    while os.path.exists(place("slow")):
-        time.sleep(0.02)
+    if os.path.exists(place("slow")):
+        wait_for("go", 1000)
 
 slowly()
 """
@@ -474,7 +475,7 @@ def test_a_slow_import_after_a_template_was_killed_is_named_with_its_module_and_
     assert re.search(named, site.status()["sessions"][0]["story"])
     shown = site.shown()
     assert re.search(r"starting .* importing mine \(dataset of stream 'train'\), +\d+\.\d s", shown)
-    (site.folder / "slow").unlink()
+    (site.folder / "go").touch()
     assert len(list(patiently(batches))) == 499 - error_steps(error)
 
 
@@ -522,7 +523,10 @@ def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -
         next(iter(site.loader(stall_warning_s=1, timeout_s=2)))
     until(
         "its status",
-        lambda: "importing mine" in site.shown(),
+        lambda: (
+            "importing mine"
+            in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"]
+        ),
     )
     until("its end", lambda: site.process.poll() is not None)  # type: ignore[union-attr]  # it was started
     assert site.process.returncode == 3  # type: ignore[union-attr]  # as above
