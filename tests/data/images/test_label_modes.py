@@ -488,8 +488,8 @@ def few(bits: int) -> list[int]:
     return [n % min(4, 1 << bits) for n in (0, 1, 2, 3, 1, 0, 0, 3)]
 
 
-def every_depth() -> dict[str, tuple[bytes, list[int]]]:
-    """Files of all formats and depths that hold small numbers, with the numbers."""
+def of_every_depth() -> dict[str, tuple[bytes, list[int]]]:
+    """Files made here, of all depths that a format has, which hold small numbers; the numbers."""
     found: dict[str, tuple[bytes, list[int]]] = {"pbm": (b"P4 8 1\n" + packed(few(1), 1), few(1))}
     found["plain pbm"] = (b"P1 8 1\n" + " ".join(map(str, few(1))).encode(), few(1))
     for top in (1, 3, 7, 15, 100, 254, 255, 256, 1000, 65534, 65535):
@@ -516,7 +516,12 @@ def every_depth() -> dict[str, tuple[bytes, list[int]]]:
         found[f"png {bits}"] = (png(bits, b"\0" + body, 8, 1), few(bits))
     found |= {f"sun {bits}": (sun(bits, few(bits)), few(bits)) for bits in (1, 4, 8)}
     found |= {f"bmp {bits}": (bmp(bits, few(bits)), few(bits)) for bits in (1, 4, 8)}
-    found |= {f"sgi {size}": (sgi(size, few(8)), few(8)) for size in (1, 2)}
+    return found | {f"sgi {size}": (sgi(size, few(8)), few(8)) for size in (1, 2)}
+
+
+def of_every_format() -> dict[str, tuple[bytes, list[int]]]:
+    """The same as Pillow writes them, of all formats and modes."""
+    found: dict[str, tuple[bytes, list[int]]] = {}
     gray = np.array([few(8)], np.uint8)
     for kind in (
         "PNG",
@@ -553,7 +558,7 @@ def every_depth() -> dict[str, tuple[bytes, list[int]]]:
     return found
 
 
-EVERY_DEPTH = every_depth()
+EVERY_DEPTH = of_every_depth() | of_every_format()
 # Of these nobody can know the numbers, or Pillow does not read them; all others are exact.
 REFUSED = ("P5 above", "tiff 12", "tiff signed", "bmp 4", "sgi 2", "ICO L", "ICO P", "ICO I", "TGA")
 

@@ -8,6 +8,7 @@ import bisect
 import contextlib
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,26 +212,7 @@ class Tally:
             ("trainers refused for want of room, then served", self.refused),
             ("trainers that raised StallError, then went on", books["stalled"]),
         ]
-        for text, waits in self.waits.items():
-            alone = [fresh for _, fresh, alone in waits if alone]
-            rows.append(
-                (
-                    f"{text}: seconds to the next batch, p50 / worst ({len(waits)} faults)",
-                    _spread([first for first, _, _ in waits]),
-                )
-            )
-            rows.append(
-                (
-                    f"{text}: seconds waited until a batch not begun before, p50 / worst",
-                    _spread([fresh for _, fresh, _ in waits]),
-                )
-            )
-            rows.append(
-                (
-                    f"{text}: the same where no other fault fell into it ({len(alone)} faults)",
-                    _spread(alone),
-                )
-            )
+        rows += self._waits_rows()
         rows.append(
             (
                 "daemon's memory before, after",
@@ -248,6 +230,23 @@ class Tally:
         ]
         lines += [f"| {kind} | {n} |" for kind, n in sorted(self.faults.items())]
         return "\n".join([*lines, "", *[f"WRONG: {text}" for text in self.wrong()]])
+
+    def _waits_rows(self) -> Iterator[tuple[str, str]]:
+        """How long trainers waited after each kind of fault."""
+        for text, waits in self.waits.items():
+            alone = [fresh for _, fresh, alone in waits if alone]
+            yield (
+                f"{text}: seconds to the next batch, p50 / worst ({len(waits)} faults)",
+                _spread([first for first, _, _ in waits]),
+            )
+            yield (
+                f"{text}: seconds waited until a batch not begun before, p50 / worst",
+                _spread([fresh for _, fresh, _ in waits]),
+            )
+            yield (
+                f"{text}: the same where no other fault fell into it ({len(alone)} faults)",
+                _spread(alone),
+            )
 
 
 def _spread(values: list[float]) -> str:
