@@ -21,6 +21,7 @@ class PadRules:
     """
 
     def read(self, value: Any, say: Say) -> Any:
+        """Every field with all of RULE; a bare number is its `value`."""
         if not isinstance(value, dict):
             say("", f"{show(value)} is not {PAD}")
             return {}
@@ -45,6 +46,7 @@ class PadRules:
         return rules
 
     def schema(self) -> dict[str, Any]:
+        """For each field a number, or a table with a `value`."""
         number = {"type": ["number", "boolean"]}
         rule = {
             "type": "object",

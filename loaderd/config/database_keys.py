@@ -41,6 +41,7 @@ class ForEachField:
     kind: ValueType
 
     def read(self, value: Any, say: Say) -> Any:
+        """A dict by field; a fault names the field that it is in."""
         if not isinstance(value, dict) or not value:
             say("", f"{show(value)} is not a table of fields")
             return {}
@@ -50,6 +51,7 @@ class ForEachField:
         }
 
     def schema(self) -> dict[str, Any]:
+        """At least one field, each with a value of `kind`."""
         return {"type": "object", "minProperties": 1, "additionalProperties": self.kind.schema()}
 
 

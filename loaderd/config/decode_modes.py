@@ -27,6 +27,7 @@ class DecodeModes:
     max_pixels: int = MAX_PIXELS
 
     def of(self, name: str) -> str:
+        """The mode of the field `name`: its own, or else the stream's."""
         return self.fields.get(name, self.stream)
 
     def beside(self, name: str) -> bool:

@@ -60,6 +60,7 @@ class ConfigProblems:
         self.lines: list[str] = []
 
     def add(self, where: str, text: str) -> None:
+        """Keep one fault; `where` is "" where it concerns the whole file."""
         self.lines.append(f"{where}: {text}" if where else text)
 
 

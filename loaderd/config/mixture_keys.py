@@ -25,6 +25,7 @@ class Weights:
     """A table of streams, each with a weight above 0."""
 
     def read(self, value: Any, say: Say) -> Any:
+        """The table as written: stream -> weight, an int or a float."""
         if not isinstance(value, dict) or not value:
             say("", f"{show(value)} is not {WEIGHTS}")
             return {}
@@ -42,6 +43,7 @@ class Weights:
         return value
 
     def schema(self) -> dict[str, Any]:
+        """Weights above 0; that their ratio takes small numbers, no schema can say."""
         return {
             "type": "object",
             "minProperties": 1,

@@ -49,6 +49,7 @@ class Param:
 
     @property
     def required(self) -> bool:
+        """It has no default: a table without it is at fault."""
         return self.default is REQUIRED
 
 

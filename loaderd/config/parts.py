@@ -30,6 +30,7 @@ class Databases:
     """A path, or an array of paths and patterns; read as text or as a tuple."""
 
     def read(self, value: Any, say: Say) -> Any:
+        """Text for one path, a tuple for an array; patterns stay as they are."""
         if isinstance(value, list):
             if not value:
                 say("", "[] names no database")
@@ -39,6 +40,7 @@ class Databases:
         return value
 
     def schema(self) -> dict[str, Any]:
+        """A path, or an array of at least one."""
         path = Path().schema()
         return {"anyOf": [path, {"type": "array", "items": path, "minItems": 1}]}
 

@@ -147,6 +147,7 @@ def type_of(kind: ValueType) -> str:
 
 
 def default_of(key: Key) -> str:
+    """The default as the page shows it: "required", "not set", or TOML in backquotes."""
     if key.required:
         return "required"
     if key.default is None:
@@ -155,6 +156,7 @@ def default_of(key: Key) -> str:
 
 
 def toml(value: Any) -> str:
+    """A value as TOML writes it, on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {toml(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -163,10 +165,12 @@ def toml(value: Any) -> str:
 
 
 def cell(text: str) -> str:
+    """The text with its bars escaped, each of which would end a cell."""
     return text.replace("|", "\\|")
 
 
 def table_of(table: Table) -> list[str]:
+    """Lines of a Markdown table with a row for each key, and an empty line behind it."""
     lines = ["| key | takes | default | example | meaning |", "|---|---|---|---|---|"]
     for name, key in table.keys.items():
         cells = (f"`{name}`", type_of(key.kind), default_of(key), f"`{EXAMPLES[name]}`", key.text)
@@ -175,6 +179,7 @@ def table_of(table: Table) -> list[str]:
 
 
 def parameter(name: str, param: Param) -> str:
+    """What a parameter of an op means, which words it may be, and its default."""
     choices = f", one of {', '.join(param.choices)}" if param.choices else ""
     default = (
         "" if param.required or param.default is None else f", default `{toml(param.default)}`"
@@ -183,6 +188,7 @@ def parameter(name: str, param: Param) -> str:
 
 
 def document() -> str:
+    """The whole page, in Markdown."""
     lines = [BEGIN, "## [daemon]", "", "The process that serves.", "", *table_of(schema.DAEMON)]
     lines += ["## [workers]", "", "The processes that make samples.", "", *table_of(schema.WORKERS)]
     lines += [

@@ -115,6 +115,7 @@ class Streams:
     """The streams by name, at least one."""
 
     def read(self, value: Any, say: Say) -> Any:
+        """By name, each with every default in place."""
         if not isinstance(value, dict):
             say("", f"{show(value)} is not a table: write [streams.train]")
             return {}
@@ -147,6 +148,7 @@ class Streams:
         }
 
     def schema(self) -> dict[str, Any]:
+        """At least one, by names that match STREAM_NAME."""
         return {
             "type": "object",
             "minProperties": 1,

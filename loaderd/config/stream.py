@@ -373,6 +373,7 @@ class StreamConfig:
         return self.collate != "stack" or bool(self.survey and self.survey["collated"])
 
     def has_user_code(self) -> bool:
+        """Whether samples run the user's code; pickles and those of a mixture's sources count."""
         called = any(step.call is not None for step in self.transforms)
         own = self.dataset is not None or self.allow_pickle
         said = [part.said for part in self.parts]
@@ -381,10 +382,12 @@ class StreamConfig:
         return called or own or mixed or ":" in self.layout or ":" in self.collate
 
     def to_json(self) -> str:
+        """All settings, for `from_json` in another process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> StreamConfig:
+        """The stream that `to_json` wrote. Nothing is checked: no other text may be given."""
         values = json.loads(text)
         values["ragged"] = tuple(values["ragged"])
         values["parts"] = tuple(PartConfig(**part) for part in values["parts"])

@@ -59,6 +59,7 @@ class Table:
     elsewhere: Callable[[str], str] = lambda word: ""
 
     def read(self, value: Any, say: Say) -> Any:
+        """All keys, each as given or its default; every fault is said, not only the first."""
         read = {name: copy.copy(key.default) for name, key in self.keys.items()}
         if not isinstance(value, dict):
             say("", f"{show(value)} is not a table")
@@ -89,6 +90,7 @@ class Table:
         return read
 
     def schema(self) -> dict[str, Any]:
+        """The keys with their texts and defaults, no others, and `conditions`."""
         properties: dict[str, Any] = {}
         for name, key in self.keys.items():
             properties[name] = key.kind.schema() | ({"description": key.text} if key.text else {})

@@ -44,6 +44,7 @@ class Transform:
     """
 
     def read(self, value: Any, say: Say) -> Any:
+        """Three values for an op, whose parameters are checked here; four for a call."""
         nothing = (None, None, dict[str, Any]())
         if not isinstance(value, dict):
             say(
@@ -89,4 +90,5 @@ class Transform:
         return f"{show(args[problem.name])} is not {problem.expected}"
 
     def schema(self) -> dict[str, Any]:
+        """One of the ops, each with its own parameters, or a call."""
         return {"oneOf": [*[ops_table.schema(name) for name in ops_table.OPS], CALL.schema()]}

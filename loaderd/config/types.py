@@ -35,9 +35,13 @@ MAX_DEPTH = 16  # of tables in tables, in arguments for user code
 class ValueType(Protocol):
     """What a key takes: one kind of value."""
 
-    def read(self, value: Any, say: Say) -> Any: ...
+    def read(self, value: Any, say: Say) -> Any:
+        """The value as the config keeps it; means nothing once a fault has gone to `say`."""
+        ...
 
-    def schema(self) -> dict[str, Any]: ...
+    def schema(self) -> dict[str, Any]:
+        """The values that it takes, as JSON schema, which may let some pass that `read` refuses."""
+        ...
 
 
 def show(value: Any) -> str:
