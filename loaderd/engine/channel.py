@@ -54,6 +54,7 @@ class Channel:
         self._fds: list[int] = []
 
     def fileno(self) -> int:
+        """The socket's descriptor, which stays the channel's; -1 once it is closed."""
         return self.sock.fileno()
 
     @property

@@ -44,7 +44,9 @@ NO_FDS_S = 1.0  # to the next try where there are none
 class ForkServerListener(Protocol):
     """Who is told. Nothing here is called from inside a method of ForkServer."""
 
-    def fork_server_ready(self) -> None: ...
+    def fork_server_ready(self) -> None:
+        """It has booted: from now on workers can be started."""
+        ...
 
     def forked(self, worker: int, pid: int, pidfd: int) -> None:
         """The pidfd is the listener's from now on."""
@@ -54,9 +56,13 @@ class ForkServerListener(Protocol):
         """What it is about to do before it is ready."""
         ...
 
-    def not_forked(self, worker: int, text: str) -> None: ...
+    def not_forked(self, worker: int, text: str) -> None:
+        """There is no process, and the text says why; `ended` is not called for it."""
+        ...
 
-    def ended(self, worker: int, status: int) -> None: ...
+    def ended(self, worker: int, status: int) -> None:
+        """How a worker that was forked ended, as `os.waitpid` tells it."""
+        ...
 
     def fork_server_died(self) -> None:
         """All that it still had to say has been told. Its workers get SIGKILL from the kernel."""

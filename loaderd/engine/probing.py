@@ -59,6 +59,7 @@ class Prober:
         self._timer: Timer | None = None
 
     def worker_ready(self, child: WorkerProcess) -> None:
+        """Have the stream opened, and look from now on whether that hangs."""
         child.send(Probe(self._stream))
         self._looked_s = self._loop.now_s()
         self._watch(child)
@@ -89,6 +90,7 @@ class Prober:
         return [f"{who} has been {what} for {self._quiet_s + now_s - self._looked_s:.0f} s"]
 
     def worker_reported(self, child: WorkerProcess, message: object) -> None:
+        """Take the first answer and let the worker leave; ProtocolError for any other message."""
         if (
             not isinstance(message, (StreamInfo, OpenError))
             or message.stream != self._stream
@@ -100,6 +102,7 @@ class Prober:
         child.leave()
 
     def worker_died(self, child: WorkerProcess, death: WorkerExit) -> None:
+        """Tell what was found, or why nothing; a death from outside asks for another worker."""
         self._stop()
         outside = not (self._answer or self._hung or death.own or death.boot)
         self._killed += outside

@@ -139,6 +139,7 @@ class StatusLine:
         KEY_FORM.pack_into(self._map, self._key_at + (row & 1) * KEY_BYTES, len(text), text)
 
     def idle(self) -> None:
+        """Say that nothing is being made. A forked child ends here, as it does at `stamp`."""
         self.stamp(0, 0, 0)
 
 

@@ -72,6 +72,7 @@ class SegmentTable:
                 self._settle(segment, entry)
 
     def close(self) -> None:
+        """Forget all segments; nobody is told that they are free."""
         self._entries.clear()
 
     def _settle(self, segment: int, entry: _Entry) -> None:

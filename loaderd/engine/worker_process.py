@@ -37,7 +37,9 @@ class WorkerListener(Protocol):
         """As in Doing."""
         ...
 
-    def worker_ready(self, child: WorkerProcess) -> None: ...
+    def worker_ready(self, child: WorkerProcess) -> None:
+        """It has booted, and may be sent work."""
+        ...
 
     def worker_reported(self, child: WorkerProcess, message: object) -> None:
         """An answer.

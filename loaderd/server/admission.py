@@ -71,6 +71,7 @@ class AdmittedStream:
 
     @property
     def bytes(self) -> int:
+        """Of all slots together."""
         return self.segment.slots * self.segment.slot_bytes
 
 
@@ -84,6 +85,7 @@ def check_protocol(protocol: int) -> None:
 
 
 def no_stream(name: str, names: Collection[str]) -> ConfigError:
+    """The error for a stream that the config does not have; it is returned, not raised."""
     return ConfigError(f"no stream {name!r}; there are: {few(names)}")
 
 

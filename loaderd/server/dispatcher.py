@@ -24,11 +24,17 @@ from loaderd_wire.messages import Descriptor, Failure, Pulse
 class Timers(Protocol):
     """The part of the loop that is needed here."""
 
-    def now_s(self) -> float: ...
+    def now_s(self) -> float:
+        """Seconds of a clock that never goes back, from no date."""
+        ...
 
-    def later(self, delay_s: float, callback: Callable[[], object], /) -> object: ...
+    def later(self, delay_s: float, callback: Callable[[], object], /) -> object:
+        """Call back once, in so many seconds."""
+        ...
 
-    def before_sleep(self, hook: Callable[[], bool], /) -> None: ...
+    def before_sleep(self, hook: Callable[[], bool], /) -> None:
+        """Call the hook before each wait of the loop, which does not wait if it returns True."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,13 +140,17 @@ class Phase(Protocol):
         """A stream that was wanted is open, or can't be."""
         ...
 
-    def slow_turn(self, spent_s: float, text: str) -> None: ...
+    def slow_turn(self, spent_s: float, text: str) -> None:
+        """A turn of the loop took so long; `text` is for the log."""
+        ...
 
     def drain(self, why: str) -> None:
         """The daemon is to end."""
         ...
 
-    def signalled(self, number: int) -> None: ...
+    def signalled(self, number: int) -> None:
+        """A signal that asks for the end has come."""
+        ...
 
 
 class _Accepting:
@@ -212,6 +216,7 @@ class Opening(_Accepting):
                 self._parts.catalog.want(name)
 
     def stream_answered(self, name: str) -> None:
+        """Once the last has answered, start workers, or end the process if one failed."""
         catalog, dispatcher = self._parts.catalog, self._parts.dispatcher
         if catalog.opening:
             return
@@ -228,7 +233,8 @@ class Opening(_Accepting):
         """There has been none."""
 
     def slow_turn(self, spent_s: float, text: str) -> None:
-        self._parts.log("debug", text)  # nobody waits for an answer
+        """Log it at level debug: nobody waits for an answer yet."""
+        self._parts.log("debug", text)
 
     def _await_worker(self, event: Event, made: list[Action]) -> None:
         if isinstance(event, WorkerReady):
@@ -242,6 +248,7 @@ class Serving(_Accepting):
     name = "ready"
 
     def begin(self) -> None:
+        """Tell whoever waits that it is ready, and give waiting clients their sessions."""
         parts = self._parts
         # a full collection would look through all modules: 10 ms in which nobody is answered
         gc.freeze()
@@ -253,6 +260,7 @@ class Serving(_Accepting):
         parts.idle.await_first()
 
     def stream_answered(self, name: str) -> None:
+        """Let its clients in, or refuse them with the reason; other streams are not concerned."""
         parts = self._parts
         catalog, admission = parts.catalog, parts.admission
         if not catalog.opening:
@@ -273,9 +281,11 @@ class Serving(_Accepting):
             admission.opened(name)
 
     def sessions_ended(self) -> None:
+        """Leave after exit_when_idle_s, unless a client comes."""
         self._parts.idle.sessions_ended(lambda: self._parts.registry.sessions)
 
     def slow_turn(self, spent_s: float, text: str) -> None:
+        """Log it; as a warning from NOTICEABLE_S on."""
         self._parts.log("warning" if spent_s >= NOTICEABLE_S else "info", text)
 
     def _tell_ready(self) -> None:
@@ -323,6 +333,7 @@ class Draining:
         self._at_work = at_work
 
     def begin(self) -> None:
+        """Refuse whoever comes, tell who is there, and end once nothing is being made."""
         parts = self._parts
         loop, drain_s = parts.loop, parts.config.daemon.drain_s
         parts.log("info", f"draining: {self._why}")
@@ -340,12 +351,15 @@ class Draining:
         parts.dispatcher.step(Drain())
 
     def hello(self, peer: Peer, hello: Hello) -> None:
-        self._parts.control.drop(peer)  # it sees EOF before an answer, and looks for a successor
+        """Drop it: it sees EOF before an answer, and looks for a successor."""
+        self._parts.control.drop(peer)
 
     def ask(self, peer: Peer, ask: Ask) -> None:
+        """Drop it without an answer."""
         self._parts.control.drop(peer)
 
     def left(self, peer: Peer) -> None:
+        """Its session ends, if it had one."""
         self._parts.admission.gone(peer)
 
     def starter_left(self) -> None:
@@ -358,12 +372,14 @@ class Draining:
         """Nobody will use it."""
 
     def slow_turn(self, spent_s: float, text: str) -> None:
+        """Log it; as a warning from NOTICEABLE_S on."""
         self._parts.log("warning" if spent_s >= NOTICEABLE_S else "info", text)
 
     def drain(self, why: str) -> None:
         """That is going on."""
 
     def signalled(self, number: int) -> None:
+        """End at once: this is the second one."""
         self._parts.loop.stop()
 
     def _leave_if_done(self) -> bool:

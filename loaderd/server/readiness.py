@@ -31,6 +31,7 @@ class ReadinessPipe:
 
     @property
     def waits(self) -> bool:
+        """Somebody waits, and has not been told yet how the start went."""
         return self._fd is not None
 
     def watch(self, left: Callable[[], object]) -> None:

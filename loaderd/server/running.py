@@ -311,16 +311,19 @@ class Running:
     # -- what its phase needs of it
 
     def enter(self, phase: Phase) -> None:
+        """Make it the phase that is told of everything, then begin it."""
         self._phase = phase
         phase.begin()
 
     def fail(self, why: str) -> None:
+        """Log why, tell whoever waits for the start, and end with EXIT_NO_START."""
         self._log("error", why)
         self._ready_pipe.tell(why)
         self.code = EXIT_NO_START
         self._loop.stop()
 
     def status(self) -> DaemonStatus:
+        """All that it tells about itself, as of now."""
         return self._pages.status()
 
     # -- what it is told

@@ -267,6 +267,7 @@ class DrainStatus:
     state: str = "draining"
 
     def to_json(self) -> str:
+        """The answer as it is sent: JSON on one line."""
         return json.dumps(as_plain(self))
 
     @classmethod

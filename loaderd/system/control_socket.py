@@ -169,6 +169,7 @@ class ControlListener:
         self._listener.stop()
 
     def close(self) -> None:
+        """End all connections, and listen no longer."""
         self._listener.close()
         for peer in tuple(self.peers):
             self._end(peer)

@@ -92,6 +92,7 @@ class HttpServer:
         closed_in_children(self)
 
     def close(self) -> None:
+        """End all connections and listen no longer. Idempotent."""
         if self._listener.fileno() >= 0:
             self._loop.unwatch(self._listener.fileno())
             self._listener.close()
@@ -99,6 +100,7 @@ class HttpServer:
             self._end(client)
 
     def disown(self) -> None:
+        """In a forked child: close the descriptors, say nothing to anybody."""
         self._listener.close()
         for client in self._clients:
             client.sock.close()

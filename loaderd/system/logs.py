@@ -32,9 +32,13 @@ LAST_WORDS_S = 1.0  # how long `close` waits for a slow reader
 class Sink(Protocol):
     """Where lines go. `write` never blocks."""
 
-    def write(self, line: bytes) -> None: ...
+    def write(self, line: bytes) -> None:
+        """Take one line, with its newline; it may be dropped, and then a later line says so."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Wait at most LAST_WORDS_S for what is still to be written."""
+        ...
 
 
 class PipeSink:
@@ -59,6 +63,7 @@ class PipeSink:
             self._fd = os.dup(fd)
 
     def write(self, line: bytes) -> None:
+        """Take a line, or drop it where more than MAX_BUFFER bytes would wait."""
         if len(self._buffer) + len(line) > MAX_BUFFER:
             self._dropped += 1
             return
@@ -70,6 +75,7 @@ class PipeSink:
             self._flush()
 
     def close(self) -> None:
+        """Close our description; what its reader does not take within LAST_WORDS_S is lost."""
         end_s = time.monotonic() + LAST_WORDS_S
         self._flush()
         while self._buffer and (left_s := end_s - time.monotonic()) > 0:
@@ -128,6 +134,7 @@ class FileSink:
         self._thread: threading.Thread | None = None
 
     def write(self, line: bytes) -> None:
+        """Take a line, or drop it where MAX_LINES wait; the first one starts the thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="loaderd-log", daemon=True)
             self._thread.start()
@@ -141,6 +148,7 @@ class FileSink:
         self._lines.put(line)
 
     def close(self) -> None:
+        """End the thread; a file that takes longer than LAST_WORDS_S is left to it. Idempotent."""
         if self._thread is not None:
             self._lines.put(None)
             self._thread.join(LAST_WORDS_S)
@@ -188,6 +196,7 @@ class Log:
         self.errors: deque[str] = deque(maxlen=20)
 
     def __call__(self, level: str, text: str, **facts: Any) -> None:
+        """Write the line unless its level is too low; of errors the text is kept all the same."""
         if LEVELS[level] >= LEVELS["error"]:
             self.errors.append(text[:2000])
         if LEVELS[level] >= self._level:
@@ -211,6 +220,7 @@ class Log:
         self._sink.write(data + b"\n")
 
     def close(self) -> None:
+        """Close the sink; no line may follow."""
         self._sink.close()
 
 
@@ -237,6 +247,7 @@ class QuarantineLog:
         self.tail: deque[dict[str, Any]] = deque(maxlen=20)
 
     def add(self, facts: Mapping[str, Any]) -> None:
+        """Append one sample's facts, with the time in seconds since 1970."""
         entry = {"time": round(self._wall_s(), 3), **facts}
         self.count += 1
         self.tail.append(entry)
@@ -249,6 +260,7 @@ class QuarantineLog:
         return f"{self._path}: {found}; bad samples are not recorded there" if found and new else ""
 
     def close(self) -> None:
+        """Close the file; no sample may follow."""
         self._sink.close()
 
     def _open(self) -> int:

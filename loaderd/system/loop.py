@@ -39,6 +39,7 @@ class Timer:
         self.callback: Callback | None = callback
 
     def cancel(self) -> None:
+        """Call nobody. Idempotent, also after the call was made."""
         if self.callback is not None:
             self.callback = None
             self._loop._forget_timer()

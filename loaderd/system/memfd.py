@@ -45,6 +45,7 @@ class SegmentStore:
 
     @property
     def unfilled_bytes(self) -> int:
+        """Bytes that are promised and not yet taken from the system."""
         return sum(held.size - held.filled for held in self._held.values())
 
     def of_session(self, session: int) -> tuple[int, ...]:
@@ -90,6 +91,7 @@ class SegmentStore:
                 os.close(held.fd)
 
     def close(self) -> None:
+        """Free all segments."""
         for segment in tuple(self._held):
             self.free(segment)
 

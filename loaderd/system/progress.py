@@ -29,6 +29,7 @@ class ProgressLine:
         self._drawn = False
 
     def __call__(self, done: int, total: int) -> None:
+        """So many are done, earlier runs included; draws every DRAWN_S, or prints every SAID_S."""
         if self._first is None:
             self._first = done  # what an earlier run had done already counts for no speed
         now_s = time.monotonic()
@@ -47,6 +48,7 @@ class ProgressLine:
             sys.stderr.write(f"loaderd: {text}\n")
 
     def say(self, line: str) -> None:
+        """Print a line above the bar, which the next call draws anew."""
         self._clear()
         sys.stderr.write(f"{line}\n")
         self._next_s = 0.0 if self._live else self._next_s

@@ -156,6 +156,7 @@ def cpu_count(root: str = "/", *, affinity: int, cpus: int) -> int:
 
 
 def own_cpu_count() -> int:
+    """`cpu_count` of this process, on this machine."""
     return cpu_count(affinity=len(os.sched_getaffinity(0)), cpus=os.cpu_count() or 1)
 
 

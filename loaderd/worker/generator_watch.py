@@ -40,6 +40,7 @@ class WatchedRandom(random.Random):
 
     @property
     def VERSION(self) -> int:  # type: ignore[override] # noqa: N802 - getstate asks for it, and nothing else does
+        """That of random.Random; who asks for it reads the generator's state."""
         if _installed is not None:
             _installed.read.python = True
         return random.Random.VERSION
@@ -56,6 +57,7 @@ class MT19937(np.random.MT19937):
 
     @property
     def state(self) -> Any:
+        """As numpy's; whoever reads it is noted."""
         if _installed is not None and self is _installed.bits:
             _installed.read.numpy = True
         return super().state

@@ -96,6 +96,7 @@ class WorkerMain:
         self._mapped: dict[int, MappedSegment] = {}
 
     def run(self) -> None:
+        """Obey orders until Leave comes or the engine closes the channel."""
         setup = self._channel.receive()
         if setup is None or not isinstance(setup[0], Setup):
             raise ProtocolError("the first message to a worker must be Setup")

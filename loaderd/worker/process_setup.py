@@ -31,6 +31,7 @@ def _nothing(number: int, frame: object) -> None:
 
 
 def ignore_signals() -> None:
+    """Ignore signals that are meant for others; programs that this process runs do not."""
     for number in IGNORED:
         signal.signal(number, _nothing)
         signal.siginterrupt(number, False)
