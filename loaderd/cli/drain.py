@@ -14,6 +14,7 @@ GRACE_S = 30.0  # beyond the daemon's own drain_s
 
 
 def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd drain`, once the daemon is gone; CommandError if it refuses."""
     path = control_client.target(args.target)
     with control_client.ControlConnection(path, "drain") as line:
         for message in line.messages():

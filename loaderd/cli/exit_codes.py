@@ -57,6 +57,7 @@ def need_proc() -> None:
 
 
 def missing(module: str) -> CommandError:
+    """The error for a module of the extra [daemon] that is not installed; returned, not raised."""
     return CommandError(
         f"{EXTRA[module]} is not installed: pip install 'loaderd[daemon]'", NO_START
     )

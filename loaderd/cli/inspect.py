@@ -19,6 +19,7 @@ SHOWN_CLASSES = 10
 
 
 def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd inspect`; CommandError names the database that can't be opened."""
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.data.errors import SourceError
     from loaderd.data.lmdb.open_stores import open_store

@@ -69,14 +69,18 @@ class NullStatusLine:
         self._on_stage = on_stage
 
     def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None:
+        """Tell the stage of the row; of idleness nobody is told."""
         if stage != Stage.IDLE:
             self._on_stage(row, Stage(stage))
 
-    def name(self, row: int, key: str) -> None: ...
+    def name(self, row: int, key: str) -> None:
+        """Tell nobody."""
 
-    def idle(self) -> None: ...
+    def idle(self) -> None:
+        """Tell nobody."""
 
-    def importing(self, on: bool) -> None: ...
+    def importing(self, on: bool) -> None:
+        """Tell nobody."""
 
 
 class LocalStream:

@@ -29,6 +29,7 @@ WHY = {
 
 
 def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd pack`; CommandError says what its source or its options lack."""
     _refuse_options_of_another_kind(args)
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.data.errors import SourceError

@@ -20,6 +20,7 @@ class Parser(argparse.ArgumentParser):
     """A wrong command line is one or two lines and exit code 2."""
 
     def error(self, message: str) -> Any:
+        """End with USAGE and one line that says what is wrong."""
         self.exit(2, f"loaderd: {message}\nloaderd: see: {self.prog} --help\n")
 
 
@@ -92,6 +93,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def parser(version: str) -> argparse.ArgumentParser:
+    """The parser of all commands; `version` is what --version prints."""
     top = Parser(
         prog="loaderd",
         description="A data loading daemon for PyTorch: batches made outside the trainer.",

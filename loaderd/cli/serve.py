@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd serve`, once the daemon has ended."""
     from loaderd.system.file_limits import raise_limit, too_few
 
     try:

@@ -43,6 +43,7 @@ SHOWN = 12  # of a long list
 
 
 def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd status`: FAULT if the daemon has failed, NO_START while it starts."""
     status = fetch(control_client.target(args.target))
     if args.json:
         print(json.dumps(as_plain(status), indent=2, ensure_ascii=False))
@@ -124,6 +125,7 @@ class _Paint:
 
 
 def size(count: float) -> str:
+    """Bytes in the largest unit up to GiB that leaves at least 1."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}"

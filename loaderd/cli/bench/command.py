@@ -58,6 +58,7 @@ WHERE = {"schedule": "daemon", "announce": "daemon", "wrap": "trainer"}
 
 
 def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd bench`; CommandError says why nothing was measured."""
     need("lmdb", "simplejpeg", "cv2", "PIL")
     need_proc()
     from loaderd.cli.bench import processes, replay

@@ -81,6 +81,7 @@ class CpuReading:
 
 
 def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each figure over the rounds, at least one; all have the same figures."""
     return {name: median(each[name] for each in rounds) for name in rounds[0]}
 
 

@@ -15,6 +15,7 @@ from loaderd.system.resource_limits import own_cpu_count, too_many
 
 
 def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd check`: the worst of its streams."""
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.config import load
     from loaderd.data import native_library

@@ -77,6 +77,7 @@ class Findings:
 
     @property
     def fine(self) -> bool:
+        """Nothing was found that a trainer would meet, and nothing ended the check early."""
         return not self.bad and not self.differ and not self.end and not self.refused
 
 
@@ -141,10 +142,12 @@ class DeterminismRun:
         self._steps = 0
 
     def end(self, text: str) -> None:
+        """Stop the loop; the first text stays, as `Findings.end`."""
         self._findings.end = self._findings.end or text
         self._loop.stop()
 
     def opened(self, n: int, found: StreamInfo | OpenError) -> None:
+        """Run `n` (0 or 1) has opened its stream, or could not; both begin once the second has."""
         if isinstance(found, OpenError):
             self.end(f"{found.text}\n{found.traceback}".strip())
             return
@@ -175,6 +178,7 @@ class DeterminismRun:
         ]
 
     def arrived(self, n: int, session: LocalSession, k: int) -> None:
+        """Run `n` has made batch `k`; what both have is compared and given back."""
         if k >= self._steps or self._findings.end:
             return
         self._here.setdefault(k, set()).add(n)

@@ -24,6 +24,7 @@ from loaderd.worker.seeding import seed_epoch, seed_sample
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
+    """Exit code of `check` with --index or --key: FAULTS if the sample is bad."""
     plan = local_stream.chosen(config, args.stream)
     local_stream.like_a_worker(args)
     stream = local_stream.LocalStream(config, plan).stream

@@ -174,14 +174,17 @@ class ScanRun:
         self._saved_s = self.begin_s = loop.now_s()
 
     def end(self, text: str) -> None:
+        """Stop the loop; the first text stays, as `Scan.end`."""
         self._found.end = self._found.end or text
         self._loop.stop()
 
     def break_off(self) -> None:
+        """Stop the loop; what is done counts, and the next run goes on from there."""
         self._found.broken_off = True
         self._loop.stop()
 
     def opened(self, local: LocalRun, found: StreamInfo | OpenError) -> None:
+        """Begin at the first sample that is not done, or end with what was wrong."""
         if isinstance(found, OpenError):
             self.end(f"{found.text}\n{found.traceback}".strip())
         else:
@@ -197,6 +200,7 @@ class ScanRun:
             )
 
     def arrived(self, session: LocalSession, k: int) -> None:
+        """Batch `k` is made; batches are taken in order, and given back at once."""
         self._here.add(k)
         while self._next in self._here and self._next < self._steps and not self._found.end:
             self._here.discard(self._next)
@@ -243,6 +247,7 @@ class ScanRun:
         self._spool.set_aside(self._stream, sample)
 
     def save(self) -> None:
+        """Keep all that is done, for a later run."""
         self._saved_s = self._loop.now_s()
         self._spool.save(
             done=self._found.done,

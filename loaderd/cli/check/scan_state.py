@@ -89,6 +89,7 @@ class ScanState:
         self._hashes.write(np.ascontiguousarray(hashes, "<u8").data)
 
     def set_aside(self, stream: str, sample: BadSample) -> None:
+        """Append a bad sample to the file of bad samples; it is written before the next `save`."""
         self._bad.write(
             json.dumps({"stream": stream, **asdict(sample)}, ensure_ascii=False).encode(
                 "utf-8", "backslashreplace"

@@ -29,6 +29,7 @@ class Sizes:
     most: int = 0
 
     def add(self, sizes: np.ndarray) -> None:
+        """Count sizes in bytes, in an array of any shape."""
         for value, count in zip(*np.unique(sizes, return_counts=True), strict=True):
             size = int(value)
             drop = max(0, size.bit_length() - SUB_BITS - 1)
@@ -38,6 +39,7 @@ class Sizes:
 
     @property
     def median(self) -> int:
+        """In bytes, the least of the class that the middle size is in; 0 if there is none."""
         left = (sum(self.counts.values()) + 1) // 2
         for least in sorted(self.counts):
             left -= self.counts[least]
@@ -129,6 +131,7 @@ class ScanStats:
 
     @classmethod
     def from_dict(cls, made: Mapping[str, Any]) -> ScanStats:
+        """What `to_dict` has written, as JSON has it."""
         return cls(
             made["fields"],
             made["samples"],

@@ -33,6 +33,7 @@ ALIKE = 5  # bad samples with the same reason, but for its numbers, that have a 
 def check(
     settings: Config, plan: StreamConfig, samples: int, bad: IO[str] | None, classes: Classes
 ) -> int:
+    """Make samples of one stream twice and print what was found; its exit code."""
     print(f"{plan.name}  {plan.data_name}", flush=True)
     findings = make_twice(settings, plan, samples, classes)
     if findings.facts is None:
@@ -76,11 +77,13 @@ def make_twice(settings: Config, plan: StreamConfig, samples: int, classes: Clas
 
 
 def given_up(plan: StreamConfig, end: str) -> None:
+    """Say on standard error why a check stopped early; nothing for ""."""
     if end:
         sys.stderr.write(f"loaderd: stream {plan.name!r}: check stopped: {end}\n")
 
 
 def described(findings: Findings) -> list[str]:
+    """Lines for shape, memory, speed and advice, whatever faults there are."""
     advice = [f"  next      {line}" for line in findings.advice]
     return [*_shape(findings), *_speed(findings), *advice]
 
@@ -210,6 +213,7 @@ def _telling(traceback: str) -> list[str]:
 
 
 def bad_line(sample: BadSample, *, telling: bool = True) -> list[str]:
+    """Lines for one bad sample, with the end of its traceback if `telling`."""
     return [
         f"  BAD       {sample.line()}",
         *(f"            {line}" for line in _telling(sample.traceback) if telling),
@@ -217,6 +221,7 @@ def bad_line(sample: BadSample, *, telling: bool = True) -> list[str]:
 
 
 def faults(findings: Findings) -> list[str]:
+    """Lines for bad samples and differences, NAMED of each at most, and the sum of it all."""
     lines = _bad_lines([findings.bad[index] for index in sorted(findings.bad)][:NAMED])
     if len(findings.bad) > NAMED:
         lines.append(f"  BAD       and {len(findings.bad) - NAMED:,} more (--bad FILE has all)")
@@ -251,6 +256,7 @@ def _bad_lines(samples: list[BadSample]) -> list[str]:
 
 
 def differences(findings: Findings) -> list[str]:
+    """Lines for samples that two processes made differently, and what usually causes it."""
     lines: list[str] = []
     for difference in findings.differ[:NAMED]:
         if difference.only_once:

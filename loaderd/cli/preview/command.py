@@ -19,6 +19,7 @@ from loaderd_wire.slices import Cursor, EpochShape, Slice, slice_at, steps_left
 
 
 def run(args: argparse.Namespace) -> int:
+    """Exit code of `loaderd preview`; CommandError names a place that is not in the epoch."""
     sheet, page = _outputs(args)
     need("lmdb", "simplejpeg", "cv2", "PIL")
     from loaderd.cli import local_stream
