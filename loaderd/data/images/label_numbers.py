@@ -26,6 +26,7 @@ def holds_labels(image: Any, *, gray: bool = False) -> bool:
 
 
 def has_sixteen_bits(image: Any) -> bool:
+    """Whether a Pillow image is gray with 16 bits, which colours of 8 bits don't keep."""
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 

@@ -80,6 +80,7 @@ class LazyImage:
 
     @property
     def dtype(self) -> np.dtype:
+        """Of the pixels as they would be made now."""
         return self._origin.dtype if self.levels is None else self.levels.dtype
 
     def crop(self, top: int, left: int, height: int, width: int) -> None:

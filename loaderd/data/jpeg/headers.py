@@ -85,6 +85,7 @@ class JpegImage:
 
     @property
     def progressive(self) -> bool:
+        """Its frame is SOF2: coefficients come in several scans."""
         return self.frame == 0xC2
 
     @property

@@ -113,6 +113,7 @@ def available() -> str:
 
 
 def can_rewrite() -> bool:
+    """Whether the extension or a jpegtran is there."""
     return _library() is not None or bool(_jpegtran())
 
 

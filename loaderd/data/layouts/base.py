@@ -93,16 +93,20 @@ class Database:
 
     @property
     def path(self) -> str:
+        """As the config names it."""
         return self.store.path
 
     @property
     def entries(self) -> int:
+        """How many keys there are, those included that are no samples."""
         return self.store.entries
 
     def get(self, key: bytes, db: bytes | None = None) -> memoryview | None:
+        """A value, valid while the file is open; of the named database `db` if one is given."""
         return self.store.get(key, db)
 
     def has(self, key: bytes) -> bool:
+        """Whether the main database has this key."""
         return self.store.get(key) is not None
 
     def first(self) -> list[tuple[bytes, memoryview]]:
@@ -206,9 +210,11 @@ class KeyedLayout(StoredLayout):
         return len(self._keys)
 
     def keys(self, index: int) -> list[bytes]:
+        """The one key of sample `index`."""
         return [self._keys[index]]
 
     def parse(self, index: int, values: list[memoryview]) -> dict[str, Any]:
+        """The fields of the one value, as `codec` reads it."""
         assert self.codec is not None
         value = self.codec.decode(values[0])
         return fields_of(table_of(value) if self.codec.trusted else value, self.options.fields)
@@ -265,6 +271,7 @@ class SeveralKeysLayout(StoredLayout):
         return len(self._keys)
 
     def keys(self, index: int) -> list[bytes]:
+        """A key of each pattern, all with the number of sample `index`."""
         first = self._keys[index]
         number = self._forms[0].number(first)
         assert number is not None

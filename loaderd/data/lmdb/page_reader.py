@@ -138,4 +138,5 @@ class Pages:
 
 
 def address_of(array: np.ndarray) -> int:
+    """Where the array's first byte lies; valid while the array lives."""
     return array.__array_interface__["data"][0]

@@ -98,6 +98,7 @@ class DatabaseMeta:
 
 
 def sample_key(index: int) -> bytes:
+    """The key of sample `index`: 8 bytes, so that LMDB's order is that of the indices."""
     return INDEX.pack(index)
 
 
@@ -133,6 +134,7 @@ def part_of(name: str, value: Any, sample: Sample) -> tuple[RecordPart, Any]:
 
 
 def pack_head(parts: Iterable[RecordPart]) -> bytes:
+    """The head of a sample's value, which says what its buffers are."""
     return packed([[p.name, int(p.kind), p.dtype, list(p.shape), p.size] for p in parts])
 
 
@@ -277,10 +279,12 @@ def unpack_sample(value: bytes | memoryview) -> Sample:
 
 
 def pack_meta(meta: DatabaseMeta) -> bytes:
+    """The value of META_KEY, which `unpack_meta` reads."""
     return META_MAGIC + packed({"version": VERSION, **asdict(meta)})
 
 
 def is_meta(value: bytes | memoryview | None) -> bool:
+    """Whether a value begins as that of a database of ours; None does not."""
     return value is not None and bytes(value[: len(META_MAGIC)]) == META_MAGIC
 
 

@@ -105,4 +105,5 @@ class Writer:
         return WriteFault(self.file, text, full)
 
     def close(self) -> None:
+        """Close the file; what was put is on disk already."""
         self._env.close()

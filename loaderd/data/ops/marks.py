@@ -73,6 +73,7 @@ class MarkNames:
 
     @property
     def moved(self) -> list[str]:
+        """The fields whose points the op moves."""
         return [name for name in (self.boxes, self.keypoints, self.polygons) if name is not None]
 
     def move(

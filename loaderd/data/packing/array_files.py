@@ -86,6 +86,7 @@ class ArrayFilesSource:
         return next(iter(lengths.values()))
 
     def item(self, index: int) -> PackItem:
+        """Named by its row, or by its file's path where each file is a sample."""
         if self._arrays:
             return PackItem(b"%d" % index, partial(self._row, index))
         path = self._paths[index]

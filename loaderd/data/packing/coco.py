@@ -116,6 +116,7 @@ class CocoSource:
             )
 
     def item(self, index: int) -> PackItem:
+        """Named by its file_name, or by its index where it has none."""
         name, number, keypoints, rows = msgpack.unpackb(self._spool[index], use_list=False)
         shown = os.fsencode(name) if isinstance(name, str) else b"image %d" % index
         return PackItem(shown, partial(self._read, name, number, keypoints, rows))

@@ -137,6 +137,7 @@ class CsvSource:
             self._kinds[name] = str
 
     def item(self, index: int) -> PackItem:
+        """Named by its first path, or by the line that it begins in."""
         line, data = msgpack.unpackb(self._spool[index], use_list=False)
         cells = [cell.decode("utf-8", "surrogateescape") for cell in data]
         values = dict(zip(self._names, cells, strict=False))

@@ -46,6 +46,7 @@ class DatabaseSource:
 
     @property
     def form(self) -> str:
+        """That of the database: "dict" or "tuple"."""
         return self._source.form
 
     def item(self, index: int) -> PackItem:

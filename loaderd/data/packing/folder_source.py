@@ -38,6 +38,7 @@ class ImageFolderSource:
         self._listing.__exit__()
 
     def item(self, index: int) -> PackItem:
+        """Named by its path below the folder."""
         found = self._listing.file(index)
         return PackItem(found.path, partial(self._read, found))
 

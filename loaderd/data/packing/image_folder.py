@@ -70,6 +70,7 @@ class Ignored:
         self._kinds: dict[str, tuple[int, str]] = {}
 
     def add(self, path: str) -> None:
+        """Count one file, by the ending of its path; the first of each ending is the example."""
         self.total += 1
         ending = _shown(os.path.splitext(path)[1].lower())[:MAX_ENDING] or "without an ending"
         kind = ending if ending in self._kinds or len(self._kinds) < KINDS else "others"

@@ -63,10 +63,12 @@ class PackOptions:
     shard_bytes: int = 0
 
     def images(self) -> StoredImages:
+        """What becomes of the images; nothing is rewritten where nothing is there that can."""
         rewrites = means() if self.random_access else ""
         return StoredImages(self.verify, rewrites, self.resize, self.quality)
 
     def selection(self, total: int) -> Selection:
+        """Which of `total` samples are packed, and in which order."""
         return Selection(total, self.split, self.shuffle)
 
 

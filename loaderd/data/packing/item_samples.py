@@ -61,6 +61,7 @@ class ItemSamples:
 
     @property
     def form(self) -> str:
+        """That of the source: "dict" or "tuple"."""
         return self._source.form
 
     def each(self, start: int) -> Generator[tuple[bytes, Callable[[], PackedSample]]]:

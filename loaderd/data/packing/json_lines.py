@@ -85,6 +85,7 @@ class JsonLinesSource:
         self._fractions.update(name for name, part in _leaves(values, "") if _has_fraction(part))
 
     def item(self, index: int) -> PackItem:
+        """Named by its first path, or by its line: always where that is no object."""
         line, _, data = self._spool[index].partition(b" ")
         try:
             values = _object(data)

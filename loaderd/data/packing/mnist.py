@@ -55,6 +55,7 @@ class MnistSource:
         pass
 
     def item(self, index: int) -> PackItem:
+        """Named by its index."""
         return PackItem(b"%d" % index, partial(self._read, index))
 
     def _read(self, index: int) -> Sample:

@@ -60,6 +60,7 @@ class PackState:
     bytes: int = 0
 
     def to_bytes(self) -> bytes:
+        """For the unfinished database, where `from_bytes` reads it."""
         return packed(
             [
                 self.fingerprint,
@@ -90,6 +91,7 @@ class PackState:
     def with_sample(
         self, value: bytes, form: str, described: Callable[[], tuple[Any, ...]]
     ) -> PackState:
+        """One more sample packed; `described` is called for the first one alone."""
         chain = hashlib.blake2b(
             self.chain + hashlib.blake2b(value, digest_size=32).digest(), digest_size=16
         ).digest()
@@ -104,6 +106,7 @@ class PackState:
         )
 
     def with_remark(self, remark: str) -> PackState:
+        """One more sample with this in the tally; "" is none."""
         if not remark:
             return self
         counts = dict(self.tally)
@@ -112,5 +115,6 @@ class PackState:
         return replace(self, tally=tuple(counts.items()))
 
     def with_bad(self, name: str, reason: str) -> PackState:
+        """One more sample left out; the first LISTED of them are named."""
         listed = self.bad if len(self.bad) >= LISTED else (*self.bad, (name, reason))
         return replace(self, seen=self.seen + 1, bad_count=self.bad_count + 1, bad=listed)

@@ -119,6 +119,7 @@ class ParquetSource:
         return columns
 
     def item(self, index: int) -> PackItem:
+        """Named by its file and its row there; all rows of a damaged row group are bad."""
         number = int(np.searchsorted(self._ends, index, "right"))
         path, columns, ends = self._files[number]
         row = index - (int(self._ends[number - 1]) if number else 0)

@@ -49,11 +49,6 @@ class PackSource(Protocol):
         kind: What the database says it was packed from.
         named: Samples have names of their own.
         total: Number of samples.
-        fingerprint: A hash of what the source holds; a broken-off pack of another is not gone on
-            with.
-        classes: Names of the labels, () if there are none.
-        unreadable: (what, why) of parts that are left out as a whole.
-        notes: Lines for whoever packs it.
     """
 
     kind: str
@@ -61,16 +56,24 @@ class PackSource(Protocol):
     total: int
 
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """A hash of what it holds; a broken-off pack of another source is not gone on with."""
+        ...
 
     @property
-    def classes(self) -> tuple[str, ...]: ...
+    def classes(self) -> tuple[str, ...]:
+        """Names of the labels, () if there are none."""
+        ...
 
     @property
-    def unreadable(self) -> Sequence[tuple[str, str]]: ...
+    def unreadable(self) -> Sequence[tuple[str, str]]:
+        """(what, why) of parts that are left out as a whole."""
+        ...
 
     @property
-    def notes(self) -> Sequence[str]: ...
+    def notes(self) -> Sequence[str]:
+        """Lines for whoever packs it."""
+        ...
 
     @property
     def form(self) -> str:

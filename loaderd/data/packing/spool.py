@@ -66,6 +66,7 @@ class Spool:
         return os.pread(self._records.fileno(), end - begin, begin)
 
     def close(self) -> None:
+        """Give the disk space back. Idempotent, and raises nothing."""
         for file in (self._records, self._ends):
             with contextlib.suppress(OSError):  # what a full disk has not taken is tried once more
                 file.close()

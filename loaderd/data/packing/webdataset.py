@@ -158,6 +158,7 @@ class WebDatasetSource:
 
     @property
     def notes(self) -> list[str]:
+        """A line for each kind of entry that was ignored, with an example."""
         return [
             f"{count:,} {'entries' if count > 1 else 'entry'} ignored, {what}: such as {example}"
             for what, (count, example) in self._skipped.items()
@@ -208,6 +209,7 @@ class WebDatasetSource:
         self._spool.append(packed([shard, key.encode("utf-8", "surrogateescape"), parts]))
 
     def item(self, index: int) -> PackItem:
+        """Named by its key: what the names of its files have in common."""
         shard, key, parts = msgpack.unpackb(self._spool[index], use_list=False)
         return PackItem(key, partial(self._read, self._shards[shard], parts))
 

@@ -151,6 +151,7 @@ class PackRun:
         self.resumed_at = 0 if self.fresh else self.state.seen
 
     def go(self) -> None:
+        """Pack the rest of the samples, or as many as `most_bytes` allows. Raises SourceError."""
         self._on_progress(self.state.seen, self._samples.total)
         with closing(self._samples.each(self.state.seen)) as samples:
             for name, make in samples:

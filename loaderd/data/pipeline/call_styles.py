@@ -80,6 +80,7 @@ class OnePicture:
         self._field, self._as_pillow = field, as_pillow
 
     def __call__(self, sample: Sample, called: Called) -> Mapping[str, Any]:
+        """The sample with what came back. Raises BadValue where `field` is no picture."""
         find_pictures(sample, self._field)
         name = self._field or sole_image(sample, "call")
         if name not in sample.images:
@@ -116,6 +117,7 @@ class TvTensors:
         self._modes, self._boxes = modes, boxes
 
     def __call__(self, sample: Sample, called: Called) -> Any:
+        """What came back, with channels last again; as it is where it is no mapping."""
         find_pictures(sample, None)
         size = size_of(sample)
         masks = masks_of(sample, self._modes, size)
@@ -158,6 +160,7 @@ class KeywordCall:
         self._targets = set(getattr(function, "additional_targets", None) or ())
 
     def __call__(self, sample: Sample, called: Called) -> Any:
+        """What came back under the fields' own names; as it is where it is no mapping."""
         find_pictures(sample, self._field)
         names = self._names(sample)
         given = {names.get(name, name): own(sample, name) for name in sample}

@@ -44,6 +44,7 @@ class Seeds(ISpawnableSeedSequence):
         self._full: np.random.SeedSequence | None = None
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        """As SeedSequence's: uint32[n_words], or uint64."""
         return (
             self._seeds
             if n_words == 4 and dtype is np.uint64
@@ -51,10 +52,12 @@ class Seeds(ISpawnableSeedSequence):
         )
 
     def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+        """As SeedSequence's."""
         return self.full.spawn(n_children)
 
     @property
     def full(self) -> np.random.SeedSequence:
+        """The whole sequence, made once."""
         if self._full is None:
             self._full = np.random.SeedSequence(self._draws.key())
         return self._full
@@ -101,6 +104,7 @@ class SampleContext:
         return counted if counted >= 0 else self._request.epoch
 
     def enter(self, stage: Stage) -> None:
+        """What follows belongs to this stage."""
         self.stage = stage
         self._note(stage)
 
@@ -112,6 +116,7 @@ class SampleContext:
 
     @property
     def draws(self) -> CounterRng:
+        """The random numbers of this sample in this epoch, and of its view."""
         if self._draws is None:
             request = self._request
             self._draws = CounterRng(request.seed, request.epoch, request.index, self._view)
@@ -203,6 +208,7 @@ class SampleContext:
         (sample.images if view.planar else sample.planar).discard(name)
 
     def materialize_all(self) -> None:
+        """Make the pixels of all pictures that are planned."""
         for name in list(self.views):
             self.materialize(name)
 

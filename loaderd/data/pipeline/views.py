@@ -29,6 +29,7 @@ class Views:
         self._followers = _followers(plan)
 
     def __call__(self, making: SampleContext) -> None:
+        """Run the steps once for each view, and put the results into one sample."""
         parts = list[Sample]()
         for number in range(self._count):
             part = making.of_view(number, _copied(making.sample), _end_of(making.out, number))

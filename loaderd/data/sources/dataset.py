@@ -129,6 +129,7 @@ class DatasetSource:
         return sample
 
     def key(self, index: int) -> str:
+        """Its index: a dataset has no names."""
         return str(index)
 
     def expect(self, state: str) -> str:

@@ -100,9 +100,11 @@ class OwnLayout:
         return self._store.pages(row_bytes)
 
     def read(self, index: int, mode: str | DecodeModes) -> Sample:
+        """Views of the file, valid while it is open; stored images stay as they are."""
         return record_format.unpack_sample(self._value(index))
 
     def key(self, index: int) -> str:
+        """The name that `pack` stored, else the index."""
         name = record_format.name_of(self._value(index)) if self.stored_names else b""
         return show_key(name) if name else str(index)
 
@@ -216,6 +218,7 @@ class KeyedReader:
         return self._inner.parse(index, values)
 
     def read(self, index: int, mode: str | DecodeModes) -> Sample:
+        """Raises BadValue for a sample that is not there, or is no dict of fields."""
         return self.take(self.value(index), mode)
 
     def take(self, value: Any, mode: str | DecodeModes) -> Sample:
@@ -233,6 +236,7 @@ class KeyedReader:
         return sample
 
     def key(self, index: int) -> str:
+        """The first of its keys, as text or hex."""
         return show_key(self._keys(index)[0])
 
 

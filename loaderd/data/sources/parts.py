@@ -112,6 +112,7 @@ class PartsReader:
         return self.names[bisect_right(self.firsts, index) - 1]
 
     def read(self, index: int, mode: str | DecodeModes) -> Sample:
+        """As the part that has it reads it."""
         part, place = self.locate(index)
         return part.reader.read(place, mode)
 
@@ -127,6 +128,7 @@ class PartsReader:
         return reader.take(value, mode) if isinstance(reader, KeyedReader) else value
 
     def key(self, index: int) -> str:
+        """The name that its part stored, else the index among all parts."""
         part, place = self.locate(index)
         return part.reader.key(place) if part.reader.stored_names else str(index)
 

@@ -68,6 +68,7 @@ def kind_of(item: Any) -> str:
 
 
 def is_image(item: Any) -> bool:
+    """Whether a value is bytes that begin as an image file of a known format."""
     return isinstance(item, (bytes, memoryview)) and is_image_file(item)
 
 

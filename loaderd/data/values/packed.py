@@ -15,10 +15,12 @@ GZIP, ZLIB, LZ4 = b"\x1f\x8b", (b"x\x01", b"x\x5e", b"x\x9c", b"x\xda"), b"\x04\
 
 
 def ungzip(data: bytes | memoryview) -> bytes:
+    """What was compressed, at most MAX_BYTES. Raises UnreadableValue."""
     return _inflated(data, 31, "gzip")
 
 
 def unzlib(data: bytes | memoryview) -> bytes:
+    """What was compressed, at most MAX_BYTES. Raises UnreadableValue."""
     return _inflated(data, 15, "zlib")
 
 

@@ -103,9 +103,11 @@ class PickleMachine:
         return self._flat[begin:end]
 
     def push(self, value: Any) -> None:
+        """Put a value on the stack."""
         self.stack.append(value)
 
     def mark(self) -> None:
+        """Mark the top of the stack, for `since_mark`."""
         self._marks.append(len(self.stack))
 
     def since_mark(self) -> list[Any]:
@@ -148,6 +150,7 @@ class PickleMachine:
         self._memo[len(self._memo) if number is None else number] = self.stack[-1]
 
     def recall(self, number: int) -> None:
+        """Put on the stack what `remember` kept. Raises KeyError."""
         self.stack.append(self._memo[number])
 
     def name(self, module: str, name: str) -> None:
@@ -177,6 +180,7 @@ class PickleMachine:
             raise UnreadableValue(f"what it makes is much larger than its {len(self.data):,} bytes")
 
     def persist(self, key: Any) -> None:
+        """What lies outside the pickle under this key. Raises UnreadableValue if nobody knows."""
         if self.persistent is None:
             raise UnreadableValue(
                 f"it is a pickle with {REFUSED[0x51]}, which only its writer can read"

@@ -40,6 +40,7 @@ class GlobalName:
     make: Callable[[PickleMachine, tuple[Any, ...]], Any]
 
     def said(self) -> str:
+        """As errors call it: "module.name"."""
         return f"{self.module}.{self.name}"
 
 
@@ -66,6 +67,7 @@ class Python2Text:
     data: bytes
 
     def key(self) -> str | bytes:
+        """As a key of a dict: text if it is ASCII, else bytes."""
         return self.plain() if self.data.isascii() else self.data
 
     def plain(self) -> str | bytes:
@@ -83,6 +85,7 @@ class SharedBytes:
         self.dtype = dtype
 
     def said(self) -> str:
+        """As errors call it."""
         return "a storage of torch's"
 
 
@@ -95,6 +98,7 @@ class PendingDtype:
         self.dtype = plain_dtype(code)
 
     def set_state(self, machine: PickleMachine, state: Any) -> None:
+        """Settle the byte order. Raises UnreadableValue for what is no plain number."""
         if type(state) is not tuple or len(state) < 5 or any(x is not None for x in state[2:5]):
             raise UnreadableValue("it has an array of records, which are not plain numbers")
         order = _text(state[1])
@@ -105,6 +109,7 @@ class PendingDtype:
             self.dtype = self.dtype.newbyteorder(order)
 
     def said(self) -> str:
+        """As errors call it."""
         return "a numpy.dtype"
 
 
@@ -115,17 +120,20 @@ class PendingArray:
         self._value: np.ndarray[Any, Any] | None = None
 
     def set_state(self, machine: PickleMachine, state: Any) -> None:
+        """Make the array. Raises UnreadableValue for a state that is none of numpy's."""
         if type(state) is not tuple or len(state) != 5 or type(state[2]) is not PendingDtype:
             raise UnreadableValue("it has an array whose state is not one of numpy's")
         _, shape, kind, fortran, data = state
         self._value = made_array(machine, kind, shape, data, "F" if fortran is True else "C")
 
     def array(self) -> np.ndarray[Any, Any]:
+        """The array. Raises UnreadableValue if no state has come."""
         if self._value is None:
             raise UnreadableValue("it has an array without data")
         return self._value
 
     def said(self) -> str:
+        """As errors call it."""
         return "an array"
 
 
