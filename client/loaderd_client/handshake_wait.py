@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from loaderd_client.log import warn
-from loaderd_client.wait import PING_S, Wait, WaitLimits
+from loaderd_client.wait import Wait, WaitLimits
 from loaderd_wire.errors import LoaderdError
 
 
@@ -74,7 +74,7 @@ class HandshakeWait:
 
     def pause_s(self) -> float:
         """Seconds to sleep at most before the next look."""
-        return min(self._wait.pause_s(self._limits.timeout_s), PING_S)
+        return self._wait.unpinged_pause_s(self._limits.timeout_s)
 
     def _check(self, obstacle: Obstacle, limit_s: float) -> None:
         self._wait.turn(time.monotonic())

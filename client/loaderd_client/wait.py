@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PING_S = 1.0
+LEAST_PAUSE_S = 0.001
 # without any answer for so long, with pings each second, the daemon "does not answer"
 SILENT_S = 2.5
 # before the end of a wait: time to ask for stacks, to take them and to hear of them
@@ -114,8 +115,13 @@ class Wait:
 
     def pause_s(self, limit_s: float) -> float:
         """How long to sleep at most before the next look."""
-        due = min(self._pinged_s + self._ping_s, self._warn_at_s, limit_s)
-        return min(max(due - self.waited_s, 0.001), PING_S)
+        ping_s = max(self._pinged_s + self._ping_s - self.waited_s, LEAST_PAUSE_S)
+        return min(ping_s, self.unpinged_pause_s(limit_s))
+
+    def unpinged_pause_s(self, limit_s: float) -> float:
+        """As `pause_s`, where nobody is pinged: a ping that stays due leaves no time to sleep."""
+        due = min(self._warn_at_s, limit_s)
+        return min(max(due - self.waited_s, LEAST_PAUSE_S), PING_S)
 
 
 @dataclass(frozen=True, slots=True)
