@@ -14,6 +14,7 @@ from typing import Any
 
 from loaderd.cli import control_client
 from loaderd.cli.exit_codes import FAULT, FINE, NO_START, CommandError
+from loaderd.core.verdict import Verdict
 from loaderd.data import native_library
 from loaderd.server.status_report import (
     DaemonStatus,
@@ -195,9 +196,19 @@ def _sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[str]:
         counts = ", ".join(f"{progress.slots[state]} {state}" for state in states)
         yield f"{who}  epoch {progress.epoch} step {progress.step}  {signs}  {counts}"
         if len(sessions) > 1 and progress.verdict is not None:
-            yield f"    {progress.verdict.text}"
+            yield f"    {_short(progress.verdict)}"
         if progress.story:
             yield f"    {'waits for' if progress.waiting else 'next'}: {progress.story}"
+
+
+def _short(verdict: Verdict) -> str:
+    """The verdict on one of several sessions, in a part of a line."""
+    parts = [verdict.kind]
+    if verdict.workers:
+        parts.append(f"waits {verdict.wait_fraction:.0%} of the time")
+    if verdict.need_workers is not None:
+        parts.append(f"needs {verdict.need_workers:,.1f} workers")
+    return ", ".join(parts)
 
 
 def _order(state: str) -> int:

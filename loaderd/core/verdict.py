@@ -247,9 +247,11 @@ def _help(m: Measures, kind: str, stage: str) -> tuple[str, str]:
     wanted = min(MOST_WORKERS, math.ceil((m.need or 0.0) + m.others_need))
     if wanted <= m.workers:
         return more, f"batches differ in cost: give the Loader {more}"
-    if m.cpus:
-        wanted = min(wanted, m.cpus * (READERS if stage == "read" else 1))
-        if wanted <= m.workers:
+    limit = m.cpus * (READERS if stage == "read" else 1)
+    if 0 < limit < wanted:
+        if limit <= m.workers:
             setting, advice = AT_ALL_CPUS[stage]
             return setting, f"there are {m.cpus} processors: {advice}"
+        more = f"num_workers = {limit}"
+        return more, f"there are {m.cpus} processors: set {more}"
     return f"num_workers = {wanted}", f"set num_workers = {wanted}"

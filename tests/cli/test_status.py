@@ -206,6 +206,7 @@ STATUS = DaemonStatus(
             SessionSnapshot(
                 5, 1, 0, 0, 0, True, 3, 32, 4,
                 {"free": 1, "ready": 1, "announced": 1, "leased": 2, "filling": 1, "ending": 0}, (1,), "row 3 at worker 1",
+                Verdict("read-bound", "read-bound: it waits", 0.6, need_workers=5.0, workers=2),
             ),
         ),
         SessionStatus(6, "train", 0, 0, 0, 2, 8, 4, 100, False),
@@ -246,6 +247,7 @@ def test_the_lines_tell_who_waits_for_what() -> None:
         "FAILED: StreamFailedError: too many",
         "test   not opened",
         "5  train  rank 1/2  pid 99  epoch 3 step 4  ▣▣■◧▨□  2 leased, 1 announced, 1 ready, 1 filling, 1 free",
+        "    read-bound, waits 60% of the time, needs 5.0 workers\n",
         "waits for: row 3 at worker 1",
         "has not asked for a batch yet",
         "1  busy      pid 12  train  decode  'cat\\n.png'  3.2 s",

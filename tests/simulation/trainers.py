@@ -108,6 +108,7 @@ class Trainer:
             timeout_s=seeder.choice([2.0, 30.0, 300.0]), reconnect_s=60.0, stall_warning_s=5.0
         )
         self._wait: BatchWait | None = None  # while it is inside next()
+        self._waited_s = 0.0  # before that
         self._skew_s = 0.0  # what its clock is before the world's
         self._pause = 0  # number of the latest sleep inside next()
         world.after(seeder.uniform(0, 0.5), self.connect)
@@ -219,7 +220,8 @@ class Trainer:
     def say(self, **more: bool) -> None:
         """Its progress, to the daemon's messages socket."""
         assert self.session is not None
-        progress = self.session.progress(**more)
+        waited_s = self._waited_s + (self._wait.waited_s if self._wait else 0.0)
+        progress = self.session.progress(**more, waited_s=waited_s)
         self.world.write("trainer {} says {}", self.number, progress)
         self.world.network.send(self.world.hear, progress)
 
@@ -332,6 +334,7 @@ class Trainer:
         self._look()
 
     def _took(self, batch: Descriptor, waited: bool) -> None:
+        self._waited_s += self._wait.waited_s if self._wait else 0.0
         self._wait = None
         self._got(batch)
         self._tell_if_due(waited)
