@@ -74,25 +74,26 @@ class Run:
     def all_text(self) -> str:
         return "\n".join(path.read_text() for path in self._out.parent.glob(f"{self._out.name}*"))
 
-    def has_trained(self, steps: int) -> None:
+    def has_trained(self, steps: int, life: int = 0) -> None:
         """Wait until every rank has done so many steps."""
         ranks = range(max(self._ranks, 1))
         until(
             f"{steps} steps",
             lambda: (
-                min(len(self.steps(rank)) for rank in ranks) >= steps
+                min(len(self.steps(rank, life)) for rank in ranks) >= steps
                 or self._examples.ended(self.pid) is not None
             ),
         )
         assert self._examples.ended(self.pid) is None, self.all_text()
 
-    def kill(self, pid: int | None = None) -> None:
-        """Kill all its processes, or one."""
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            return
+    def kill_a_rank(self) -> None:
+        os.kill(children(self.pid)[-1], signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Kill all its processes."""
+        ranks = children(self.pid)
         os.killpg(self.pid, signal.SIGKILL)
-        for one in children(self.pid):  # ranks are in sessions of their own
+        for one in ranks:  # in sessions of their own
             os.kill(one, signal.SIGKILL)
         self.code()
 
@@ -129,6 +130,8 @@ class Examples:
         self.site.serve()
         # gloo finds addresses of a first life in the store of the second, without the first
         env = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+        env["TMPDIR"] = str(folder / "tmp")  # torchrun leaves folders there
+        (folder / "tmp").mkdir()
         self._server = subprocess.Popen(
             [sys.executable, trainer_forks.__file__, *imports],
             env=env,
@@ -188,11 +191,12 @@ class Examples:
             yield
             path.unlink()
 
-    def undisturbed(self, epochs: int, rank: int = 0, world_size: int = 1) -> list[Step]:
+    def undisturbed(
+        self, epochs: int, rank: int = 0, world_size: int = 1, **options: Any
+    ) -> list[Step]:
         """The steps of one rank that nothing stops."""
-        with Loader(
-            self.site.socket, "train", output="numpy", rank=rank, world_size=world_size
-        ) as loader:
+        options |= {"output": "numpy", "rank": rank, "world_size": world_size}
+        with Loader(self.site.socket, "train", **options) as loader:
             return [
                 (batch.epoch, batch.step, batch.indices.tolist())
                 for _ in range(epochs)
