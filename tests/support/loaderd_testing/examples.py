@@ -45,6 +45,9 @@ class Held(Points):
         return super().__getitem__(index)
 """
 
+# an optimizer imports torch._dynamo
+IMPORTS = ("torch", "torch._dynamo", "torch.distributed")
+
 Step = tuple[int, int, list[int]]  # epoch, step, indices of the samples
 
 
@@ -112,7 +115,7 @@ class Run:
 class Examples:
     """A copy of client/examples, its daemon, and the process that its trainers are forked from."""
 
-    def __init__(self, folder: Path, *imports: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         shutil.copytree(
             FOLDER, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
@@ -130,10 +133,11 @@ class Examples:
         self.site.serve()
         # gloo finds addresses of a first life in the store of the second, without the first
         env = {**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+        env["PYTHONPATH"] = str(Path(trainer_forks.__file__).parents[1])
         env["TMPDIR"] = str(folder / "tmp")  # torchrun leaves folders there
         (folder / "tmp").mkdir()
         self._server = subprocess.Popen(
-            [sys.executable, trainer_forks.__file__, *imports],
+            [sys.executable, trainer_forks.__file__],
             env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -142,10 +146,12 @@ class Examples:
         self._rest = b""
         self._count = 0
 
-    def start(self, name: str, *args: str, ranks: int = 0, **env: str) -> Run:
+    def start(
+        self, name: str, *args: str, ranks: int = 0, imports: tuple[str, ...] = (), **env: str
+    ) -> Run:
         """Run an example as `python NAME CONFIG ARGS`, or with ranks under torchrun.
 
-        args: {folder} becomes a folder of its own.
+        imports: what it imports beside torch, so that the next one need not.
         """
         self._count += 1
         out = self.folder / f"out-{self._count}"
@@ -156,6 +162,7 @@ class Examples:
             "folder": str(self.folder),
             "out": str(out),
             "ranks": ranks,
+            "imports": [*IMPORTS, *imports],
         }
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps(request).encode() + b"\n")

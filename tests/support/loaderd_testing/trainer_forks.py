@@ -1,7 +1,8 @@
-"""Trainers that cost no import: `python trainer_forks.py MODULE...` imports the modules once, and
-forks itself for each run that a line of its input asks for.
+"""Trainers that cost no import: `python trainer_forks.py` imports what the first needs, and forks
+itself for each run that a line of its input asks for.
 
-In: {"program": path, "args": [...], "env": {...}, "folder": path, "out": path, "ranks": n}
+In: {"program": path, "args": [...], "env": {...}, "folder": path, "out": path, "ranks": n,
+"imports": [module, ...]}
 Out: {"pid": n} when the process is there, {"pid": n, "code": n} when it has ended. A code below
 0 is that of a signal.
 
@@ -24,9 +25,6 @@ from typing import Any, cast
 
 def main() -> None:
     """Serve until the input ends. In a fork: be the run, and return at its end."""
-    for name in sys.argv[1:]:
-        import_module(name)
-    gc.freeze()  # a fork has nothing of it to collect
     running: dict[int, int] = {}  # pidfd -> pid
     rest = b""
     while True:
@@ -42,9 +40,13 @@ def main() -> None:
                 return
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
+                request = json.loads(line)
+                for name in request["imports"]:
+                    import_module(name)
+                gc.freeze()  # a fork has nothing of it to collect
                 pid = os.fork()
                 if pid == 0:
-                    return run(json.loads(line))
+                    return run(request)
                 running[os.pidfd_open(pid)] = pid
                 print(json.dumps({"pid": pid}), flush=True)
 
