@@ -51,10 +51,12 @@ class BuildWheel(bdist_wheel):
 
 
 class BuildSource(sdist):
-    """Adds what building needs and no package holds."""
+    """Adds what building needs and no package holds, and the examples."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-        super().make_release_tree(base_dir, [*files, "deploy/build_wheel.py", "CHANGELOG.md"])
+        examples = [str(path) for path in sorted(Path("client/examples").glob("*.*"))]
+        more = ["deploy/build_wheel.py", "CHANGELOG.md", *examples]
+        super().make_release_tree(base_dir, [*files, *more])
 
 
 def main(out: str = "dist") -> int:

@@ -26,6 +26,7 @@ class Points(lightning.LightningDataModule):
         self.config = config
 
     def setup(self, stage: str) -> None:
+        assert self.trainer is not None
         device = self.trainer.strategy.root_device
         self.train = Loader(self.config, stream="train", device=device)
         fields = ["x", "label", "__repeated__"]

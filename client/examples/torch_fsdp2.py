@@ -7,6 +7,9 @@ Start it again with another number of ranks: it goes on from the last checkpoint
 still comes once.
 """
 
+# torch documents dcp.load and dcp.save, and exports neither
+# pyright: reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import json

@@ -76,7 +76,10 @@ def test_a_wheel_holds_every_module_the_native_parts_and_nothing_else(built: Pat
     with zipfile.ZipFile(wheel_of(built)) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "loaderd").rglob("*.py")}
-    modules |= {str(path.relative_to(ROOT / "client")) for path in (ROOT / "client").rglob("*.py")}
+    modules |= {
+        str(path.relative_to(ROOT / "client"))
+        for path in (ROOT / "client").glob("loaderd_*/**/*.py")
+    }
     typed = {f"{package}/py.typed" for package in ("loaderd", "loaderd_client", "loaderd_wire")}
     assert packed == modules | typed | {
         f"loaderd/data/{name}.so" for name in ("_crop", "_jpeg", "_rows")

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from loaderd_testing.examples import SAMPLES, Examples, Run
+from loaderd_testing.pages import block, text_of
 
 IMPORTS = ("loaderd_testing.lightning_import",)
 
@@ -47,3 +48,8 @@ def test_two_devices_share_each_epoch_and_the_validation(
     taken = [i for rank in (0, 1) for e, _, samples in run.steps(rank) if not e for i in samples]
     assert sorted(taken) == list(range(SAMPLES))
     assert validations(run) == ["20", *["23"] * 4]
+
+
+def test_the_data_module_of_the_guide_is_the_one_that_is_tested() -> None:
+    shown = block("client/README.md", "python", "LightningDataModule")
+    assert shown in text_of("client/examples/lightning_fit.py")

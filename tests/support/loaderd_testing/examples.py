@@ -77,13 +77,13 @@ class Run:
     def all_text(self) -> str:
         return "\n".join(path.read_text() for path in self._out.parent.glob(f"{self._out.name}*"))
 
-    def has_trained(self, steps: int, life: int = 0) -> None:
+    def has_trained(self, steps: int) -> None:
         """Wait until every rank has done so many steps."""
         ranks = range(max(self._ranks, 1))
         until(
             f"{steps} steps",
             lambda: (
-                min(len(self.steps(rank, life)) for rank in ranks) >= steps
+                min(len(self.steps(rank)) for rank in ranks) >= steps
                 or self._examples.ended(self.pid) is not None
             ),
         )
