@@ -96,7 +96,16 @@ class _Lazily(dict[type[Any], Callable[[Any], Any]]):
         self._make = make
 
     def __missing__(self, cls: type[Any]) -> Callable[[Any], Any]:
-        self[cls] = lambda value: self[cls](value)  # for a class whose records hold others of it
+        def later(value: Any) -> Any:
+            """For a class whose records hold others of it.
+
+            It stays where a signal handler has ended the making: then the next use makes it.
+            """
+            if self[cls] is later:
+                self[cls] = self._make(cls)
+            return self[cls](value)
+
+        self[cls] = later
         made = self[cls] = self._make(cls)
         return made
 

@@ -5,6 +5,7 @@ anything else.
 from __future__ import annotations
 
 import itertools
+import sys
 import types
 import typing
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
@@ -347,3 +348,33 @@ def test_what_a_signal_handler_raises_meanwhile_is_no_error_of_the_message(
     monkeypatch.setattr(codec, "_unpackb", interrupted)
     with pytest.raises(ValueError, match="by a handler"):
         WIRE.decode(b"\x90")
+
+
+def test_a_codec_goes_on_wherever_a_signal_handler_has_ended_its_first_use() -> None:
+    message = m.Progress(
+        5, 9, 2, 1, 512, 2, 3, 4, False, True, False, (m.Released(3, (1, 2, 0), (2, 2, 0)),), True
+    )
+    calls = last = 0
+
+    def interrupt(frame: types.FrameType, what: str, _: object) -> None:
+        nonlocal calls
+        if what == "call" and frame.f_code.co_filename == codec.__file__:
+            calls += 1
+            if calls == last:
+                raise InterruptedError
+
+    def uses(codec: codec.Codec) -> Any:
+        return codec.decode(codec.encode(message))
+
+    while calls >= last:
+        calls, last = 0, last + 1
+        fresh = codec.Codec({9: m.Progress}, (m.Released,))
+        sys.setprofile(interrupt)
+        try:
+            uses(fresh)
+        except InterruptedError:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert uses(fresh) == message, last
+    assert last > 10  # and all calls have been met
