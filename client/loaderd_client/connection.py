@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import zmq
@@ -117,7 +118,12 @@ class Connection:
             return
         self.control.close()
         self._dealer.close(0)
-        self._context.term()
+        # A signal would end the call, and libzmq's threads and fds would stay for ever.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._context.term()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def lose(self) -> None:
         """In a forked child: the session is the parent's, and must end with it.

@@ -202,12 +202,13 @@ class CurrentSession:
 
     def drop(self) -> None:
         """Close the session, if there is one. The next `attach` gets another one."""
-        session, self._verdict, self.session = self.session, self.verdict, None
-        if session is not None:
-            with Held():
-                if self._ending is not None:
-                    self._ending.detach()
-                self._connector.end(session)
+        if self.session is None:
+            return
+        with Held():
+            session, self._verdict, self.session = self.session, self.verdict, None
+            if self._ending is not None:
+                self._ending.detach()
+            self._connector.end(session)
 
     def close(self) -> None:
         """Close the session, and give up what is under way."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import signal
 import socket
 import sys
@@ -250,6 +251,56 @@ def test_a_signal_at_any_call_of_a_block_leaves_every_handler_as_it_was(
         sys.setprofile(None)
         assert [signal.getsignal(number) for number in signal.valid_signals()] == before, last
     assert 4 <= len(handlers) < 29  # and all calls have been met
+
+
+def test_a_session_whose_end_is_interrupted_is_ended_all_the_same(
+    fake: Fake, load: Load, handlers: list[int]
+) -> None:
+    daemon = fake(samples=100)
+    batches = iter(load())
+    got = next(batches).indices.tolist()
+    threads = _threads()
+    daemon.kill()
+    caller = ""
+
+    def interrupt(frame: FrameType, what: str, _: object) -> None:
+        nonlocal caller
+        if what == "call" and frame.f_code is Held.__enter__.__code__ and not handlers:
+            caller = frame.f_back.f_code.co_name if frame.f_back else ""
+            if caller == "drop":
+                signal.raise_signal(signal.SIGUSR1)
+
+    sys.setprofile(interrupt)
+    try:
+        while not handlers:
+            with contextlib.suppress(TimeoutError):
+                got += next(batches).indices.tolist()
+    finally:
+        sys.setprofile(None)
+    got += [index for batch in batches for index in batch.indices.tolist()]
+    assert (got, caller) == (epoch_indices(0, daemon.rules), "drop")
+    assert _threads() <= threads  # none of the session that was dropped is left
+
+
+def test_a_signal_while_a_session_ends_leaves_no_thread(fake: Fake, load: Load) -> None:
+    daemon = fake()
+    threads = _threads()
+    old = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+    try:
+        for _ in range(40):
+            with load() as loader:
+                assert len(loader) == 13
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert len(daemon.hellos) == 40
+    assert _threads() == threads
+
+
+def _threads() -> int:
+    """Threads of this process, those of libraries too."""
+    return len(os.listdir("/proc/self/task"))
 
 
 def test_what_a_handler_raises_while_a_line_is_logged_comes_out_as_itself(
