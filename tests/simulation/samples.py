@@ -211,6 +211,9 @@ def some_samples(seeder: random.Random, name: str) -> Samples:
             seeder.choice(["raise", "poison", "hang"]) if total >= 20 else "raise"
         )
     plain = seeder.random() < 0.7
+    mixed = total // 3 if total >= 5 and plain else 0
+    if all(index in flaws and flaws[index].how != "raise" for index in range(mixed)):
+        mixed = 0  # an epoch may have no other samples than these
     bytes_of = {index: 8 if plain else seeder.choice([8, 8, 16, 40, 300]) for index in range(total)}
     return Samples(
         name=name,
@@ -228,6 +231,6 @@ def some_samples(seeder: random.Random, name: str) -> Samples:
         body_bytes=seeder.choice([4, 8, 32, 512]),
         empty=seeder.choice(["skip", "deliver"]),
         tail="short" if total % 2 else "repeat",
-        mixed=total // 3 if total >= 5 and plain else 0,
+        mixed=mixed,
         stop="first" if total % 3 else "all",
     )
