@@ -125,7 +125,8 @@ class Site:
         config, args = self.config(work, way), {"source": self.socket, "stream": "train"}
         # the clock starts before the daemon does
         begins = None if way.up else self.asked(work, None, args, begins=True)
-        with processes.daemon(config, self.socket) as daemon:
+        serve = ["serve", config, "--socket", self.socket]
+        with processes.daemon(serve, self.socket, f"{self.socket}.log") as daemon:
             if way.up:
                 daemon.wait_ready()
             with processes.trainer(begins or self.asked(work, None, args)) as trainer:
