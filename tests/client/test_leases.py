@@ -190,6 +190,13 @@ def test_a_larger_segment_in_mid_epoch_is_taken_over_and_the_old_one_unmapped(
     assert mapped() == 3
 
 
+def test_batches_that_come_after_their_segment_was_retired_are_made_again(
+    fake: Fake, load: Load
+) -> None:
+    daemon = fake(grow_at=2, lose=4)  # both of the old segment, and so they come with a ping
+    assert seen(load()) == epoch_indices(0, daemon.rules)
+
+
 def mapped() -> int:
     with open("/proc/self/maps") as maps:
         return sum("memfd:fake" in line for line in maps)

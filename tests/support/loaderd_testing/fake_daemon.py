@@ -7,6 +7,7 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
+import itertools
 import mmap
 import os
 import select
@@ -373,6 +374,7 @@ class FakeDaemon:
                 )
             session.progress, session.identity = said, identity
             session.released.update({r.segment: r.generations for r in said.released})
+            self._unsend(session, said)
             if said.again:
                 for batch in session.sent[said.have :]:
                     self._tell(session, batch)
@@ -388,6 +390,17 @@ class FakeDaemon:
                         self.rules.detail,
                     ),
                 )
+
+    def _unsend(self, session: Session, said: m.Progress) -> None:
+        """Whose slot was given back unseen, and all after it, are made again."""
+        for k in range(said.have, len(session.sent)):
+            batch = session.sent[k]
+            released = session.released.get(batch.segment)
+            if released is not None and released[batch.slot] >= batch.generation:
+                session.sent = session.sent[:k]
+                begin = Cursor(said.epoch, said.position, said.step)
+                session.planned = itertools.islice(steps(session.shape, begin), k, None)
+                return
 
     def _throw(self) -> None:
         session = self.sessions[max(self.sessions)] if self.sessions else None
