@@ -16,6 +16,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
+OOM_FIRST = 1000  # the highest oom_score_adj: a process may raise its own
+
 DUMP_SIGNAL = signal.SIGRTMIN + 11  # reserved: workers answer it with their stacks
 
 # What a process does to itself. Any other signal came from outside.
@@ -52,6 +54,16 @@ def die_with_parent(parent: int) -> None:
 def adopt_orphans() -> None:
     """Descendants whose parent ends become children of this process instead of init's."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_first_for_memory() -> None:
+    """When memory is short, the kernel kills this process, or one that it forks, before others.
+
+    A worker is replaced and its rows are made again; of the daemon or a trainer that is not so.
+    """
+    # not where proc is read-only
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(OOM_FIRST))
 
 
 def set_name(name: str) -> None:

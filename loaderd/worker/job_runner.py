@@ -67,6 +67,7 @@ class JobRunner:
         outcome = JobResult()
         try:
             stream = self._open_streams.get(job.stream)
+            watch = Stopwatch()  # to open it is the worker's work, and not this job's
             changed = stream.changed()
             if not changed:
                 outcome = self._do(job, stream, watch)

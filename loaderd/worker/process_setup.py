@@ -18,7 +18,13 @@ import socket
 import sys
 from typing import Any
 
-from loaderd.system.processes import DUMP_SIGNAL, adopt_orphans, die_with_parent, set_name
+from loaderd.system.processes import (
+    DUMP_SIGNAL,
+    adopt_orphans,
+    die_first_for_memory,
+    die_with_parent,
+    set_name,
+)
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -59,6 +65,7 @@ def become_worker(parent: int, output: int, dump: int) -> None:
         os.setpgid(0, 0)
     die_with_parent(parent)
     adopt_orphans()
+    die_first_for_memory()
     set_name("loaderd-worker")
     ignore_signals()
     _redirect(output)

@@ -282,6 +282,30 @@ def test_nothing_of_a_job_is_delivered_whose_data_changed_meanwhile() -> None:
     assert (done.changed, done.bad, done.size) == ("it is another file", (), 0)
 
 
+def test_the_time_in_which_a_stream_is_opened_is_no_time_of_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(
+        "loaderd.worker.stage_timer.time", SimpleNamespace(perf_counter=lambda: now_s[0])
+    )
+
+    class Busy(JobRunner):
+        def _do(self, job: Job, stream: Any, watch: Stopwatch) -> JobResult:
+            now_s[0] += 0.5
+            return JobResult()
+
+    def opened(name: str) -> Any:
+        now_s[0] += 8.0
+        return SimpleNamespace(changed=lambda: "")
+
+    open_streams: Any = SimpleNamespace(get=opened)
+    done = Busy(open_streams, {}, Stamps()).run(
+        Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8)
+    )  # type: ignore[arg-type] # as above
+    assert (done.read_s, done.seconds) == (0.5, 0.5)
+
+
 def test_a_template_that_cannot_fork_says_so_and_keeps_no_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

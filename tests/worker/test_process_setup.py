@@ -66,6 +66,7 @@ def test_a_worker_is_known_by_its_name_and_group_and_goes_with_its_parent(tmp_pa
             "name": Path("/proc/self/comm").read_text(),
             "dies with its parent": prctl(2) == signal.SIGKILL,  # PR_GET_PDEATHSIG
             "adopts orphans": prctl(37),  # PR_GET_CHILD_SUBREAPER
+            "dies first for memory": Path("/proc/self/oom_score_adj").read_text(),
             "stdin": sys.stdin.read(),
             "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
             "output is left open": os.path.exists(f"/proc/self/fd/{output}"),
@@ -76,6 +77,7 @@ def test_a_worker_is_known_by_its_name_and_group_and_goes_with_its_parent(tmp_pa
         "name": "loaderd-worker\n",
         "dies with its parent": True,
         "adopts orphans": 1,
+        "dies first for memory": "1000\n",
         "stdin": "",
         "mask": [],
         "output is left open": False,
