@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from loaderd.core.sessions import SessionState
 from loaderd.core.slots import SlotEvent, SlotState
 from loaderd.server.sessions import SessionRegistry
 from loaderd.system import resource_limits
+from loaderd_client.batch_reader import Made
+from loaderd_client.devices.page_locks import PageLocks
+from loaderd_client.session_memory import SessionMemory
 from loaderd_wire.messages import Descriptor, Progress, Released
 from simulation.clockwork import Broken
 from simulation.world import MakeScheduler, World
@@ -196,3 +200,30 @@ def test_a_plan_that_starts_at_the_wrong_place_is_noticed(monkeypatch: pytest.Mo
     original = SessionState.seek
     monkeypatch.setattr(SessionState, "seek", seek)
     assert caught()
+
+
+def test_a_lease_that_ends_when_its_copy_to_a_device_is_asked_for_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lend(self: SessionMemory, batch: Descriptor, made: Made | None) -> None:
+        original(self, batch, None if made is not None and made.arrival else made)
+
+    original = SessionMemory.lend
+    monkeypatch.setattr(SessionMemory, "lend", lend)
+    assert "gets torn bytes" in caught()
+
+
+def test_a_slot_that_goes_back_under_a_copy_of_the_trainer_itself_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PageLocks, "dropped", lambda self, lease: False)
+    assert "gets torn bytes" in caught()
+
+
+def test_memory_that_is_unlocked_under_a_copy_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unlock(self: PageLocks, live: Collection[int]) -> None:
+        for number in [number for number in self._memory if number not in live]:
+            self._device.unlock(self._memory.pop(number))
+
+    monkeypatch.setattr(PageLocks, "unlock", unlock)
+    assert "under a copy" in caught()

@@ -4,12 +4,19 @@ die, and check every row they get.
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from loaderd.server.admission import SPARE_SLOTS, sized
+from loaderd_client import shared_memory
+from loaderd_client.batch_reader import Made
+from loaderd_client.devices.interface import Uses
 from loaderd_client.protocol import ClientProtocol
+from loaderd_client.session import COPY_PAUSE_S
+from loaderd_client.session_memory import SessionMemory
 from loaderd_client.wait import BatchWait, WaitLimits
 from loaderd_wire.messages import (
     PROTOCOL,
@@ -33,7 +40,8 @@ from loaderd_wire.slices import (
     steps_left,
 )
 from simulation.clockwork import Broken
-from simulation.memory import SCRIBBLE, Row, Slot
+from simulation.devices import Device, Handle, Mapping, View
+from simulation.memory import SCRIBBLE, Row
 from simulation.network import Control
 from simulation.samples import Samples
 from simulation.surroundings import Peer
@@ -48,14 +56,10 @@ JUMP_S = 1.0  # what a pause of everybody adds to a trainer's clock
 
 @dataclass
 class Lease:
-    """A batch in the trainer's hands, and what must still lie in its slot when it goes back.
+    """A batch in the trainer's hands, and what must still lie in its slot when it goes back."""
 
-    own: of the session that lives now.
-    """
-
-    session: ClientProtocol
     batch: Descriptor
-    slot: Slot
+    handle: Handle
     rows: list[Row]
 
 
@@ -67,6 +71,9 @@ class Trainer:
     It speaks and listens when the shipped client does: inside next() and when a batch has been
     taken, and at no other time. What arrives meanwhile lies in `_inbox` (messages) and `_control`
     (descriptors of memory, the end of the daemon).
+
+    Its batches are views of slots, or copies that a device makes late, up to `ahead` of the one
+    that it asks for; or it has views, and copies from them by itself (`pins`).
     """
 
     def __init__(
@@ -89,6 +96,11 @@ class Trainer:
         self.think_s = seeder.choice([0.05, 0.2, 0.5, 1.0])
         self.hoards = seeder.random() < 0.25
         self.seeks = seeder.choice([0, 0, 0.05, 0.3])
+        placed = seeder.choice(["host", "host", "host", "device", "device", "pinned"])
+        self.ahead = seeder.choice([1, 1, 2, 4]) if placed == "device" else 0
+        self.pins = placed == "pinned"
+        late_s = seeder.choice([0.005, 0.05, 0.5])
+        self.device = None if placed == "host" else Device(world, number, late_s)
         self.control = Control(world)
         self.alive = True
         self.failed = ""
@@ -97,7 +109,10 @@ class Trainer:
         self.taken = 0
         self.fresh_at = 0.0  # when it last got a batch, or began to wait
         self.leases: list[Lease] = []
+        self.ready: deque[tuple[Descriptor, Cursor]] = deque()  # not handed out, and what is behind
         self.session: ClientProtocol | None = None
+        self._memory: SessionMemory | None = None
+        self._dead: list[weakref.ref[Mapping]] = []  # of sessions that are over
         self._daemon: Daemon | None = None
         self._peer: Peer | None = None
         self._number = 0  # of the session
@@ -127,11 +142,7 @@ class Trainer:
 
     def _hello(self) -> Hello:
         shape = self.shape
-        segments = {
-            lease.batch.segment: self.world.memory.segments[lease.batch.segment].segment
-            for lease in self.leases
-        }
-        held = sum(segment.slots * segment.slot_bytes for segment in segments.values())
+        held = sum(mapping.bytes for dead in self._dead if (mapping := dead()) is not None)
         return Hello(
             PROTOCOL,
             self.samples.name,
@@ -189,8 +200,10 @@ class Trainer:
         self._inbox.clear()
         self._control.clear()
         self.session = ClientProtocol(
-            welcome.session, self.shape, self.prefetch, welcome.segment, self.cursor
+            welcome.session, self.shape, self.prefetch, welcome.segment, self._next_cursor
         )
+        placement = SimpleNamespace(device=self.device)
+        self._memory = SessionMemory(self.session, View(welcome.segment), placement)  # type: ignore[arg-type]
         if self._wait is None:
             self.turn()
         else:  # it lost the daemon inside next(), and goes on there
@@ -212,8 +225,16 @@ class Trainer:
 
     def _gone(self) -> None:
         self.world.write("trainer {} meets EOF at {}", self.number, self.cursor)
-        self._daemon = self._peer = self.session = None
+        self._end_session()
         self.connect()
+
+    def _end_session(self) -> None:
+        if self._memory is not None:
+            self._dead = [dead for dead in self._dead if dead() is not None]
+            self._dead += [weakref.ref(mapping) for mapping in self._memory.mappings]  # type: ignore[arg-type]
+            self._memory.close()
+            shared_memory.tidy()
+        self._daemon = self._peer = self.session = self._memory = None
 
     # messages
 
@@ -271,15 +292,31 @@ class Trainer:
     def _next(self) -> None:
         """next(): the batch if it is here, else it waits, with its leases in its hands."""
         assert self.session is not None
-        if self.session.cursor != self.cursor:
+        if self.session.cursor != self._next_cursor:
             raise Broken(
-                f"trainer {self.number} is at {self.cursor}, its session at {self.session.cursor}"
+                f"trainer {self.number} wants {self._next_cursor}, its session is at "
+                f"{self.session.cursor}"
             )
-        batch = self.session.take()
+        if self.ready:
+            self._hand_out()
+            return
+        batch = self._take()
         if batch is not None:
             self._took(batch, waited=False)
         else:
             self._await()
+
+    def _take(self) -> Descriptor | None:
+        """The next batch if it is here, as `Session` takes it."""
+        assert self.session is not None
+        assert self._memory is not None
+        self._memory.settle()
+        return self.session.take()
+
+    @property
+    def _next_cursor(self) -> Cursor:
+        """The batch behind those that are ready."""
+        return self.ready[-1][1] if self.ready else self.cursor
 
     def _await(self) -> None:
         assert self.session is not None
@@ -296,13 +333,13 @@ class Trainer:
         What comes on the control socket is heard when it is not.
         """
         wait = self._wait
-        if wait is None or self.session is None or self.failed:
+        if wait is None or self.session is None or self._memory is None or self.failed:
             return
         wait.turn(self._now_s)
         while True:
             if self._listen():
                 wait.heard()
-            batch = self.session.take()
+            batch = self._take()
             if batch is not None:
                 self._took(batch, waited=True)
                 return
@@ -320,9 +357,12 @@ class Trainer:
             if segment is None:
                 self._gone()
                 return
-            self.session.add_segment(segment)
+            self._memory.add(segment, View(segment))  # type: ignore[arg-type]
         self._pause += 1
-        self.world.after(wait.pause_s(self.limits.timeout_s), self._awake, self._pause)
+        pause_s = wait.pause_s(self.limits.timeout_s)
+        if self._memory.busy:
+            pause_s = min(pause_s, COPY_PAUSE_S)
+        self.world.after(pause_s, self._awake, self._pause)
 
     def _awake(self, pause: int) -> None:
         if pause == self._pause:
@@ -338,6 +378,23 @@ class Trainer:
         self._wait = None
         self._got(batch)
         self._tell_if_due(waited)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """The first batch that is ready; and others are made ready that are here already."""
+        _, self.cursor = self.ready.popleft()
+        self.taken += 1
+        self.fresh_at = self.world.now
+        while (
+            len(self.ready) < self.ahead
+            and not self.failed
+            and steps_left(self.shape, self._next_cursor.position)
+        ):
+            batch = self._take()
+            if batch is None:
+                break
+            self._got(batch)
+            self._tell_if_due(waited=False)
         seeder = self.world.seeder
         pause = seeder.uniform(0.3, 1.5) * (0.01 if self.world.calm else self.think_s)
         if not self.world.calm and seeder.random() < 0.02:
@@ -351,6 +408,7 @@ class Trainer:
     def _begin(self, at: Cursor) -> None:
         """A pass over the data begins: the daemon is told at once."""
         assert self.session is not None
+        self.ready.clear()
         self.cursor = at
         self.session.seek(at)
         self.say(waiting=True)
@@ -382,7 +440,7 @@ class Trainer:
     def _got(self, batch: Descriptor) -> None:
         """Compare it with the undisturbed one, row by row."""
         assert self.session is not None
-        at = normalize_cursor(self.shape, self.cursor)
+        at = normalize_cursor(self.shape, self._next_cursor)
         cut = slice_at(self.shape, at)
         self.world.write("trainer {} takes step {} of {}: {}", self.number, at.step, cut, batch)
         if (batch.epoch, batch.start, batch.rows) != (cut.epoch, cut.start, cut.rows):
@@ -404,26 +462,41 @@ class Trainer:
             raise Broken(
                 f"trainer {self.number} hears of bad samples {batch.bad}, it wants {want.bad}"
             )
-        self.cursor = next_cursor(self.shape, at)
-        self.taken += 1
-        self.fresh_at = self.world.now
+        self.ready.append((batch, next_cursor(self.shape, at)))
         self._hold(batch)
 
     def _hold(self, batch: Descriptor) -> None:
+        """As `BatchReader` reads it: as views of its slot, or as copies."""
         assert self.session is not None
+        assert self._memory is not None
         slot = self.world.memory.segments[batch.segment].slots[batch.slot]
         if slot.holder is not None:
             raise Broken(f"trainer {self.number} got {batch} in a slot that it still holds")
-        # What has no rows is given back at once, and the last free slot is never lent: copied, and
-        # given back as well.
-        if not batch.filled or self.session.free_slots() == 0:
-            self.session.release(batch.segment, batch.slot, batch.generation)
+        view = self._memory.view_of(batch)
+        # What has no rows is given back at once. The last free slot is never lent to a trainer:
+        # copied, and given back as well.
+        if not batch.filled or (not self.ahead and self.session.free_slots() == 0):
+            self._memory.lend(batch, None)
+            return
+        handle = Handle(slot, view.mapping)  # type: ignore[arg-type]
+        arrival = uses = None
+        if self.ahead:
+            assert self.device is not None
+            self.device.copy(batch, handle, own=True)
+            arrival = SimpleNamespace(copied=self.device.mark())
+        elif self.pins:
+            uses = Uses(self.device)  # type: ignore[arg-type]
+        self._memory.lend(batch, Made(None, handle, 0, arrival, uses))  # type: ignore[arg-type]
+        if self.ahead:
             return
         slot.holder = (self.number, batch.generation)
         for row in range(batch.filled):
             if self.world.seeder.random() < 0.2:
                 slot.data[row] = SCRIBBLE
-        self.leases.append(Lease(self.session, batch, slot, slot.data[: batch.filled]))
+        self.leases.append(Lease(batch, handle, slot.data[: batch.filled]))
+        if self.pins:
+            assert self.device is not None
+            self.device.copy(batch, handle, own=False)
 
     def _give_back(self) -> None:
         """In any order.
@@ -439,14 +512,14 @@ class Trainer:
             self._release(self.leases.pop(seeder.randrange(len(self.leases))))
 
     def _release(self, lease: Lease) -> None:
-        batch = lease.batch
-        if lease.slot.data[: batch.filled] != lease.rows:
+        """The last view is dropped: the lease has no other."""
+        batch, slot = lease.batch, lease.handle.slot
+        if slot.data[: batch.filled] != lease.rows:
             raise Broken(
                 f"trainer {self.number} held {batch}: {lease.rows} became "
-                f"{lease.slot.data[: batch.filled]}"
+                f"{slot.data[: batch.filled]}"
             )
-        lease.slot.holder = None
-        lease.session.release(batch.segment, batch.slot, batch.generation)
+        slot.holder = None
 
     # its end
 
@@ -460,10 +533,17 @@ class Trainer:
         self.world.write("trainer {} dies at {}", self.number, self.cursor)
         self.alive = False
         for lease in self.leases:
-            lease.slot.holder = None
+            lease.handle.slot.holder = None
         self.leases.clear()
         if self._daemon is not None:
             self.world.after(self.world.seeder.uniform(0, 0.2), self._daemon.left, self._peer)
+        self.lose_device()
+
+    def lose_device(self) -> None:
+        """Its process is gone, and all copies with it."""
+        self._end_session()
+        if self.device is not None:
+            self.device.fail()
 
     def settle(self) -> None:
         """It gives everything back and says so, several times over more than a second: whatever was
@@ -471,18 +551,26 @@ class Trainer:
         """
         while self.leases:
             self._release(self.leases.pop())
-        if self.session is None or self.failed:
+        if self.session is None or self._memory is None or self.failed:
             return
         self._listen()
         while self._control and (segment := self._control[0]):
             self._control.popleft()
-            self.session.add_segment(segment)
+            self._memory.add(segment, View(segment))  # type: ignore[arg-type]
+        self._memory.settle()
         self.say(ping=True, again=True)
 
     @property
     def settled(self) -> int:
         """The session that must be settled now; 0 if there is none."""
         return 0 if self.session is None or self.failed or None in self._control else self._number
+
+    def check_locks(self) -> None:
+        """Everything is given back: no memory is page-locked but that of this session."""
+        live = self.session.live if self.session is not None else ()
+        locked = self.device.locked if self.device is not None else []
+        if self.settled and not {*locked} <= {*live}:
+            raise Broken(f"trainer {self.number} has {locked} page-locked, and uses {live}")
 
     def expects(self, segment: int, slot: int) -> bool:
         """Its session has a descriptor of this slot that it will show."""

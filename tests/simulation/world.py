@@ -101,6 +101,9 @@ class World(Clockwork):
             raise Broken(
                 f"world {self.seed}: {type(error).__name__}: {error}\n{self.diary()}\n{replay}"
             ) from error
+        finally:
+            for trainer in self.trainers:  # page locks outlive a session, and a world that breaks
+                trainer.lose_device()
 
     def _run(self) -> None:
         self._describe()
@@ -176,6 +179,7 @@ class World(Clockwork):
             self._go_on(pause_s)
         for trainer in self.trainers:
             trainer.settle()
+            trainer.check_locks()
             if trainer.settled:
                 daemon.check_settled(trainer.settled)
 

@@ -119,10 +119,11 @@ class PageLocks:
         Args:
             live: Numbers of the segments whose batches are still wanted.
         """
-        if len(self._memory) <= len(live) or self._device.capturing():
+        unwanted = [number for number in self._memory if number not in live]
+        if not unwanted or self._device.capturing():
             return
         used = {lease[0] for lease in self._lent} | {r.lease[0] for r in self._reading}
-        for number in [n for n in self._memory if n not in live and n not in used]:
+        for number in [n for n in unwanted if n not in used]:
             if number not in self._unlocking:
                 with self._device.copying():
                     self._unlocking[number] = self._device.mark()

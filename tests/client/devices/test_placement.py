@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import logging
+import mmap
 import os
 import pickle
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,6 +186,16 @@ def test_nothing_is_waited_for_once_a_segment_has_been_unlocked(
     session._memory.settle()
     assert len(late.locked) == 1
     assert not session._memory.busy
+
+
+def test_a_segment_is_unlocked_while_no_batch_of_its_successor_has_come(late: LateDevice) -> None:
+    locks = page_locks.PageLocks(late)
+    old = SimpleNamespace(segment=SimpleNamespace(segment=1), mapping=mmap.mmap(-1, 4096))
+    locks.lock(old)  # type: ignore[arg-type] - as much of a segment as it asks for
+    locks.unlock({1})
+    assert len(late.locked) == 1
+    locks.unlock({2})
+    assert late.locked == []
 
 
 def test_a_loader_that_is_never_closed_leaves_its_page_locks_to_the_next_call_of_another(
