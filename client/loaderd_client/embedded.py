@@ -21,7 +21,7 @@ import sys
 
 from loaderd_client.endpoint import EXTRA
 from loaderd_wire.errors import CLASSES, ConfigError, LoaderdError, StreamFailedError, by_handler
-from loaderd_wire.paths import LOG, LOG_BEGINS, run_folder
+from loaderd_wire.paths import LOG, LOG_BEGINS, run_folders
 
 ROUTINE = re.compile(r"\S+Z (?:info|debug) ")  # how such lines of the log begin
 STAMP = re.compile(r"\S+Z \w+ +")
@@ -103,7 +103,7 @@ class EmbeddedStart:
         command = [sys.executable, "-ISc", PARENT, sys.executable, "-m", "loaderd", *serve]
         try:
             folder = os.path.dirname(socket)
-            if folder == run_folder(os.environ, os.getuid()):
+            if folder in run_folders(os.environ, os.getuid()):
                 _make_folder(folder)
             log = os.open(
                 self._log,

@@ -9,14 +9,28 @@ from collections.abc import Mapping
 
 MAX_SOCKET_BYTES = 107  # sun_path less its NUL; zmq.IPC_PATH_MAX_LEN says the same
 MESSAGES, LOCK, LOG, BAD = ".zmq", ".lock", ".log", ".bad.jsonl"
+STEM = 32  # characters of a config's name that its default socket has
+LONGEST_NAME = STEM + len("-12345678.sock")  # of a default socket
 OLDER = ".1"  # ends the name of the file with what a full log or quarantine file held
 LOG_BEGINS = "the embedded daemon starts"  # in the first line that each daemon writes to the log
 
 
+def run_folders(env: Mapping[str, str], uid: int) -> tuple[str, ...]:
+    """The folders that default sockets lie in: each in the first one in which its path fits.
+
+    They are $XDG_RUNTIME_DIR/loaderd, and /tmp/loaderd-<uid> where that is not set, or has a name
+    so long that not every socket fits.
+    """
+    base, short = env.get("XDG_RUNTIME_DIR", ""), f"/tmp/loaderd-{uid}"
+    own = posixpath.join(base, "loaderd")
+    if not base.startswith("/"):
+        return (short,)
+    return (own, short) if _over(posixpath.join(own, "-" * LONGEST_NAME)) else (own,)
+
+
 def run_folder(env: Mapping[str, str], uid: int) -> str:
-    """The folder of default sockets: $XDG_RUNTIME_DIR/loaderd, else /tmp/loaderd-<uid>."""
-    base = env.get("XDG_RUNTIME_DIR", "")
-    return posixpath.join(base, "loaderd") if base.startswith("/") else f"/tmp/loaderd-{uid}"
+    """The first of `run_folders`."""
+    return run_folders(env, uid)[0]
 
 
 def default_socket(config: str, env: Mapping[str, str], uid: int) -> str:
@@ -33,22 +47,34 @@ def default_socket(config: str, env: Mapping[str, str], uid: int) -> str:
     if not config.startswith("/"):
         raise ValueError(f"{config!r} is not an absolute path")
     stem = (
-        re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.splitext(posixpath.basename(config))[0])[:32]
+        re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.splitext(posixpath.basename(config))[0])[:STEM]
         or "config"
     )
     digest = hashlib.sha256(config.encode(errors="surrogateescape")).hexdigest()
-    return posixpath.join(run_folder(env, uid), f"{stem}-{digest[:8]}.sock")
+    made = [posixpath.join(folder, f"{stem}-{digest[:8]}.sock") for folder in run_folders(env, uid)]
+    return next((path for path in made if not _over(path)), made[-1])
+
+
+def _over(socket: str) -> int:
+    """Bytes of the path of the messages socket beside this one, if they are too many; else 0."""
+    size = len((socket + MESSAGES).encode(errors="surrogateescape"))
+    return size if size > MAX_SOCKET_BYTES else 0
 
 
 def too_long(socket: str) -> str | None:
-    """Why a path cannot be a unix socket, or None. The messages socket beside it must fit, too."""
-    size = len((socket + MESSAGES).encode())
-    if size <= MAX_SOCKET_BYTES:
+    """Why a path cannot be a unix socket, or None. The messages socket beside it must fit, too.
+
+    Raises:
+        UnicodeEncodeError: It is not UTF-8.
+    """
+    socket.encode()
+    size = _over(socket)
+    if not size:
         return None
     return (
         f"socket path {socket!r} is too long: with {MESSAGES!r} it has {size} bytes, a unix "
         f"socket takes {MAX_SOCKET_BYTES}; "
-        "set [daemon] socket to a shorter path"
+        "set [daemon] socket to a shorter path, or leave it out: the default always fits"
     )
 
 

@@ -42,15 +42,13 @@ def target(given: str | None) -> str:
 
 
 def _only() -> str:
-    folder = paths.run_folder(os.environ, os.getuid())
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith(".sock"))
-    except OSError:
-        names = []
-    live = [path for path in (os.path.join(folder, name) for name in names) if _answers(path)]
+    folders = paths.run_folders(os.environ, os.getuid())
+    found = [path for folder in folders for path in sorted(_sockets(folder))]
+    live = [path for path in found if _answers(path)]
     if not live:
         raise CommandError(
-            f"no daemon of this user has its socket in {folder}\ngive a SOCKET or a CONFIG",
+            f"no daemon of this user has its socket in {' or '.join(folders)}\n"
+            "give a SOCKET or a CONFIG",
             NO_START,
         )
     if len(live) > 1:
@@ -60,6 +58,16 @@ def _only() -> str:
             USAGE,
         )
     return live[0]
+
+
+def _sockets(folder: str) -> list[str]:
+    """What may be sockets of daemons in a folder, which need not exist nor be this user's."""
+    try:
+        own = os.stat(folder).st_uid == os.getuid()
+        names = os.listdir(folder) if own else []
+    except OSError:
+        return []
+    return [os.path.join(folder, name) for name in names if name.endswith(".sock")]
 
 
 def _answers(path: str) -> bool:

@@ -64,6 +64,14 @@ def test_without_a_name_and_without_a_daemon_the_folder_is_named(run_folder: Pat
         target(None)
 
 
+def test_a_daemon_whose_socket_did_not_fit_into_the_first_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listen: Listen
+) -> None:
+    monkeypatch.setattr(paths, "run_folders", lambda env, uid: ("/nowhere", str(tmp_path)))
+    listen(tmp_path / "live.sock")
+    assert target(None) == str(tmp_path / "live.sock")
+
+
 def test_without_a_name_several_daemons_are_listed(run_folder: Path, listen: Listen) -> None:
     for name in ("b.sock", "a.sock"):
         listen(run_folder / name)

@@ -4,6 +4,8 @@ in silence.
 
 from __future__ import annotations
 
+import posixpath
+
 import pytest
 
 from loaderd_wire.paths import (
@@ -14,6 +16,7 @@ from loaderd_wire.paths import (
     MESSAGES,
     default_socket,
     run_folder,
+    run_folders,
     too_long,
 )
 
@@ -58,6 +61,16 @@ def test_a_strange_config_name_still_makes_a_short_plain_socket_name(config: str
 def test_a_relative_config_is_refused() -> None:
     with pytest.raises(ValueError, match="absolute"):
         default_socket("train.toml", {}, 7)
+
+
+def test_a_default_socket_fits_however_long_the_runtime_folder_is() -> None:
+    for size in range(20, 120):
+        env = {"XDG_RUNTIME_DIR": "/" + "r" * size}
+        for config in ("/data/t.toml", f"/data/{'t' * 40}.toml"):
+            socket = default_socket(config, env, 7)
+            assert too_long(socket) is None
+            assert posixpath.dirname(socket) in run_folders(env, 7)
+    assert run_folders({"XDG_RUNTIME_DIR": "/run/user/7"}, 7) == ("/run/user/7/loaderd",)
 
 
 def test_a_path_is_too_long_by_the_bytes_of_the_longer_socket() -> None:
