@@ -138,9 +138,7 @@ class OpenStreams:
         stream was opened with: then all are closed, and opened when they are next asked for, as
         they are if it is told once more, since it was opened anew.
         """
-        if use.stream in self._uses or any(
-            stream.source.changed() for stream in self._open.values()
-        ):
+        if use.stream in self._uses or any(map(self._stale, self._open.values())):
             for stream in self._open.values():
                 stream.source.close()
             self._open.clear()
@@ -148,6 +146,11 @@ class OpenStreams:
         self._uses[use.stream] = use
         if use.stream not in self._plans:
             self._plans[use.stream] = StreamConfig.from_json(use.plan)
+
+    def _stale(self, stream: WorkerStream) -> bool:
+        """What is open may not be what is stored, in a part that nobody has read since either."""
+        used = self._uses.get(stream.plan.name)
+        return bool(stream.source.changed() or _changed_since(stream.plan, used))
 
     def notes(self) -> list[str]:
         """Lines that somebody should be told, each once."""
