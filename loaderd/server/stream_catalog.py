@@ -5,7 +5,6 @@ Which are open, which are being opened, and why others could not be opened.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -133,19 +132,25 @@ class StreamCatalog:
         if isinstance(found, OpenError):
             self.faults[name] = f"{found.text}\n{found.traceback}".strip()
         else:
-            self.opened[name] = OpenedStream(self._configs[name], found)
-            _map_tables(found)
-            for text in found.warnings:
-                self._log("warning", f"stream {name!r}: {text}")
+            self._opened(name, found)
         self._answered(name)
 
+    def _opened(self, name: str, found: StreamInfo) -> None:
+        """Serve it, unless the tables of its order cannot be mapped.
 
-def _map_tables(found: StreamInfo) -> None:
-    """Map the tables of the stream's order now: somebody may remove their files later."""
-    paths = [path for each in (found, *found.sources) for path in each.selection.tables]
-    if paths:
-        from loaderd.data.selection.tables import TableError, open_table  # and with it numpy
+        They are mapped now, and stay so: somebody may remove their files later, and `index_of`
+        must not fail.
+        """
+        paths = [path for each in (found, *found.sources) for path in each.selection.tables]
+        if paths:
+            from loaderd.data.selection.tables import TableError, open_table  # and with it numpy
 
-        for path in paths:
-            with contextlib.suppress(TableError):  # told by the first worker that misses it
-                open_table(path)
+            try:
+                for path in paths:
+                    open_table(path)
+            except TableError as error:
+                self.faults[name] = str(error)
+                return
+        self.opened[name] = OpenedStream(self._configs[name], found)
+        for text in found.warnings:
+            self._log("warning", f"stream {name!r}: {text}")

@@ -4,13 +4,20 @@ of the config.
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from loaderd.config.stream import StreamConfig
+from loaderd.core.jobs import Job, JobKind
 from loaderd.core.streams import StreamRules
+from loaderd.data.selection.selection import SampleSelection
+from loaderd.data.selection.tables import open_table, write_table
 from loaderd.engine.messages import OpenError
 from loaderd.server.stream_catalog import StreamCatalog
 from loaderd_testing.daemon_process import FakePool
@@ -101,3 +108,32 @@ def test_a_stream_that_is_rejected_is_not_open(known: Known) -> None:
     known.answers["val"](found("val"))
     known.catalog.reject("val", "its class names differ")
     assert (known.catalog.opened, known.catalog.faults) == ({}, {"val": "its class names differ"})
+
+
+def listed(stream: str, path: str) -> Any:
+    """What the engine says of a stream of the samples that a table lists."""
+    return replace(found(stream), selection=SampleSelection(listed=path), samples=3)
+
+
+def test_a_stream_whose_table_is_gone_when_it_opens_is_told_and_not_served(
+    known: Known, tmp_path: Path
+) -> None:
+    known.catalog.want("val")
+    known.answers["val"](listed("val", str(tmp_path / "gone.int64")))
+    assert known.catalog.opened == {}
+    assert f"{tmp_path / 'gone.int64'}: cannot be read" in known.catalog.faults["val"]
+    assert known.answered == ["val"]
+
+
+def test_the_sample_of_a_row_is_known_when_its_table_has_been_removed(
+    known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = write_table(np.array([70, 30, 50]))
+    known.catalog.want("val")
+    known.answers["val"](listed("val", path))
+    os.unlink(path)
+    for number in range(100):  # more tables than a daemon usually has
+        open_table(write_table(np.array([number])))
+    job = Job(1, JobKind.FILL, "val", 0, 0, 7, 0, 0, 3, 0, 3)
+    assert known.catalog.index_of(job, 2, 0) in (30, 50, 70)

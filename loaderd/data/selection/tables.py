@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import tempfile
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,9 +78,11 @@ def _written(folder: str, name: str, data: bytes) -> str:
     return path
 
 
-@lru_cache(maxsize=64)
+@cache
 def open_table(path: str) -> Ints:
     """The numbers of a file, mapped: they take no memory of this process's own.
+
+    It stays mapped for as long as the process lives, also where the file is removed.
 
     Args:
         path: What `write_table` returned.
