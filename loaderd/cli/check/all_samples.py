@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import IO
 
@@ -25,7 +26,7 @@ from loaderd.data.sources.part_paths import paths_of_stream
 from loaderd.data.sources.source import Source
 from loaderd.data.stream_order import once, stream_order
 from loaderd.engine.messages import StreamInfo
-from loaderd.system.cache_folder import cache_folder
+from loaderd.system.cache_folder import cache_folder, remove_unused
 from loaderd.system.progress import ProgressLine
 
 NAMED_PROBLEMS = 20
@@ -53,7 +54,9 @@ def check(
         The exit code.
     """
     print(f"{plan.name}  {plan.data_name}", flush=True)
-    with ScanState(cache_folder(os.environ, "check"), settings.path, plan.name, anew=anew) as saved:
+    cache = cache_folder(os.environ, "check")
+    remove_unused(cache, time.time())
+    with ScanState(cache, settings.path, plan.name, anew=anew) as saved:
         verified = ""
         if plan.dataset is None:
             try:

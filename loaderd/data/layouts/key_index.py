@@ -19,6 +19,7 @@ import mmap
 import os
 import struct
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -28,7 +29,7 @@ import numpy as np
 
 from loaderd.data.layouts.keys import KeyFormat, Keys, ListedKeys, Runs
 from loaderd.data.lmdb.store import Store
-from loaderd.system.cache_folder import cache_folder
+from loaderd.system.cache_folder import cache_folder, mark_used, remove_unused
 from loaderd.system.progress import ProgressLine
 
 MAGIC = b"loaderd key index 1\n"
@@ -118,9 +119,12 @@ class KeyIndexes:
         for path in places:
             found = _read(path, wanted, owners)
             if found is not None:
+                if path == places[1]:
+                    mark_used(path, time.time())
                 return found
         with contextlib.suppress(OSError):
             os.makedirs(cache, mode=0o700, exist_ok=True)
+        remove_unused(cache, time.time())
         for path in places:
             with contextlib.suppress(OSError), _part_of(path) as part:
                 found = _fill(part.fileno(), wanted, make())

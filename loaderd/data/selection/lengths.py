@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from loaderd.core.buckets import length_classes
 from loaderd.data.errors import SampleFault, SourceError
 from loaderd.data.selection.selection import Tick
 from loaderd.data.selection.tables import open_table, write_table
-from loaderd.system.cache_folder import cache_folder
+from loaderd.system.cache_folder import cache_folder, mark_used
 
 Ints = NDArray[np.int64]
 
@@ -134,9 +135,12 @@ def _name(source: Readable, indices: Ints, how: list[Any]) -> str:
 def _known(name: str, count: int) -> Ints | None:
     try:
         with open(name, encoding="utf-8") as file:
-            table = open_table(os.path.join(os.path.dirname(name), file.read()))
+            path = os.path.join(os.path.dirname(name), file.read())
+        table = open_table(path)
     except (OSError, ValueError, SourceError):
         return None
+    for each in (name, path):
+        mark_used(each, time.time())
     return table if len(table) == count else None
 
 

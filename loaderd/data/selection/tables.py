@@ -11,13 +11,14 @@ import errno
 import hashlib
 import os
 import tempfile
+import time
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loaderd.data.errors import SourceError
-from loaderd.system.cache_folder import cache_folder
+from loaderd.system.cache_folder import cache_folder, mark_used, remove_unused
 from loaderd_wire import paths
 
 Ints = NDArray[np.int64]
@@ -65,7 +66,9 @@ def _written(folder: str, name: str, data: bytes) -> str:
     if os.stat(folder).st_uid != os.getuid():
         raise PermissionError(errno.EPERM, "is another user's")
     if _whole(path, len(data)):
+        mark_used(path, time.time())
         return path
+    remove_unused(folder, time.time())
     descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
     try:
         with open(descriptor, "wb") as file:

@@ -59,3 +59,12 @@ def test_folders_that_cannot_be_made_are_named_with_the_way_out(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(cache))
     with pytest.raises(SourceError, match="set XDG_CACHE_HOME to a folder that can be written"):
         write_table(NUMBERS)
+
+
+def test_writing_a_table_removes_those_that_nobody_used_for_long(cache: Path) -> None:
+    old, used = (Path(write_table(NUMBERS + number)) for number in (4, 5))
+    for path in (old, used):
+        os.utime(path, (1e9, 1e9))
+    write_table(NUMBERS + 5)
+    new = write_table(NUMBERS + 6)
+    assert sorted(map(str, old.parent.iterdir())) == sorted([str(used), new])
