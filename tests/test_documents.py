@@ -8,7 +8,7 @@ import typing
 from pathlib import Path
 
 from loaderd.cli.parser import parser
-from loaderd_testing.pages import all_pages, anchors, links, make_targets
+from loaderd_testing.pages import all_pages, anchors, links, make_targets, rows, text_of
 from loaderd_wire import messages
 from loaderd_wire.errors import BadSample
 from loaderd_wire.slots import Chunk, FieldSpec
@@ -116,3 +116,13 @@ def test_every_make_target_and_command_of_every_page_exists() -> None:
             for option in re.findall(r"(?<![\w-])--[a-z-]+", rest):
                 assert option in known, f"{page.relative_to(ROOT)}: loaderd {name} {option}"
     assert found > 30, "the search finds nothing"
+
+
+def test_the_guide_lists_every_example_with_the_version_that_it_is_tested_with() -> None:
+    listed = rows(text_of("client/README.md"), r"\| \[.*\]\(examples/")
+    pins = set(re.findall(r"(?m)^([\w-]+==[\w.]+)", text_of("deploy/constraints.txt")))
+    assert {row[1].replace(" ", "==") for row in listed} <= pins
+    programs = {link for row in listed for link in links(row[0])}
+    helpers = {"points.py"}
+    there = {path.name for path in (ROOT / "client" / "examples").glob("*.py")}
+    assert programs == {f"examples/{name}" for name in there - helpers}

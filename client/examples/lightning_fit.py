@@ -73,7 +73,7 @@ class Model(lightning.LightningModule):
 
 
 def main(config: str, folder: str, devices: str = "1") -> None:
-    lightning.seed_everything(0)
+    lightning.seed_everything(0, workers=True)
     trainer = lightning.Trainer(
         max_epochs=EPOCHS,
         devices=int(devices),

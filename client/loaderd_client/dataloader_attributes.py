@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from loaderd_client.options import INSTEAD
 from loaderd_wire.errors import ConfigError
@@ -73,6 +73,17 @@ class Dataset(Fixed):
         """Number of samples of an epoch, of all ranks together."""
         return self._samples
 
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refuse: the samples are in the daemon.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            f"loader.dataset[{index!r:.60}]: the samples are in the daemon; iterate over the "
+            "Loader itself, without a DataLoader or a sampler around it"
+        )
+
 
 def unsettable(what: str, value: object) -> ConfigError:
     """The error for an assignment, which says where the setting is.
@@ -104,7 +115,6 @@ class DataLoaderAttributes:
     collate_fn = None
     pin_memory_device = ""
     timeout = 0
-    worker_init_fn = None
     persistent_workers = False
     prefetch_factor = None
     multiprocessing_context = None
@@ -123,6 +133,26 @@ class DataLoaderAttributes:
             if name in INSTEAD or name in READ_ONLY:  # any other one is its user's own
                 raise unsettable(f"loader.{name}", value)
             super().__setattr__(name, value)
+
+    @staticmethod
+    def worker_init_fn(worker_id: int) -> None:
+        """Nothing. The daemon's workers are seeded for each sample, and call `[workers] init`.
+
+        It is there because Lightning sets one where there is none.
+        """
+
+    @property
+    def in_order(self) -> NoReturn:
+        """Refused: only who makes a DataLoader of a DataLoader's attributes asks for it.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            "this Loader was to be made into a DataLoader, but its samples are in the daemon: "
+            "iterate over the Loader itself. Instead of accelerate's skip_first_batches() use "
+            "loader.load_state_dict(); a Trainer of transformers needs ignore_data_skip=True"
+        )
 
     @property
     def batch_size(self) -> int:

@@ -52,7 +52,7 @@ INSTEAD = {
     "transform": "set [[streams.NAME.transforms]] in the daemon's config",
 }
 RESERVED = ("shared",)
-DEVICE = re.compile(r"auto|cpu|(cuda|xpu|mps)(:[0-9]{1,3})?")
+DEVICE = re.compile(r"auto|(cpu|cuda|xpu|mps)(:[0-9]{1,3})?")
 DTYPES = ("float16", "bfloat16", "float32")
 MAX_AHEAD = 64  # batches on the device
 
@@ -257,6 +257,8 @@ def _device(given: dict[str, Any]) -> None:
                 f"device={device!r}: use 'cuda', 'cuda:1', 'xpu', 'mps', 'cpu', 'auto' for the "
                 "GPU of LOCAL_RANK if there is one, or None"
             )
+        if given["device"].startswith("cpu:"):  # frameworks number the processes of a host
+            given["device"] = "cpu"
     if dtype is not None:
         given["dtype"] = str(dtype).removeprefix("torch.")
         if given["dtype"] not in DTYPES:

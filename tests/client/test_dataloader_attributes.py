@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from accelerate import skip_first_batches
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
@@ -72,6 +73,29 @@ def test_what_frameworks_read_of_a_dataloader_is_there(load: Load) -> None:
     arguments = {*inspect.signature(DataLoader).parameters} - {"shuffle", "in_order"}
     assert arguments <= ours
     assert not isinstance(loader, DataLoader)
+
+
+def test_a_framework_that_seeds_workers_without_a_function_of_their_own_leaves_a_loader_alone(
+    load: Load,
+) -> None:
+    loader = load()
+    if loader.worker_init_fn is None:  # as Lightning does after seed_everything(0, workers=True)
+        loader.worker_init_fn = print  # pyright: ignore[reportAttributeAccessIssue]
+    loader.worker_init_fn(0)
+
+
+def test_a_framework_that_makes_a_dataloader_of_a_loader_is_told_how_to_go_on_in_mid_epoch(
+    fake: Fake, load: Load
+) -> None:
+    fake()
+    with pytest.raises(ConfigError, match=r"skip_first_batches.*load_state_dict.*ignore_data_skip"):
+        skip_first_batches(load(), 3)  # what a Trainer of transformers calls, too
+
+
+def test_a_sample_of_its_dataset_is_refused_with_where_it_is(fake: Fake, load: Load) -> None:
+    fake()
+    with pytest.raises(ConfigError, match=r"loader\.dataset\[0\]: .*iterate over the Loader"):
+        next(iter(DataLoader(load().dataset)))
 
 
 def test_a_progress_bar_over_a_loader_knows_its_total(

@@ -110,6 +110,11 @@ def test_what_is_for_tensors_is_refused_with_arrays(options: dict[str, Any]) -> 
         Loader("/tmp/d.sock", "train", output="numpy", **options)
 
 
+def test_a_cpu_with_a_number_as_accelerate_says_it_is_the_cpu() -> None:
+    one, other = (Loader("/tmp/d.sock", "train", device=name) for name in ("cpu:1", "cpu"))
+    assert one._arguments == other._arguments
+
+
 def test_an_impossible_rank_names_both() -> None:
     with pytest.raises(ConfigError, match=r"rank=2.*world_size=2"):
         Loader("/tmp/d.sock", "train", rank=2, world_size=2)
