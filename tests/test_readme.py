@@ -24,7 +24,12 @@ from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.pages import ROOT, block, commands, prose, rows, sentences, text_of
 
 README, CLIENT, DATA = "README.md", "client/README.md", "loaderd/data/README.md"
-USER_PAGES = (README, CLIENT, DATA)
+USER_PAGES = (
+    README,
+    CLIENT,
+    "client/MIGRATING.md",
+    DATA,
+)  # its blocks: tests/client/test_migrating.py
 
 
 def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:

@@ -239,7 +239,9 @@ def write_mnist(folder: Path, part: str = "train", count: int = 5) -> Path:
     pixels = np.stack([picture(28, 28, seed=at)[:, :, 0] for at in range(count)]).tobytes()
     heads = struct.pack(">4I", 0x803, count, 28, 28), struct.pack(">2I", 0x801, count)
     (raw / f"{part}-images-idx3-ubyte").write_bytes(heads[0] + pixels)
-    (raw / f"{part}-labels-idx1-ubyte").write_bytes(heads[1] + bytes(range(count)))
+    (raw / f"{part}-labels-idx1-ubyte").write_bytes(
+        heads[1] + bytes(at % 10 for at in range(count))
+    )
     return raw
 
 

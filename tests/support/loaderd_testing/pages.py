@@ -33,6 +33,17 @@ def block(name: str, language: str, what: str) -> str:
     return found[0]
 
 
+def sections(name: str) -> dict[str, list[tuple[str, str]]]:
+    """The blocks, language and text, below each heading of the second rank; below "" those before
+    the first one.
+    """
+    parts = ["", *re.split(r"^## (.+)\n", text_of(name), flags=re.M)]
+    return {
+        title: re.findall(r"^```(\w+)\n(.*?)^```", text, re.S | re.M)
+        for title, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
 def commands(name: str, program: str = "loaderd") -> list[list[str]]:
     """The indented lines of a page that call a program, without their comments."""
     return [
