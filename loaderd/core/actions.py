@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from loaderd.core.jobs import Job
 from loaderd_wire.errors import BadSample
@@ -162,11 +163,15 @@ class LogLine:
 
     Attributes:
         level: "info", "warning" or "error".
+        event: Name of what has happened.
         text: The line.
+        facts: Names and values of what it is about.
     """
 
     level: str
+    event: str
     text: str
+    facts: Mapping[str, str | int] = field(default_factory=dict[str, "str | int"])
 
 
 Action = (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from loaderd.core.sessions import SessionState
 from loaderd.core.state import SchedulerState
 from loaderd.core.usage import busy_workers
 from loaderd.core.verdict import IDLE, STARTING, Measures, Verdict, idle, starting, verdict
+from loaderd_wire.slices import steps_left
 
 ENOUGH_BATCHES, ENOUGH_S = 4, 5.0  # a verdict needs so many batches, or so much time
 
@@ -29,6 +31,46 @@ def assess(state: SchedulerState, session: SessionState, now_s: float) -> Verdic
     if not usage.knows_wait:
         return starting("the client of an older version does not say how long it waits")
     return verdict(measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast a session goes, over the last half minute.
+
+    Attributes:
+        batches_per_s: Batches a second that its trainer takes.
+        bytes_per_s: Bytes a second that workers write for it.
+        wait_fraction: Part of the time that the trainer waits, in [0, 1].
+        eta_s: Seconds to the end of the epoch at this rate; None if nothing moves.
+    """
+
+    batches_per_s: float
+    bytes_per_s: float
+    wait_fraction: float
+    eta_s: float | None
+
+
+def rates(state: SchedulerState, session: SessionState, now_s: float) -> Rates | None:
+    """How fast a session goes; None before its first batch.
+
+    Args:
+        state: The tables.
+        session: The session.
+        now_s: Time of the event.
+    """
+    usage, window = session.usage, session.usage.window(now_s, state.usage)
+    if window is None or window.counted_s <= 0:
+        return None
+    if usage.silent_s(now_s):
+        return Rates(0.0, 0.0, 0.0, None)
+    per_s, items = window.batches / window.counted_s, session.window.items
+    left = steps_left(session.window.shape, items[0].cursor.position) if items else 0
+    return Rates(
+        batches_per_s=per_s,
+        bytes_per_s=window.bytes / window.counted_s,
+        wait_fraction=min(1.0, window.waited_s / window.counted_s),
+        eta_s=left / per_s if per_s and items else None,
+    )
 
 
 def measure(state: SchedulerState, session: SessionState, now_s: float) -> Measures | None:

@@ -142,7 +142,12 @@ class JobAssigner:
         )
         session.note_s, session.notes_left_out = now_s, 0
         self.state.actions.append(
-            LogLine("warning", f"session {session.session} reported {fault}: {then}{more}")
+            LogLine(
+                "warning",
+                "client_fault",
+                f"session {session.session} reported {fault}: {then}{more}",
+                {"session": session.session},
+            )
         )
 
     def _grow(self, session: SessionState) -> None:

@@ -195,6 +195,7 @@ class Done:
             rows must not be used.
         absent: Rows at the end of the batch that have no sample, in an order of batches of
             different sizes.
+        bytes: Written into the slot.
     """
 
     job: int
@@ -210,6 +211,7 @@ class Done:
     needs_body: int = 0
     changed: str = ""
     absent: int = 0
+    bytes: int = 0
 
     @property
     def seconds(self) -> float:

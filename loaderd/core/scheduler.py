@@ -233,8 +233,9 @@ class Scheduler:
         taken = session.window.taken
         if p.plan == session.window.plan and (fault := session.advance(p.taken)):
             self._assigner.note(session, fault, "ignored")
-        usage = session.usage
-        usage.told(state.now_s, session.window.taken - taken, p.waiting, p.waited_s)
+        usage, batches = session.usage, session.window.taken - taken
+        usage.told(state.now_s, batches, p.waiting, p.waited_s)
+        state.streams[session.stream].batches += batches
         if usage.sample_due(state.now_s):
             self._sample(session)
         for released in p.released:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loaderd.core import assessment, explain, stack_dumps
+from loaderd.core.assessment import Rates
 from loaderd.core.jobs import importing
 from loaderd.core.pool import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
@@ -12,6 +13,7 @@ from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
 from loaderd.core.streams import StreamState
 from loaderd.core.verdict import STAGES, Verdict
+from loaderd_wire.slices import steps_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class StreamSnapshot:
         stage_s: Seconds of all workers' time, by stage.
         deaths: Workers that have died on it since a row was last finished.
         last_death: Cause and sample of the last death; "" before the first.
+        batches: Batches that trainers took.
+        bytes: Bytes that workers wrote.
     """
 
     on_error: str
@@ -33,6 +37,8 @@ class StreamSnapshot:
     stage_s: dict[str, float]
     deaths: int
     last_death: str
+    batches: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,15 @@ class SessionSnapshot:
         made: Batches that have been made for it, of all its plans.
         announced: Batches of the plan that have been announced.
         waiting: Whether its client waits for a batch.
-        epoch: Of the next batch; None, as position and step, if there is no next batch.
-        position: Of the next batch.
-        step: Of the next batch.
+        epoch: Epoch of the next batch; None, as position and step, if there is no next batch.
+        position: Position of the next batch in its epoch.
+        step: Step of the next batch in its epoch.
         slots: Slots in each state, of all its segments.
         segments: Numbers of its segments, ascending.
         story: What the next batch waits for, in one line; "" if it waits for nothing.
         verdict: Who waits for whom, lately; None if a daemon of another version does not say.
+        epoch_steps: Steps of a whole epoch.
+        rates: How fast it goes.
     """
 
     session: int
@@ -68,6 +76,8 @@ class SessionSnapshot:
     segments: tuple[int, ...]
     story: str
     verdict: Verdict | None = None
+    epoch_steps: int | None = None
+    rates: Rates | None = field(default=None, metadata={"group": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +88,13 @@ class WorkerSnapshot:
         worker: Its number.
         state: "starting", "up", "retiring", "killed", "stuck", or "stopped" by a signal.
         jobs: Numbers of its jobs, the one that runs first.
-        stream: Of the job that runs; None, as row and stage, without a job.
-        row: Of the batch, which it makes.
-        stage: What it does with the row.
-        key: Of the row's sample, if it is known.
+        stream: Stream of the job that runs; None, as row and stage, without a job.
+        row: Row of the batch that it makes.
+        stage: What it does with the row, such as "decode".
+        key: Key of the row's sample, if it is known.
         seconds: For how long it has been doing that.
         doing: What its start is busy with; "" once it is ready.
-        stack: Of its threads, if it was asked for; "" else.
+        stack: The stack of its threads, if it was asked for; "" else.
     """
 
     worker: int
@@ -110,6 +120,7 @@ class SchedulerSnapshot:
         streams: The streams, by name.
         sessions: The sessions of connected clients.
         workers: The workers that are not known to be dead.
+        restarts: Workers that were started in place of another, by `state.CAUSES`.
     """
 
     draining: bool
@@ -118,6 +129,7 @@ class SchedulerSnapshot:
     streams: dict[str, StreamSnapshot]
     sessions: tuple[SessionSnapshot, ...]
     workers: tuple[WorkerSnapshot, ...]
+    restarts: dict[str, int]
 
 
 def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
@@ -134,6 +146,7 @@ def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
         streams={name: _stream(stream) for name, stream in state.streams.items()},
         sessions=tuple(_session(state, session, now_s) for session in state.sessions.values()),
         workers=tuple(_worker(state, worker, now_s) for worker in state.pool.workers.values()),
+        restarts=dict(state.restarts),
     )
 
 
@@ -145,6 +158,8 @@ def _stream(stream: StreamState) -> StreamSnapshot:
         stage_s=dict(zip(STAGES, stream.stage_s, strict=True)),
         deaths=stream.died,
         last_death=stream.last_death,
+        batches=stream.batches,
+        bytes=stream.bytes,
     )
 
 
@@ -167,6 +182,8 @@ def _session(state: SchedulerState, s: SessionState, now_s: float) -> SessionSna
         segments=tuple(sorted(s.slots.tables)),
         story=explain.next_batch_line(state, s, now_s),
         verdict=assessment.assess(state, s, now_s),
+        epoch_steps=steps_left(s.window.shape, 0),
+        rates=assessment.rates(state, s, now_s),
     )
 
 

@@ -17,6 +17,11 @@ from loaderd.core.sessions import SessionState
 from loaderd.core.streams import StreamState
 from loaderd.core.usage import PoolUsage
 
+# Why another worker is started in place of one: it fails at its start; it dies of its own doing, or
+# is killed by somebody else; a sample takes too long; it is stopped by a signal while nobody needs
+# its work; its memory has grown beyond `worker_memory`.
+CAUSES = ("start", "crash", "killed", "hung", "stopped", "memory")
+
 
 @dataclass(slots=True)
 class RunningJob:
@@ -54,6 +59,7 @@ class SchedulerState:
         jobs: The jobs that were sent and not yet answered, by number.
         queue: The order in which sessions with work get the next job.
         usage: What all workers did.
+        restarts: Workers that were started in place of another, by what became of that: CAUSES.
         cpus: Processors that the workers may use; 0: unknown.
         draining: Nothing new is made.
         turns: Events handled until now.
@@ -68,6 +74,7 @@ class SchedulerState:
     jobs: dict[int, RunningJob] = field(default_factory=dict[int, RunningJob])
     queue: FairQueue = field(default_factory=FairQueue)
     usage: PoolUsage = field(default_factory=PoolUsage)
+    restarts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     cpus: int = 0
     draining: bool = False
     turns: int = 0

@@ -51,6 +51,8 @@ class StreamState:
         row_s: Seconds that a worker takes for a row, a moving average; None until it was measured.
         stage_s: Seconds of all workers so far, by stage: read, decode, transform with collate,
             write. A dataset of the user's own does all its work in "read".
+        batches: Batches that trainers took.
+        bytes: Bytes that workers wrote.
         deaths: Deaths of workers at this stream since a row of it was last finished. One that was
             killed from outside counts for FROM_OUTSIDE.
         died: The same, each counted for 1.
@@ -64,6 +66,8 @@ class StreamState:
     sessions: set[int] = field(default_factory=set[int])
     row_s: float | None = None
     stage_s: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
+    batches: int = 0
+    bytes: int = 0
     deaths: float = 0.0
     died: int = 0
     last_death: str = ""
@@ -122,6 +126,7 @@ class StreamState:
         stage_s[1] += done.decode_s
         stage_s[2] += done.transform_s
         stage_s[3] += done.write_s
+        self.bytes += done.bytes
         if job.kind is not COMPACT:
             self.deaths, self.died = 0.0, 0
         if job.kind is FILL:

@@ -109,9 +109,15 @@ class WorkerSupervisor:
         w, start = state.pool.died(e.worker, e.cause)
         if start:
             state.actions.append(start)
+            state.restarts[_kind_of_death(w, e)] += 1
         if e.boot:
             state.actions.append(
-                LogLine("error", f"worker {e.worker} could not start: {e.cause}\n{e.boot}")
+                LogLine(
+                    "error",
+                    "worker_not_started",
+                    f"worker {e.worker} could not start: {e.cause}\n{e.boot}",
+                    {"worker": e.worker},
+                )
             )
             if not state.pool.ever_ready:
                 state.actions.append(CannotBoot(e.boot))
@@ -161,7 +167,8 @@ class WorkerSupervisor:
                 f"worker {w.worker} has {seen.anon_bytes} bytes of memory, over worker_memory "
                 f"= {self.worker_memory}: it is replaced"
             )
-            state.actions.append(LogLine("warning", text))
+            facts = {"worker": w.worker, "bytes": seen.anon_bytes}
+            state.actions.append(LogLine("warning", "worker_memory", text, facts))
             retire = state.pool.retire(w.worker)
             state.actions += [retire] if retire else []
 
@@ -175,10 +182,13 @@ class WorkerSupervisor:
         state.actions.append(
             LogLine(
                 "error",
+                "worker_unkillable",
                 f"worker {w.worker} cannot be killed: its slots stay reserved until it exits",
+                {"worker": w.worker},
             )
         )
         state.actions.append(state.pool.stuck(w.worker))
+        state.restarts["hung"] += 1
         at, row, stage = w.stamp
         for number in w.jobs:
             running = state.jobs[number]
@@ -243,6 +253,17 @@ class WorkerSupervisor:
             # All sessions may have met the same sample at the same time.
             if stream.deaths >= self.max_deaths * max(1, len(stream.sessions)):
                 self._assigner.break_stream(stream, "StreamFailedError", stream.failure_text())
+
+
+def _kind_of_death(w: PoolWorker, e: WorkerDied) -> str:
+    """One of CAUSES."""
+    if w.killed_s is not None:
+        return "hung" if w.late else "stopped"
+    if w.life is WorkerState.STARTING:
+        return "start"
+    if w.life is WorkerState.RETIRING:
+        return "memory"
+    return "crash" if e.own else "killed"
 
 
 def _outgrown(running: RunningJob, done: Done) -> None:

@@ -35,6 +35,7 @@ class UsageSample(NamedTuple):
         busy_s: Seconds in which workers had a job, summed over all workers and sessions.
         done_s: Seconds of all finished jobs of all sessions.
         jobs: Number of these jobs.
+        bytes: Bytes that workers wrote for the session.
     """
 
     now_s: float
@@ -50,6 +51,7 @@ class UsageSample(NamedTuple):
     busy_s: float
     done_s: float
     jobs: int
+    bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -85,7 +87,7 @@ class SessionUsage:
         self._held_s = 0.0
         self._held_since_s: float | None = None
         self._stage_s = [0.0, 0.0, 0.0, 0.0]
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._samples: deque[UsageSample] = deque()
 
     def told(self, now_s: float, batches: int, waiting: bool, waited_s: float) -> None:
@@ -123,6 +125,7 @@ class SessionUsage:
         stage_s[1] += done.decode_s
         stage_s[2] += done.transform_s
         stage_s[3] += done.write_s
+        self._bytes += done.bytes
         if job.kind is not COMPACT and job.kind is not TRIAL:
             self._rows += job.last - job.first
 
@@ -221,6 +224,7 @@ class SessionUsage:
             pool.busy_s,
             pool.done_s,
             pool.jobs,
+            self._bytes,
         )
 
 

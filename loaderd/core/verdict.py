@@ -107,7 +107,8 @@ class Verdict:
     """Who waits for whom in one session, and what would help.
 
     Attributes:
-        kind: One of KINDS.
+        kind: "trainer-bound", "read-bound", "decode-bound", "transform-bound", "handoff-bound",
+            "memory-bound", "starting" or "idle".
         text: All of it in one line, which begins with the kind.
         wait_fraction: Part of the time that the trainer waits, in [0, 1].
         stage: The stage that takes most of the workers' time: "read", "decode", "transform" or

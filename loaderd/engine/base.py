@@ -11,6 +11,7 @@ from loaderd.config.stream import StreamConfig
 from loaderd.core.events import Event, WorkerPoll
 from loaderd.core.jobs import Job
 from loaderd.engine.messages import OpenError, StreamInfo
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 from loaderd_wire.messages import Segment
 from loaderd_wire.slots import FieldSpec
@@ -187,7 +188,7 @@ class MakeEngine(Protocol):
         num_workers: int,
         folder: str,
         emit: Callable[[Event], object],
-        log: Callable[[str, str], object],
+        log: WriteLog,
         oom_kills: Callable[[], int],
     ) -> Engine:
         """Starts no process yet.
@@ -200,7 +201,7 @@ class MakeEngine(Protocol):
             num_workers: Workers at a time; what `config` says of that may be "auto".
             folder: First on the workers' sys.path; "" for none.
             emit: Takes the events.
-            log: (level, text).
+            log: Its log.
             oom_kills: The cgroup's count of processes that were killed for memory.
         """
         ...

@@ -28,10 +28,11 @@ from loaderd.engine.messages import (
     Setup,
     WorkerFault,
 )
-from loaderd.engine.output_capture import Log, OutputCapture
+from loaderd.engine.output_capture import OutputCapture
 from loaderd.engine.stack_dump import StackDump
 from loaderd.system import processes
 from loaderd.system.file_limits import spare
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
 
@@ -90,7 +91,7 @@ class ForkServer:
         setup: Setup,
         start_method: str,
         listener: ForkServerListener,
-        log: Log,
+        log: WriteLog,
         *,
         boot_s: float,
         ahead: Launched | None = None,
@@ -103,7 +104,7 @@ class ForkServer:
             setup: What the first one is told.
             start_method: "forkserver" or "spawn".
             listener: Who is told.
-            log: (level, text).
+            log: Its log.
             boot_s: What one gets to become ready.
             ahead: The first one, if it has been started already.
         """
@@ -197,6 +198,7 @@ class ForkServer:
         if not spare(START_FDS):
             self._log(
                 "warning",
+                "fork_server_not_started",
                 "no fork server can be started: out of file descriptors; the next try is in "
                 f"{NO_FDS_S:g} s",
             )
@@ -297,9 +299,11 @@ class ForkServer:
         status = self._forget()
         cause = processes.ending(status).cause if status is not None else "unknown"
         if was_ready:
-            self._log("warning", f"fork server {pid} died ({cause}); its workers die with it")
+            text = f"fork server {pid} died ({cause}); its workers die with it"
+            self._log("warning", "fork_server_ended", text, pid=pid, cause=cause)
         else:
-            self._log(*self._attempts.failed(pid, cause))
+            level, text = self._attempts.failed(pid, cause)
+            self._log(level, "fork_server_not_started", text, pid=pid, cause=cause)
             if self._attempts.hopeless:
                 self._listener.fork_server_failed(
                     f"the fork server cannot start ({cause}): "

@@ -14,7 +14,6 @@ from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.launch import Launched
 from loaderd.engine.messages import MapSegment, OpenError, Setup, StreamInfo
 from loaderd.engine.oom import OomWatch
-from loaderd.engine.output_capture import Log
 from loaderd.engine.probing import Prober
 from loaderd.engine.process_state import ProcessState
 from loaderd.engine.process_table import FIRST_PROBE, ProcessTable
@@ -23,6 +22,7 @@ from loaderd.engine.stream_table import StreamTable
 from loaderd.engine.worker_events import WorkerEvents
 from loaderd.engine.worker_observer import WorkerObserver
 from loaderd.engine.worker_process import WorkerProcess
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 from loaderd.system.modules import Modules
 from loaderd_wire.messages import Segment
@@ -47,7 +47,7 @@ class LocalEngine:
         num_workers: int,
         folder: str = "",
         emit: Callable[[Event], object],
-        log: Log,
+        log: WriteLog,
         oom_kills: Callable[[], int] = lambda: 0,
         boot_s: float = BOOT_S,
         ahead: Launched | None = None,
@@ -195,7 +195,8 @@ class LocalEngine:
             self._processes.begin(number, name, prober, setup)
 
         def again(cause: str) -> None:
-            self._log("warning", f"{name} has ended: {cause}; another one is started")
+            text = f"{name} has ended: {cause}; another one is started"
+            self._log("warning", "probe_ended", text, stream=stream, cause=cause)
             begin()
 
         prober = Prober(self._loop, stream, self._sample_timeout_s, found, again)

@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop, Timer
 
 READ_BYTES = 64 << 10
@@ -19,8 +20,6 @@ WINDOW_S = 1.0
 WINDOW_LINES = 50
 LAST_BYTES = 1 << 20  # read of what a dead process left in its pipe
 
-Log = Callable[[str, str], object]
-
 
 class OutputCapture:
     """Reads a pipe and logs its lines.
@@ -29,13 +28,13 @@ class OutputCapture:
         tail: The last lines, newest last.
     """
 
-    def __init__(self, loop: Loop, fd: int, log: Log, label: Callable[[], str]) -> None:
+    def __init__(self, loop: Loop, fd: int, log: WriteLog, label: Callable[[], str]) -> None:
         """Begin to read.
 
         Args:
             loop: Calls whatever is here.
             fd: The pipe's reading end, owned from now on.
-            log: (level, text).
+            log: Its log.
             label: Returns what stands before each line.
         """
         self._loop = loop
@@ -104,10 +103,11 @@ class OutputCapture:
             " ..." if len(line) > MAX_LINE else ""
         )
         self.tail.append(text)
-        self._log("info", f"{self._label()}: {text}")
+        self._log("info", "output", f"{self._label()}: {text}")
 
     def _end_window(self) -> None:
         if self._dropped:
-            self._log("warning", f"{self._label()}: {self._dropped} more lines dropped")
+            text = f"{self._label()}: {self._dropped} more lines dropped"
+            self._log("warning", "output", text, dropped=self._dropped)
         self._window = None
         self._lines = self._dropped = 0

@@ -9,11 +9,11 @@ from loaderd.engine.base import EngineStatus, ForkServerStatus, ProcessStatus
 from loaderd.engine.fork_server import ForkServer, ForkServerListener
 from loaderd.engine.messages import Setup
 from loaderd.engine.oom import OomWatch
-from loaderd.engine.output_capture import Log
 from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.worker_process import WorkerListener, WorkerProcess
 from loaderd.system import processes
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop, Timer
 
 FIRST_PROBE = 1 << 40  # probing workers have numbers from here on, which no scheduler's worker has
@@ -43,7 +43,7 @@ class ProcessTable:
         num_streams: int,
         gone: Callable[[WorkerProcess], object],
         oom: OomWatch,
-        log: Log,
+        log: WriteLog,
         boot_s: float,
     ) -> None:
         """Start nothing yet.
@@ -55,7 +55,7 @@ class ProcessTable:
             num_streams: Streams that may be opened at a time.
             gone: Called with a process that has ended, before its listener is told.
             oom: Says whether a process was killed for memory.
-            log: (level, text).
+            log: Its log.
             boot_s: What a process gets to become ready.
         """
         self._loop = loop
@@ -247,7 +247,8 @@ class ProcessTable:
 
     def _wait_no_longer(self) -> None:
         names = ", ".join(sorted(child.name for child in self._awaited))
-        self._log("warning", f"{names} cannot be killed; a new fork server is started anyway")
+        text = f"{names} cannot be killed; a new fork server is started anyway"
+        self._log("warning", "worker_unkillable", text)
         self._awaited = set()
         self._new_fork_server()
 

@@ -14,11 +14,11 @@ from loaderd.core.events import (
 )
 from loaderd.core.jobs import Done, Job
 from loaderd.engine.messages import NewModules, NoteLine, SegmentUnmapped
-from loaderd.engine.output_capture import Log
 from loaderd.engine.segment_refs import SegmentTable
 from loaderd.engine.stream_table import StreamTable
 from loaderd.engine.worker_exit import LEFT, WorkerExit
 from loaderd.engine.worker_process import WorkerProcess
+from loaderd.system.logs import WriteLog
 from loaderd.system.modules import Modules
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.records import quick
@@ -41,7 +41,7 @@ class WorkerEvents:
         segments: SegmentTable,
         modules: Modules,
         emit: Callable[[Event], object],
-        log: Log,
+        log: WriteLog,
     ) -> None:
         self._streams = streams
         self._segments = segments
@@ -92,13 +92,20 @@ class WorkerEvents:
         # what could not start is told by whoever wanted it
         if not death.boot and death.cause != LEFT:
             at = f", at sample {death.key!r}" if death.word and death.key else ""
-            self._log("warning", f"{child.name} (pid {child.pid}) has ended: {death.cause}{at}")
+            self._log(
+                "warning",
+                "worker_ended",
+                f"{child.name} (pid {child.pid}) has ended: {death.cause}{at}",
+                worker=child.worker,
+                pid=child.pid,
+                cause=death.cause,
+            )
         self._emit(WorkerDied(child.worker, death.own, death.cause, seen, death.stack, death.boot))
 
     def _note(self, text: str) -> None:
         if text not in self._noted and len(self._noted) < MAX_NOTED:
             self._noted.add(text)
-            self._log("warning", text)
+            self._log("warning", "worker_note", text)
 
 
 def answers(done: Done, job: Job) -> bool:

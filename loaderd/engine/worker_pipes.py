@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from loaderd.engine.channel import Channel, pair
-from loaderd.engine.output_capture import Log, OutputCapture
+from loaderd.engine.output_capture import OutputCapture
 from loaderd.engine.stack_dump import StackDump
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 
 MAX_STACK = 60_000
@@ -22,13 +23,13 @@ class WorkerPipes:
         dump: The stacks that it writes.
     """
 
-    def __init__(self, loop: Loop, worker: int, log: Log, label: Callable[[], str]) -> None:
+    def __init__(self, loop: Loop, worker: int, log: WriteLog, label: Callable[[], str]) -> None:
         """Make both ends of each.
 
         Args:
             loop: Calls whatever is here.
             worker: Its number.
-            log: (level, text), for what it prints.
+            log: Takes what it prints.
             label: Returns what stands before each line that it prints.
         """
         ours, self._its = pair()

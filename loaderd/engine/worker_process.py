@@ -11,13 +11,13 @@ from loaderd.core.jobs import Job, Stage, unstamp
 from loaderd.engine.channel import ChannelClosed
 from loaderd.engine.fork_server import ForkServer
 from loaderd.engine.messages import Doing, Leave, Setup, WorkerBooted, WorkerFault
-from loaderd.engine.output_capture import Log
 from loaderd.engine.process_state import ProcessState
 from loaderd.engine.scoreboard import Scoreboard
 from loaderd.engine.worker_exit import ExitReason, WorkerExit
 from loaderd.engine.worker_pipes import WorkerPipes
 from loaderd.system import address_space, processes
 from loaderd.system.file_limits import spare
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.errors import ProtocolError
 
@@ -81,7 +81,7 @@ class WorkerProcess:
         *,
         listener: WorkerListener,
         gone: Callable[[WorkerProcess], None],
-        log: Log,
+        log: WriteLog,
     ) -> None:
         """Wait for `fork`.
 
@@ -94,7 +94,7 @@ class WorkerProcess:
             name: As the log calls it.
             listener: Who is told.
             gone: Called just before the listener is told of its death.
-            log: (level, text).
+            log: Its log.
         """
         self._loop = loop
         self._board = board
@@ -318,7 +318,8 @@ class WorkerProcess:
             self._unresponsive("it closed its socket")
         except ProtocolError as error:
             self._loop.unwatch(channel.fileno())
-            self._log("error", f"{self.name} sent an invalid message and is killed: {error}")
+            text = f"{self.name} sent an invalid message and is killed: {error}"
+            self._log("error", "worker_invalid", text, worker=self.worker)
             self.kill(f"it sent an invalid message: {error}", own_fault=True)
 
     def _hear(self, message: object) -> None:

@@ -13,6 +13,7 @@ from loaderd.server.source_changes import SourceChanges, data_changed
 from loaderd.server.waiting_clients import WaitingClients
 from loaderd.system import file_limits, resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 from loaderd.system.rate_limit import RateLimit
 from loaderd_wire.errors import (
@@ -32,8 +33,6 @@ REPLAYS = (
     "the daemon repeats its first batches, because loaderd bench --replay runs: do not train with "
     "it, only measure"
 )
-
-Log = Callable[[str, str], object]
 
 
 class AdmissionControl:
@@ -59,7 +58,7 @@ class AdmissionControl:
         edited: Callable[[], list[str]],
         outdated: Callable[[str], object] | None,
         most: int,
-        log: Log,
+        log: WriteLog,
         replay: bool = False,
     ) -> None:
         """Begin with nobody.
@@ -80,7 +79,7 @@ class AdmissionControl:
                 config file or code that was imported has changed: whoever comes gets another
                 daemon. None: the daemon goes on.
             most: Sessions that the file descriptors suffice for.
-            log: (level, text).
+            log: Its log.
             replay: The first batches are handed out again and again.
         """
         self._loop = loop
@@ -127,7 +126,8 @@ class AdmissionControl:
     def stream_broken(self, action: StreamBroken) -> None:
         """A stream has ended on a fault: nobody gets it any longer."""
         self.broken[action.stream] = (action.error, action.text)
-        self._log("error", f"stream {action.stream!r} has ended: {action.error}: {action.text}")
+        text = f"stream {action.stream!r} has ended: {action.error}: {action.text}"
+        self._log("error", "stream_failed", text, stream=action.stream, error=action.error)
 
     @property
     def all_broken(self) -> bool:
@@ -232,7 +232,7 @@ class AdmissionControl:
         others = [other.admitted for other in self._registry.of_stream(name)]
         unlike = rank_agreement.disagreement(name, admitted, others)
         if unlike:
-            self._log("warning", unlike)
+            self._log("warning", "ranks_differ", unlike, stream=name)
         shared = bool(self._outdated and self._registry.sessions)
         old_code = self._changes.old_code(shared=shared) if stream.facts.code else ""
         replay = REPLAYS if self._replay else ""
@@ -242,5 +242,5 @@ class AdmissionControl:
         text = str(error) if len(str(error)) <= MAX_REFUSAL else f"{str(error)[:MAX_REFUSAL]} ..."
         more = self._rarely.ask(text, self._loop.now_s())
         if more is not None:
-            self._log("warning", f"client ({peer}) refused: {text}{more}")
+            self._log("warning", "client_refused", f"client ({peer}) refused: {text}{more}")
         self._control.reject(peer, type(error).__name__, text)

@@ -67,11 +67,11 @@ class Daemon:
             except CannotServe as error:
                 # of eight ranks that start one at once
                 usual = options.embedded and isinstance(error, AlreadyServed)
-                log("info" if usual else "error", str(error))
+                log("info" if usual else "error", "cannot_serve", str(error))
                 ready_pipe.tell(str(error))
                 return EXIT_NO_START
             except Exception:  # noqa: BLE001  the top-level handler: a fault of ours is reported and ends the process
-                log("error", "the daemon has failed:\n" + traceback.format_exc())
+                log("error", "fault", "the daemon has failed:\n" + traceback.format_exc())
                 return EXIT_FAULT
             finally:
                 ready_pipe.tell("")

@@ -18,6 +18,7 @@ from loaderd.core.scheduler import Scheduler
 from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import Engine
+from loaderd.system.logs import WriteLog
 from loaderd_wire.messages import Descriptor, Failure, Pulse
 
 
@@ -50,7 +51,7 @@ class ActionHandlers:
         quarantine: Does Quarantine.
         stream_broken: Does StreamBroken.
         cannot_boot: Why no worker could be started, with the traceback.
-        log: (level, text).
+        log: Its log.
     """
 
     engine: Engine
@@ -60,7 +61,7 @@ class ActionHandlers:
     quarantine: Callable[[actions.Quarantine], object]
     stream_broken: Callable[[actions.StreamBroken], object]
     cannot_boot: Callable[[str], object]
-    log: Callable[[str, str], object]
+    log: WriteLog
 
 
 class ActionDispatcher:
@@ -106,7 +107,7 @@ class ActionDispatcher:
             actions.Quarantine: handlers.quarantine,
             actions.StreamBroken: handlers.stream_broken,
             actions.CannotBoot: lambda a: cannot_boot(a.text),
-            actions.LogLine: lambda a: log(a.level, a.text),
+            actions.LogLine: lambda a: log(a.level, a.event, a.text, **a.facts),
         }
 
     def begin(self) -> None:

@@ -11,7 +11,7 @@ from loaderd.server.segment_budget import SegmentBudget
 from loaderd.system import file_limits, resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.lockfile import CannotServe, prepare_folder
-from loaderd.system.logs import Log
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 from loaderd.system.memfd import SegmentStore
 from loaderd.system.peer_credentials import PeerGate
@@ -55,7 +55,7 @@ def listen(
     on_message: Callable[[Peer, Hello | Ask], object],
     on_end: Callable[[Peer], object],
     on_progress: Callable[[int, Progress], object],
-    log: Log,
+    log: WriteLog,
     stack: ExitStack,
     connections: ExitStack,
 ) -> tuple[ControlListener, MessageRouter]:
@@ -68,7 +68,7 @@ def listen(
         on_message: As in ControlListener.
         on_end: As in ControlListener.
         on_progress: As in MessageRouter.
-        log: (level, text).
+        log: Its log.
         stack: Takes what is closed first at the end.
         connections: Takes what is closed last, when others may start a daemon.
 

@@ -153,6 +153,11 @@ class Phase(Protocol):
         ...
 
 
+def _log_slow_turn(log: Log, spent_s: float, text: str) -> None:
+    level = "warning" if spent_s >= NOTICEABLE_S else "info"
+    log(level, "slow_turn", text, seconds=round(spent_s, 3))
+
+
 class _Accepting:
     """What opening and serving have in common.
 
@@ -234,7 +239,7 @@ class Opening(_Accepting):
 
     def slow_turn(self, spent_s: float, text: str) -> None:
         """Log it at level debug: nobody waits for an answer yet."""
-        self._parts.log("debug", text)
+        self._parts.log("debug", "slow_turn", text, seconds=round(spent_s, 3))
 
     def _await_worker(self, event: Event, made: list[Action]) -> None:
         if isinstance(event, WorkerReady):
@@ -269,13 +274,16 @@ class Serving(_Accepting):
             catalog.reject(name, differ)
         if name in catalog.faults:  # no affair of those that others are served to
             text = status.stream_faults({name: catalog.faults[name]})
-            parts.log("error", text)
+            parts.log("error", "stream_failed", text, stream=name)
             admission.not_opened(name, StreamFailedError(text))
         else:
+            samples = catalog.opened[name].facts.samples
             parts.log(
                 "info",
-                f"stream {status.stream_counts([(name, catalog.opened[name].facts.samples)])} is "
-                "open",
+                "stream_opened",
+                f"stream {status.stream_counts([(name, samples)])} is open",
+                stream=name,
+                samples=samples,
             )
             parts.dispatcher.step(StreamOpened(catalog.rules(name)))
             admission.opened(name)
@@ -286,22 +294,18 @@ class Serving(_Accepting):
 
     def slow_turn(self, spent_s: float, text: str) -> None:
         """Log it; as a warning from NOTICEABLE_S on."""
-        self._parts.log("warning" if spent_s >= NOTICEABLE_S else "info", text)
+        _log_slow_turn(self._parts.log, spent_s, text)
 
     def _tell_ready(self) -> None:
         parts = self._parts
         socket, catalog = parts.config.daemon.socket, parts.catalog
         unopened = [name for name in catalog.names if name not in catalog.opened]
         streams = catalog.counts() + (f"; {few(unopened)} not opened yet" if unopened else "")
-        facts = (
-            {"socket": socket, "workers": parts.num_workers}
-            if parts.options.log_format == "json"
-            else {}
-        )
         parts.log.say(
             "info",
+            "ready",
             f"ready: {socket}; streams {streams}; {counted(parts.num_workers, 'worker')}",
-            facts,
+            {"socket": socket, "workers": parts.num_workers},
         )
         for text in (
             *resource_limits.too_many(
@@ -309,7 +313,7 @@ class Serving(_Accepting):
             ),
             *native_library.warnings(),
         ):
-            parts.log("warning", text)
+            parts.log("warning", "start_warning", text)
 
 
 class Draining:
@@ -336,7 +340,7 @@ class Draining:
         """Refuse whoever comes, tell who is there, and end once nothing is being made."""
         parts = self._parts
         loop, drain_s = parts.loop, parts.config.daemon.drain_s
-        parts.log("info", f"draining: {self._why}")
+        parts.log("info", "draining", f"draining: {self._why}")
         systemd.notify("STOPPING=1", parts.env)
         parts.control.stop_listening()
         # What is still made for nobody is not waited for long: it may be what hangs.
@@ -373,7 +377,7 @@ class Draining:
 
     def slow_turn(self, spent_s: float, text: str) -> None:
         """Log it; as a warning from NOTICEABLE_S on."""
-        self._parts.log("warning" if spent_s >= NOTICEABLE_S else "info", text)
+        _log_slow_turn(self._parts.log, spent_s, text)
 
     def drain(self, why: str) -> None:
         """That is going on."""

@@ -95,6 +95,15 @@ class RegisteredSession:
             firsts=firsts,
         )
 
+    def facts(self) -> dict[str, str | int]:
+        """Which one it is, for the log."""
+        return {
+            "session": self.session,
+            "stream": self.hello.stream,
+            "rank": self.admitted.shape.rank,
+            "pid": self.peer.cred.pid,
+        }
+
     def line(self) -> str:
         """What it is, for the log."""
         shape = self.admitted.shape

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from loaderd.config.load import Config
-from loaderd.core.actions import Quarantine
 from loaderd.core.events import Event, ProgressReceived
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import Engine, MakeEngine
 from loaderd.server.admission_control import AdmissionControl
+from loaderd.server.bad_samples import BadSamples
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.listening import claim, listen, segment_budget
@@ -34,7 +34,7 @@ from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, parse_address
 from loaderd.system.lockfile import CannotServe, LockFile
-from loaderd.system.logs import Log, QuarantineLog
+from loaderd.system.logs import Log
 from loaderd.system.loop import Loop
 from loaderd.system.peer_credentials import PeerGate
 from loaderd.system.zmq_router import MessageRouter
@@ -102,9 +102,8 @@ class Running:
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
         connections = stack.enter_context(ExitStack())
         gate, most = self._take_socket(num_workers, stack)
-        self._quarantine = QuarantineLog(config.daemon.quarantine)
-        stack.callback(self._tell_of_quarantine)  # why the last lines were lost is known late
-        stack.callback(self._quarantine.close)
+        self._bad_samples = BadSamples(config.daemon.quarantine, log)
+        stack.callback(self._bad_samples.close)
         budget = segment_budget(loop, config.daemon.memory, setup.root, stack)
         control, messages = listen(
             loop,
@@ -140,7 +139,7 @@ class Running:
         gate, most = claim(config, num_workers)
         stack.enter_context(LockFile(config.daemon.socket))
         if self._setup.options.embedded:
-            self._log("info", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
+            self._log("info", "log_begins", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.push(self._remove_files)
         return gate, most
 
@@ -224,7 +223,7 @@ class Running:
             dispatcher=self._new_dispatcher(
                 num_workers, engine, messages, registry, admission, catalog
             ),
-            quarantine=self._quarantine,
+            quarantine=self._bad_samples.kept,
             idle=IdleExit(
                 loop, control, options.embedded, config.daemon.exit_when_idle_s, leave=self._drain
             ),
@@ -280,7 +279,7 @@ class Running:
             send_message=messages.send,
             grow=registry.grow,
             drop=registry.drop,
-            quarantine=self._set_aside,
+            quarantine=self._bad_samples.add,
             stream_broken=admission.stream_broken,
             cannot_boot=self.fail,
             log=self._log,
@@ -302,6 +301,7 @@ class Running:
                 functools.partial(
                     self._log,
                     "info",
+                    "signal_ignored",
                     f"{number.name} is ignored: it is meant for the training script",
                 ),
             )
@@ -317,7 +317,7 @@ class Running:
 
     def fail(self, why: str) -> None:
         """Log why, tell whoever waits for the start, and end with EXIT_NO_START."""
-        self._log("error", why)
+        self._log("error", "cannot_serve", why)
         self._ready_pipe.tell(why)
         self.code = EXIT_NO_START
         self._loop.stop()
@@ -360,18 +360,6 @@ class Running:
 
     def _signalled(self, number: int) -> None:
         self._phase.signalled(number)
-
-    def _set_aside(self, action: Quarantine) -> None:
-        sample = action.sample
-        facts = {name: getattr(sample, name) for name in sample.__slots__}
-        self._quarantine.add({"stream": action.stream, "epoch": action.epoch, **facts})
-        self._log("warning", f"stream {action.stream!r}, epoch {action.epoch}: {sample.line()}")
-        self._tell_of_quarantine()
-
-    def _tell_of_quarantine(self) -> None:
-        trouble = self._quarantine.trouble()
-        if trouble:
-            self._log("error", trouble)
 
     # -- the end
 

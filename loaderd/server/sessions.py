@@ -15,10 +15,9 @@ from loaderd.server.segment_budget import SegmentBudget
 from loaderd.server.status_report import SessionStatus
 from loaderd.system import resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
+from loaderd.system.logs import WriteLog
 from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire.messages import Bye, Hello, Segment
-
-Log = Callable[[str, str], object]
 
 
 class SessionRegistry:
@@ -42,7 +41,7 @@ class SessionRegistry:
         step: Callable[[Event], object],
         attached: Callable[[], object],
         emptied: Callable[[], object],
-        log: Log,
+        log: WriteLog,
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """Begin without sessions.
@@ -56,7 +55,7 @@ class SessionRegistry:
             step: Hands an event to the scheduler.
             attached: Called when a session has begun.
             emptied: Called when the last session has gone.
-            log: (level, text).
+            log: Its log.
             draw: Returns so many random bytes, for tokens.
         """
         self._control = control
@@ -112,7 +111,12 @@ class SessionRegistry:
         if session.growing:
             self._budget.store.free(session.growing)
         if session.attached:
-            self._log("info", f"session {session.session} ({peer}) has ended")
+            self._log(
+                "info",
+                "session_ended",
+                f"session {session.session} ({peer}) has ended",
+                **session.facts(),
+            )
             self._step(Detach(session.session))
         else:
             self._budget.store.free(session.admitted.segment.segment)
@@ -178,7 +182,7 @@ class SessionRegistry:
                 f"{resource_limits.size(admitted.bytes)} of shared memory for stream "
                 f"{hello.stream!r} could not be reserved: {error.strerror}"
             )
-            self._log("error", why)
+            self._log("error", "session_refused", why, **session.facts())
             self._control.reject(peer, "RefusedError", why)
             return
         token = self._draw(16)
@@ -189,7 +193,7 @@ class SessionRegistry:
         )
         self._step(session.attach())
         self._attached()
-        self._log("info", session.line())
+        self._log("info", "session_began", session.line(), **session.facts())
         welcome = session.welcome(token=token, daemon=self._life)
         self._control.send(peer, welcome, (fd,))
 

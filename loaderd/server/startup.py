@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop, Timer
 from loaderd_wire.hints import few
 
@@ -17,15 +18,13 @@ SHOWN = 4  # of those that are not ready
 class StartupReporter:
     """Silent until something is waited for."""
 
-    def __init__(
-        self, loop: Loop, doing: Callable[[], list[str]], log: Callable[[str, str], object]
-    ) -> None:
+    def __init__(self, loop: Loop, doing: Callable[[], list[str]], log: WriteLog) -> None:
         """Wait for nothing yet.
 
         Args:
             loop: Calls whatever is here.
             doing: Returns a line for each process that is not ready.
-            log: (level, text).
+            log: Its log.
         """
         self._loop = loop
         self._doing = doing
@@ -59,4 +58,5 @@ class StartupReporter:
     def _say(self) -> None:
         waited_s = self._loop.now_s() - self._since_s
         self._timer = self._loop.later(waited_s, self._say)
-        self._log("info", f"not ready after {waited_s:.0f} s: {self.text()}")
+        text = f"not ready after {waited_s:.0f} s: {self.text()}"
+        self._log("info", "not_ready", text, seconds=round(waited_s))

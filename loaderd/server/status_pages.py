@@ -66,6 +66,8 @@ class StatusPages:
             ),
             garbage=parts.messages.garbage,
             errors=tuple(parts.log.errors),
+            restarts=inside.restarts,
+            events=tuple(parts.log.recent),
         )
 
     def _metrics(self) -> Page:

@@ -19,7 +19,9 @@ from typing import Any, TypeVar
 from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
+from loaderd.system.logs import LoggedEvent
 
+STATUS_VERSION = 1
 MAX_CHARACTERS = 1 << 20  # of the JSON; a string on the wire can't be longer
 
 _Record = TypeVar("_Record")
@@ -37,7 +39,7 @@ class FieldStatus:
     Attributes:
         name: Its name.
         dtype: As numpy writes it.
-        shape: Of one sample.
+        shape: Shape of one sample.
         kind: "array", "text" or "bytes".
     """
 
@@ -52,10 +54,10 @@ class OpenedStatus:
     """What opening a stream found.
 
     Attributes:
-        samples: Of the stream, that is after its split.
+        samples: Samples of the stream, that is after its split.
         total: Samples of its data.
         layout: How the samples lie in the database; "dataset" for user code.
-        fields: Of a sample, after the transforms.
+        fields: Fields of a sample, after the transforms.
     """
 
     samples: int
@@ -94,11 +96,11 @@ class SessionStatus:
         stream: Name of its stream.
         uid: User id of the client's process.
         pid: Its process id; 0 if it is in another pid namespace.
-        rank: Of the client.
-        world_size: Of its training.
+        rank: Rank of the client.
+        world_size: Ranks of its training.
         batch_size: Rows per batch, as it asked for.
         prefetch: Finished batches ahead of the trainer, at most.
-        bytes: Of its segment.
+        bytes: Shared memory of its segment.
         attached: Whether its memory has been reserved.
         progress: None until it is attached.
     """
@@ -131,7 +133,12 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """The processes besides workers: the fork server, and those that open streams."""
+    """The processes besides workers.
+
+    Attributes:
+        fork_server: What workers are forked from.
+        probes: Those that open streams.
+    """
 
     fork_server: ForkServerStatus = field(metadata=TEMPLATE)
     probes: tuple[ProcessStatus, ...]
@@ -142,7 +149,7 @@ class MemoryStatus:
     """Shared memory in bytes.
 
     Attributes:
-        limit: Of all segments together.
+        limit: What all segments together may take.
         segments: What they take.
     """
 
@@ -155,8 +162,8 @@ class QuarantineStatus:
     """Bad samples.
 
     Attributes:
-        path: Of the file that records them.
-        count: Since the start.
+        path: Path of the file that records them.
+        count: Bad samples since the start.
         tail: The last records, as the file has them.
     """
 
@@ -167,35 +174,41 @@ class QuarantineStatus:
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """The whole daemon.
+    """A running daemon.
 
     Attributes:
         state: "starting", "ready" or "draining".
+        status_version: Version of this tree. A later version may have more keys; where one has gone
+            or means something else, the number is greater.
         doing: What the start, or the opening of a stream, is busy with; "" if neither is going on.
         failed: Whether every stream has failed.
         pid: Process id of the daemon.
-        version: Of loaderd.
+        version: Version of loaderd.
         native: Name of each native part -> whether it is there.
         socket: Path of the control socket.
         config: Path of the config; "" if there is none.
-        turns: Of the event loop.
+        turns: Turns of the event loop.
         lost_s: Seconds in which the daemon was not run at all.
         cpu_s: Processor time of the daemon's process, without workers.
-        jobs: That workers have and have not answered.
+        jobs: Jobs that workers have and have not answered.
         schedule_s: Seconds spent in the scheduler.
-        verdict: On the trainer that waits most; None without trainers.
-        streams: By name, all of the config.
-        sessions: In order of their begin.
-        workers: Those of the engine.
+        verdict: Who waits for whom, of the trainer that waits most; None without trainers.
+        streams: All streams of the config.
+        sessions: The trainers' sessions, the oldest first.
+        workers: The workers.
         pool: Other processes; None before there are any.
-        memory: None before it is known.
-        quarantine: None before it is known.
+        memory: Shared memory; None before it is known.
+        quarantine: Bad samples; None before it is known.
         garbage: Invalid messages on the message socket.
         errors: The last errors of the log.
+        restarts: Workers that were started in place of another, by what became of that: "start",
+            "crash", "killed", "hung", "stopped" or "memory".
+        events: What has happened lately, newest last.
         cut: Names of the lists that were shortened to fit into a message.
     """
 
     state: str
+    status_version: int = STATUS_VERSION
     doing: str = ""
     failed: bool = False
     pid: int = 0
@@ -217,6 +230,8 @@ class DaemonStatus:
     quarantine: QuarantineStatus | None = None
     garbage: int = 0
     errors: tuple[str, ...] = ()
+    restarts: dict[str, int] = field(default_factory=dict)
+    events: tuple[LoggedEvent, ...] = ()
     cut: tuple[str, ...] = field(default=(), metadata=IF_ANY)
 
     def to_json(self) -> str:

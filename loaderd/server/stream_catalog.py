@@ -19,6 +19,7 @@ from loaderd.server import status
 from loaderd.server.admission import OpenedStream
 from loaderd.server.startup import StartupReporter
 from loaderd.server.status_report import StreamStatus
+from loaderd.system.logs import WriteLog
 
 
 class StreamCatalog:
@@ -37,7 +38,7 @@ class StreamCatalog:
         startup: StartupReporter,
         *,
         answered: Callable[[str], object],
-        log: Callable[[str, str], object],
+        log: WriteLog,
     ) -> None:
         """Open nothing yet.
 
@@ -46,7 +47,7 @@ class StreamCatalog:
             engine: What opens them.
             startup: Tells what is waited for.
             answered: Called with a name when that stream is open or can't be.
-            log: (level, text).
+            log: Its log.
         """
         self._configs = {config.name: config for config in configs}
         self._engine = engine
@@ -153,4 +154,4 @@ class StreamCatalog:
                 return
         self.opened[name] = OpenedStream(self._configs[name], found)
         for text in found.warnings:
-            self._log("warning", f"stream {name!r}: {text}")
+            self._log("warning", "stream_warning", f"stream {name!r}: {text}", stream=name)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from loaderd.core.assessment import worst
 from loaderd.core.verdict import IDLE, Verdict
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 
 FIRST_S, EVERY_S = 10.0, 60.0  # after the first trainer has come, and from then on
@@ -18,7 +19,7 @@ class VerdictReporter:
         self,
         loop: Loop,
         verdicts: Callable[[], list[Verdict]],
-        log: Callable[[str, str], object],
+        log: WriteLog,
         notify: Callable[[str], object],
     ) -> None:
         """Say nothing yet.
@@ -26,7 +27,7 @@ class VerdictReporter:
         Args:
             loop: Calls it.
             verdicts: Returns those on all trainers.
-            log: (level, text).
+            log: Its log.
             notify: Takes the line for systemd.
         """
         self._loop = loop
@@ -52,7 +53,7 @@ class VerdictReporter:
             text += f" (of {len(verdicts)} trainers the one that waits most)"
         idle = found.kind == IDLE
         if not (idle and self._idle):
-            self._log("info", text)
+            self._log("info", "verdict", text, verdict=found.kind)
             self._notify(f"STATUS={text}")
         self._idle = idle
         self._timer = self._loop.later(EVERY_S, self._say)

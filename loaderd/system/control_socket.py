@@ -14,6 +14,7 @@ from typing import Any
 
 from loaderd.system.fork_hooks import closed_in_children
 from loaderd.system.listening_socket import ListeningSocket
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop, Timer
 from loaderd.system.peer_credentials import PeerCredentials, PeerGate, peer_cred, peer_pidfd
 from loaderd.system.rate_limit import RateLimit
@@ -27,8 +28,6 @@ SLOW_S = 10.0  # how long an answer may wait for a reader that holds no session
 MAX_IN = 1 << 20  # bytes of a first message
 MAX_OUT = 8 << 20  # bytes that may wait for one reader
 READ_BYTES = 1 << 16
-
-Log = Callable[[str, str], object]
 
 
 class Peer:
@@ -83,7 +82,7 @@ class ControlListener:
         gate: PeerGate,
         on_message: Callable[[Peer, Any], object],
         on_end: Callable[[Peer], object],
-        log: Log,
+        log: WriteLog,
         cred: Callable[[socket.socket], PeerCredentials] = peer_cred,
         pidfd: Callable[[socket.socket], int] = peer_pidfd,
     ) -> None:
@@ -97,7 +96,7 @@ class ControlListener:
                 else it ever says ends the connection.
             on_end: Called with a peer at its end, by EOF, by the death of its process, or by us;
                 once for every peer whose message was passed on.
-            log: (level, text).
+            log: Its log.
             cred: Tells who made a connection.
             pidfd: Makes a descriptor that is readable when the peer's process is dead.
         """
@@ -161,7 +160,8 @@ class ControlListener:
         if why:
             more = self._rarely.ask(peer.cred.uid, self._loop.now_s())
             if more is not None:
-                self._log("warning", f"control socket: {peer} dropped: {why}{more}")
+                text = f"control socket: {peer} dropped: {why}{more}"
+                self._log("warning", "peer_dropped", text, uid=peer.cred.uid)
         self._end(peer)
 
     def stop_listening(self) -> None:
@@ -201,7 +201,8 @@ class ControlListener:
         if refusal:
             more = self._rarely.ask(("refused", peer.cred.uid), self._loop.now_s())
             if more is not None:
-                self._log("warning", f"control socket: refused {peer}: {refusal}{more}")
+                text = f"control socket: refused {peer}: {refusal}{more}"
+                self._log("warning", "peer_refused", text, uid=peer.cred.uid)
             self.reject(peer, "RefusedError", refusal)
 
     def _ready(self, peer: Peer) -> None:

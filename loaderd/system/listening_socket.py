@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 from loaderd.system.rate_limit import RateLimit
 
@@ -29,7 +30,7 @@ class ListeningSocket:
         mode: int,
         *,
         on_connection: Callable[[socket.socket], object],
-        log: Callable[[str, str], object],
+        log: WriteLog,
     ) -> None:
         """Listen.
 
@@ -38,7 +39,7 @@ class ListeningSocket:
             path: Of the socket's file.
             mode: Of that file.
             on_connection: Called with each connection, which doesn't block and is the callee's.
-            log: (level, text).
+            log: Its log.
 
         Raises:
             OSError: It can't listen.
@@ -119,6 +120,7 @@ class ListeningSocket:
         if more is not None:
             self._log(
                 "error",
+                "no_descriptors",
                 "out of file descriptors: a connection was closed at once; raise "
                 f"RLIMIT_NOFILE{more}",
             )

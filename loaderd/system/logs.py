@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import select
 import shutil
 import stat
@@ -16,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loaderd.system.loop import Loop
@@ -26,6 +28,10 @@ MAX_LINES = 4096  # lines that may wait for a file
 MAX_LINE = 64 << 10  # bytes of one line
 MAX_FILE = 16 << 20  # bytes of a file of ours; what was before lies beside it
 LEVELS = {"debug": 0, "info": 1, "warning": 2, "error": 3}
+RECENT = 50  # events that are kept for `status`
+# what is told again and again, and says how it is rather than what has happened
+PASSING = frozenset({"not_ready", "output", "slow_turn", "verdict"})
+PLAIN = re.compile(r"[\w./:@%+,-]+")  # a value that needs no quotes
 LAST_WORDS_S = 1.0  # how long `close` waits for a slow reader
 
 
@@ -175,10 +181,46 @@ class FileSink:
                 os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """Something that has happened, as the log told it.
+
+    Attributes:
+        time: When, in seconds since 1970.
+        level: "info", "warning" or "error".
+        event: Its name, such as "worker_ended".
+        text: The first line of what was logged.
+    """
+
+    time: float
+    level: str
+    event: str
+    text: str
+
+
+class WriteLog(Protocol):
+    """Takes lines for the log."""
+
+    def __call__(self, level: str, event: str, text: str, /, **facts: Any) -> object:
+        """Log one line.
+
+        Args:
+            level: One of LEVELS.
+            event: Name of what has happened, the same at every time.
+            text: For people, with everything in it.
+            facts: Names and values of what it is about, for programs.
+        """
+        ...
+
+
 class Log:
-    """log(level, text, **facts): one line, as text or as JSON.
+    """log(level, event, text, **facts): one line, as text or as JSON.
 
     Lines below `level` are not written. `close` it.
+
+    Attributes:
+        errors: The texts of the latest errors.
+        recent: What has happened lately, newest last.
     """
 
     def __init__(
@@ -194,15 +236,19 @@ class Log:
         self._level = LEVELS[level]
         self._wall_s = wall_s
         self.errors: deque[str] = deque(maxlen=20)
+        self.recent: deque[LoggedEvent] = deque(maxlen=RECENT)
 
-    def __call__(self, level: str, text: str, **facts: Any) -> None:
-        """Write the line unless its level is too low; of errors the text is kept all the same."""
+    def __call__(self, level: str, event: str, text: str, /, **facts: Any) -> None:
+        """Write the line unless its level is too low; what `status` shows is kept all the same."""
         if LEVELS[level] >= LEVELS["error"]:
             self.errors.append(text[:2000])
+        if LEVELS[level] > 0 and event not in PASSING:
+            first = text.split("\n", 1)[0][:500]
+            self.recent.append(LoggedEvent(round(self._wall_s(), 3), level, event, first))
         if LEVELS[level] >= self._level:
-            self.say(level, text, facts)
+            self.say(level, event, text, facts)
 
-    def say(self, level: str, text: str, facts: Mapping[str, Any]) -> None:
+    def say(self, level: str, event: str, text: str, facts: Mapping[str, Any]) -> None:
         """Write the line whatever its level."""
         now_s = self._wall_s()
         stamp = (
@@ -210,10 +256,11 @@ class Log:
             + f".{int(now_s * 1e3) % 1000:03d}Z"
         )
         if self._json:
-            line = json.dumps({"time": stamp, "level": level, "text": text, **facts}, default=str)
+            known = {"time": stamp, "level": level, "event": event, "text": text}
+            line = json.dumps(known | dict(facts), default=str)
         else:
-            more = "".join(f" {name}={value}" for name, value in facts.items())
-            line = f"{stamp} {level:<7} {text}{more}"
+            more = "".join(f" {name}={_value(value)}" for name, value in facts.items())
+            line = f"{stamp} {level:<7} {text} event={event}{more}"
         data = line.encode("utf-8", "backslashreplace")
         if len(data) > MAX_LINE:
             data = data[:MAX_LINE] + b" ..."
@@ -222,6 +269,12 @@ class Log:
     def close(self) -> None:
         """Close the sink; no line may follow."""
         self._sink.close()
+
+
+def _value(value: Any) -> str:
+    """As logfmt has it: in quotes where there is anything but plain characters."""
+    text = str(value)
+    return text if PLAIN.fullmatch(text) else json.dumps(text)
 
 
 class QuarantineLog:

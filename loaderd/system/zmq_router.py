@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import zmq
 
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 from loaderd.system.rate_limit import RateLimit
 from loaderd_wire.codec import WIRE
@@ -35,8 +36,6 @@ ZAP = "inproc://zeromq.zap.01"  # where libzmq asks who may come in: rfc.zeromq.
 # Plain numbers: arithmetic with pyzmq's flags makes an enum member each time, which costs more than
 # the call that it is for.
 NOBLOCK, MORE, POLLIN = map(int, (zmq.NOBLOCK, zmq.NOBLOCK | zmq.SNDMORE, zmq.POLLIN))
-
-Log = Callable[[str, str], object]
 
 
 class _Route:
@@ -67,7 +66,7 @@ class MessageRouter:
         mode: int,
         uids: tuple[int, ...],
         on_progress: Callable[[int, Progress], object],
-        log: Log,
+        log: WriteLog,
     ) -> None:
         """Bind the socket.
 
@@ -78,7 +77,7 @@ class MessageRouter:
             uids: Who may connect at all, by the kernel's word; () for whoever the mode lets in.
             on_progress: Called as (session, progress): well-formed, and said by that session. Of
                 several that have piled up in one plan only the last, unless one asks for something.
-            log: (level, text).
+            log: Its log.
 
         Raises:
             OSError: It can't be bound.
@@ -158,7 +157,7 @@ class MessageRouter:
         try:
             data = WIRE.encode(message)
         except ProtocolError as error:
-            self._log("error", f"session {session}: {error}")
+            self._log("error", "fault", f"session {session}: {error}", session=session)
             data = WIRE.encode(
                 Failure(
                     session,
@@ -216,7 +215,10 @@ class MessageRouter:
         more = self._rarely.ask(session, self._loop.now_s())
         if more is not None:
             self._log(
-                "warning", f"messages socket: ignored a message for session {session}: {why}{more}"
+                "warning",
+                "message_ignored",
+                f"messages socket: ignored a message for session {session}: {why}{more}",
+                session=session,
             )
 
     def _pump(self) -> bool:

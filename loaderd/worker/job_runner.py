@@ -28,7 +28,7 @@ QUICK = 4096
 class JobResult:
     """What a job came to, before the clock is read."""
 
-    def __init__(self, rows: SampleRunner | None = None) -> None:
+    def __init__(self, rows: SampleRunner | None = None, written: int = 0) -> None:
         self.bad: tuple[BadRow, ...] = tuple(rows.bad) if rows else ()
         self.replaced: tuple[Replaced, ...] = tuple(rows.replaced) if rows else ()
         self.offset = 0
@@ -36,6 +36,7 @@ class JobResult:
         self.needs_tail = 0
         self.needs_body = 0
         self.absent = len(rows.absent) if rows else 0
+        self.bytes = written
 
 
 class JobRunner:
@@ -88,6 +89,7 @@ class JobRunner:
             needs_body=outcome.needs_body,
             changed=changed,
             absent=outcome.absent,
+            bytes=outcome.bytes,
         )
 
     def _do(self, job: Job, stream: WorkerStream, watch: Stopwatch) -> JobResult:
@@ -120,7 +122,7 @@ class JobRunner:
             {field.name: array[job.first : job.last] for field, array in arrays}
         ):
             slot.indices()[job.first : job.last] = rows.indices
-            return JobResult(rows)
+            return JobResult(rows, (job.last - job.first) * slot.row_bytes)
         texts: dict[str, list[Any]] = {
             field.name: [] for field in slot.fields if field.kind != "array"
         }
@@ -142,7 +144,8 @@ class JobRunner:
                 values.append(_plain(sample[name]))
             there.append(row)
         slot.indices()[job.first : job.last] = rows.indices
-        return _with_chunk(JobResult(rows), _variable(stream, rows, there, texts), job, slot)
+        outcome = JobResult(rows, len(there) * slot.row_bytes)
+        return _with_chunk(outcome, _variable(stream, rows, there, texts), job, slot)
 
     def _batch(
         self, job: Job, stream: WorkerStream, watch: Stopwatch, slot: MappedSlot
@@ -182,6 +185,7 @@ class JobRunner:
             entries: list[Any] = []
             for array in arrays_of(value):
                 slot.array(array.dtype.str, array.shape, at)[...] = array
+                outcome.bytes += array.nbytes
                 entries.append([array.dtype.str, list(array.shape), at])
                 at += align(array.nbytes)
             if entries:
@@ -296,6 +300,7 @@ def _with_chunk(outcome: JobResult, parts: dict[str, Any], job: Job, slot: Mappe
         return outcome
     slot.write(offset, data)
     outcome.offset, outcome.size = offset, len(data)
+    outcome.bytes += len(data)
     return outcome
 
 

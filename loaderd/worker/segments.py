@@ -116,6 +116,7 @@ class MappedSlot:
     def __init__(self, mapped: MappedSegment, address: int) -> None:
         self.layout = mapped.layout
         self.fields = mapped.fields
+        self.row_bytes = sum(field.row_bytes for field in self.layout.fields)
         self._memory: Any = (ctypes.c_ubyte * mapped.layout.slot_bytes).from_address(address)
         self._reader = mapped.reader
         self._indices = self._reader.indices(self._memory, self.layout.rows)

@@ -4,6 +4,7 @@ only look like one.
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -105,6 +106,13 @@ def test_a_daemon_whose_streams_have_all_failed_is_4(place: Place) -> None:
         next(iter(loader))
     assert "failed" in place.cli("status", "config.toml", code=4).stdout
     place.cli("status", "config.toml", "--alive", code=4)
+    shown = json.loads(place.cli("status", "config.toml", "--json", code=4).stdout)
+    assert shown["status_version"] == 1
+    assert shown["restarts"]["crash"] > 0
+    told = {event["event"]: event for event in shown["events"]}
+    assert list(told)[:2] == ["session_began", "worker_ended"]
+    assert "has ended: SIGSEGV" in told["worker_ended"]["text"]
+    assert told["stream_failed"]["level"] == "error"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from loaderd.core.assessment import assess, measure, worst
+from loaderd.core.assessment import Rates, assess, measure, rates, worst
 from loaderd.core.events import ProgressReceived, WorkerDone
 from loaderd.core.jobs import Job
 from loaderd.core.verdict import Verdict, idle, starting
@@ -97,8 +97,9 @@ class World:
             at_s, worker, job = heapq.heappop(self.ends)
             harness.now_s = max(harness.now_s, at_s)
             harness.sent[worker].remove(job)
+            rows = job.last - job.first
             harness.step(
-                WorkerDone(worker, done(job, seconds=(job.last - job.first) * self.load.row_s))
+                WorkerDone(worker, done(job, seconds=rows * self.load.row_s, written=100 * rows))
             )
             self.begin_jobs()
         harness.now_s = max(harness.now_s, until_s)
@@ -112,6 +113,28 @@ def wanted(made: Verdict, name: str) -> int:
     given, _, value = made.setting.partition(" = ")
     assert given == name, made.text
     return int(value)
+
+
+def test_the_rates_are_those_of_the_trainer_and_tell_when_the_epoch_ends() -> None:
+    world = World(Load(row_s=0.005, own_s=0.05))
+    world.run()
+    state = world.harness.core.state
+    session = state.sessions[1]
+    found = rates(state, session, world.harness.now_s)
+    assert found is not None
+    assert found.batches_per_s == pytest.approx(20, rel=0.05)
+    assert found.bytes_per_s == pytest.approx(20 * 8 * 100, rel=0.1)
+    assert found.wait_fraction < 0.05
+    left = (1 << 20) // 8 - session.window.taken
+    assert found.eta_s == pytest.approx(left / found.batches_per_s)
+    assert state.streams["train"].batches == session.window.taken
+    assert rates(state, session, world.harness.now_s + 600) == Rates(0.0, 0.0, 0.0, None)
+
+
+def test_before_its_first_batch_nothing_is_known_of_a_sessions_rates() -> None:
+    harness = SchedulerHarness()
+    harness.attach()
+    assert rates(harness.core.state, harness.core.state.sessions[1], harness.now_s) is None
 
 
 @pytest.mark.parametrize(("row_s", "own_s"), [(0.025, 0.04), (0.01, 0.03), (0.1, 0.09)])

@@ -47,6 +47,7 @@ def test_a_snapshot_tells_of_each_session_and_worker_what_it_is_at() -> None:
         segments=(1,),
         story="",
         verdict=Verdict("starting", "starting: no batch has been taken yet"),
+        epoch_steps=8,
     )
     assert made.workers[0] == WorkerSnapshot(
         worker=1,

@@ -15,6 +15,21 @@ from loaderd_testing.scheduler_harness import SchedulerHarness, done, hang, one_
 from loaderd_wire.messages import Descriptor, Failure
 
 
+def restarts(harness: SchedulerHarness) -> dict[str, int]:
+    return {cause: count for cause, count in harness.core.snapshot().restarts.items() if count}
+
+
+def test_each_restart_is_counted_by_its_cause() -> None:
+    harness = one_session(ready=False)
+    harness.die(1, boot="Traceback: no", own=True)
+    assert restarts(harness) == {"start": 1}
+    harness.die(2)
+    harness.die(3, own=False, cause="SIGKILL")
+    hang(harness, 4, 2)
+    harness.die(4, 2, own=False, cause="killed: it took too long")
+    assert restarts(harness) == {"start": 1, "crash": 1, "killed": 1, "hung": 1}
+
+
 def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_another() -> None:
     harness = one_session(on_error="skip")
     job = harness.sent[1][0]
@@ -27,6 +42,7 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
         isinstance(a, LogLine) and "worker 1 cannot be killed" in a.text for a in harness.log
     )
     assert StartWorker(2, 0.0) in harness.log
+    assert restarts(harness) == {"hung": 1}
     assert ring.state[job.slot].value == "ending"
     stuck = harness.sent.pop(1)
     harness.sent.pop(2)
@@ -42,6 +58,7 @@ def test_a_worker_that_does_not_die_keeps_its_slot_and_loses_its_batch_to_anothe
     assert harness.core.next_look_s(harness.now_s) is None
     harness.step(WorkerDied(1, False, "SIGKILL", seen, "", ""))
     assert ring.state[job.slot].value == "free"
+    assert restarts(harness) == {"hung": 1}
 
 
 def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:
@@ -54,6 +71,7 @@ def test_a_worker_that_leaks_ends_its_job_and_is_replaced() -> None:
     harness.work(1)
     assert harness.of(RetireWorker) == [RetireWorker(1)]
     assert harness.die(1, stage=Stage.IDLE, own=False)[0] == StartWorker(2, 0.0)
+    assert restarts(harness) == {"memory": 1}
     assert isinstance(harness.take(), Descriptor)
 
 

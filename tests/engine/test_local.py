@@ -115,7 +115,7 @@ def test_a_segment_has_a_number_of_its_own() -> None:
 
 def test_an_empty_pipe_holds_up_nobody(loop: Loop) -> None:
     read, write = os.pipe()
-    output = OutputCapture(loop, read, lambda level, text: None, lambda: "w")
+    output = OutputCapture(loop, read, lambda level, event, text, **_: None, lambda: "w")
     assert fcntl.fcntl(read, fcntl.F_GETFL) & os.O_NONBLOCK
     output._readable()  # for nothing
     output.close()
@@ -125,7 +125,9 @@ def test_an_empty_pipe_holds_up_nobody(loop: Loop) -> None:
 def test_each_window_has_room_for_lines_again(loop: Loop) -> None:
     lines: list[str] = []
     read, write = os.pipe()
-    output = OutputCapture(loop, read, lambda level, text: lines.append(text), lambda: "w")
+    output = OutputCapture(
+        loop, read, lambda level, event, text, **_: lines.append(text), lambda: "w"
+    )
     for number in (1, 2):
         os.write(write, b"line\n" * (WINDOW_LINES + 7))
         until(
@@ -352,7 +354,7 @@ def forked(loop: Loop) -> Iterator[tuple[WorkerProcess, Paper, Channel]]:
         "worker 1",
         listener=paper,
         gone=lambda child: None,
-        log=lambda level, text: None,
+        log=lambda level, event, text, **_: None,
     )
     child.fork(1000.0)
     channel = Channel(socket.socket(fileno=paper.socks[0]), blocking=True)
@@ -505,7 +507,7 @@ class Persistent:
             setup,
             "forkserver",
             self,
-            lambda *line: self.lines.append(line),
+            lambda level, event, text, **_: self.lines.append((level, text)),
             boot_s=boot_s,
         )  # type: ignore[arg-type]
 

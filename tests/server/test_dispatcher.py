@@ -52,7 +52,7 @@ class Driven:
             quarantine=lambda action: self.done.append(("quarantine", action)),
             stream_broken=lambda action: self.done.append(("stream_broken", action)),
             cannot_boot=lambda text: self.done.append(("cannot_boot", text)),
-            log=lambda level, text: self.done.append(("log", level, text)),
+            log=lambda level, event, text, **_: self.done.append(("log", level, text)),
         )
         self.dispatcher = ActionDispatcher(self.scheduler, handlers, self.loop)  # type: ignore[arg-type]
 
@@ -85,7 +85,7 @@ def test_an_event_from_within_the_beginning_waits_for_its_end() -> None:
             super().start(worker, delay_s)
 
     eager = Eager()
-    eager.scheduler.answers[WorkerReady] = [actions.LogLine("info", "ready")]
+    eager.scheduler.answers[WorkerReady] = [actions.LogLine("info", "event", "ready")]
     eager.dispatcher.begin()
     assert eager.done == [("start", 1, 0.0), ("log", "info", "ready")]
 
@@ -94,7 +94,7 @@ def test_actions_are_done_in_order_each_by_its_handler(driven: Driven) -> None:
     grow, drop = actions.GrowSegment(1, 4, 0, 0), actions.FreeSegment(1, 7)
     broken = actions.StreamBroken("train", "StreamFailed", "why")
     driven.scheduler.answers[Drain] = [
-        actions.LogLine("info", "text"), grow, drop, broken, actions.KillWorker(2, "late"), actions.CannotBoot("no numpy"),
+        actions.LogLine("info", "event", "text"), grow, drop, broken, actions.KillWorker(2, "late"), actions.CannotBoot("no numpy"),
     ]  # fmt: skip
     driven.dispatcher.step(Drain())
     assert driven.done == [
@@ -115,21 +115,21 @@ def test_an_event_from_within_an_action_waits_until_the_others_are_done(driven: 
 
     eager = Eager()
     eager.scheduler.answers = {
-        Drain: [actions.KillWorker(1, "x"), actions.LogLine("info", "after")],
-        WorkerReady: [actions.LogLine("info", "last")],
+        Drain: [actions.KillWorker(1, "x"), actions.LogLine("info", "event", "after")],
+        WorkerReady: [actions.LogLine("info", "event", "last")],
     }
     eager.dispatcher.step(Drain())
     assert [each[-1] for each in eager.done] == ["x", "after", "last"]
 
 
 def test_events_are_told_with_the_answer_before_it_is_done(driven: Driven) -> None:
-    driven.scheduler.answers[Drain] = [actions.LogLine("info", "text")]
+    driven.scheduler.answers[Drain] = [actions.LogLine("info", "event", "text")]
     driven.dispatcher.on_event = lambda event, made: driven.done.append(
         ("event", event, list(made))
     )
     driven.dispatcher.step(Drain())
     assert driven.done == [
-        ("event", Drain(), [actions.LogLine("info", "text")]),
+        ("event", Drain(), [actions.LogLine("info", "event", "text")]),
         ("log", "info", "text"),
     ]
 
@@ -185,7 +185,7 @@ def test_a_fault_in_an_action_is_no_silent_end_of_all_events(driven: Driven) -> 
         raise RuntimeError("a fault of ours")
 
     driven.dispatcher._do[actions.LogLine] = fails
-    driven.scheduler.answers[Drain] = [actions.LogLine("info", "text")]
+    driven.scheduler.answers[Drain] = [actions.LogLine("info", "event", "text")]
     with pytest.raises(RuntimeError, match="a fault of ours"):
         driven.dispatcher.step(Drain())
     driven.dispatcher.step(WorkerReady(1))

@@ -21,11 +21,11 @@ RULES = StreamRules("train", "raise", False, 10)
 
 
 class Log(list[tuple[str, str]]):
-    def __call__(self, level: str, text: str) -> None:
+    def __call__(self, level: str, event: str, text: str, /, **facts: object) -> None:
         self.append((level, text))
 
-    def say(self, level: str, text: str, facts: object) -> None:
-        self(level, text)
+    def say(self, level: str, event: str, text: str, facts: object) -> None:
+        self(level, event, text)
 
 
 class Stage:

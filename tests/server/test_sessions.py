@@ -134,12 +134,12 @@ class Desk:
         )
         self.registry = SessionRegistry(
             self.control, self.messages, self.budget, self.pool,  # type: ignore[arg-type]
-            life="life", step=self.events.append, attached=lambda: None, emptied=self.empty, log=lambda level, text: self.lines.append(text),
+            life="life", step=self.events.append, attached=lambda: None, emptied=self.empty, log=lambda level, event, text, **_: self.lines.append(text),
         )  # fmt: skip
         self.admission = AdmissionControl(
             loop, self.control, self.budget, self.registry,  # type: ignore[arg-type]
             config_path=config, names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", edited=self.pool.edited,
-            outdated=self.outdated.append if config else None, most=most, log=lambda level, text: self.lines.append(text),
+            outdated=self.outdated.append if config else None, most=most, log=lambda level, event, text, **_: self.lines.append(text),
         )  # fmt: skip
         self.control.gone = self.admission.gone  # type: ignore[assignment]
         self.peers = 0

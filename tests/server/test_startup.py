@@ -13,7 +13,7 @@ from loaderd_testing.fake_time import FakeLoop
 
 def started(doing: list[str]) -> tuple[FakeLoop, StartupReporter, list[str]]:
     loop, lines = FakeLoop(), []
-    log: Callable[..., Any] = lambda level, text: lines.append(text)  # noqa: E731
+    log: Callable[..., Any] = lambda level, event, text, **_: lines.append(text)  # noqa: E731
     startup = StartupReporter(loop, lambda: doing, log)  # type: ignore[arg-type]  # of Loop, what Startup uses
     startup.opens({"train"})
     return loop, startup, lines

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from loaderd.core.assessment import Rates
 from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
@@ -25,6 +26,7 @@ from loaderd.server.status_report import (
     WorkerStatus,
     as_plain,
 )
+from loaderd.system.logs import LoggedEvent
 
 VERDICT = Verdict("read-bound", "read-bound: it waits", 0.5, "read", 0.9, 5.0, 10.0, 0.4, 4.0, 2)
 STATUS = DaemonStatus(
@@ -59,7 +61,9 @@ STATUS = DaemonStatus(
             4,
             100,
             True,
-            SessionSnapshot(5, 1, 2, 30, 4, True, 3, 2, 4, {"free": 1}, (1,), "row 3", VERDICT),
+            SessionSnapshot(
+                5, 1, 2, 30, 4, True, 3, 2, 4, {"free": 1}, (1,), "row 3", VERDICT, 125, Rates(5.0, 1e6, 0.5, 24.2)
+            ),
         ),
         SessionStatus(6, "val", 0, 99, 0, 1, 8, 4, 100, False),
     ),
@@ -79,7 +83,9 @@ STATUS = DaemonStatus(
     memory=MemoryStatus(1 << 30, 1 << 28),
     quarantine=QuarantineStatus("/q", 1, ({"time": 0.5, "stream": "train", "key": "k"},)),
     errors=("one",),
-)
+    restarts={"crash": 2},
+    events=(LoggedEvent(0.25, "warning", "worker_ended", "worker 1 has ended: SIGSEGV"),),
+)  # fmt: skip
 
 
 def test_what_is_read_is_what_was_written() -> None:
@@ -91,16 +97,16 @@ def test_what_is_read_is_what_was_written() -> None:
 def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
     plain = json.loads(STATUS.to_json())
     assert sorted(plain) == [
-        "config", "cpu_s", "doing", "errors", "failed", "garbage", "jobs", "lost_s", "memory", "native", "pid", "pool", "quarantine",
-        "schedule_s", "sessions", "socket", "state", "streams", "turns", "verdict", "version", "workers",
+        "config", "cpu_s", "doing", "errors", "events", "failed", "garbage", "jobs", "lost_s", "memory", "native", "pid", "pool", "quarantine",
+        "restarts", "schedule_s", "sessions", "socket", "state", "status_version", "streams", "turns", "verdict", "version", "workers",
     ]  # fmt: skip
     assert sorted(plain["streams"]["train"]) == [
-        "batch_size", "data", "deaths", "failed", "fields", "last_death", "layout", "on_error", "opened", "row_s", "samples", "sessions",
+        "batch_size", "batches", "bytes", "data", "deaths", "failed", "fields", "last_death", "layout", "on_error", "opened", "row_s", "samples", "sessions",
         "stage_s", "total",
     ]  # fmt: skip
     assert sorted(plain["sessions"][0]) == [
-        "announced", "attached", "batch_size", "bytes", "epoch", "made", "pid", "plan", "position", "prefetch", "rank", "segments", "session",
-        "slots", "step", "story", "stream", "taken", "uid", "verdict", "waiting", "world_size",
+        "announced", "attached", "batch_size", "batches_per_s", "bytes", "bytes_per_s", "epoch", "epoch_steps", "eta_s", "made", "pid", "plan", "position", "prefetch", "rank", "segments", "session",
+        "slots", "step", "story", "stream", "taken", "uid", "verdict", "wait_fraction", "waiting", "world_size",
     ]  # fmt: skip
     assert sorted(plain["workers"][0]) == [
         "anon_bytes", "doing", "jobs", "key", "name", "pid", "place", "process", "row", "seconds", "stack", "stage", "state", "stream", "worker",

@@ -46,7 +46,7 @@ class Known:
             self,
             startup,
             answered=self.answered.append,
-            log=lambda *line: self.log.append(line),
+            log=lambda level, event, text, **_: self.log.append((level, text)),
         )  # type: ignore[arg-type]
 
     def open(self, stream: str, done: Any) -> None:

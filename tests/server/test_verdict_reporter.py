@@ -25,7 +25,7 @@ class Report:
         self.reporter = VerdictReporter(
             self.loop,
             lambda: self.verdicts,
-            lambda level, text: self.lines.append(text),
+            lambda level, event, text, **_: self.lines.append(text),
             self.told.append,
         )
 

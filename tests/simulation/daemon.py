@@ -66,7 +66,7 @@ class Daemon:
             step=self.tell,
             attached=lambda: None,
             emptied=lambda: None,
-            log=lambda level, text: world.write("{}: {}", level, text),
+            log=lambda level, event, text, **_: world.write("{}: {}", level, text),
             draw=lambda size: world.number().to_bytes(size, "big"),
         )
 
@@ -84,7 +84,7 @@ class Daemon:
             edited=self.engine.edited,
             outdated=None,
             most=SESSIONS,
-            log=lambda level, text: world.write("{}: {}", level, text),
+            log=lambda level, event, text, **_: world.write("{}: {}", level, text),
         )
         self.budget.last_segment = world.number() << 16  # so that it differs from other lives'
         admission.open({name: samples.stream for name, samples in world.streams.items()})
@@ -188,7 +188,7 @@ class Daemon:
             quarantine=lambda action: self.world.quarantined(action.stream, action.sample),
             stream_broken=self._stream_broken,
             cannot_boot=self._cannot_boot,
-            log=lambda level, text: None,  # the diary has it with the actions
+            log=lambda level, event, text, **_: None,  # the diary has it with the actions
         )
 
     def _send_message(self, session: int, message: Descriptor | Pulse | Failure) -> None:

@@ -28,13 +28,17 @@ class Kept:
 
 def test_a_line_as_text_and_as_json() -> None:
     sink = Kept()
-    Log(sink, wall_s=lambda: 0.25)("warning", "it is late", worker=3)
-    Log(sink, form="json", wall_s=lambda: 0.25)("error", "two\nlines")
-    assert sink.lines[0] == b"1970-01-01T00:00:00.250Z warning it is late worker=3\n"
+    Log(sink, wall_s=lambda: 0.25)("warning", "late", "it is late", worker=3, cause="exit code 3")
+    Log(sink, form="json", wall_s=lambda: 0.25)("error", "fault", "two\nlines", worker=3)
+    assert sink.lines[0] == (
+        b'1970-01-01T00:00:00.250Z warning it is late event=late worker=3 cause="exit code 3"\n'
+    )
     assert json.loads(sink.lines[1]) == {
         "time": "1970-01-01T00:00:00.250Z",
         "level": "error",
+        "event": "fault",
         "text": "two\nlines",
+        "worker": 3,
     }
     assert sink.lines[1].count(b"\n") == 1
 
@@ -42,16 +46,30 @@ def test_a_line_as_text_and_as_json() -> None:
 def test_lines_below_the_level_are_not_written() -> None:
     sink = Kept()
     log = Log(sink, level="warning")
-    log("info", "no")
-    log("error", "yes")
-    log.say("info", "in any case", {})
+    log("info", "begun", "no")
+    log("error", "fault", "yes")
+    log.say("info", "ready", "in any case", {})
     assert len(sink.lines) == 2
     assert list(log.errors) == ["yes"]
 
 
+def test_what_has_happened_lately_is_kept_whatever_is_written() -> None:
+    log = Log(Kept(), level="error", wall_s=lambda: 0.25)
+    log("debug", "probe_ended", "nobody minds")
+    log("info", "verdict", "it is as it was")
+    log("warning", "worker_ended", "worker 3 has ended: " + "x" * 600 + "\nSTACK")
+    (kept,) = log.recent
+    assert (kept.time, kept.level, kept.event) == (0.25, "warning", "worker_ended")
+    assert kept.text.endswith("x")
+    assert len(kept.text) == 500
+    for k in range(100):
+        log("info", "session_began", str(k))
+    assert [kept.text for kept in log.recent] == [str(k) for k in range(50, 100)]
+
+
 def test_a_line_without_end_is_cut() -> None:
     sink = Kept()
-    Log(sink)("info", "x" * 10_000_000)
+    Log(sink)("info", "output", "x" * 10_000_000)
     assert len(sink.lines[0]) < 70_000
 
 

@@ -106,6 +106,7 @@ def test_a_job_fills_its_rows(shop: Workshop) -> None:
     done = shop.run(1, shop.job("plain", 8))
     assert (done.bad, done.replaced, done.size, done.changed) == ((), (), 0, "")
     assert done.seconds > 0
+    assert done.bytes == 8 * (3 + 1) * 8
     assert pond.indices(0, 8) == list(range(8))
     assert pond.field(0, "x", 8).tolist() == [[i] * 3 for i in range(8)]
     assert pond.field(0, "y", 8).tolist() == list(range(8))
@@ -176,6 +177,7 @@ def test_text_and_bytes_lie_in_the_jobs_own_tail(shop: Workshop) -> None:
     offset, room = pond.layout.tail_of(20, 30)
     assert done.offset == offset
     assert 0 < done.size <= room
+    assert done.bytes == done.size + 10 * 8
     assert pond.chunk(0, done) == {
         "text": {
             "word": ["w" * i for i in range(20, 30)],
@@ -341,6 +343,7 @@ def test_a_collated_batch_is_described_in_the_tail(shop: Workshop) -> None:
     chunk = pond.chunk(0, done)
     dtype, shape, offset = chunk["arrays"]["x"]
     values = np.frombuffer(pond.read(0), dtype, int(np.prod(shape)), offset).reshape(shape)
+    assert done.bytes == values.nbytes + done.size
     assert values[:, 0].tolist() == [18, 19, 20, 22, 23] == pond.indices(0, 5)
     assert chunk["text"]["names"] == ["18", "19", "20", "22", "23"]
 

@@ -29,6 +29,7 @@ from loaderd.engine.messages import OpenError, StreamInfo
 from loaderd.server.admission import SPARE_SLOTS, OpenedStream
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.system import resource_limits
+from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Descriptor, Failure, Progress, Pulse, Segment
@@ -38,6 +39,13 @@ SESSION = 1
 PREFETCH = 2
 
 Say = Callable[[str, str], None]  # (level, text)
+
+
+def _log_of(say: Say) -> WriteLog:
+    def log(level: str, event: str, text: str, /, **facts: object) -> None:
+        say(level, text)
+
+    return log
 
 
 class LocalRun:
@@ -85,7 +93,7 @@ class LocalRun:
             num_workers=workers,
             folder=config.folder,
             emit=lambda event: self._emit(event),
-            log=say,
+            log=_log_of(say),
             oom_kills=resource_limits.oom_kills,
         )
 
@@ -202,7 +210,7 @@ class LocalSession:
             quarantine=self._set_aside,
             stream_broken=lambda action: on_end(action.text),
             cannot_boot=on_end,
-            log=say,
+            log=_log_of(say),
         )
         self._dispatcher = ActionDispatcher(scheduler, handlers, loop, self._account)
 

@@ -387,7 +387,7 @@ class Workshop:
             config,
             num_workers=number,
             emit=self.events.append,
-            log=lambda level, text: self.lines.append(text),
+            log=lambda level, event, text, **_: self.lines.append(text),
             **options,
         )
 

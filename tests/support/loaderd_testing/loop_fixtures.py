@@ -34,7 +34,7 @@ class Lines:
     def __init__(self) -> None:
         self.all: list[tuple[str, str]] = []
 
-    def __call__(self, level: str, text: str, **facts: object) -> None:
+    def __call__(self, level: str, event: str, text: str, /, **facts: object) -> None:
         self.all.append((level, text))
 
     def __contains__(self, part: str) -> bool:

@@ -257,6 +257,7 @@ def done(
     needs_tail: int = 0,
     needs_body: int = 0,
     changed: str = "",
+    written: int = 0,
 ) -> Done:
     return Done(
         job.job,
@@ -271,6 +272,7 @@ def done(
         needs_tail,
         needs_body,
         changed,
+        bytes=written,
     )
 
 
