@@ -101,7 +101,6 @@ class RegisteredSession:
             "session": self.session,
             "stream": self.hello.stream,
             "rank": self.admitted.shape.rank,
-            "pid": self.peer.cred.pid,
         }
 
     def line(self) -> str:
