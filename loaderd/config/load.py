@@ -117,6 +117,7 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
         _path("daemon.quarantine", daemon["quarantine"], folder, env, faults)
         or f"{daemon['socket']}{paths.BAD}"
     )
+    daemon["stage"] = _path("daemon.stage", daemon["stage"], folder, env, faults)
     for name, stream in values.get("streams", {}).items():
         where = join("streams", name)
         for word in ("keys", "weights", "classes"):
@@ -133,13 +134,18 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
     )
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
-    made = {name: _stream(name, table) for name, table in values["streams"].items()}
+    settings = DaemonConfig(**daemon)
+    stage = settings.staging
+    made = {
+        name: replace(_stream(name, table), stage=stage)
+        for name, table in values["streams"].items()
+    }
     streams = tuple(stream.mixed(made) for stream in made.values())
     return Config(
         path,
         folder,
         default_socket,
-        DaemonConfig(**daemon),
+        settings,
         WorkersConfig(**values["workers"]),
         streams,
     )

@@ -19,6 +19,7 @@ from loaderd.config.transforms import OPS
 from loaderd.config.types import (
     Args,
     Choice,
+    Days,
     Either,
     Flag,
     Fraction,
@@ -51,6 +52,9 @@ EXAMPLES = {
     "allow_uids": "[1000]",
     "drain_s": "30.0",
     "exit_when_idle_s": "600.0",
+    "stage": '"/local/nvme"',
+    "stage_limit": '"500GB"',
+    "stage_days": "7.0",
     "quarantine": '"/var/log/bad.jsonl"',
     "num_workers": "8",
     "sample_timeout_s": "10.0",
@@ -122,6 +126,8 @@ def type_of(kind: ValueType) -> str:
         )
     if isinstance(kind, Seconds):
         return f"number of seconds, {'0 or more' if kind.zero else 'above 0'}"
+    if isinstance(kind, Days):
+        return "number of days, 0 or more"
     if isinstance(kind, Choice):
         return " or ".join(f'`"{word}"`' for word in kind.words)
     if kind == Many(PART):

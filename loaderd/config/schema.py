@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from loaderd.config import hints, stream_rules
+from loaderd.config.staging import StageConfig
 from loaderd.config.stream import StreamConfig
 from loaderd.config.table import Key, Table, key, keys_of
 from loaderd.config.types import (
     Choice,
+    Days,
     Either,
     Many,
     Path,
@@ -68,11 +70,35 @@ class DaemonConfig:
     exit_when_idle_s: float = key(
         Seconds(), "Exit when there has been no trainer for this long; 0: never.", 0.0
     )
+    stage: str | None = key(
+        Path(),
+        "Folder on a local disk: databases are copied there once, compared, and read from there. "
+        "All daemons of this user on the host share the copies.",
+        None,
+    )
+    stage_limit: int | None = key(
+        Size(),
+        "Most bytes of all copies there together: those that no daemon uses make room, the longest "
+        "unused first. Default: the disk's size.",
+        None,
+    )
+    stage_days: float = key(
+        Days(),
+        "A copy that no daemon has used for so many days goes when another is made; 0: never.",
+        30.0,
+    )
     quarantine: str = key(
         Path(),
         "File that bad samples are recorded in. Default: the socket's path with .bad.jsonl, which "
         "an embedded daemon removes when it leaves.",
     )
+
+    @property
+    def staging(self) -> StageConfig | None:
+        """Where databases are copied, if they are."""
+        if self.stage is None:
+            return None
+        return StageConfig.of(self.stage, self.stage_limit, self.stage_days, self.socket)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,9 @@ from typing import Any
 from loaderd.config import batching, database_keys, mixture_keys, order_keys
 from loaderd.config.decode_modes import MAX_PIXELS, DecodeModes
 from loaderd.config.parts import PART, Databases, PartConfig
+from loaderd.config.staging import StageConfig
 from loaderd.config.table import key
-from loaderd.config.transform_tables import Transform
+from loaderd.config.transform_tables import Transform, TransformConfig
 from loaderd.config.transforms import BATCH, GEOMETRY, MODES
 from loaderd.config.types import (
     Args,
@@ -33,28 +34,6 @@ from loaderd_wire.limits import MAX_ROWS
 
 
 @dataclass(frozen=True, slots=True)
-class TransformConfig:
-    """One transform.
-
-    Attributes:
-        op: Name of a built-in one, or None.
-        call: A user's function, "pkg.module:function", or None.
-        args: Parameters of either.
-        options: What else a call's table says: "takes", "field", "boxes".
-    """
-
-    op: str | None
-    call: str | None
-    args: dict[str, Any] = field(default_factory=dict[str, Any])
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    def facts(self) -> dict[str, Any]:
-        """What tells it from another one, as JSON has it."""
-        told = {"op": self.op, "call": self.call, "args": self.args}
-        return told | ({"options": self.options} if self.options else {})
-
-
-@dataclass(frozen=True, slots=True)
 class StreamConfig:
     """The table [streams.NAME]: what `key` makes is a key of the config.
 
@@ -68,6 +47,8 @@ class StreamConfig:
         survey: Set by a scan: samples are not delivered, but what a Surveyor made with it says of
             each.
         sources: Those of a mixture, as `mixed` makes them, in the order of `of`.
+        stage: Where a daemon copies its databases, None if it does not.
+        copies: Path of each database that has been copied -> path of the copy.
     """
 
     name: str
@@ -264,6 +245,13 @@ class StreamConfig:
     )
     survey: dict[str, Any] | None = None
     sources: tuple[StreamConfig, ...] = ()
+    stage: StageConfig | None = None
+    copies: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def stored_at(self) -> str | None:
+        """Where the database is read: `lmdb`, or its copy."""
+        return self.copies.get(self.lmdb, self.lmdb) if self.lmdb is not None else None
 
     def modes(self) -> DecodeModes:
         """The mode of each field: that of its first decode op which has one, else the stream's."""
@@ -393,5 +381,6 @@ class StreamConfig:
         values["parts"] = tuple(PartConfig(**part) for part in values["parts"])
         values["transforms"] = tuple(TransformConfig(**step) for step in values["transforms"])
         values["fields"] = tuple(values["fields"])
+        values["stage"] = StageConfig(**values["stage"]) if values["stage"] else None
         values["sources"] = tuple(cls.from_json(json.dumps(each)) for each in values["sources"])
         return cls(**values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loaderd.config import hints
@@ -34,6 +34,28 @@ CALL = Table(
     },
     elsewhere=lambda word: f"arguments of the function go into args = {{{word} = ...}}",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TransformConfig:
+    """One transform.
+
+    Attributes:
+        op: Name of a built-in one, or None.
+        call: A user's function, "pkg.module:function", or None.
+        args: Parameters of either.
+        options: What else a call's table says: "takes", "field", "boxes".
+    """
+
+    op: str | None
+    call: str | None
+    args: dict[str, Any] = field(default_factory=dict[str, Any])
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def facts(self) -> dict[str, Any]:
+        """What tells it from another one, as JSON has it."""
+        told = {"op": self.op, "call": self.call, "args": self.args}
+        return told | ({"options": self.options} if self.options else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from loaderd_wire.limits import MAX_INT
 
 Say = Callable[[str, str], None]
 
+MAX_DAYS = 36_500
 UNITS = {"": 1, "B": 1}
 UNITS |= {f"{letter}{end}": 1000 ** (n + 1) for n, letter in enumerate("KMGT") for end in ("", "B")}
 UNITS |= {f"{letter}iB": 1024 ** (n + 1) for n, letter in enumerate("KMGT")}
@@ -117,6 +118,20 @@ class Seconds:
             "minimum" if self.zero else "exclusiveMinimum": 0,
             "maximum": self.most,
         }
+
+
+@dataclass(frozen=True)
+class Days:
+    """A number of days; 0 is one."""
+
+    def read(self, value: Any, say: Say) -> Any:
+        if type(value) not in (int, float) or not 0 <= value <= MAX_DAYS:
+            say("", f"{show(value)} is not a number of days from 0")
+            return 0.0
+        return float(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "minimum": 0, "maximum": MAX_DAYS}
 
 
 @dataclass(frozen=True)

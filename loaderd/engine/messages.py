@@ -129,7 +129,7 @@ class UseStream:
         specs: Fields of a sample.
         batch_specs: Fields of a collated stream's batches, else ().
         plan: As in Setup, which does not have that of a stream that was opened after this worker
-            had started.
+            had started, and does not know where databases have been copied to.
         selection: As in StreamInfo.
         classes: Names of the labels, by number.
         source_selections: Likewise, of each source of a mixture.
@@ -254,6 +254,7 @@ class StreamInfo:
         parts: As in Source.
         firsts: As in Source.
         selection: Which of its samples come, and how often.
+        plan: The stream as JSON, with the copies of its databases; "" where there are none.
     """
 
     stream: str
@@ -278,6 +279,7 @@ class StreamInfo:
     sources: tuple[StreamInfo, ...] = ()
     parts: tuple[str, ...] = ()
     firsts: tuple[int, ...] = ()
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class Prober:
         if self._stopped:
             return [f"{who} is stopped by a signal (T); continue it with SIGCONT"]
         _, _, stage = unstamp(self._word)
+        if stage is Stage.OPEN and self._key:
+            return [f"stream {self._stream!r}: {self._key}"]
         what = (
             "opening it"
             if stage in (Stage.OPEN, Stage.IDLE)
@@ -118,7 +120,9 @@ class Prober:
             return OpenError(self._stream, "user code", text, traceback)
         _, _, stage = unstamp(death.word)
         where = (
-            f"while it made sample {death.key!r} ({stage.name.lower()})"
+            f"while {death.key}"
+            if death.key and stage is Stage.OPEN
+            else f"while it made sample {death.key!r} ({stage.name.lower()})"
             if death.key
             else f"in stage {stage.name.lower()}"
         )
@@ -152,7 +156,9 @@ class Prober:
         )
         if late:
             what = (
-                f"sample {key!r} hangs in stage {stage.name.lower()}"
+                f"{key} hangs"
+                if key and stage is Stage.OPEN
+                else f"sample {key!r} hangs in stage {stage.name.lower()}"
                 if key
                 else f"opening it hangs in stage {stage.name.lower()}"
             )

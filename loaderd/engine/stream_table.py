@@ -64,7 +64,7 @@ class StreamTable:
             info.total,
             info.sample_specs,
             info.specs if info.collated else (),
-            self._plans[stream],
+            info.plan or self._plans[stream],
             info.selection,
             info.classes,
             tuple(source.selection for source in info.sources),

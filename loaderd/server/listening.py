@@ -7,6 +7,8 @@ from contextlib import ExitStack
 
 from loaderd.config.load import Config
 from loaderd.config.schema import DaemonConfig
+from loaderd.data.errors import SourceError
+from loaderd.data.staging.folder import StageClaim
 from loaderd.server.segment_budget import SegmentBudget
 from loaderd.system import file_limits, resource_limits
 from loaderd.system.control_socket import ControlListener, Peer
@@ -45,6 +47,23 @@ def claim(config: Config, num_workers: int) -> tuple[PeerGate, int]:
             "(ulimit -Hn)"
         )
     return gate, most
+
+
+def hold_copies(daemon: DaemonConfig, stack: ExitStack) -> None:
+    """Let nobody remove the copies of databases that this daemon will use.
+
+    Args:
+        daemon: Where they are, if there are any.
+        stack: Lets them go.
+
+    Raises:
+        CannotServe: The folder cannot be used; the text says why.
+    """
+    if daemon.staging is not None:
+        try:
+            stack.enter_context(StageClaim(daemon.staging))
+        except SourceError as error:
+            raise CannotServe(str(error)) from None
 
 
 def listen(

@@ -19,7 +19,7 @@ from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.bad_samples import BadSamples
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.idle_exit import IdleExit
-from loaderd.server.listening import claim, listen, segment_budget
+from loaderd.server.listening import claim, hold_copies, listen, segment_budget
 from loaderd.server.phases import Opening, Parts, Phase
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.segment_budget import SegmentBudget
@@ -138,6 +138,7 @@ class Running:
         config = self._setup.config
         gate, most = claim(config, num_workers)
         stack.enter_context(LockFile(config.daemon.socket))
+        hold_copies(config.daemon, stack)
         if self._setup.options.embedded:
             self._log("info", "log_begins", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.push(self._remove_files)

@@ -69,7 +69,7 @@ def data_changed(stream: OpenedStream) -> bool:
 def _files_changed(plan: StreamConfig, state: str) -> bool:
     if plan.parts:
         return touched(plan, state)
-    path = plan.lmdb
+    path = plan.stored_at
     if path is None or not state:
         return False
     was = json.loads(state)["facts"]

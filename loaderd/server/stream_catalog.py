@@ -152,6 +152,7 @@ class StreamCatalog:
             except TableError as error:
                 self.faults[name] = str(error)
                 return
-        self.opened[name] = OpenedStream(self._configs[name], found)
+        plan = StreamConfig.from_json(found.plan) if found.plan else self._configs[name]
+        self.opened[name] = OpenedStream(plan, found)
         for text in found.warnings:
             self._log("warning", "stream_warning", f"stream {name!r}: {text}", stream=name)

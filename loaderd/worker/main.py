@@ -33,7 +33,7 @@ from loaderd.engine.scoreboard import StatusLine
 from loaderd.worker import generator_watch, process_setup
 from loaderd.worker.imports import Imports
 from loaderd.worker.job_runner import JobRunner
-from loaderd.worker.probe import probe
+from loaderd.worker.probe import probe_staged
 from loaderd.worker.sample_runner import clean
 from loaderd.worker.segments import MappedSegment
 from loaderd.worker.streams import OpenStreams
@@ -157,12 +157,8 @@ class WorkerMain:
             self._open_streams.use(order)
         elif isinstance(order, Probe):
             self._channel.send(
-                probe(
-                    order.stream,
-                    self._open_streams,
-                    self._line,
-                    self._plans[order.stream],
-                    self._imported,
+                probe_staged(
+                    self._open_streams, self._line, self._plans[order.stream], self._imported
                 )
             )
         else:

@@ -23,6 +23,7 @@ from loaderd.worker.job_runner import body_bytes, collate, pack
 from loaderd.worker.sample_runner import SampleRunner, clean
 from loaderd.worker.seeding import seed_sample
 from loaderd.worker.stage_timer import Stopwatch
+from loaderd.worker.staging import staged
 from loaderd.worker.streams import OpenStreams, WorkerStream
 from loaderd_wire.slots import TAIL_ROW_BYTES, FieldSpec, align
 
@@ -30,6 +31,22 @@ ROWS = 1 << 20  # numbers of rows that a stamp can hold
 TRIES = 16  # samples that may be bad before the stream is
 GOOD = 4  # samples that are looked at
 MEASURED = 64  # samples whose names are measured; of TRIES of them the texts as well
+
+
+def probe_staged(
+    open_streams: OpenStreams, line: StatusWriter, plan: StreamConfig, imported: Imported
+) -> StreamInfo | OpenError:
+    """Copy the databases of a stream, if its config says so, then open it and try it."""
+    try:
+        copied = staged(plan, line)
+    except SourceError as error:
+        line.idle()
+        return OpenError(plan.name, "data", clean(str(error)), "")
+    open_streams.plan(copied)
+    found = probe(plan.name, open_streams, line, copied, imported)
+    if copied is plan or isinstance(found, OpenError):
+        return found
+    return replace(found, plan=copied.to_json())
 
 
 def probe(

@@ -131,6 +131,10 @@ class OpenStreams:
         # that somebody asked for; None while one is being opened
         self._latest: WorkerStream | None = None
 
+    def plan(self, plan: StreamConfig) -> None:
+        """A stream that is not open yet is to be opened so."""
+        self._plans[plan.name] = plan
+
     def use(self, use: UseStream) -> None:
         """What the stream was found to be when it was probed; to be told before `get`.
 
@@ -144,7 +148,7 @@ class OpenStreams:
             self._open.clear()
             self._latest = None
         self._uses[use.stream] = use
-        if use.stream not in self._plans:
+        if use.plan:
             self._plans[use.stream] = StreamConfig.from_json(use.plan)
 
     def _stale(self, stream: WorkerStream) -> bool:
@@ -302,7 +306,7 @@ def _changed_since(plan: StreamConfig, use: UseStream | None) -> str:
     def changed(one: StreamConfig, state: str) -> str:
         if one.parts and state:
             return changed_parts(one, state)
-        return changed_since(one.lmdb, state) if one.lmdb is not None and state else ""
+        return changed_since(one.stored_at, state) if one.stored_at and state else ""
 
     state = use.state if use is not None else ""
     if not plan.sources:

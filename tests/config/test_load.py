@@ -391,6 +391,24 @@ def test_a_default_socket_that_would_be_too_long_lies_below_tmp() -> None:
     assert config.daemon.socket.startswith("/tmp/loaderd-")
 
 
+def test_copies_on_a_local_disk_are_a_matter_of_the_daemon_that_streams_know() -> None:
+    text = """[daemon]\nstage = "${DISK}/nvme"\nstage_limit = "500GB"\nstage_days = 2\n"""
+    config = read(text + STREAM, {"DISK": "/local"})
+    (stage,) = {stream.stage for stream in config.streams}
+    assert stage == config.daemon.staging
+    assert stage is not None
+    assert (stage.folder, stage.limit, stage.keep_s) == ("/local/nvme", 500 * 10**9, 172_800)
+    other = read(text + 'socket = "/run/o.sock"\n' + STREAM, {"DISK": "/local"}).daemon.staging
+    assert other is not None
+    assert other.user != stage.user
+    assert read(STREAM).daemon.staging is None
+
+
+def test_a_number_of_days_is_one() -> None:
+    (line,) = stream('[daemon]\nstage_days = "week"')
+    assert line == 'daemon.stage_days: "week" is not a number of days from 0'
+
+
 def test_a_socket_path_that_is_too_long_says_what_to_set() -> None:
     (line,) = stream(f'[daemon]\nsocket = "/{"x" * 120}"')
     assert "set [daemon] socket to a shorter path, or leave it out" in line

@@ -179,10 +179,11 @@ class Probed:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.word = stamp(0, 3, Stage.READ)
+        self.key = "key"
         self.why = ""
 
     def look(self) -> tuple[int, str]:
-        return self.word, "key"
+        return self.word, self.key
 
     def send(self, message: object) -> None: ...
 
@@ -239,6 +240,17 @@ def test_a_probe_may_take_longer_for_what_is_no_sample(
     until(loop, lambda: loop.now_s() > begun_s + 1.5)
     assert not child.why
     assert ("importing modules" in made.doing(loop.now_s())[0]) is bool(word & IMPORTING)
+
+
+def test_a_probe_that_copies_says_how_far_it_is_and_what_hung(
+    loop: Loop, process: subprocess.Popen[bytes]
+) -> None:
+    child: Any = Probed(process.pid)
+    child.word, child.key = stamp(0, 7, Stage.OPEN), "staging 3.1 of 120 GB"
+    made, _ = watched(loop, child)
+    assert made.doing(loop.now_s()) == ["stream 'train': staging 3.1 of 120 GB"]
+    until(loop, lambda: child.why)
+    assert child.why.startswith("staging 3.1 of 120 GB hangs: it took longer than 10 * sample")
 
 
 def test_a_stopped_probe_is_named_as_stopped_and_its_time_counts_for_nothing(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from loaderd.config.parts import PartConfig
+from loaderd.config.staging import StageConfig
 from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.data.selection.selection import SampleSelection
 from loaderd.engine.messages import StreamInfo
@@ -82,6 +83,8 @@ SETTINGS: dict[str, tuple[Any, set[str]]] = {
     "transforms": ((TransformConfig("hflip", None, {"p": 0.5}),), {"transforms"}),
     "survey": ({}, set()),
     "sources": ((), set()),
+    "stage": (StageConfig("/local", 0, 0.0, "us"), set()),
+    "copies": ({"/data/a.lmdb": "/local/a.mdb"}, set()),
 }
 
 HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")

@@ -31,8 +31,9 @@ class OpenDatabase:
             SourceError: It cannot be opened; the text names path and reason.
         """
         assert plan.lmdb is not None
+        assert plan.stored_at is not None
         self.path = plan.lmdb
-        self.store = open_store(plan.lmdb, kept=kept)
+        self.store = open_store(plan.stored_at, kept=kept)
         try:
             self.reader = choose(self.store, plan, sampled)
             self.watch = Watch(self.store, self.reader.drawn)
@@ -57,7 +58,7 @@ class OpenDatabase:
         if self.store.network:
             notes += (
                 f"{self.path} is on a network filesystem: loaderd reads ahead, and cannot "
-                "interrupt a read that hangs",
+                "interrupt a read that hangs; [daemon] stage copies it to a local disk",
             )
         return notes
 

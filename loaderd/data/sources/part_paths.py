@@ -78,7 +78,7 @@ def times_hash(facts: Iterable[FileFacts]) -> str:
 def touched(plan: StreamConfig, state: str) -> bool:
     """Whether a file is another than the state says, or has other times. None is opened."""
     try:
-        stats = [os.stat(data_file(part.lmdb or "")) for part in part_plans(plan)]
+        stats = [os.stat(data_file(part.stored_at or "")) for part in part_plans(plan)]
     except (OSError, SourceError):
         return True  # whoever opens it says what is wrong
     now = _hash((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in stats)
@@ -97,7 +97,7 @@ def changed_parts(plan: StreamConfig, state: str) -> str:
                 f"{plan.data_name}: there were {len(known)} databases, now there are {len(plans)}"
             )
         for part, was in zip(plans, known, strict=True):
-            fd, file = open_file(part.lmdb or "")
+            fd, file = open_file(part.stored_at or "")
             try:
                 now = read_facts(fd, file)
             finally:
