@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from loaderd.data.packing.inputs import pack_imagefolder
+from loaderd_testing.commands import Command, run, start
 from loaderd_testing.daemon_harness import DEADLINE_S, until
 
 __all__ = ["DEADLINE_S", "Place", "until"]
@@ -77,7 +77,7 @@ def prints(worker_id):
 class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.daemons: list[subprocess.Popen[bytes]] = []
+        self.daemons: list[Command] = []
         (folder / "mine.py").write_text(MODULE)
 
     def config(
@@ -118,15 +118,7 @@ class Place:
         self, *args: str, code: int = 0, env: dict[str, str] | None = None, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run `loaderd ARGS` here; fails unless it ends with `code`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "loaderd", *args],
-            cwd=self.folder,
-            env={**os.environ, **(env or {})},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
+        done = run(*args, folder=self.folder, env=env, stdin=stdin)
         assert done.returncode == code, (
             f"{args} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
         )
@@ -137,21 +129,18 @@ class Place:
         config: str,
         *args: str,
         ready: bool = True,
-        pass_fds: tuple[int, ...] = (),
-        env: dict[str, str] | None = None,
-    ) -> subprocess.Popen[bytes]:
+        **more: Any,
+    ) -> Command:
         """`loaderd serve`, its log in <config>.log; waits for its ready line unless told not to."""
         log = self.folder / f"{config}.log"
-        with log.open("wb") as file:
-            command = [sys.executable, "-m", "loaderd", "serve", config, *args]
-            daemon = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env={**os.environ, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                pass_fds=pass_fds,
+        with log.open("wb") as file, open(os.devnull, "rb") as nothing:
+            daemon = start(
+                "serve",
+                config,
+                *args,
+                folder=self.folder,
+                files=(nothing.fileno(), file.fileno(), file.fileno()),
+                **more,
             )
         self.daemons.append(daemon)
         if ready:

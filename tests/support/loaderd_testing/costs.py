@@ -12,6 +12,7 @@ SHOWN = 10
 FEWEST_FILES = 50  # of a run whose costs are told
 
 _spent_s = 0.0  # by this process and its children until the last report
+_added_s = 0.0  # by processes that are no children
 
 
 def spend(report: pytest.TestReport) -> None:
@@ -21,15 +22,21 @@ def spend(report: pytest.TestReport) -> None:
     Reports that come from another process of the run keep theirs.
     """
     global _spent_s
-    now_s = sum(os.times()[:4])
+    now_s = sum(os.times()[:4]) + _added_s
     report.cpu_s = now_s - _spent_s  # type: ignore[attr-defined]  # xdist carries it over
     _spent_s = now_s
+
+
+def add(seconds: float) -> None:
+    """A process that is no child of this one has ended, and had used so much."""
+    global _added_s
+    _added_s += seconds
 
 
 def begin() -> None:
     """What this process has spent so far is no test's."""
     global _spent_s
-    _spent_s = sum(os.times()[:4])
+    _spent_s = sum(os.times()[:4]) + _added_s
 
 
 def lines(reports: Iterable[object]) -> Iterator[str]:

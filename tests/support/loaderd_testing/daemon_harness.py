@@ -20,6 +20,7 @@ import numpy as np
 from loaderd.cli import status
 from loaderd.server.status_report import as_plain
 from loaderd_client import Loader, StallError
+from loaderd_testing.commands import Command, run, start
 from loaderd_testing.deadlines import DEADLINE_S, until
 
 # What a user would bring: a picture-like array, a label and a text, all a function of the index.
@@ -104,7 +105,7 @@ class Site:
         self.config = folder / "config.toml"
         self.socket = folder / "d.sock"
         self.log = folder / "daemon.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Command | None = None
         self.loaders: list[Loader] = []
         self.seen: set[int] = set()
 
@@ -132,17 +133,18 @@ class Site:
         )
         return self
 
-    def serve(
-        self, *args: str, wait: bool = True, program: tuple[str, ...] = ("-m", "loaderd")
-    ) -> Site:
-        with self.log.open("ab") as log:
+    def serve(self, *args: str, wait: bool = True, program: tuple[str, ...] = ()) -> Site:
+        """Start the daemon: the command, or a program of Python's that takes its arguments."""
+        args = ("serve", str(self.config), *args)
+        with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
             begin = log.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, *program, "serve", str(self.config), *args],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            if program:
+                self.process = subprocess.Popen(
+                    [sys.executable, *program, *args], stdin=nothing, stdout=log, stderr=log
+                )
+            else:
+                files = (nothing.fileno(), log.fileno(), log.fileno())
+                self.process = start(*args, folder=Path.cwd(), files=files)
         if wait:
             until(
                 "the daemon's ready line",
@@ -208,15 +210,8 @@ class Site:
         """What `loaderd status` prints on a wide terminal, asked in this process."""
         return "\n".join(status.lines(status.fetch(str(self.socket)), 200, False))
 
-    def cli(self, *args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "loaderd", *args],
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            cwd=self.folder,
-            **kwargs,
-        )
+    def cli(self, *args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        return run(*args, folder=self.folder, **more)
 
     def text(self) -> str:
         return self.log.read_text()
