@@ -7,7 +7,7 @@ from pathlib import Path
 from loaderd_testing.examples import SAMPLES, Examples, Run
 from loaderd_testing.pages import block, text_of
 
-IMPORTS = ("loaderd_testing.lightning_import",)
+IMPORTS = ("loaderd_testing.torchvision_operators", "lightning")
 
 
 def validations(run: Run) -> list[str]:
