@@ -41,8 +41,10 @@ class StreamTrainer(Trainer):
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         return eval_dataset or self.eval_dataset
 
-    def training_step(self, model: Any, inputs: Any, *others: Any) -> torch.Tensor:
-        loss = super().training_step(model, inputs, *others)
+    def training_step(
+        self, model: Any, inputs: Any, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        loss = super().training_step(model, inputs, num_items_in_batch)
         batch: Batch = inputs
         print(
             f"epoch {batch.epoch} step {batch.step} samples {batch.indices.tolist()} "
