@@ -114,6 +114,10 @@ class Delivery:
         """Of the running pass, or of the next one if none runs."""
         return self._passes.epoch
 
+    def cursor(self) -> Cursor:
+        """Where the training is: the next batch."""
+        return self._passes.cursor
+
     def set_epoch(self, epoch: int) -> None:
         """The next pass goes through this epoch."""
         with self._lock:

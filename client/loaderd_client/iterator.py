@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 from loaderd_client.batch import BatchType
+from loaderd_wire.slices import Cursor
 
 if TYPE_CHECKING:
     from loaderd_client.loader import Loader
+
+_modules = sys.modules  # torch's profiler can be on only where torch is imported
 
 
 class BatchIterator(Generic[BatchType]):
@@ -17,10 +21,17 @@ class BatchIterator(Generic[BatchType]):
     After an error it may go on with `next()`. Its state is that of its Loader.
     """
 
-    def __init__(self, loader: Loader[BatchType], take: Callable[[int], Any], number: int) -> None:
+    def __init__(
+        self,
+        loader: Loader[BatchType],
+        take: Callable[[int], Any],
+        number: int,
+        cursor: Callable[[], Cursor],
+    ) -> None:
         self._loader = loader
         self._take = take
         self._number = number
+        self._cursor = cursor
 
     def __iter__(self) -> BatchIterator[BatchType]:
         """The iterator itself."""
@@ -38,7 +49,13 @@ class BatchIterator(Generic[BatchType]):
             StallError: It did not come within `timeout_s`. The next call waits again.
             LoaderdError: Any other error; `help(Loader)` lists them.
         """
-        return self._take(self._number)
+        autograd: Any = _modules.get("torch._C._autograd")
+        if autograd is None or not autograd._profiler_enabled():
+            return self._take(self._number)
+        from loaderd_client.torch_backend import profiled_next
+
+        with profiled_next(self._cursor()):
+            return self._take(self._number)
 
     def state_dict(self) -> dict[str, object]:
         """As `Loader.state_dict`."""

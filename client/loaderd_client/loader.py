@@ -227,7 +227,8 @@ class Loader(DataLoaderAttributes, Generic[BatchType]):
         Raises:
             LoaderdError: The Loader is closed, or was copied by a fork.
         """
-        return BatchIterator(self, self._delivery.next, self._delivery.iterate())
+        delivery = self._delivery
+        return BatchIterator(self, delivery.next, delivery.iterate(), delivery.cursor)
 
     def __len__(self) -> int:
         """Number of batches of a whole epoch, the same on every rank. Connects to the daemon."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from loaderd_client.options import Normalization
 from loaderd_wire.errors import ConfigError
+from loaderd_wire.slices import Cursor
 
 _torch: Any = torch  # whose stubs do not say what from_numpy takes
 # The array's own memory as a tensor; the array lives as long as any view of the tensor.
@@ -54,6 +56,20 @@ def process_group() -> tuple[int, int] | None:
 def in_dataloader_worker() -> bool:
     """True inside a worker process of torch's DataLoader."""
     return torch.utils.data.get_worker_info() is not None
+
+
+def profiled_next(cursor: Cursor) -> AbstractContextManager[object]:
+    """A range "loaderd.next" of torch's profiler.
+
+    Args:
+        cursor: The batch, whose epoch and step are the range's arguments.
+    """
+    try:  # what takes arguments by name is not public, and torch has not always had it
+        named = {"epoch": cursor.epoch, "step": cursor.step}
+        return _torch._C._profiler._RecordFunctionFast("loaderd.next", [], named)
+    except (AttributeError, TypeError):
+        text = f"epoch {cursor.epoch}, step {cursor.step}"
+        return _torch.profiler.record_function("loaderd.next", text)
 
 
 def normalize(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:

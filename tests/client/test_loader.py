@@ -438,6 +438,30 @@ def test_pictures_are_nhwc_in_numpy_and_their_nchw_view_in_torch(fake: Fake, loa
     assert (tensor["image"].permute(0, 2, 3, 1).numpy() == plain).all()
 
 
+def test_each_next_is_a_range_of_torchs_profiler_that_says_which_batch(
+    fake: Fake, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    fake(samples=12)
+    batches = iter(load())
+    next(batches)
+    with torch.profiler.profile(record_shapes=True) as profile:
+        next(batches)
+        next(batches)
+        with pytest.raises(StopIteration):
+            next(batches)
+    ranges = [event for event in profile.events() or [] if event.name == "loaderd.next"]
+    assert [event.kwinputs for event in ranges[:2]] == [
+        {"epoch": 0, "step": 1},
+        {"epoch": 0, "step": 2},
+    ]
+    monkeypatch.delattr(torch._C._profiler, "_RecordFunctionFast")  # as in older versions
+    with torch.profiler.profile() as profile:
+        next(batches := iter(load()))
+    assert "loaderd.next" in {event.name for event in profile.events() or []}
+
+
 def test_a_collated_batch_has_the_shapes_that_it_says(fake: Fake, load: Load) -> None:
     fake(collated=True, specs=(X, type(Y)("t", "", (), "text")), samples=10)
     batches = list(load())
