@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +17,7 @@ from loaderd.core.jobs import MAX_SUBSTITUTES, Stage
 from loaderd.core.mixture import MixedOrder, MixedSource, epoch_of_mixture
 from loaderd.core.order import Order, StreamOrder
 from loaderd.core.scheduler import StreamRules
+from loaderd.core.weighted_draw import WeightedDraw, weight_ends
 from loaderd.engine.messages import StreamInfo
 from loaderd.server.admission import OpenedStream
 from loaderd_wire.slices import Slice
@@ -61,7 +62,9 @@ class Samples:
     """One stream of the world.
 
     stored: its keys lie in the slot's tail. many: it reads all rows of a job at once. mixed: it is
-    a mixture whose first source has so many of its samples; 0: it is none.
+    a mixture whose first source has so many of its samples; 0: it is none. weights: of its samples,
+    which are drawn then. epoch_steps: of an endless order, cut for `batch_size` and `world_size`
+    alone; 0: an epoch ends with the samples.
     """
 
     name: str
@@ -82,16 +85,25 @@ class Samples:
     changed: str = ""
     mixed: int = 0
     stop: str = "first"
+    weights: tuple[float, ...] = ()
+    epoch_steps: int = 0
+    batch_size: int = 1
+    world_size: int = 1
     _orders: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.order: StreamOrder = Order(self.total, shuffle=self.shuffle)
+        draw = WeightedDraw(weight_ends(np.array(self.weights))) if self.weights else None
+        self.order: StreamOrder = Order(self.total, shuffle=self.shuffle, draw=draw)
+        sources, word = [MixedSource(self.order, self.total)], Interleaving([Fraction(1)])
         if self.mixed:
             sizes = (self.mixed, self.total - self.mixed)
             sources = [MixedSource(Order(n, shuffle=self.shuffle), n, seed=n) for n in sizes]
             word = Interleaving([Fraction(7), Fraction(3)])
             samples = epoch_of_mixture(word, sizes, self.stop)
             self.order = MixedOrder(sources, word, samples, endless=False)
+        if self.epoch_steps:
+            samples = self.epoch_steps * self.batch_size * self.world_size
+            self.order = MixedOrder(sources, word, samples, endless=True)
         self.rules = StreamRules(self.name, self.on_error, self.collated, self.order.samples)
         self.stream = OpenedStream(self._plan(), self._facts())
 
@@ -99,7 +111,8 @@ class Samples:
         return StreamConfig(
             self.name,
             dataset="made:Up",
-            batch_size=1,
+            batch_size=self.batch_size,
+            epoch_steps=self.epoch_steps,
             shuffle=self.shuffle,
             on_error=self.on_error,
             empty=self.empty,
@@ -214,6 +227,18 @@ def some_samples(seeder: random.Random, name: str) -> Samples:
     mixed = total // 3 if total >= 5 and plain else 0
     if all(index in flaws and flaws[index].how != "raise" for index in range(mixed)):
         mixed = 0  # an epoch may have no other samples than these
+    # A batch may have a sample twice from here on: then both are bad, or none. And where most of
+    # what is drawn kills, a stream is given up.
+    if mixed:
+        flaws = {index: replace(flaw, often=1.0) for index, flaw in flaws.items()}
+    certain = all(flaw.often == 1 for flaw in flaws.values())
+    killers = any(flaw.how != "raise" for flaw in flaws.values())
+    epoch_steps = seeder.choice([0, 0, 3, 10]) if certain and (total >= 13 or not killers) else 0
+    weights: tuple[float, ...] = ()
+    if certain and not killers and not mixed:
+        drawn = tuple(seeder.choice([1.0, 1.0, 2.5, 0.3]) for _ in range(total))
+        weights = seeder.choice([(), drawn])
+    empty = seeder.choice(["skip", "deliver"])
     bytes_of = {index: 8 if plain else seeder.choice([8, 8, 16, 40, 300]) for index in range(total)}
     return Samples(
         name=name,
@@ -229,8 +254,12 @@ def some_samples(seeder: random.Random, name: str) -> Samples:
         row_s=seeder.choice([0.002, 0.01, 0.03]),
         tail_row_bytes=seeder.choice([8, 16, 64, 512]),
         body_bytes=seeder.choice([4, 8, 32, 512]),
-        empty=seeder.choice(["skip", "deliver"]),
+        empty=empty,
         tail="short" if total % 2 else "repeat",
         mixed=mixed,
         stop="first" if total % 3 else "all",
+        weights=weights,
+        epoch_steps=epoch_steps,
+        batch_size=seeder.randint(1, 6),
+        world_size=1 if on_error == "skip" and empty == "skip" else seeder.randint(1, 2),
     )

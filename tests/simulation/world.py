@@ -241,6 +241,8 @@ class World(Clockwork):
             batch_size = seeder.randint(1, 9)
             if samples.on_error == "skip" and samples.empty == "skip":
                 world_size = 1
+            if samples.epoch_steps:  # its order is made for these
+                batch_size, world_size = samples.batch_size, samples.world_size
             drop_last = seeder.random() < 0.5 and world_size * batch_size <= samples.order.samples
             seed, cursor = seeder.randint(0, 5), Cursor(seeder.randint(0, 2), 0, 0)
             if seeder.random() < 0.3:
