@@ -7,6 +7,7 @@ import threading
 from types import FrameType
 from typing import Any
 
+from loaderd_client import interactive
 from loaderd_client.batch import DictBatch, TupleBatch
 from loaderd_client.batch_maker import BatchMaker, Ready
 from loaderd_client.closing import Closing
@@ -14,6 +15,7 @@ from loaderd_client.current_session import CurrentSession
 from loaderd_client.epochs import EpochCursor, Pass
 from loaderd_client.error_budget import ErrorBudget
 from loaderd_client.options import LoaderOptions
+from loaderd_client.session import Session
 from loaderd_client.state import LoaderState
 from loaderd_client.stats import LoaderStats, Stats
 from loaderd_wire import messages as m
@@ -167,7 +169,7 @@ class Delivery:
         self._not_inside()
         try:
             with self._lock:
-                return self._current.welcome or self._current.attach(self._passes.cursor).welcome
+                return self._current.welcome or self._attach().welcome
         finally:
             if self._closing.done:
                 self._give_up()
@@ -190,7 +192,21 @@ class Delivery:
         if not self._inside():
             self._give_up()
 
+    def make_way(self) -> None:
+        """Give the session up, unless a call is under way. The next call gets another one."""
+        if not self._inside() and self._lock.acquire(blocking=False):
+            try:
+                self._give_up()
+            finally:
+                self._lock.release()
+
     # How it works
+
+    def _attach(self) -> Session:
+        config = self._arguments.source.config
+        if config and self._current.welcome is None:
+            interactive.arrive(self, config)
+        return self._current.attach(self._passes.cursor)
 
     def _running(self, number: int) -> Pass:
         """The pass that iterator `number` is in.
@@ -206,7 +222,7 @@ class Delivery:
     def _begin(self) -> Pass:
         self.stats.started()
         current, passes = self._current, self._passes
-        session = current.attach(passes.cursor)
+        session = self._attach()
         current.check_rank()
         if passes.upcoming(session.shape).steps:
             session.seek(passes.start)
