@@ -65,6 +65,11 @@ class EngineStatus:
     probes: tuple[ProcessStatus, ...] = ()
     workers: dict[int, ProcessStatus] = field(default_factory=dict[int, ProcessStatus])
 
+    @property
+    def pids(self) -> set[int]:
+        """Of all of them."""
+        return {each.pid for each in (self.fork_server, *self.probes, *self.workers.values())}
+
 
 class Engine(Protocol):
     """Runs jobs in workers.

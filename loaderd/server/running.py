@@ -30,7 +30,7 @@ from loaderd.server.status_pages import StatusPages
 from loaderd.server.status_report import DaemonStatus
 from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.server.verdict_reporter import VerdictReporter
-from loaderd.system import resource_limits, systemd
+from loaderd.system import processes, resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, parse_address
 from loaderd.system.lockfile import CannotServe, LockFile
@@ -124,7 +124,7 @@ class Running:
         self._pages = StatusPages(parts, lambda: self._phase.name)
         if config.daemon.metrics:
             stack.callback(self._serve_pages(config.daemon.metrics).close)
-        self._watch()
+        self._watch(engine)
         self._phase.begin()
 
     # -- what it is made of
@@ -287,8 +287,8 @@ class Running:
         )
         return ActionDispatcher(scheduler, handlers, self._loop)
 
-    def _watch(self) -> None:
-        """Signals, slow turns, and whoever started the daemon."""
+    def _watch(self, engine: Engine) -> None:
+        """Signals, slow turns, systemd, and whoever started the daemon."""
         loop = self._loop
         drains: list[signal.Signals] = [signal.SIGTERM, signal.SIGHUP]
         ignored: list[signal.Signals] = list(TRAINERS)
@@ -308,6 +308,15 @@ class Running:
             )
         loop.on_slow = lambda spent_s, text: self._phase.slow_turn(spent_s, text)
         self._ready_pipe.watch(lambda: self._phase.starter_left())
+        if os.getpid() == 1:
+            loop.on_signal(signal.SIGCHLD, lambda: processes.reap_others(engine.status().pids))
+        if every_s := systemd.watchdog_s(self._setup.env, os.getpid()):
+            self._feed_watchdog(every_s)
+
+    def _feed_watchdog(self, every_s: float) -> None:
+        """Tell systemd that the loop turns: it restarts a daemon whose loop stands still."""
+        self._notify("WATCHDOG=1")
+        self._loop.later(every_s, functools.partial(self._feed_watchdog, every_s))
 
     # -- what its phase needs of it
 

@@ -10,6 +10,7 @@ import ctypes
 import os
 import select
 import signal
+from collections.abc import Collection
 from dataclasses import dataclass
 
 PR_SET_PDEATHSIG = 1
@@ -151,6 +152,16 @@ def reap_adopted(pid: int) -> int | None:
     except ChildProcessError:
         return None
     return status if found else None
+
+
+def reap_others(known: Collection[int]) -> None:
+    """Reap the dead children of this process that are not `known`.
+
+    A container's init inherits orphans, and nobody else would ever reap them.
+    """
+    for pid in children():
+        if pid not in known and _stat(pid)[:1] == ["Z"]:
+            reap_adopted(pid)
 
 
 def children() -> list[int]:

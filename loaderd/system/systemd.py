@@ -6,6 +6,19 @@ import socket
 from collections.abc import Mapping
 
 
+def watchdog_s(env: Mapping[str, str], pid: int) -> float:
+    """Seconds between two "WATCHDOG=1": half of what systemd waits for one. 0: it waits for none.
+
+    Args:
+        env: The environment.
+        pid: This process, which must be the one that systemd watches.
+    """
+    if env.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return 0.0
+    microseconds = env.get("WATCHDOG_USEC", "")
+    return int(microseconds) / 2e6 if microseconds.isdecimal() else 0.0
+
+
 def notify(state: str, env: Mapping[str, str]) -> bool:
     """Send e.g.
 

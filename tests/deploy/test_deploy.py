@@ -65,10 +65,13 @@ def test_a_misspelt_field_does_not_fit_the_schema() -> None:
         kubernetes_validate.validate(job, "1.29", strict=True)
 
 
-def test_the_dockerfile_passes_hadolint() -> None:
+def test_the_dockerfiles_pass_hadolint() -> None:
     hadolint = Path(sysconfig.get_path("scripts")) / "hadolint"
     done = subprocess.run(
-        [hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True, timeout=DEADLINE_S
+        [hadolint, DEPLOY / "Dockerfile", DEPLOY / "Dockerfile.trainer"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 

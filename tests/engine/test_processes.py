@@ -83,6 +83,19 @@ def test_children_are_found_until_they_are_reaped() -> None:
     assert child.pid not in processes.children()
 
 
+def test_the_dead_are_reaped_unless_somebody_waits_for_them() -> None:
+    ours, orphan, living = (subprocess.Popen(["sleep", "1000"]) for _ in range(3))
+    for one in (ours, orphan):
+        one.kill()
+        os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
+    processes.reap_others({ours.pid})
+    assert {ours.pid, living.pid} <= set(processes.children())
+    assert orphan.pid not in processes.children()
+    living.kill()
+    assert [ours.wait(), living.wait()] == [-signal.SIGKILL] * 2
+    orphan.wait()  # whose status is gone
+
+
 def test_only_a_child_of_ours_can_be_reaped() -> None:
     assert processes.reap_adopted(os.getpid()) is None
     pid = os.fork()

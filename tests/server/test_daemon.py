@@ -669,6 +669,20 @@ def test_a_regular_file_in_the_sockets_place_is_left_intact(start: Any, tmp_path
     assert victim.read_text() == "chapter 1"
 
 
+def test_systemd_hears_that_the_loop_turns(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.settimeout(DEADLINE_S)
+        listener.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        start("train")
+        heard = [listener.recv(100) for _ in range(4)]
+    assert heard.count(b"WATCHDOG=1") >= 3
+    assert set(heard) <= {b"WATCHDOG=1", b"READY=1"}
+
+
 def test_a_path_that_is_too_long_for_a_socket_is_said_at_once(start: Any, tmp_path: Path) -> None:
     code, said, _ = started(start, socket=str(tmp_path / ("x" * 120)))
     assert code == 3

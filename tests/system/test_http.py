@@ -141,6 +141,20 @@ def test_systemd_is_told_when_it_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("env", "every_s"),
+    [
+        ({"WATCHDOG_USEC": "30000000"}, 15.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "7"}, 15.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, 0.0),
+        ({"WATCHDOG_USEC": "soon"}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_systemd_hears_twice_as_often_as_it_expects(env: dict[str, str], every_s: float) -> None:
+    assert systemd.watchdog_s(env, 7) == every_s
+
+
+@pytest.mark.parametrize(
     "env",
     [
         {},
