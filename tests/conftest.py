@@ -171,7 +171,7 @@ def _all_of_some(things: Iterable[object]) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function):
-            item.module.all = _all_of_some
+            vars(item.module)["all"] = _all_of_some
 
 
 def pytest_collection_finish() -> None:

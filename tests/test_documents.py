@@ -97,7 +97,7 @@ def test_every_link_of_every_page_leads_somewhere() -> None:
 
 def test_every_make_target_and_command_of_every_page_exists() -> None:
     targets, found = make_targets(), 0
-    subcommands = next(
+    subcommands: typing.Any = next(
         action.choices for action in parser("0")._actions if action.dest == "command"
     )
     for page in all_pages():

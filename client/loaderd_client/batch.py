@@ -169,7 +169,7 @@ class DictBatch(Batch[Value], dict[str, Value]):
         return self._text(self.keys(), self.values())
 
 
-class TupleBatch(Batch[Value], tuple[Value, ...]):  # type: ignore[misc] # read by position, and not by name
+class TupleBatch(Batch[Value], tuple[Value, ...]):  # read by position, and not by name
     """A batch that is a tuple of tensors, arrays or lists, in the order of the stream's fields.
 
     See `Batch`.

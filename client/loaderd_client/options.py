@@ -135,7 +135,7 @@ def check(
 ) -> LoaderOptions:
     """Raises ConfigError: the first argument that cannot be, its value, and what to change."""
     _strangers(others)
-    if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):  # pyright: ignore[reportUnknownArgumentType] - checked here
+    if not isinstance(source, (str, os.PathLike)) or not os.fspath(source):
         dataset = (
             '; a Dataset is named in that file: [streams.NAME] dataset = "pkg.module:Class"'
             if hasattr(type(source), "__getitem__")  # pyright: ignore[reportUnknownArgumentType] - anything may be given

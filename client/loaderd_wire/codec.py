@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
+from msgpack import Packer, UnpackException, unpackb
 
 from loaderd_wire import messages as m
 from loaderd_wire.errors import BadSample, ProtocolError, by_handler
@@ -33,9 +33,6 @@ LENGTH = struct.Struct("<I")
 PLAIN: dict[Any, type[Any]] = {int: int, float: float, str: str, bytes: bytes, bool: bool}
 
 Check = Callable[[Any], Any]
-
-_Packer: Callable[..., Any] = msgpack.Packer  # pyright: ignore - untyped
-_unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
 
 
 def _whole(value: Any) -> int:
@@ -127,9 +124,7 @@ class Codec:
         self._checks = _Lazily(self._record)
         # One packer for all messages, because to make one costs as much as to pack a message.
         # No Python code runs while it packs, so no other thread uses it meanwhile.
-        self._pack: Callable[[Any], bytes] = _Packer(
-            default=_unsendable, unicode_errors="backslashreplace"
-        ).pack
+        self._pack = Packer(default=_unsendable, unicode_errors="backslashreplace").pack
         self._class_of = dict(kinds)
 
     def prepare(self, received: tuple[type[Any], ...], sent: tuple[type[Any], ...]) -> None:
@@ -170,7 +165,7 @@ class Codec:
                 f"a message of {len(data)} bytes is over the limit of {MAX_MESSAGE}"
             )
         try:
-            body = _unpackb(
+            body = unpackb(
                 data,
                 max_str_len=MAX_TEXT,
                 max_bin_len=MAX_TEXT,
@@ -183,7 +178,7 @@ class Codec:
             TypeError,
             OverflowError,
             RecursionError,
-            msgpack.UnpackException,
+            UnpackException,
         ) as error:
             if by_handler(error, "msgpack"):
                 raise

@@ -1,14 +1,12 @@
-"""msgpack with a type: the library says that packing may return None, which it does not."""
+"""The msgpack bytes of a value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
-import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
+from msgpack import packb
 
 Errors = Literal["strict", "backslashreplace", "surrogatepass"]
-_packb: Callable[..., Any] = msgpack.packb  # pyright: ignore - untyped
 
 
 def packed(value: Any, unicode_errors: Errors = "strict") -> bytes:
@@ -20,5 +18,4 @@ def packed(value: Any, unicode_errors: Errors = "strict") -> bytes:
             UnicodeEncodeError, "backslashreplace" escapes it, "surrogatepass" keeps it for a reader
             that says the same.
     """
-    data: bytes = _packb(value, unicode_errors=unicode_errors)
-    return data
+    return packb(value, unicode_errors=unicode_errors)

@@ -6,11 +6,11 @@ Client, worker and `check` read slots with this alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
 import numpy as np
+from msgpack import unpackb
 
 from loaderd_wire.errors import ProtocolError, by_handler
 from loaderd_wire.slots import SlotLayout, itemsize
@@ -24,8 +24,6 @@ Description: TypeAlias = tuple[str, list[int], int]  # of an array: dtype, shape
 INDEX_DTYPE = np.dtype("<i8")
 INDEX_BYTES = INDEX_DTYPE.itemsize
 MAX_CUTS = 64  # numbers of rows whose cuts are kept; nearly all batches have the same number
-
-_unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
 
 
 class SlotReader:
@@ -152,7 +150,7 @@ def unpack_chunks(parts: Sequence[bytes]) -> list[ChunkMap]:
     maps: list[ChunkMap] = []
     for part in parts:
         try:
-            value = _unpackb(part, max_ext_len=0, unicode_errors="surrogatepass")
+            value = unpackb(part, max_ext_len=0, unicode_errors="surrogatepass")
         except Exception as error:
             if by_handler(error, "msgpack"):
                 raise

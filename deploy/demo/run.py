@@ -87,7 +87,7 @@ def picture(folder: Path) -> dict[str, Any]:
 
 def write_digits(folder: Path) -> int:
     """scikit-learn's handwritten digits as PNG files, one folder a class."""
-    digits = load_digits()
+    digits: Any = load_digits()
     for n, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
         place = folder / str(label)
         place.mkdir(parents=True, exist_ok=True)

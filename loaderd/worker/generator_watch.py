@@ -64,7 +64,7 @@ class MT19937(np.random.MT19937):
 
     @state.setter
     def state(self, value: Any) -> None:
-        np.random.MT19937.state.__set__(self, value)  # type: ignore[attr-defined] # a descriptor, which the stubs call a property
+        np.random.MT19937.state.__set__(self, value)
 
 
 class GeneratorWatch:
@@ -170,7 +170,7 @@ def install() -> None:
     Where it cannot be done, nobody watches: then all samples are seeded.
     """
     global _installed
-    generator: Any = random.seed.__self__  # type: ignore[attr-defined] # a bound method, like all functions of `random`
+    generator: Any = random.seed.__self__  # a bound method, like all functions of `random`
     bits = _numpy_random.get_bit_generator()
     if (
         _installed is not None
@@ -193,5 +193,5 @@ def install() -> None:
 def uninstall() -> None:
     """Watch no longer. numpy keeps the bit generator, which is one like any other then."""
     global _installed
-    random.seed.__self__.__class__ = random.Random  # type: ignore[attr-defined] # as above
+    random.seed.__self__.__class__ = random.Random
     _installed = None

@@ -27,7 +27,7 @@ def test_every_action_of_the_module_is_an_action() -> None:
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
 def test_an_action_is_frozen_and_says_what_each_of_its_fields_is(action: type) -> None:
     lines = [line.strip() for line in f"{action.__doc__}".splitlines()]
-    assert action.__dataclass_params__.frozen  # type: ignore[attr-defined] - dataclasses has no other way to ask
+    assert action.__dataclass_params__.frozen  # dataclasses has no other way to ask
     for field in dataclasses.fields(action):
         assert any(line.startswith(f"{field.name}: ") for line in lines), field.name
 

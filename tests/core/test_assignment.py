@@ -4,6 +4,8 @@ statements.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from loaderd.core.actions import FreeSegment, GrowSegment, LogLine, SendJob, SendMessage
@@ -149,7 +151,7 @@ def test_a_batch_too_large_for_its_slot_is_made_in_a_larger_segment() -> None:
 
 @pytest.mark.parametrize("needs", [{"needs_body": 5000}, {"needs_tail": 500}])
 def test_a_segment_that_grows_in_one_way_keeps_what_it_has_of_the_other(
-    needs: dict[str, int],
+    needs: dict[str, Any],
 ) -> None:
     harness = SchedulerHarness()
     harness.make = lambda job: done(job, **needs)

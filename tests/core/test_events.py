@@ -28,7 +28,7 @@ def test_every_event_of_the_module_is_one_that_the_scheduler_takes() -> None:
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 def test_an_event_is_frozen_and_says_what_each_of_its_fields_is(event: type) -> None:
     lines = [line.strip() for line in f"{event.__doc__}".splitlines()]
-    assert event.__dataclass_params__.frozen  # type: ignore[attr-defined] - dataclasses has no other way to ask
+    assert event.__dataclass_params__.frozen  # dataclasses has no other way to ask
     for field in dataclasses.fields(event):
         assert any(line.startswith(f"{field.name}: ") for line in lines), field.name
 

@@ -136,7 +136,7 @@ def test_first_draws_from_such_states_are_uniform_and_independent_from_sample_to
     made = np.random.RandomState()
     drawn = np.empty((len(states), 4))
     for row, state in enumerate(states):
-        made.set_state(("MT19937", state, 624))
+        made.set_state(("MT19937", state, 624, 0, 0.0))
         drawn[row] = made.random(4)
     for column in drawn.T:
         counts, _ = np.histogram(column, bins=50, range=(0, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -134,14 +135,13 @@ def test_an_older_progress_changes_nothing() -> None:
         ({"taken": 0}, "0 batches taken of plan 1 after 1"),
     ],
 )
-def test_a_forged_progress_is_noted_and_harms_nobody(change: dict[str, object], text: str) -> None:
+def test_a_forged_progress_is_noted_and_harms_nobody(change: dict[str, Any], text: str) -> None:
     harness = SchedulerHarness()
     harness.attach(prefetch=1)
     harness.take()
     harness.finish()
     session = harness.core.state.sessions[1]
-    p = harness.clients[1].progress()
-    forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | change)
+    forged = replace(harness.clients[1].progress(), **change)
     actions = harness.step(ProgressReceived(1, forged))
     assert [type(a) for a in actions] == [LogLine]
     assert text in str(actions)
@@ -284,7 +284,9 @@ def test_a_session_that_attaches_to_a_draining_daemon_is_served_nothing() -> Non
     harness.attach()
     harness.tell(ping=True, waiting=True)
     assert not harness.jobs()
-    assert harness.inbox[1][-1].story == "the daemon is draining"
+    told = harness.inbox[1][-1]
+    assert isinstance(told, Pulse)
+    assert told.story == "the daemon is draining"
     harness.detach()
     assert not harness.core.state.sessions
 

@@ -86,8 +86,8 @@ def test_a_slot_that_is_being_filled_again_is_not_freed_by_what_is_said_of_its_l
     slots = SessionSlots(segment(1, 3))
     announced(slots)
     told(slots, (1, 0, 0))
-    again = slots.claim()
-    assert again == SlotRef(1, 0, 2)
+    again = SlotRef(1, 0, 2)
+    assert slots.claim() == again
     assert told(slots, (1, 0, 0), (1, 0, 0)) == ("", 0)
     assert slots.state_of(again) is SlotState.FILLING
 

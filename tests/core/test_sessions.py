@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from loaderd.core.events import ProgressReceived, SegmentGrown
 from loaderd.core.jobs import Stage
 from loaderd.core.slots import SlotState
 from loaderd_testing.scheduler_harness import SchedulerHarness
-from loaderd_wire.messages import Descriptor, Segment
+from loaderd_wire.messages import Descriptor, Released, Segment
 from loaderd_wire.slices import LAST_EPOCH, Cursor, EpochShape, steps
 
 
@@ -281,8 +282,7 @@ def test_a_release_with_an_old_generation_frees_nothing() -> None:
 def test_a_batch_of_the_window_that_was_not_announced_cannot_be_taken() -> None:
     harness = SchedulerHarness()
     harness.attach(prefetch=2)
-    p = harness.clients[1].progress()
-    forged = type(p)(**{name: getattr(p, name) for name in p.__slots__} | {"taken": 1})
+    forged = replace(harness.clients[1].progress(), taken=1)
     (note,) = harness.step(ProgressReceived(1, forged))
     assert "1 batches taken of plan 1, of which 0 were announced" in str(note)
     assert [harness.take().k for _ in range(3)] == [0, 1, 2]
@@ -306,17 +306,9 @@ def test_an_announced_batch_that_is_given_back_unread_is_made_again() -> None:
     harness.finish()
     lost = harness.inbox[1].popleft()
     assert isinstance(lost, Descriptor)
-    p = client.progress()
     slots = tuple(int(slot == lost.slot) for slot in range(6))
-    harness.step(
-        ProgressReceived(
-            1,
-            type(p)(
-                **{name: getattr(p, name) for name in p.__slots__}
-                | {"released": (type(p.released[0])(1, slots, slots),)}
-            ),
-        )
-    )
+    unread = replace(client.progress(), released=(Released(1, slots, slots),))
+    harness.step(ProgressReceived(1, unread))
     client._seq += 1
     harness.finish()
     again = [m for m in harness.inbox[1] if isinstance(m, Descriptor) and m.k == 0]

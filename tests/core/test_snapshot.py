@@ -23,7 +23,7 @@ def test_a_snapshot_is_plain_data_at_any_time() -> None:
         json.dumps(asdict(snapshot))
         assert {s.session for s in snapshot.sessions} == {1, 2}
         assert len(snapshot.workers) == 2
-    assert snapshot.streams["train"].sessions == (1, 2)
+    assert harness.core.snapshot().streams["train"].sessions == (1, 2)
 
 
 def test_a_snapshot_tells_of_each_session_and_worker_what_it_is_at() -> None:

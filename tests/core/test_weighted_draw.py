@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,9 +16,9 @@ GOLDEN_DRAWS = [2, 3, 3, 3, 2, 3, 3, 3, 3, 0, 0, 3]
 GOLDEN_SUBSTITUTES = [0, 2, 0, 2, 2]
 
 
-def order(weights: np.ndarray = WEIGHTS, repeat: int = 1, **words: object) -> Order:
+def order(weights: np.ndarray = WEIGHTS, repeat: int = 1, **words: Any) -> Order:
     draw = WeightedDraw(weight_ends(weights))
-    return Order(len(weights), draw=draw, repeat=repeat, **words)  # type: ignore[arg-type]
+    return Order(len(weights), draw=draw, repeat=repeat, **words)
 
 
 def test_draws_and_their_substitutes_never_change() -> None:

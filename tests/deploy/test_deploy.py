@@ -140,9 +140,16 @@ def test_the_containers_share_the_sockets_folder_and_nothing_else() -> None:
     assert config().daemon.socket in trainer["command"]
 
 
-def test_the_memory_limit_holds_all_that_loaderd_may_take() -> None:
+def sizes() -> list[int]:
+    """`memory`, `num_workers` and `worker_memory` of the config, which leaves none of them out."""
     daemon, workers = config().daemon, config().workers
-    need = daemon.memory + workers.num_workers * workers.worker_memory + OVERHEAD
+    found = daemon.memory, workers.num_workers, workers.worker_memory
+    return [size for size in found if isinstance(size, int)]
+
+
+def test_the_memory_limit_holds_all_that_loaderd_may_take() -> None:
+    memory, num_workers, worker_memory = sizes()
+    need = memory + num_workers * worker_memory + OVERHEAD
     limits = sidecar()["resources"]["limits"]
     assert need <= quantity(limits["memory"]) <= need * 1.25
     assert sidecar()["resources"]["requests"]["memory"] == limits["memory"]
@@ -153,20 +160,20 @@ def test_the_numbers_in_the_readme_are_those_of_the_manifest() -> None:
         r"^\|[^|]*\|([^|]*)\| (\d+)(?: MiB)? \|$", (DEPLOY / "README.md").read_text(), re.M
     )
     said = {setting.strip(): int(number) for setting, number in rows}
-    daemon, workers = config().daemon, config().workers
+    memory, num_workers, worker_memory = sizes()
     assert said == {
-        "`[daemon] memory`": daemon.memory // MIB,
-        "`[workers] worker_memory`": workers.worker_memory // MIB,
-        "`[workers] num_workers`": workers.num_workers,
+        "`[daemon] memory`": memory // MIB,
+        "`[workers] worker_memory`": worker_memory // MIB,
+        "`[workers] num_workers`": num_workers,
         "200 MB": -(-OVERHEAD // MIB),
-        "": -(-(daemon.memory + workers.num_workers * workers.worker_memory + OVERHEAD) // MIB),
+        "": -(-(memory + num_workers * worker_memory + OVERHEAD) // MIB),
         "`resources.limits.memory`": quantity(sidecar()["resources"]["limits"]["memory"]) // MIB,
     }
     text = (DEPLOY / "README.md").read_text()
     assert f"--memory {said['`resources.limits.memory`']}m " in text
     assert (
         f"`terminationGracePeriodSeconds` ({pod()['terminationGracePeriodSeconds']}) is above "
-        f"`drain_s` ({daemon.drain_s:.0f})"
+        f"`drain_s` ({config().daemon.drain_s:.0f})"
     ) in text
     assert (
         f"{sidecar()['startupProbe']['failureThreshold']} times "

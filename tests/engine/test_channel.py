@@ -61,6 +61,7 @@ def test_what_does_not_fit_waits_without_blocking(ends: Ends) -> None:
     while len(got) < 500:
         ends[0].flush()
         while (received := ends[1].receive()) is not None:
+            assert isinstance(received[0], SegmentUnmapped)
             got.append(received[0].segment)
     assert got == list(range(500))
 

@@ -513,15 +513,16 @@ class Persistent:
         self.hopeless: list[str] = []
         self.lines: list[tuple[str, str]] = []
         setup = Setup((), "", "", 1, 0, level)
+        listener: Any = self  # it forks no workers
         self.template = ForkServer(
             loop,
             (),
             setup,
             "forkserver",
-            self,
+            listener,
             lambda level, event, text, **_: self.lines.append((level, text)),
             boot_s=boot_s,
-        )  # type: ignore[arg-type]
+        )
 
     def launch(self, *args: object, **options: object) -> Launched:
         self.starts += 1

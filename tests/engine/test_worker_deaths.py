@@ -366,7 +366,8 @@ def test_a_new_template_does_not_wait_for_longer_than_the_old_ones_workers_take_
     shop = build(numbers())
     shop.start(1, 2)
     os.kill(shop.pool.status().fork_server.pid, signal.SIGKILL)
-    shop.death(1), shop.death(2)
+    shop.death(1)
+    shop.death(2)
     shop.start(3)
     assert not [line for line in shop.lines if "cannot be killed" in line]
 

@@ -17,7 +17,7 @@ from loaderd.config.stream import StreamConfig, TransformConfig
 from loaderd.core.events import StackDumped, WorkerBooting
 from loaderd.data.jpeg import fused_decode
 from loaderd.engine.channel import Channel, pair
-from loaderd.engine.messages import OpenError
+from loaderd.engine.messages import OpenError, WorkerFault
 from loaderd.server.admission import OpenedStream, content_facts
 from loaderd.worker.main import _confess
 from loaderd_testing.engine_harness import Workshop, numbers
@@ -205,6 +205,7 @@ def test_a_fault_of_a_million_characters_is_told_by_its_beginning() -> None:
     its.close()
     received = ours.receive()
     assert received is not None
+    assert isinstance(received[0], WorkerFault)
     assert received[0].text.startswith("RuntimeError: it goes on and on")
     ours.close()
 

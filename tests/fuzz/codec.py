@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import atheris
+from harness import atheris, fuzz
 
 with atheris.instrument_imports(include=["loaderd_wire", "loaderd.engine.messages", "msgpack"]):
     from loaderd.engine.messages import ORDERS, Fork, Reap
@@ -19,8 +19,6 @@ with atheris.instrument_imports(include=["loaderd_wire", "loaderd.engine.message
         Welcome,
     )
     from loaderd_wire.slots import Chunk, FieldSpec
-
-from harness import fuzz
 
 SPECS = (FieldSpec("image", "|u1", (8, 8, 3), "array", True), FieldSpec("label", "<i8", ()))
 SEGMENT = Segment(1, 6, 4096, 64, 0)
@@ -46,7 +44,7 @@ MESSAGES = [
         0.5,
         "skip",
     ),
-    Progress(5, b"t" * 16, 3, 1, 0, 0, 0, 2, 3, False, True, False, (Released(1, (1, 2), (1, 3)),)),
+    Progress(5, 3, 1, 0, 0, 0, 2, 3, False, True, False, (Released(1, (1, 2), (1, 3)),)),
     Descriptor(
         5,
         1,

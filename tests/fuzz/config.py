@@ -4,7 +4,7 @@ again from its own plans.
 
 from __future__ import annotations
 
-import atheris
+from harness import atheris, fuzz
 
 with atheris.instrument_imports(
     include=[
@@ -19,8 +19,6 @@ with atheris.instrument_imports(
     from loaderd.config.load import parse
     from loaderd.config.stream import StreamConfig
     from loaderd_wire.errors import ConfigError
-
-from harness import fuzz
 
 WHOLE = """
 [daemon]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-import atheris
 import numpy as np
+from harness import atheris, fuzz
 
 with atheris.instrument_imports(include=["loaderd.data.lmdb.record_format", "loaderd.data.sample"]):
     from loaderd.data.lmdb import record_format
     from loaderd.data.sample import Sample
-
-from harness import fuzz
 
 LARGEST = 1 << 20
 

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-import atheris
 import cv2
 import numpy as np
+from harness import atheris, fuzz
 
 with atheris.instrument_imports(
     include=[
@@ -19,8 +19,6 @@ with atheris.instrument_imports(
     from loaderd.data.images.pixel_source import open_image
     from loaderd.data.jpeg import headers, rewrite, tiles
     from loaderd.data.ops.table import make_op
-
-from harness import fuzz
 
 # headers that promise more are refused here, so that a run is not spent on filling memory
 PIXELS = 1 << 21

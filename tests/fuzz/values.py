@@ -11,19 +11,17 @@ import pickle
 import sys
 from typing import Any
 
-import atheris
 import msgpack
 import msgpack_numpy
 import numpy as np
 import torch
+from harness import atheris, fuzz
 
 with atheris.instrument_imports(include=["loaderd.data.values"]):
     from loaderd.data.values.arrays import UnreadableValue
     from loaderd.data.values.fields import fields_of
     from loaderd.data.values.msgpacks import unpack
     from loaderd.data.values.pickles import unpickle
-
-from harness import fuzz
 
 from loaderd.data.sample import BadValue
 

@@ -197,7 +197,7 @@ class Mail:
 
     def get(self, kind: type[Any]) -> Any:
         while True:
-            assert self.dealer.poll(DEADLINE_S * 1000)
+            assert self.dealer.poll(int(DEADLINE_S * 1000))
             message = WIRE.decode(self.dealer.recv())
             if isinstance(message, kind):
                 return message

@@ -41,9 +41,11 @@ class Driven:
 
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
-        self.loop, self.scheduler = FakeLoop(), FakeScheduler()
+        self.loop: Any = FakeLoop()
+        self.scheduler: Any = FakeScheduler()
+        engine: Any = self  # the methods that actions need
         handlers = ActionHandlers(
-            engine=self,  # type: ignore[arg-type] - the methods that actions need
+            engine=engine,
             send_message=lambda session, message: self.done.append(
                 ("send_message", session, message)
             ),
@@ -54,7 +56,7 @@ class Driven:
             cannot_boot=lambda text: self.done.append(("cannot_boot", text)),
             log=lambda level, event, text, **_: self.done.append(("log", level, text)),
         )
-        self.dispatcher = ActionDispatcher(self.scheduler, handlers, self.loop)  # type: ignore[arg-type]
+        self.dispatcher = ActionDispatcher(self.scheduler, handlers, self.loop)
 
     def start(self, worker: int, delay_s: float) -> None:
         self.done.append(("start", worker, delay_s))

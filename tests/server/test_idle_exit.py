@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,12 @@ class Idle:
 
 
 def idle(*, embedded: bool = True, exit_when_idle_s: float = 0.0) -> Idle:
-    loop, control, left = FakeLoop(), SimpleNamespace(peers=[]), []
+    loop: Any = FakeLoop()
+    control: Any = SimpleNamespace(peers=[])
+    left: list[str] = []
     return Idle(
         loop, control, left, IdleExit(loop, control, embedded, exit_when_idle_s, leave=left.append)
-    )  # type: ignore[arg-type]
+    )
 
 
 def test_an_embedded_daemon_to_which_nobody_comes_leaves_after_thirty_seconds() -> None:

@@ -141,7 +141,7 @@ class Desk:
             config_path=config, names=["train", "val", "test"], wanted=self.wanted.append, progress=lambda: "starting", edited=self.pool.edited,
             outdated=self.outdated.append if config else None, most=most, log=lambda level, event, text, **_: self.lines.append(text),
         )  # fmt: skip
-        self.control.gone = self.admission.gone  # type: ignore[assignment]
+        self.control.gone = self.admission.gone
         self.peers = 0
 
     def allocate(self, fd: int, offset: int, size: int) -> None:

@@ -12,9 +12,10 @@ from loaderd_testing.fake_time import FakeLoop
 
 
 def started(doing: list[str]) -> tuple[FakeLoop, StartupReporter, list[str]]:
-    loop, lines = FakeLoop(), []
+    loop: Any = FakeLoop()
+    lines: list[str] = []
     log: Callable[..., Any] = lambda level, event, text, **_: lines.append(text)  # noqa: E731
-    startup = StartupReporter(loop, lambda: doing, log)  # type: ignore[arg-type]  # of Loop, what Startup uses
+    startup = StartupReporter(loop, lambda: doing, log)
     startup.opens({"train"})
     return loop, startup, lines
 

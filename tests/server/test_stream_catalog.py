@@ -21,7 +21,6 @@ from loaderd.data.selection.tables import open_table, write_table
 from loaderd.engine.messages import OpenError
 from loaderd.server.stream_catalog import StreamCatalog
 from loaderd_testing.daemon_process import FakePool
-from loaderd_testing.fake_time import FakeLoop
 
 
 class Known:
@@ -40,14 +39,15 @@ class Known:
             StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7)
             for name in ("train", "val")
         ]
+        engine: Any = self  # all that a catalog asks of one
         startup: Any = SimpleNamespace(opens=lambda streams: self.waits.append(sorted(streams)))
         self.catalog = StreamCatalog(
             configs,
-            self,
+            engine,
             startup,
             answered=self.answered.append,
             log=lambda level, event, text, **_: self.log.append((level, text)),
-        )  # type: ignore[arg-type]
+        )
 
     def open(self, stream: str, done: Any) -> None:
         self.opened.append(stream)
@@ -62,10 +62,9 @@ def known() -> Known:
 def found(stream: str, **other: Any) -> Any:
     """What the engine says of a stream of 100 samples."""
     answer: list[Any] = []
-    loop = FakeLoop()
-    loop.soon = lambda call: call()  # type: ignore[attr-defined]
-    pool = object.__new__(FakePool)
-    pool.loop, pool.tried, pool.late = loop, set(), []  # type: ignore[assignment]
+    pool: Any = object.__new__(FakePool)
+    pool.loop = SimpleNamespace(soon=lambda call: call())
+    pool.tried, pool.late = set(), []
     pool.open(stream, answer.append)
     return answer[0]
 

@@ -21,8 +21,12 @@ class Waiting:
     def send(self, peer: Any, message: Starting) -> None:
         self.told.append((peer, message.text))
 
-    def come(self, peer: str, stream: str) -> None:
-        self.clients.add(peer, SimpleNamespace(stream=stream))  # type: ignore[arg-type] - all that is looked at
+    def come(self, peer: Any, stream: str) -> None:
+        hello: Any = SimpleNamespace(stream=stream)  # all that is looked at
+        self.clients.add(peer, hello)
+
+    def forget(self, peer: Any) -> None:
+        self.clients.forget(peer)
 
 
 def test_who_waits_is_told_what_for_at_once_and_every_second() -> None:
@@ -52,8 +56,8 @@ def test_only_those_who_wait_for_a_stream_are_taken_and_hear_nothing_more() -> N
 def test_when_the_last_one_leaves_the_clock_stands_still_until_another_comes() -> None:
     waiting = Waiting()
     waiting.come("one", "train")
-    waiting.clients.forget("one")  # type: ignore[arg-type]
-    waiting.clients.forget("one")  # type: ignore[arg-type]
+    waiting.forget("one")
+    waiting.forget("one")
     assert waiting.loop.waiting == 0
     waiting.come("two", "train")
     assert waiting.loop.waiting == 1

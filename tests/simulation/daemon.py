@@ -101,8 +101,8 @@ class Daemon:
         return {
             number: pending.peer.trainer
             for number, pending in self.registry.sessions.items()
-            if pending.attached
-        }  # type: ignore[attr-defined]
+            if pending.attached and isinstance(pending.peer, Peer)
+        }
 
     @property
     def clock(self) -> float:

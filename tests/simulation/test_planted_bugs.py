@@ -74,8 +74,8 @@ def test_a_slot_freed_by_a_release_of_another_generation_is_noticed(
 ) -> None:
     def give_back(self: SessionSlots, told: Released) -> tuple[str, list[Announced]]:
         ring = self.tables.get(told.segment)
-        for slot, back in enumerate(told.generations if ring else ()):
-            if back and (told.segment, slot) in self.announced:
+        for slot, back in enumerate(told.generations):
+            if ring and back and (told.segment, slot) in self.announced:
                 if ring.state[slot] is SlotState.ANNOUNCED:
                     ring.move(slot, SlotEvent.LEASE)
                 ring.move(slot, SlotEvent.RELEASE)

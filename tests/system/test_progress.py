@@ -22,7 +22,8 @@ class Screen(io.StringIO):
     def taken(self) -> str:
         """What was written since the last call."""
         text = self.getvalue()
-        self.seek(0), self.truncate()
+        self.seek(0)
+        self.truncate()
         return text
 
 

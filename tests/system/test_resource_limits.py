@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,7 +143,7 @@ ROOMS = [
 ]
 
 
-def short(need: int, **kwargs: int) -> str | None:
+def short(need: int, **kwargs: Any) -> str | None:
     given = {"memory": 4 * GIB, "live": 0, **kwargs}
     return shortage("stream 'train'", need, rooms=ROOMS, **given)
 

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -42,7 +43,7 @@ class Post:
         self.context = zmq.Context()
         self.dealers: list[zmq.Socket[bytes]] = []
 
-    def dealer(self, session: int = 7, token: bytes = TOKEN, **options: int) -> zmq.Socket[bytes]:
+    def dealer(self, session: int = 7, token: bytes = TOKEN, **options: Any) -> zmq.Socket[bytes]:
         made = self.context.socket(zmq.DEALER)
         made.linger = 0
         made.plain_username, made.plain_password = b"%d" % session, token
@@ -52,7 +53,7 @@ class Post:
         self.dealers.append(made)
         return made
 
-    def introduced(self, **options: int) -> zmq.Socket[bytes]:
+    def introduced(self, **options: Any) -> zmq.Socket[bytes]:
         """The client of session 7, admitted and heard."""
         self.messages.admit(7, TOKEN)
         made = self.dealer(**options)

@@ -55,7 +55,7 @@ EXAMPLES: tuple[m.Message, ...] = (
 
 def strategy_for(hint: Any) -> st.SearchStrategy[Any]:
     """All values that a field of this annotation may have."""
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         return st.builds(
             hint, **{name: strategy_for(kind) for name, kind in typing.get_type_hints(hint).items()}
         )
@@ -345,7 +345,7 @@ def test_what_a_signal_handler_raises_meanwhile_is_no_error_of_the_message(
     def interrupted(*_: Any, **__: Any) -> None:
         raise ValueError("by a handler")
 
-    monkeypatch.setattr(codec, "_unpackb", interrupted)
+    monkeypatch.setattr(codec, "unpackb", interrupted)
     with pytest.raises(ValueError, match="by a handler"):
         WIRE.decode(b"\x90")
 

@@ -145,6 +145,6 @@ def test_what_a_signal_handler_raises_meanwhile_is_no_error_of_the_chunk(
     def interrupted(*_: Any, **__: Any) -> None:
         raise ValueError("by a handler")
 
-    monkeypatch.setattr(slot_reader, "_unpackb", interrupted)
+    monkeypatch.setattr(slot_reader, "unpackb", interrupted)
     with pytest.raises(ValueError, match="by a handler"):
         unpack_chunks([msgpack.packb({})])

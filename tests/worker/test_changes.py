@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -181,12 +182,12 @@ def test_list_of_samples_that_was_removed_is_made_again_unless_the_keys_are_othe
     open_table.cache_clear()
     if edited:
         file.write_text("7\n3\n")
-    with first.get("train").source as source:
+    with closing(first.get("train").source) as source:
         later.use(UseStream("train", source.identity, "", source.total, (), selection=selection))
     if edited:
         with pytest.raises(DataChanged, match="its keys or weights are not what they were"):
             later.get("train")
     else:
-        with later.get("train").source:
+        with closing(later.get("train").source):
             indices = later.get("train").order.indices(0, 0, np.arange(3))
         assert indices.tolist() == [7, 3, 5]

@@ -17,7 +17,7 @@ from loaderd.worker import generator_watch
 from loaderd.worker.generator_watch import GeneratorUse, GeneratorWatch
 
 numpy_random: Any = np.random
-SINGLETON: Any = np.random.mtrand._rand  # type: ignore[attr-defined] # what libraries get as "the global one"
+SINGLETON: Any = np.random.mtrand._rand  # what libraries get as "the global one"
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ PYTHON: list[Callable[[], object]] = [
     random.getstate,
     put_back_python,
     lambda: pickle.dumps(random.random),
-    lambda: copy.copy(random.random.__self__),  # type: ignore[attr-defined] # the hidden instance
+    lambda: copy.copy(random.random.__self__),  # the hidden instance
 ]
 NUMPY: list[Callable[[], object]] = [
     np.random.random,
@@ -105,18 +105,17 @@ def test_who_draws_from_generators_of_its_own_is_not_noticed(watch: GeneratorWat
     watch.arm(use)
     copied = pickle.loads(pickle.dumps(random.Random(3)))
     for _ in range(1000):
-        (
-            random.Random(3).random(),
-            copied.getstate(),
-            np.random.RandomState(3).get_state(),
-            np.random.default_rng(3).random(),
-        )
+        random.Random(3).random()
+        copied.getstate()
+        np.random.RandomState(3).get_state()
+        np.random.default_rng(3).random()
         assert not watch.notices(use)
 
 
 def test_a_generator_that_is_known_to_be_used_is_left_alone(watch: GeneratorWatch) -> None:
     use = GeneratorUse(python=True)
-    random.seed(1), np.random.seed(1)
+    random.seed(1)
+    np.random.seed(1)
     state = random.getstate()
     watch.arm(use)
     assert not watch.notices(use)

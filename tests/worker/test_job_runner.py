@@ -38,6 +38,8 @@ class Stamps:
     def stamp(self, job: int, row: int, stage: int, candidate: int = 0) -> None:
         self.said.append((row, Stage(stage)))
 
+    def importing(self, on: bool) -> None: ...
+
     def name(self, row: int, key: str) -> None: ...
 
     def idle(self) -> None: ...
@@ -76,7 +78,7 @@ def test_gaps_are_closed_by_who_comes_after_a_death_in_the_middle(moves: int) ->
         layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, first, second)
     )
     open_streams: Any = SimpleNamespace(get=lambda name: stream)
-    runner = JobRunner(open_streams, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
+    runner = JobRunner(open_streams, {1: mapped}, Stamps())
     job = Job(1, JobKind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(1, 4))
     first.moves, second.moves = (moves + 1) // 2, moves // 2
     with pytest.raises(KeyboardInterrupt):
@@ -99,7 +101,7 @@ def test_a_batch_with_one_sample_twice_is_compacted_again_without_a_change() -> 
         layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, data)
     )
     open_streams: Any = SimpleNamespace(get=lambda name: stream)
-    runner = JobRunner(open_streams, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
+    runner = JobRunner(open_streams, {1: mapped}, Stamps())
     job = Job(1, JobKind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(0, 1, 2, 3))
     for _ in range(2):  # its worker died before it had answered
         runner.run(job)
@@ -117,7 +119,7 @@ def test_what_an_earlier_batch_has_left_in_the_place_of_a_lost_row_says_nothing(
         layout=SimpleNamespace(rows=8), slot=lambda slot: slot_of(indices, data)
     )
     open_streams: Any = SimpleNamespace(get=lambda name: stream)
-    runner = JobRunner(open_streams, {1: mapped}, Stamps())  # type: ignore[arg-type] # all that is asked of a Line
+    runner = JobRunner(open_streams, {1: mapped}, Stamps())
     job = Job(1, JobKind.COMPACT, "train", 1, 0, 7, 0, 0, 8, 0, 8, lost=(1, 7))
     kept = [0, 2, 3, 4, 5, 6]
     for _ in range(2):  # its worker died before it had answered
@@ -180,7 +182,7 @@ def rows_of(job: Job, stamps: Stamps, policy: str = "raise") -> SampleRunner:
         use=GeneratorUse(),
         bulk=lambda: bulk,
     )
-    return SampleRunner(stream, job, stamps, Stopwatch())  # type: ignore[arg-type] # all that is asked of a Line
+    return SampleRunner(stream, job, stamps, Stopwatch())
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,7 @@ def test_nothing_of_a_job_is_delivered_whose_data_changed_meanwhile() -> None:
     )
     done = Busy(open_streams, {}, Stamps()).run(
         Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8)
-    )  # type: ignore[arg-type] # as above
+    )
     assert (done.changed, done.bad, done.size) == ("it is another file", (), 0)
 
 
@@ -302,7 +304,7 @@ def test_the_time_in_which_a_stream_is_opened_is_no_time_of_the_job(
     open_streams: Any = SimpleNamespace(get=opened)
     done = Busy(open_streams, {}, Stamps()).run(
         Job(1, JobKind.FILL, "train", 1, 0, 7, 0, 0, 8, 0, 8)
-    )  # type: ignore[arg-type] # as above
+    )
     assert (done.read_s, done.seconds) == (0.5, 0.5)
 
 

@@ -158,8 +158,8 @@ def test_native_libraries_have_one_thread_unless_the_user_says_otherwise(
     said: list[int] = []
     cv2 = SimpleNamespace(setNumThreads=said.append)
     torch = SimpleNamespace(set_num_threads=said.append, get_num_threads=lambda: torch_threads)
-    monkeypatch.setitem(sys.modules, "cv2", cv2)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "cv2", cv2)
+    monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if environment is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", environment)
@@ -172,7 +172,7 @@ def test_libraries_that_are_not_loaded_or_only_half_are_left_alone(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     for name in ("cv2", "torch"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace())  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
     pin_native_threads()
     for name in ("cv2", "torch"):
         monkeypatch.delitem(sys.modules, name)

@@ -65,7 +65,8 @@ def test_the_states_are_those_of_the_samples_hash() -> None:
 
 def test_what_is_drawn_does_not_depend_on_what_was_drawn_before() -> None:
     def kept_deviates() -> None:
-        random.gauss(0, 1), np.random.standard_normal()
+        random.gauss(0, 1)
+        np.random.standard_normal()
 
     def kept_deviates_and_as_many_words_as_a_state_has() -> None:
         kept_deviates()
@@ -75,7 +76,9 @@ def test_what_is_drawn_does_not_depend_on_what_was_drawn_before() -> None:
             random.getrandbits(32)
 
     def seeded_anew() -> None:
-        random.seed(1), np.random.seed(1), kept_deviates()
+        random.seed(1)
+        np.random.seed(1)
+        kept_deviates()
 
     def another_bit_generator() -> None:
         numpy_random.set_bit_generator(np.random.MT19937(3))
@@ -136,7 +139,9 @@ def test_code_that_uses_the_second_generator_when_it_sees_the_first_is_made_agai
 def test_what_an_import_reads_and_draws_is_no_use_by_the_sample() -> None:
     def code() -> None:
         kept = Kept()
-        np.random.get_state(), random.getstate(), drawn()
+        np.random.get_state()
+        random.getstate()
+        drawn()
         kept.put_back()
 
     assert made(GlobalSeeder(7, 1, INDICES, GeneratorUse()), 0, code) == (None, 1)

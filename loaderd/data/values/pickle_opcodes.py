@@ -48,7 +48,7 @@ def _string_line(machine: PickleMachine) -> None:
     line = machine.line().strip()
     if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in (b"'", b'"'):
         raise UnreadableValue("it is a pickle with a text that has no quotes")
-    machine.push(Python2Text(codecs.escape_decode(line[1:-1])[0]))  # pyright: ignore[reportAttributeAccessIssue]
+    machine.push(Python2Text(codecs.escape_decode(line[1:-1])[0]))
 
 
 def _unicode(machine: PickleMachine, width: int) -> None:

@@ -528,8 +528,8 @@ def test_serve_says_what_it_waits_for_and_in_the_end_where_it_hung(site: Site) -
             in json.loads(site.cli("status", str(site.socket), "--json").stdout)["doing"]
         ),
     )
-    until("its end", lambda: site.process.poll() is not None)  # type: ignore[union-attr]  # it was started
-    assert site.process.returncode == 3  # type: ignore[union-attr]  # as above
+    until("its end", lambda: site.process.poll() is not None)
+    assert site.process.returncode == 3
     end = site.text()[site.text().rindex("error") :]
     assert re.search(
         r"not ready after 10 s, importing mine \(dataset of stream 'train'\) for \d+ s", end

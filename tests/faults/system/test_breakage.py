@@ -97,7 +97,6 @@ def test_a_field_name_that_is_no_text_is_refused_at_the_start(site: Site) -> Non
         "def augment(sample, rng):\n    return sample\n"
     )
     site.serve(wait=False)
-    assert site.process is not None
     assert site.process.wait(DEADLINE_S) == 3
     assert "is called '\\udcff', which is no Unicode text" in site.text()
 

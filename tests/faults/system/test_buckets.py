@@ -139,6 +139,5 @@ def test_bad_samples_leave_the_batches_within_their_limits(site: Site, rule: str
 
 def test_a_sample_that_fits_into_no_batch_is_told_with_its_length(site: Site) -> None:
     write(site, stream=STREAM.replace("256", "48")).serve(wait=False)
-    assert site.process is not None
     site.process.wait(DEADLINE_S)
     assert "alone is over max_tokens = 48" in site.text()

@@ -686,7 +686,6 @@ def test_serve_refuses_a_config_whose_streams_cannot_all_be_opened_and_names_eac
         site.config.read_text() + '[streams.worse]\ndataset = "nowhere:Nothing"\n'
     )
     site.serve(wait=False)
-    assert site.process is not None
     assert site.process.wait(DEADLINE_S) == 3
     assert "stream 'bad': " in site.text()
     assert "stream 'worse': " in site.text()

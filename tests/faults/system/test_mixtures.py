@@ -221,7 +221,6 @@ def test_sources_with_other_fields_are_refused_at_the_start_by_source_and_field(
 ) -> None:
     packed(site, b='transforms = [{call = "mine:augment"}]')
     site.serve(wait=False)
-    assert site.process is not None
     assert site.process.wait(DEADLINE_S) == 3
     assert "'b' has a field 'noise', which 'a' lacks" in site.text()
 

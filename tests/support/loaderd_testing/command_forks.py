@@ -28,13 +28,12 @@ def main(requests: socket.socket) -> None:
     running: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, socket for its end)
     while True:
         ready, _, _ = select.select([requests, *running], [], [])
-        for pidfd in ready:
-            if pidfd in running:
-                pid, answers = running.pop(pidfd)
-                os.close(pidfd)
-                _, status, used = os.wait4(pid, 0)
-                answer(answers, [status, used.ru_utime + used.ru_stime])
-                os.close(answers)
+        for pidfd in running.keys() & {*ready}:
+            pid, answers = running.pop(pidfd)
+            os.close(pidfd)
+            _, status, used = os.wait4(pid, 0)
+            answer(answers, [status, used.ru_utime + used.ru_stime])
+            os.close(answers)
         if requests in ready:
             message, fds, _, _ = socket.recv_fds(requests, 1 << 20, 4)
             if not message:

@@ -154,7 +154,7 @@ def start(
     if forks is not None and env is None and not more:
         return Fork(forks, args, folder, files)
     stdin, stdout, stderr = files
-    return subprocess.Popen(
+    return subprocess.Popen[bytes](
         [sys.executable, "-m", "loaderd", *args],
         cwd=folder,
         env={**os.environ, **(env or {})},

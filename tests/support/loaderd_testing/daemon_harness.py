@@ -105,7 +105,7 @@ class Site:
         self.config = folder / "config.toml"
         self.socket = folder / "d.sock"
         self.log = folder / "daemon.log"
-        self.process: Command | None = None
+        self._process: Command | None = None
         self.loaders: list[Loader] = []
         self.seen: set[int] = set()
 
@@ -163,8 +163,17 @@ class Site:
         return loader
 
     @property
+    def process(self) -> Command:
+        """The daemon, which has been started."""
+        assert self._process is not None
+        return self._process
+
+    @process.setter
+    def process(self, started: Command) -> None:
+        self._process = started
+
+    @property
     def pid(self) -> int:
-        assert self.process is not None
         return self.process.pid
 
     def template(self) -> int:
@@ -229,7 +238,7 @@ class Site:
         """
         for loader in self.loaders:
             loader.close()
-        if self.process is not None and self.process.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             family = [
                 self.pid,
                 *children(self.pid),

@@ -22,7 +22,7 @@ WAYS: dict[str, Callable[[torch.Tensor], Any]] = {
     "another dtype's view": lambda x: x.view(torch.int8)[1:].view(torch.uint8),
     "DLPack": lambda x: torch.from_dlpack(x)[1:],
     "numpy's DLPack": lambda x: np.from_dlpack(x)[1:],
-    "a memoryview": lambda x: memoryview(x.numpy())[1:],
+    "a memoryview": lambda x: x.numpy().data[1:],
     "its storage": lambda x: x.untyped_storage(),
     "a cycle": lambda x: cycle(x[1:]),
 }

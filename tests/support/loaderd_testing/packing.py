@@ -276,10 +276,12 @@ def write_cifar(folder: Path, names: Sequence[str] = CIFAR_TRAINING, *, fine: bo
     return root
 
 
-class Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]  # it has no public name
+class Python2Pickler(pickle._Pickler):  # it has no public name
     """Writes bytes as Python 2 wrote its texts."""
 
-    dispatch: ClassVar[Any] = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[Any] = dict(pickle._Pickler.dispatch)
+    write: Any
+    memoize: Any
 
     def save_text(self, value: bytes) -> None:
         self.write(b"T" + struct.pack("<i", len(value)) + value)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from loaderd.core.actions import (
     Action,
@@ -35,6 +36,8 @@ from loaderd_client.protocol import ClientProtocol
 from loaderd_wire.errors import BadSample
 from loaderd_wire.messages import Descriptor, Failure, Pulse, Segment
 from loaderd_wire.slices import Cursor, EpochShape
+
+Kind = TypeVar("Kind")
 
 SHAPE = EpochShape(samples=64, batch_size=8, rank=0, world_size=1, drop_last=True)
 START = Cursor(0, 0, 0)
@@ -110,7 +113,7 @@ class SchedulerHarness:
             elif isinstance(action, FreeSegment):
                 self.segments.pop((action.session, action.segment))
 
-    def of(self, kind: type[Action]) -> list[Action]:
+    def of(self, kind: type[Kind]) -> list[Kind]:
         return [action for action in self.log if isinstance(action, kind)]
 
     # clients
@@ -276,9 +279,9 @@ def done(
     )
 
 
-def one_session(*, workers: int = 1, prefetch: int = 1, **more: object) -> SchedulerHarness:
-    """A house with one session, whose first batch is being made. more: keywords of House."""
-    harness = SchedulerHarness(workers=workers, **more)  # type: ignore[arg-type] - House's own keywords
+def one_session(*, workers: int = 1, prefetch: int = 1, **more: Any) -> SchedulerHarness:
+    """A harness with one session, whose first batch is being made. more: its other keywords."""
+    harness = SchedulerHarness(workers=workers, **more)
     harness.attach(prefetch=prefetch)
     return harness
 

@@ -1,0 +1,19 @@
+"""What is used here of msgpack, which has no types of its own."""
+
+from typing import Any, NamedTuple
+
+class UnpackException(Exception): ...
+
+class ExtType(NamedTuple):
+    code: int
+    data: bytes
+
+class Timestamp:
+    def __init__(self, seconds: int, nanoseconds: int = 0) -> None: ...
+
+class Packer:
+    def __init__(self, **options: Any) -> None: ...
+    def pack(self, obj: Any) -> bytes: ...
+
+def packb(o: Any, **options: Any) -> bytes: ...
+def unpackb(packed: bytes | memoryview, **options: Any) -> Any: ...

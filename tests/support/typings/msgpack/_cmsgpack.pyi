@@ -1,0 +1,1 @@
+from msgpack import unpackb as unpackb
