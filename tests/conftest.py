@@ -86,6 +86,10 @@ def _jpegtran() -> str:
     )
 
 
+def _chromium() -> str:
+    return "" if shutil.which("chromium") else "no chromium (Debian: apt-get install chromium)"
+
+
 def _memory_cgroup() -> str:
     from faults.system import cgroup
 
@@ -98,6 +102,7 @@ FACILITIES: dict[str, Callable[[], str]] = {
     "pidfd": _pidfd,
     "extensions": _extensions,
     "jpegtran": _jpegtran,
+    "chromium": _chromium,
     "memory_cgroup": _memory_cgroup,
 }
 LACKS: dict[str, str] = {}

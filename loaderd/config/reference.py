@@ -49,6 +49,7 @@ EXAMPLES = {
     "socket": '"/run/loaderd/train.sock"',
     "memory": '"8GiB"',
     "metrics": '"127.0.0.1:9400"',
+    "thumbnails": "false",
     "allow_uids": "[1000]",
     "drain_s": "30.0",
     "exit_when_idle_s": "600.0",

@@ -14,6 +14,7 @@ from loaderd.config.types import (
     Choice,
     Days,
     Either,
+    Flag,
     Many,
     Path,
     Say,
@@ -58,7 +59,14 @@ class DaemonConfig:
     )
     metrics: str | None = key(
         Text(r"[^:/\s]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}", '"host:port"', _port),
-        "Address of the pages for Prometheus and health checks. Default: off.",
+        "Address of the pages: one for people, one for Prometheus, two for health checks. Default: "
+        "off.",
+        None,
+    )
+    thumbnails: bool | None = key(
+        Flag(),
+        "Whether the page for people shows pictures and values of samples. Default: only on a "
+        "loopback address.",
         None,
     )
     allow_uids: tuple[int | str, ...] = key(

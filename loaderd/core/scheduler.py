@@ -33,12 +33,12 @@ from loaderd.core.events import (
 from loaderd.core.fault_attribution import FaultAttribution, IndexOf
 from loaderd.core.pool import WorkerPool
 from loaderd.core.sessions import SessionState
-from loaderd.core.snapshot import SchedulerSnapshot, snapshot
+from loaderd.core.snapshot import SchedulerSnapshot, latest_batches, snapshot
 from loaderd.core.state import SchedulerState
 from loaderd.core.streams import StreamRules, StreamState
 from loaderd.core.supervision import WorkerSupervisor
 from loaderd.core.verdict import Verdict
-from loaderd_wire.messages import Progress, Pulse
+from loaderd_wire.messages import Descriptor, Progress, Pulse, Segment
 
 DRAINING = "the daemon is draining"
 
@@ -161,6 +161,10 @@ class Scheduler:
     def snapshot(self) -> SchedulerSnapshot:
         """The state at the latest event, for `status`."""
         return snapshot(self.state, self.state.now_s)
+
+    def latest_batches(self) -> dict[int, tuple[Descriptor, Segment]]:
+        """The last batch that each session was told of and still has, and where it lies."""
+        return latest_batches(self.state)
 
     def verdicts(self, now_s: float) -> list[Verdict]:
         """Who waits for whom, of each session.

@@ -13,6 +13,7 @@ from loaderd.core.slots import SlotState
 from loaderd.core.state import SchedulerState
 from loaderd.core.streams import StreamState
 from loaderd.core.verdict import STAGES, Verdict
+from loaderd_wire.messages import Descriptor, Segment
 from loaderd_wire.slices import steps_left
 
 
@@ -148,6 +149,25 @@ def snapshot(state: SchedulerState, now_s: float) -> SchedulerSnapshot:
         workers=tuple(_worker(state, worker, now_s) for worker in state.pool.workers.values()),
         restarts=dict(state.restarts),
     )
+
+
+def latest_batches(state: SchedulerState) -> dict[int, tuple[Descriptor, Segment]]:
+    """The last batch that each client was told of and has not given back, and where it lies.
+
+    Args:
+        state: The tables.
+
+    Returns:
+        By number of the session. The trainer may write to the slot, and no worker does.
+    """
+    found: dict[int, tuple[Descriptor, Segment]] = {}
+    for session in state.sessions.values():
+        slots = session.slots
+        if slots.announced:
+            messages = [known.message for known in slots.announced.values()]
+            message = max(messages, key=lambda each: (each.plan, each.k))
+            found[session.session] = message, slots.tables[message.segment].segment
+    return found
 
 
 def _stream(stream: StreamState) -> StreamSnapshot:

@@ -19,7 +19,7 @@ from loaderd.core.snapshot import SchedulerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import Engine
 from loaderd.system.logs import WriteLog
-from loaderd_wire.messages import Descriptor, Failure, Pulse
+from loaderd_wire.messages import Descriptor, Failure, Pulse, Segment
 
 
 class Timers(Protocol):
@@ -136,6 +136,10 @@ class ActionDispatcher:
     def snapshot(self) -> SchedulerSnapshot:
         """The scheduler's state at the latest event."""
         return self._scheduler.snapshot()
+
+    def latest_batches(self) -> dict[int, tuple[Descriptor, Segment]]:
+        """The last batch that each session was told of and still has, and where it lies."""
+        return self._scheduler.latest_batches()
 
     def verdicts(self) -> list[Verdict]:
         """Who waits for whom, of each session, now."""

@@ -20,6 +20,9 @@ from loaderd.server.bad_samples import BadSamples
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.listening import claim, hold_copies, listen, segment_budget
+from loaderd.server.page.history import History
+from loaderd.server.page.last_batches import LastBatches
+from loaderd.server.page.live_page import LivePage
 from loaderd.server.phases import Opening, Parts, Phase
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.segment_budget import SegmentBudget
@@ -32,7 +35,7 @@ from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.server.verdict_reporter import VerdictReporter
 from loaderd.system import processes, resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
-from loaderd.system.http import HttpServer, parse_address
+from loaderd.system.http import HttpServer, is_loopback, parse_address
 from loaderd.system.lockfile import CannotServe, LockFile
 from loaderd.system.logs import Log
 from loaderd.system.loop import Loop
@@ -97,6 +100,8 @@ class Running:
         self._log = log
         self._ready_pipe = ready_pipe
         config = setup.config
+        self._reporter = VerdictReporter(loop, self._verdicts, log, self._notify)
+        self._history: History | None = None  # where there is a page that shows it
         number = config.workers.num_workers
         num_workers = number if isinstance(number, int) else resource_limits.own_cpu_count()
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
@@ -123,7 +128,7 @@ class Running:
         self._phase: Phase = Opening(self, parts)
         self._pages = StatusPages(parts, lambda: self._phase.name)
         if config.daemon.metrics:
-            stack.callback(self._serve_pages(config.daemon.metrics).close)
+            stack.callback(self._serve_pages(config.daemon.metrics, parts).close)
         self._watch(engine)
         self._phase.begin()
 
@@ -144,9 +149,20 @@ class Running:
             stack.push(self._remove_files)
         return gate, most
 
-    def _serve_pages(self, address: str) -> HttpServer:
+    def _serve_pages(self, address: str, parts: Parts) -> HttpServer:
+        shown = parts.config.daemon.thumbnails
+        self._history = History(self._loop, self._verdicts)
         try:
-            return HttpServer(self._loop, parse_address(address), self._pages.by_path())
+            where = parse_address(address)
+            seen = LastBatches(
+                parts.registry.sessions, parts.dispatcher.latest_batches, parts.budget.store.read
+            )
+            page = LivePage(
+                self.status,
+                self._history,
+                seen if (is_loopback(where[0]) if shown is None else shown) else None,
+            ).by_path()
+            return HttpServer(self._loop, where, {**page, **self._pages.by_path()}, guarded=page)
         except (OSError, ValueError) as error:
             raise CannotServe(
                 f"metrics = {address!r}: {error}; set another [daemon] metrics"
@@ -200,7 +216,7 @@ class Running:
             engine,
             life=f"{os.getpid()}-{os.urandom(4).hex()}",
             step=self._step,
-            attached=VerdictReporter(loop, self._verdicts, log, self._notify).session_attached,
+            attached=self._session_attached,
             emptied=self._sessions_ended,
             log=log,
         )
@@ -352,6 +368,11 @@ class Running:
 
     def _left(self, peer: Peer) -> None:
         self._phase.left(peer)
+
+    def _session_attached(self) -> None:
+        self._reporter.session_attached()
+        if self._history is not None:
+            self._history.session_attached()
 
     def _verdicts(self) -> list[Verdict]:
         return self._dispatcher.verdicts()

@@ -1,14 +1,16 @@
 """A small HTTP endpoint in the loop.
 
-It knows GET, gives one answer a connection, and is bounded in number, size and time.
+It knows GET, gives one answer a connection, and is bounded in number, size and time. An answer may
+be a stream of server-sent events, which goes on until its reader leaves or is too slow.
 """
 
 from __future__ import annotations
 
 import functools
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from loaderd.system.fork_hooks import closed_in_children
 from loaderd.system.loop import Loop, Timer
@@ -17,9 +19,12 @@ MAX_CLIENTS = 16
 MAX_REQUEST = 8192  # bytes
 CLIENT_S = 5.0  # from the connection to the end of the answer
 ACCEPTS = 16  # in one turn
+MAX_READERS = 8  # of events, at a time
+EVENT_S = 1.0  # between two events
 REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     503: "Service Unavailable",
@@ -34,24 +39,42 @@ class Page:
         status: HTTP's number.
         body: Text, sent as UTF-8.
         kind: Its content type.
+        headers: Further ones, each a line.
     """
 
     status: int
     body: str
     kind: str = "text/plain; charset=utf-8"
+    headers: tuple[str, ...] = ()
 
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """An answer that goes on: server-sent events, one every EVENT_S.
+
+    Attributes:
+        first: Makes what a new reader gets at once.
+        then: Makes what all readers get from then on; called once for all of them.
+    """
+
+    first: Callable[[], str]
+    then: Callable[[], str]
+
+
+Answer: TypeAlias = "Page | EventStream"
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Client:
-    __slots__ = ("answer", "request", "sock", "timer")
+    __slots__ = ("answer", "events", "request", "sock", "timer")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.request = bytearray()
         self.answer: memoryview | None = None
         self.timer: Timer | None = None
+        self.events: EventStream | None = None
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -62,18 +85,67 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-class HttpServer:
-    """Serves `pages` (path -> what makes the page) on `address`; `port` is the one in use.
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
 
-    Raises OSError when it can't listen.
+    Args:
+        host: As `parse_address` returns it.
+    """
+    return host.startswith("127.") or host in ("localhost", "::1")
+
+
+def own_name(host: str) -> bool:
+    """Whether a Host header names this machine: by an address, as localhost, or by its name.
+
+    A page on the web whose own name was made to point here sends that name, and may not read what
+    it gets.
+
+    Args:
+        host: The header, with or without a port.
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    name = name.strip("[]").lower()
+    if name in ("localhost", socket.gethostname().lower()):
+        return True
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, name)
+            return True
+        except (OSError, ValueError):
+            pass
+    return False
+
+
+class HttpServer:
+    """Serves pages.
+
+    Attributes:
+        port: The one in use.
     """
 
     def __init__(
-        self, loop: Loop, address: tuple[str, int], pages: Mapping[str, Callable[[], Page]]
+        self,
+        loop: Loop,
+        address: tuple[str, int],
+        pages: Mapping[str, Callable[[], Answer]],
+        guarded: Collection[str] = (),
     ) -> None:
+        """Listen.
+
+        Args:
+            loop: Calls it.
+            address: Where.
+            pages: Path -> what makes the page.
+            guarded: Paths that answer only where the request names this machine; see `own_name`.
+
+        Raises:
+            OSError: It cannot.
+        """
         self._loop = loop
         self._pages = pages
+        self._guarded = frozenset(guarded)
         self._clients: dict[_Client, None] = {}
+        self._tick: Timer | None = None
         found = socket.getaddrinfo(
             *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
         )
@@ -98,6 +170,8 @@ class HttpServer:
             self._listener.close()
         for client in tuple(self._clients):
             self._end(client)
+        if self._tick is not None:
+            self._tick.cancel()
 
     def disown(self) -> None:
         """In a forked child: close the descriptors, say nothing to anybody."""
@@ -129,33 +203,81 @@ class HttpServer:
         if not data:
             self._end(client)
             return
+        if client.events is not None:  # what a reader of events says is not looked at
+            return
         client.request += data
         if b"\r\n\r\n" in client.request or b"\n\n" in client.request:
             self._answer(client, self._page(bytes(client.request)))
         elif len(client.request) > MAX_REQUEST:
             self._answer(client, Page(400, "the request is too long\n"))
 
-    def _page(self, request: bytes) -> Page:
-        words = request.split(b"\n", 1)[0].split()
-        if len(words) != 3 or not words[2].startswith(b"HTTP/"):
+    def _page(self, request: bytes) -> Answer:
+        lines = request.decode("latin-1").splitlines()
+        words = lines[0].split()
+        if len(words) != 3 or not words[2].startswith("HTTP/"):
             return Page(400, "not HTTP\n")
-        if words[0] != b"GET":
+        if words[0] != "GET":
             return Page(405, "only GET is supported\n")
-        make = self._pages.get(words[1].split(b"?", 1)[0].decode("latin-1"))
-        return (
-            make()
-            if make
-            else Page(404, "no such page; pages are " + ", ".join(self._pages) + "\n")
-        )
+        path = words[1].split("?", 1)[0]
+        make = self._pages.get(path)
+        if make is None:
+            return Page(404, "no such page; pages are " + ", ".join(self._pages) + "\n")
+        hosts = [line[5:].strip() for line in lines[1:] if line[:5].lower() == "host:"]
+        if path in self._guarded and not all(map(own_name, hosts)):
+            return Page(
+                403,
+                "this page answers only to an address, localhost or the machine's own name; the "
+                "request says another Host\n",
+            )
+        return make()
 
-    def _answer(self, client: _Client, page: Page) -> None:
-        body = page.body.encode()
-        head = (
-            f"HTTP/1.1 {page.status} {REASONS.get(page.status, '')}\r\nContent-Type: "
-            f"{page.kind}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    def _answer(self, client: _Client, answer: Answer) -> None:
+        if isinstance(answer, EventStream):
+            if sum(each.events is not None for each in self._clients) >= MAX_READERS:
+                answer = Page(503, f"{MAX_READERS} pages are open already; close one\n")
+            else:
+                self._begin_events(client, answer)
+                return
+        body = answer.body.encode()
+        lines = (
+            f"HTTP/1.1 {answer.status} {REASONS.get(answer.status, '')}",
+            f"Content-Type: {answer.kind}",
+            f"Content-Length: {len(body)}",
+            *answer.headers,
+            "Connection: close\r\n\r\n",
         )
-        client.answer = memoryview(head.encode() + body)
+        client.answer = memoryview("\r\n".join(lines).encode() + body)
+        self._write(client)
+
+    # -- events
+
+    def _begin_events(self, client: _Client, stream: EventStream) -> None:
+        client.events = stream
+        if client.timer is not None:
+            client.timer.cancel()
+        head = (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+            "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+        )
+        self._send_event(client, head + stream.first())
+        if self._tick is None:
+            self._tick = self._loop.later(EVENT_S, self._next_events)
+
+    def _next_events(self) -> None:
+        self._tick = None
+        texts: dict[int, str] = {}
+        for client in tuple(self._clients):
+            stream = client.events
+            if stream is not None and not client.answer:  # who is slow misses some
+                if id(stream) not in texts:
+                    texts[id(stream)] = stream.then()
+                self._send_event(client, texts[id(stream)])
+        if any(client.events is not None for client in self._clients):
+            self._tick = self._loop.later(EVENT_S, self._next_events)
+
+    def _send_event(self, client: _Client, text: str) -> None:
+        client.answer = memoryview(text.encode())
+        client.timer = self._loop.later(CLIENT_S, functools.partial(self._end, client))
         self._write(client)
 
     def _write(self, client: _Client) -> None:
@@ -171,6 +293,10 @@ class HttpServer:
             self._loop.watch(
                 client.sock.fileno(), functools.partial(self._write, client), read=False, write=True
             )
+        elif client.events is not None:
+            assert client.timer is not None
+            client.timer.cancel()
+            self._loop.watch(client.sock.fileno(), functools.partial(self._read, client))
         else:
             self._end(client)
 

@@ -81,6 +81,20 @@ class SegmentStore:
             return
         self._fill(segment.segment, held, done)
 
+    def read(self, segment: int, offset: int, size: int) -> bytes:
+        """A copy of some bytes of a segment.
+
+        Args:
+            segment: Its number.
+            offset: Of the first byte.
+            size: How many.
+
+        Returns:
+            The bytes; fewer where the segment ends before, none where it has gone.
+        """
+        held = self._held.get(segment)
+        return os.pread(held.fd, size, offset) if held is not None and held.fd >= 0 else b""
+
     def free(self, segment: int) -> None:
         """Forget the segment: nobody of ours maps it any longer. Idempotent."""
         held = self._held.pop(segment, None)

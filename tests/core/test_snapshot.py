@@ -62,3 +62,17 @@ def test_a_snapshot_tells_of_each_session_and_worker_what_it_is_at() -> None:
         stack="",
     )
     assert made.streams["train"].sessions == (1,)
+
+
+def test_the_latest_batch_of_a_session_is_the_one_it_was_told_of_last_and_still_has() -> None:
+    harness = SchedulerHarness(workers=1)
+    harness.attach(prefetch=2)
+    assert harness.core.latest_batches() == {}
+    harness.finish()
+    told = harness.take(keep=True)
+    harness.finish()
+    message, segment = harness.core.latest_batches()[1]
+    assert (message.k, segment.segment) == (2, message.segment)  # it is told of two ahead
+    assert told.k == 0
+    harness.detach()
+    assert harness.core.latest_batches() == {}

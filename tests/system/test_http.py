@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -177,3 +178,102 @@ def test_a_forked_child_gives_up_what_clients_its_parent_has(
     assert [sock.fileno() for sock in copies] == [-1]
     metrics._clients.clear()
     client.close()
+
+
+EVENTS = module.EventStream(lambda: "data: first\n\n", lambda: "data: then\n\n")
+
+
+@pytest.fixture
+def live(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
+    monkeypatch.setattr(module, "EVENT_S", 0.01)
+    page = Page(200, "secret\n", headers=("X-Own: yes",))
+    pages = {"/events": lambda: EVENTS, "/page": lambda: page, "/metrics": lambda: page}
+    made = HttpServer(loop, ("127.0.0.1", 0), pages, guarded=("/events", "/page"))
+    yield made
+    made.close()
+
+
+class Reader:
+    """Of events."""
+
+    def __init__(self, live: HttpServer) -> None:
+        self.client = ask(live, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.got = bytearray()
+        self.ended = False
+
+    def has(self, part: bytes, times: int = 1) -> bool:
+        try:
+            while data := self.client.recv(1 << 16):
+                self.got.extend(data)
+            self.ended = True
+        except BlockingIOError:
+            pass
+        except ConnectionResetError:
+            self.ended = True
+        return self.got.count(part) >= times
+
+
+def test_events_go_to_all_readers_until_they_leave(live: HttpServer, until: Until) -> None:
+    readers = [Reader(live), Reader(live)]
+    for reader in readers:
+        until(functools.partial(reader.has, b"data: then", 3))
+        assert reader.got.count(b"data: first") == 1
+        assert b"text/event-stream" in reader.got
+        assert b"Content-Length" not in reader.got
+    for reader in readers:
+        reader.client.close()
+    until(lambda: not live._clients)
+    until(lambda: live._tick is None)  # nothing wakes up for nobody
+
+
+def test_readers_are_bounded(
+    live: HttpServer, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_READERS", 1)
+    reader = Reader(live)
+    until(functools.partial(reader.has, b"first"))
+    got = answer(ask(live, b"GET /events HTTP/1.1\r\n\r\n"), until)
+    assert b" 503 " in got
+    assert b"close one" in got
+    reader.client.close()
+
+
+def test_a_reader_that_reads_nothing_is_dropped_and_others_go_on(
+    loop: Loop, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EVENT_S", 0.01)
+    monkeypatch.setattr(module, "CLIENT_S", 0.2)
+    long = module.EventStream(lambda: LONG, lambda: LONG)
+    made = HttpServer(loop, ("127.0.0.1", 0), {"/events": lambda: EVENTS, "/long": lambda: long})
+    idle = ask(made, b"GET /long HTTP/1.1\r\n\r\n")
+    until(lambda: len(made._clients) == 1)
+    busy = Reader(made)
+    until(lambda: len(made._clients) == 2)
+    until(lambda: len(made._clients) == 1)
+    seen = busy.got.count(b"then")
+    until(lambda: busy.has(b"then", seen + 3))
+    idle.close()
+    busy.client.close()
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "status"),
+    [
+        (b"127.0.0.1:9470", b"/page", b"200"),
+        (b"[::1]:9470", b"/page", b"200"),
+        (b"10.1.2.3", b"/page", b"200"),
+        (b"LOCALHOST:1", b"/page", b"200"),
+        (b"evil.example", b"/page", b"403"),
+        (b"evil.example:9470", b"/events", b"403"),
+        (b"localhost.evil.example", b"/page", b"403"),
+        (b"daemon.training.svc:9470", b"/metrics", b"200"),  # as Prometheus may be told
+    ],
+)
+def test_a_page_for_people_answers_only_to_this_machines_names(
+    live: HttpServer, until: Until, host: bytes, path: bytes, status: bytes
+) -> None:
+    got = answer(ask(live, b"GET %s HTTP/1.1\r\nhost: %s\r\n\r\n" % (path, host)), until)
+    assert got.split()[1] == status
+    assert (b"secret" in got) == (status == b"200")
+    assert (b"X-Own: yes" in got) == (status == b"200")

@@ -89,3 +89,15 @@ def test_others_are_served_between_two_pieces(
     until(lambda: answers)
     assert loop.turns - before >= 9
     segments.close()
+
+
+def test_bytes_of_a_segment_can_be_read_while_it_is_there(loop: Loop, until: Until) -> None:
+    segments, answers = SegmentStore(loop), Answers()
+    segments.reserve(1, BIG, answers)
+    until(lambda: answers)
+    os.pwrite(answers[0][0], b"abcdef", 4096)
+    assert segments.read(BIG.segment, 4097, 3) == b"bcd"
+    assert segments.read(BIG.segment, BIG.slots * BIG.slot_bytes - 1, 3) == b"\0"
+    assert segments.read(BIG.segment + 1, 0, 3) == b""
+    segments.free(BIG.segment)
+    assert segments.read(BIG.segment, 4097, 3) == b""

@@ -1,0 +1,144 @@
+"""What a model sees: some rows of the last batch of each stream, as they lie in its slot."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+from loaderd.server.page.pictures import ROWS, Placed, described, number, picture, texts
+from loaderd.server.registered_session import RegisteredSession
+from loaderd_wire.messages import Descriptor, Segment
+from loaderd_wire.slots import slot_layout
+
+MAX_CHUNK = 1 << 20  # bytes of a tail that are looked at
+
+_unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
+# (segment, offset, bytes) -> the bytes; too few of them where there is no such segment
+ReadSegment = Callable[[int, int, int], bytes]
+
+
+class LastBatches:
+    """Reads the slots in which the last batches lie. Nobody writes there in the same turn."""
+
+    def __init__(
+        self,
+        sessions: Mapping[int, RegisteredSession],
+        latest: Callable[[], Mapping[int, tuple[Descriptor, Segment]]],
+        read: ReadSegment,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            sessions: By number.
+            latest: The last batch that each session was told of and still has, by session.
+            read: Reads a segment.
+        """
+        self._sessions = sessions
+        self._latest = latest
+        self._read = read
+        self._known: dict[str, tuple[object, dict[str, Any]]] = {}
+
+    def changed(self) -> list[dict[str, Any]]:
+        """Some rows of the last batch of each stream that has another one than at the last call."""
+        changed: list[dict[str, Any]] = []
+        for number_, (told, segment) in self._latest().items():
+            session = self._sessions.get(number_)
+            if session is None or not told.filled:
+                continue
+            name, which = session.hello.stream, (told.segment, told.slot, told.generation)
+            if self._known.get(name, (None,))[0] == which:
+                continue
+            try:
+                shown = self._rows(session, told, segment)
+            except (ValueError, KeyError, struct.error):  # memory that a trainer has written over
+                continue
+            self._known[name] = which, shown
+            changed.append(shown)
+        return changed
+
+    def all(self) -> list[dict[str, Any]]:
+        """The same of every stream, as far as it was ever seen."""
+        self.changed()
+        return [shown for _, shown in self._known.values()]
+
+    def _rows(
+        self, session: RegisteredSession, told: Descriptor, segment: Segment
+    ) -> dict[str, Any]:
+        fields, facts = session.admitted.fields, session.stream.facts
+        begin = told.slot * segment.slot_bytes
+
+        def read(offset: int, size: int) -> bytes:
+            data = self._read(told.segment, begin + offset, size)
+            if len(data) != size:
+                raise ValueError(f"segment {told.segment} has gone")
+            return data
+
+        chunks = [
+            _unpackb(read(chunk.offset, chunk.size), unicode_errors="replace")
+            for chunk in told.chunks
+            if chunk.first < ROWS and chunk.size <= MAX_CHUNK
+        ]
+        if facts.collated:
+            found = [described(spec, chunks) for spec in fields]
+            placed = [each for each in found if each is not None]
+        else:
+            layout = slot_layout(
+                fields,
+                session.admitted.shape.batch_size,
+                tail_row_bytes=segment.tail_row_bytes,
+                body_bytes=segment.body_bytes,
+            )
+            placed = [
+                Placed(spec, offset)
+                for spec, offset in zip(fields, layout.offsets, strict=True)
+                if spec.kind == "array"
+            ]
+        rows = min(told.filled, ROWS)
+        indices = struct.unpack(f"<{rows}q", read(0, 8 * rows))
+        keys = texts(chunks, "keys")
+        words = {
+            spec.name: texts(chunks, "text", spec.name) for spec in fields if spec.kind != "array"
+        }
+        return {
+            "stream": session.hello.stream,
+            "epoch": told.epoch,
+            "position": told.start,
+            "rows": told.filled,
+            "samples": [
+                {
+                    "index": indices[row],
+                    "key": keys[row] if row < len(keys) else str(indices[row]),
+                    **_sample(placed, words, row, read, facts.classes),
+                }
+                for row in range(rows)
+            ],
+        }
+
+
+def _sample(
+    placed: list[Placed],
+    words: Mapping[str, list[str]],
+    row: int,
+    read: Callable[[int, int], bytes],
+    classes: tuple[str, ...],
+) -> dict[str, Any]:
+    """The pictures of a row, and what else there is to say of it."""
+    pictures: dict[str, Any] = {}
+    values: dict[str, str] = {}
+    for each in placed:
+        name = each.spec.name
+        if (shown := picture(each, row, read)) is not None:
+            pictures[name] = shown
+        elif (value := number(each, row, read)) is not None:
+            values[name] = f"{value:.6g}" if isinstance(value, float) else str(value)
+            if name == "label" and isinstance(value, int) and 0 <= value < len(classes):
+                values[name] += f" ({classes[value]})"
+        else:
+            values[name] = f"{each.spec.dtype[1:]} {list(each.spec.shape)}"
+    for name, each_row in words.items():
+        if row < len(each_row):
+            values[name] = each_row[row]
+    return {"pictures": pictures, "values": values}

@@ -1,0 +1,76 @@
+"""The page for people at the metrics address: a document, and events that keep it up to date."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from loaderd.server.page.history import History
+from loaderd.server.page.last_batches import LastBatches
+from loaderd.server.status_report import DaemonStatus
+from loaderd.system.http import Answer, EventStream, Page
+
+SEEN_EVERY = 5  # events from one with pictures to the next
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+HEADERS = (
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options: nosniff",
+    "Referrer-Policy: no-referrer",
+    "Cache-Control: no-store",
+)
+
+
+class LivePage:
+    """The page and its events."""
+
+    def __init__(
+        self, status: Callable[[], DaemonStatus], history: History, seen: LastBatches | None
+    ) -> None:
+        """Show nothing yet.
+
+        Args:
+            status: Returns the daemon's status.
+            history: Of the last quarter of an hour.
+            seen: Rows of the last batches; None: no samples are shown.
+        """
+        self._status = status
+        self._history = history
+        self._seen = seen
+        self._events = EventStream(self._first, self._then)
+        self._count = 0
+
+    def by_path(self) -> Mapping[str, Callable[[], Answer]]:
+        """For the HTTP server."""
+        files: dict[str, Callable[[], Answer]] = {
+            path: functools.partial(_file, *file) for path, file in FILES.items()
+        }
+        return {**files, "/events": lambda: self._events}
+
+    def _first(self) -> str:
+        return self._event(self._seen.all() if self._seen else None)
+
+    def _then(self) -> str:
+        self._count += 1
+        due = self._seen is not None and self._count % SEEN_EVERY == 0
+        return self._event(self._seen.changed() if self._seen and due else [])
+
+    def _event(self, seen: list[dict[str, object]] | None) -> str:
+        parts = {
+            "status": self._status().to_json(),
+            "history": json.dumps(self._history.ages()),
+            "seen": json.dumps(seen),  # null: samples are not shown
+        }
+        inside = ",".join(f'"{name}":{text}' for name, text in parts.items())
+        return f"data: {{{inside}}}\n\n"
+
+
+def _file(name: str, kind: str) -> Page:
+    return Page(200, Path(__file__).with_name(name).read_text(encoding="utf-8"), kind, HEADERS)

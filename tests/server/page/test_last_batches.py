@@ -1,0 +1,145 @@
+"""What the page shows of batches: rows of the slot, unless it has gone or says nonsense."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from loaderd.server.page.last_batches import LastBatches
+from loaderd_wire.messages import Descriptor, Segment
+from loaderd_wire.packing import packed
+from loaderd_wire.slots import Chunk, FieldSpec, slot_layout
+
+FIELDS = (
+    FieldSpec("image", "|u1", (6, 4, 3), image=True),
+    FieldSpec("label", "<i8", ()),
+    FieldSpec("score", "<f4", ()),
+    FieldSpec("vector", "<f4", (5,)),
+    FieldSpec("text", "", (), "text"),
+)
+ROWS = 10
+
+
+class Memory:
+    """One session, with a segment of two slots of which the second holds a batch."""
+
+    def __init__(self, *, collated: bool = False) -> None:
+        layout = slot_layout((), ROWS, body_bytes=4096) if collated else slot_layout(FIELDS, ROWS)
+        self.segment = Segment(
+            3, 2, layout.slot_bytes, layout.tail_bytes // ROWS, layout.body_bytes
+        )
+        self.bytes = bytearray(2 * layout.slot_bytes)
+        self.begin = layout.slot_bytes
+        self.layout = layout
+        self.told: dict[int, tuple[Descriptor, Segment]] = {}
+        shape = SimpleNamespace(batch_size=ROWS)
+        self.session: Any = SimpleNamespace(
+            hello=SimpleNamespace(stream="train"),
+            admitted=SimpleNamespace(fields=FIELDS, shape=shape),
+            stream=SimpleNamespace(
+                facts=SimpleNamespace(collated=collated, classes=("cat", "dog"))
+            ),
+        )
+        self.seen = LastBatches({7: self.session}, lambda: self.told, self.read)
+
+    def read(self, segment: int, offset: int, size: int) -> bytes:
+        return bytes(self.bytes[offset : offset + size]) if segment == 3 else b""
+
+    def put(self, offset: int, array: np.ndarray) -> None:
+        at = self.begin + offset
+        self.bytes[at : at + array.nbytes] = array.tobytes()
+
+    def chunk(self, first: int, last: int, parts: dict[str, Any]) -> Chunk:
+        data = packed(parts)
+        offset = self.layout.tail_of(first, last)[0]
+        self.bytes[self.begin + offset : self.begin + offset + len(data)] = data
+        return Chunk(first, last, offset, len(data))
+
+    def tell(
+        self, *chunks: Chunk, generation: int = 1, filled: int = ROWS, segment: int = 3
+    ) -> None:
+        message = Descriptor(
+            7, 1, 0, 2, 40, ROWS, segment, 1, generation, filled, False, chunks, ()
+        )
+        self.told = {7: (message, self.segment)}
+
+
+def filled() -> Memory:
+    memory = Memory()
+    image, label, score, _, _ = memory.layout.offsets
+    memory.put(0, np.arange(100, 100 + ROWS))
+    memory.put(image, np.full((ROWS, 6, 4, 3), 9, np.uint8))
+    memory.put(label, np.arange(ROWS) % 3)
+    memory.put(score, np.full(ROWS, 0.25, np.float32))
+    return memory
+
+
+def test_rows_are_shown_with_index_key_pictures_numbers_and_texts() -> None:
+    memory = filled()
+    keys = [f"key {row}" for row in range(5)]
+    memory.tell(memory.chunk(0, 5, {"keys": keys, "text": {"text": ["hello"] * 5}}))
+    (shown,) = memory.seen.changed()
+    assert (shown["stream"], shown["epoch"], shown["position"], shown["rows"]) == (
+        "train",
+        2,
+        40,
+        10,
+    )
+    first, second, third = shown["samples"][:3]
+    assert (first["index"], first["key"]) == (100, "key 0")
+    assert first["values"] == {
+        "label": "0 (cat)", "score": "0.25", "vector": "f4 [5]", "text": "hello",
+    }  # fmt: skip
+    assert (first["pictures"]["image"]["width"], first["pictures"]["image"]["height"]) == (4, 6)
+    assert second["values"]["label"] == "1 (dog)"
+    assert third["values"]["label"] == "2"  # no class has this number
+    assert len(shown["samples"]) == 8
+    assert shown["samples"][6]["key"] == "106"  # no chunk names it
+
+
+def test_a_batch_is_shown_again_only_when_it_is_another_one() -> None:
+    memory = filled()
+    memory.tell()
+    assert len(memory.seen.changed()) == 1
+    assert memory.seen.changed() == []
+    assert len(memory.seen.all()) == 1
+    memory.tell(generation=2)
+    assert len(memory.seen.changed()) == 1
+
+
+def test_a_batch_without_rows_is_not_shown() -> None:
+    memory = filled()
+    memory.tell(filled=0)
+    assert memory.seen.changed() == []
+
+
+def test_of_a_session_and_a_segment_that_have_gone_the_last_rows_stay() -> None:
+    memory = filled()
+    memory.tell()
+    before = memory.seen.all()
+    memory.tell(generation=2, segment=4)
+    assert memory.seen.all() == before
+    memory.told = {8: memory.told[7]}
+    assert memory.seen.all() == before
+
+
+def test_a_tail_that_a_trainer_has_written_over_is_left_out() -> None:
+    memory = filled()
+    chunk = memory.chunk(0, 5, {"keys": ["a"] * 5})
+    memory.bytes[memory.begin + chunk.offset] = 0xC1  # nothing in msgpack
+    memory.tell(chunk)
+    assert memory.seen.changed() == []
+
+
+def test_a_collated_batch_is_shown_by_its_own_description() -> None:
+    memory = Memory(collated=True)
+    memory.put(0, np.arange(ROWS))
+    at = memory.layout.body_offset
+    memory.put(at, np.arange(3))
+    memory.tell(memory.chunk(0, ROWS, {"arrays": {"label": ["<i8", [3], at]}}), filled=3)
+    (shown,) = memory.seen.changed()
+    assert [each["values"] for each in shown["samples"]] == [
+        {"label": "0 (cat)"}, {"label": "1 (dog)"}, {"label": "2"},
+    ]  # fmt: skip
