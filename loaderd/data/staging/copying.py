@@ -43,7 +43,7 @@ def copy_of(path: str, folder: StageFolder, tick: Tick) -> str:
     fd, file = open_file(path)
     try:
         facts = read_facts(fd, file)
-        made = _Copy(file, fd, facts, folder, tick)
+        made = _CopyMaker(file, fd, facts, folder, tick)
         try:
             return made.whole()
         except OSError as error:
@@ -52,7 +52,7 @@ def copy_of(path: str, folder: StageFolder, tick: Tick) -> str:
         os.close(fd)
 
 
-class _Copy:
+class _CopyMaker:
     """The copy of an open file."""
 
     def __init__(

@@ -131,7 +131,7 @@ class StageFolder:
 
     # -- what is there; the folder is locked
 
-    def _unused(self) -> list[_Copy]:
+    def _unused(self) -> list[_StoredCopy]:
         """The copies that no daemon uses and nobody makes, the longest unused first."""
         used = {name for user in self._entries(USERS) for name in self._in_use(user)}
         free = [name for name in self._entries(COPY) | self._entries(PART) if name not in used]
@@ -140,18 +140,18 @@ class StageFolder:
     def _entries(self, end: str) -> set[str]:
         return {name.removesuffix(end) for name in os.listdir(self.path) if name.endswith(end)}
 
-    def _copy(self, name: str) -> _Copy:
+    def _copy(self, name: str) -> _StoredCopy:
         try:
-            return _Copy(os.stat(self.file(name, USED)).st_mtime, name)
+            return _StoredCopy(os.stat(self.file(name, USED)).st_mtime, name)
         except FileNotFoundError:
-            return _Copy(0.0, name)
+            return _StoredCopy(0.0, name)
 
     def _in_use(self, user: str) -> list[str]:
         """The copies that a daemon uses; none if it is dead."""
         with open(self.file(user, USERS), encoding="utf-8") as file:
             return file.read().split() if _is_locked(file.fileno()) else []
 
-    def _remove(self, copy: _Copy) -> None:
+    def _remove(self, copy: _StoredCopy) -> None:
         for name in os.listdir(self.path):  # an index of its keys lies beside it, too
             if name.startswith(copy.name + "."):
                 os.unlink(os.path.join(self.path, name))
@@ -175,7 +175,7 @@ class StageFolder:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Copy:
+class _StoredCopy:
     """A copy, and when it was used last."""
 
     used_s: float
