@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,8 @@ def test_a_wrong_command_line_is_two_lines_and_exit_code_2(
 
 
 def test_every_command_has_a_file_of_its_own() -> None:
-    (commands,) = [action.choices for action in parser("0")._subparsers._group_actions]
+    subparsers: Any = parser("0")._subparsers
+    (commands,) = [action.choices for action in subparsers._group_actions]
     assert all(importlib.util.find_spec(f"loaderd.cli.{name}") for name in commands)
 
 

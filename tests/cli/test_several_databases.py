@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def parts(place: Place) -> list[Path]:
     return made
 
 
-def loader(place: Place) -> Loader:
+def loader(place: Place) -> Loader[Any]:
     return Loader(
         str(place.folder / "config.toml"),
         stream="train",

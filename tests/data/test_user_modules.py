@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-def plan(**changes: str) -> StreamConfig:
+def plan(**changes: Any) -> StreamConfig:
     call = changes.pop("call", None)
     steps = (TransformConfig("hflip", None, {"p": 0.5}), TransformConfig(None, call, {}))
     return StreamConfig("train", transforms=steps if call else steps[:1], **changes)

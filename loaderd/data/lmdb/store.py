@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import lmdb
@@ -232,7 +232,7 @@ class Store:
 
     def items(
         self, *, backward: bool = False, start: bytes | None = None
-    ) -> Iterator[tuple[bytes, memoryview]]:
+    ) -> Generator[tuple[bytes, memoryview], None, None]:
         """(key, value) of the root in byte order, from `start` on, or from the end backward.
 
         Raises SourceError for a damaged page.

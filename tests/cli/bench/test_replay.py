@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_a_training_script_beside_it_is_measured_and_ends_it(
 STEP_S = 0.02
 
 
-def train(loader: Loader, bench: subprocess.Popen[bytes]) -> bytes:
+def train(loader: Loader[Any], bench: subprocess.Popen[bytes]) -> bytes:
     """Until the bench has said something of it; returns that."""
     assert bench.stderr is not None
     end_s = time.monotonic() + DEADLINE_S

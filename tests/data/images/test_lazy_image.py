@@ -9,6 +9,7 @@ import io
 import math
 import random
 from statistics import mean
+from typing import Any
 
 import cv2
 import numpy as np
@@ -29,7 +30,7 @@ from loaderd_testing.sample_builders import coded, picture, real_photo
 
 TRAIN = (("random_resized_crop", {"size": 224}), ("hflip", {}))
 EVAL = (("resize", {"size": 256}), ("center_crop", {"size": 224}))
-Steps = tuple[tuple[str, dict[str, object]], ...]
+Steps = tuple[tuple[str, dict[str, Any]], ...]
 
 
 @functools.cache
@@ -344,7 +345,7 @@ def test_the_rows_below_a_part_are_not_decoded_and_the_others_are_as_they_were(
     decoded: list[int] = []
     source._room = lambda height, width, eighths: (
         decoded.append(height) or JpegSource._room(source, height, width, eighths)
-    )  # type: ignore[method-assign,func-returns-value] # to see how much is decoded
+    )  # to see how much is decoded
     for bottom in range(1, 240 * eighths // 8 + 1, 1 if eighths < 4 else 7):
         part = source.read(ImagePart(bottom - 1, 0, bottom, 256 * eighths // 8, eighths))
         np.testing.assert_array_equal(part, expected[bottom - 1 : bottom])
@@ -372,9 +373,9 @@ def test_only_the_tiles_under_a_crop_are_decoded() -> None:
     decoded: list[tuple[int, int]] = []
 
     class Watched(JpegSource):
-        def _decode(self, data: object, height: int, width: int, eighths: int) -> np.ndarray:
+        def _decode(self, data: Any, height: int, width: int, eighths: int) -> np.ndarray:
             decoded.append((height, width))
-            return super()._decode(data, height, width, eighths)  # type: ignore[arg-type] # it is what it was given
+            return super()._decode(data, height, width, eighths)
 
     watched = Watched(data, "rgb", source.height, source.width, tiles.read(data))
     part = watched.read(ImagePart(300, 200, 340, 260))

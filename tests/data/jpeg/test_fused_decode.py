@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,10 @@ def test_samples_are_libjpegs_at_every_scale(kind: str, eighths: int, noise: boo
     for height, width in ((150, 203), (33, 47), (16, 160), (130, 17)):
         for quality in (50, 90, 100):
             data = jpeg(kind, height, width, quality, noise)
-            size = {"min_height": -(-height * eighths // 8), "min_width": -(-width * eighths // 8)}
+            size: dict[str, Any] = {
+                "min_height": -(-height * eighths // 8),
+                "min_width": -(-width * eighths // 8),
+            }
             luma, colour = (
                 simplejpeg.decode_jpeg(data, "GRAY", **size),
                 simplejpeg.decode_jpeg(data, "RGB", **size),
@@ -98,7 +102,10 @@ def test_narrow_images_are_libjpegs_whose_chroma_is_not_interpolated(
                 quality=95,
                 **KINDS[kind],
             )
-            size = {"min_height": -(-height * eighths // 8), "min_width": -(-width * eighths // 8)}
+            size: dict[str, Any] = {
+                "min_height": -(-height * eighths // 8),
+                "min_width": -(-width * eighths // 8),
+            }
             wanted = simplejpeg.decode_jpeg(data, "RGB", **(size if eighths < 8 else {}))
             for plain in (False, True):
                 found = whole(data, height, width, eighths, 3, plain=plain)
@@ -106,7 +113,7 @@ def test_narrow_images_are_libjpegs_whose_chroma_is_not_interpolated(
 
 
 def made(
-    data: bytes, *steps: tuple[str, dict[str, object]], out: np.ndarray | None = None
+    data: bytes, *steps: tuple[str, dict[str, Any]], out: np.ndarray | None = None
 ) -> np.ndarray:
     view = LazyImage(open_image(data, "rgb"))
     for number, (name, args) in enumerate(steps):
@@ -145,11 +152,11 @@ def test_a_picture_is_made_in_the_row_that_it_is_for_and_nowhere_else(dtype: typ
 
 class Held(Source):
     def __init__(self, data: bytes, user_code: bool) -> None:
-        self._data = data
+        self._jpeg = data
         self.user_code = user_code
 
     def read(self, index: int) -> Sample:
-        return Sample({"image": memoryview(self._data)}, encoded=("image",))
+        return Sample({"image": memoryview(self._jpeg)}, encoded=("image",))
 
 
 @pytest.mark.parametrize("user_code", [False, True])

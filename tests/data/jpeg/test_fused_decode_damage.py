@@ -8,6 +8,7 @@ import ctypes
 import mmap
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +95,8 @@ def outcome() -> Iterator[object]:
     """Calls the library with scratch memory of just the size that it asks for, which ends where the
     process may not read.
     """
-    found, kept = fused_decode.library(), list[tuple[mmap.mmap, int, int]]()
+    found: Any = fused_decode.library()
+    kept = list[tuple[mmap.mmap, int, int]]()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 

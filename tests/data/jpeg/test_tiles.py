@@ -82,9 +82,11 @@ def opened(data: restart.Data) -> Tiles:
 def pixels(data: restart.Data, eighths: int) -> np.ndarray:
     if eighths == 8:
         return simplejpeg.decode_jpeg(data)
-    return cv2.imdecode(
+    made = cv2.imdecode(
         np.frombuffer(data, np.uint8), REDUCED[eighths] | cv2.IMREAD_IGNORE_ORIENTATION
     )
+    assert made is not None
+    return made
 
 
 def boxes(

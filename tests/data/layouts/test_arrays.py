@@ -174,7 +174,7 @@ def test_texts_of_uniter_have_their_keys_beside_them(tmp_path: Path) -> None:
 
 def test_features_of_mmf_and_vilbert_are_arrays_of_as_many_rows_as_boxes(tmp_path: Path) -> None:
     boxes = np.arange(12, dtype="<f4").reshape(3, 4)
-    vilbert = {"image_id": "7", "num_boxes": 3, "boxes": base64.b64encode(boxes), "features": base64.b64encode(boxes * 2)}  # fmt: skip
+    vilbert = {"image_id": "7", "num_boxes": 3, "boxes": base64.b64encode(boxes.data), "features": base64.b64encode((boxes * 2).data)}  # fmt: skip
     mmf = {"feature_path": "val/7", "features": boxes, "num_boxes": 3}
     for name, value in (("a", vilbert), ("b", mmf)):
         path = write(tmp_path / name, {b"7": pickled(value), b"keys": pickled([b"7"])})

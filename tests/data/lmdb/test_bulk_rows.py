@@ -11,7 +11,7 @@ import pytest
 
 from loaderd.config.stream import StreamConfig
 from loaderd.data.lmdb import record_format, store
-from loaderd.data.lmdb.bulk_rows import LARGE, BulkReader
+from loaderd.data.lmdb.bulk_rows import LARGE, RowCopier
 from loaderd.data.pipeline.pipeline import SamplePipeline
 from loaderd.data.pipeline.request import SampleRequest
 from loaderd.data.sample import Sample
@@ -59,7 +59,7 @@ def places(sample_pipeline: SamplePipeline, rows: int) -> dict[str, np.ndarray]:
     }
 
 
-def bulk_of(sample_pipeline: SamplePipeline) -> BulkReader | None:
+def bulk_of(sample_pipeline: SamplePipeline) -> RowCopier | None:
     sample_pipeline.fix(sample_pipeline.specs(sample_pipeline.make(SampleRequest(0, 0, 0), silent)))
     return sample_pipeline.bulk()
 
@@ -78,9 +78,9 @@ def test_rows_in_bulk_are_the_rows_one_by_one(tmp_path: Path, width: int) -> Non
         for row, index in enumerate(indices.tolist()):
             sample = sample_pipeline.make(SampleRequest(0, 0, index), silent)
             assert list(sample) == list(arrays)
-            for name, value in sample.items():
-                np.testing.assert_array_equal(arrays[name][row], value)
-            del sample, value
+            for name in sample:
+                np.testing.assert_array_equal(arrays[name][row], sample[name])
+            del sample
         some = {"y": np.zeros(2, np.int64)}
         assert bulk.write(np.array([5, 6]), some)
         assert some["y"].tolist() == [5, 6]

@@ -171,7 +171,8 @@ def test_damaged_pages_do_no_harm_and_give_only_what_is_in_the_file(
     page, pages, root = store.facts.page, store.facts.pages, store.facts.root
     store.close()
     whole = path.read_bytes()[: page * pages]
-    found, draw, outcomes = library(), random.Random(count), set[bool]()
+    found: Any = library()
+    draw, outcomes = random.Random(count), set[bool]()
     keys = np.arange(count, dtype=np.int64)
     for _ in range(400):
         damaged = bytearray(whole)

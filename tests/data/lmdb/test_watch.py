@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_a_write_that_leaves_the_time_of_a_young_file_as_it_was_is_noticed(
     fake = store.look()
     overwrite(path)
     os.utime(path, ns=(now.st_atime_ns, now.st_mtime_ns))
-    store.look = lambda: fake  # as where the clock of the file system has not ticked since  # pyright: ignore[reportAttributeAccessIssue]
+    store.look = lambda: fake  # as where the clock of the file system has not ticked since
     assert "was overwritten" in watch.changed()
 
 
@@ -185,7 +186,7 @@ def test_what_is_mapped_is_what_was_opened(path: Path, monkeypatch: pytest.Monke
 
     other = filled(path.parent / "new", 1)
 
-    def read_facts(fd: int, file: str) -> store.FileFacts:
+    def read_facts(fd: int, file: str) -> Any:
         facts = real(fd, file)
         os.rename(other, path)  # just before the library opens the path
         return facts

@@ -96,7 +96,7 @@ def test_a_pack_that_is_broken_off_goes_on_to_the_same_database(
 ) -> None:
     SOURCES[kind][0](tmp_path)
     src = tmp_path / OTHERS[kind]
-    options = {} if kind == "parquet" else {"shuffle": 3}
+    options: dict[str, Any] = {} if kind == "parquet" else {"shuffle": 3}
     made: list[int] = []
     result = item_samples.ItemSamples._result
 
@@ -173,7 +173,7 @@ def test_the_numbers_of_a_mask_stay_whole_numbers_of_the_mask() -> None:
     mask.putdata((picture(80, 80)[:, :, 0] // 40).ravel().tolist())
     image, _ = stored(coded(mask), shorter_side=20)
     assert (image.format, image.size) == ("PNG", (20, 20))
-    assert set(np.unique(image)) <= set(np.unique(mask))
+    assert set(np.unique(np.asarray(image))) <= set(np.unique(np.asarray(mask)))
     assert StoredImages(quality=50).stored(coded(mask)) == (coded(mask), "")
 
 

@@ -139,13 +139,14 @@ def test_class_names_are_those_of_the_column_that_datasets_calls_so(tmp_path: Pa
 def test_a_damaged_file_and_a_damaged_row_group_cost_their_own_rows(tmp_path: Path) -> None:
     whole = {"n": list(range(400)), "t": [f"{n:200}" for n in range(400)]}
     for name in "abc":
-        path = written(tmp_path / f"{name}.parquet", whole, row_group_size=100, compression="zstd")
+        written(tmp_path / f"{name}.parquet", whole, row_group_size=100, compression="zstd")
+    path = tmp_path / "c.parquet"
     with parquet.ParquetFile(path) as file:
         begin = file.metadata.row_group(2).column(1).data_page_offset
     data = bytearray((tmp_path / "b.parquet").read_bytes())
     data[begin : begin + 400] = b"\xff" * 400
     (tmp_path / "b.parquet").write_bytes(data)
-    (tmp_path / "c.parquet").write_bytes(path.read_bytes()[:-9])
+    path.write_bytes(path.read_bytes()[:-9])
     packed = Packed("parquet", tmp_path, tmp_path / "db")
     assert len(packed.samples) == 400 + 300
     assert (packed.report.bad_count, list(packed.bad)[1]) == (101, "b.parquet:200")

@@ -263,7 +263,8 @@ def test_a_dataset_is_told_each_epoch_before_its_rows_also_where_two_are_under_w
     order = [(3, 0, 2), (4, 0, 1), (3, 2, 4), (4, 1, 3), (4, 3, 6)]
     seen = [values(rows_of(stream, *part)[0], "epoch") for part in order]
     assert seen == [[epoch] * (last - first) for epoch, first, last in order]
-    assert stream.source.dataset.told == 4
+    dataset: Any = stream.source.dataset
+    assert dataset.told == 4
 
 
 def test_what_set_epoch_draws_depends_on_the_epoch_and_not_on_the_row_that_comes_first(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,20 +36,22 @@ def test_it_draws_what_numpys_own_draws(
     assert ours.bit_generator.state == numpys.bit_generator.state
 
 
+def seeds(rng: np.random.Generator) -> Any:
+    """A SeedSequence, or what does as one."""
+    return rng.bit_generator.seed_seq
+
+
 def test_its_copies_and_children_are_those_of_numpys_own(
     rngs: tuple[np.random.Generator, np.random.Generator],
 ) -> None:
     ours, numpys = rngs
     children = [
-        [
-            np.random.Generator(np.random.PCG64(seed)).random()
-            for seed in rng.bit_generator.seed_seq.spawn(3)
-        ]
+        [np.random.Generator(np.random.PCG64(seed)).random() for seed in seeds(rng).spawn(3)]
         for rng in rngs
     ]
     assert children[0] == children[1]
-    assert ours.bit_generator.seed_seq.entropy == numpys.bit_generator.seed_seq.entropy
-    assert ours.bit_generator.seed_seq.n_children_spawned == 3
+    assert seeds(ours).entropy == seeds(numpys).entropy
+    assert seeds(ours).n_children_spawned == 3
     expected = copy.deepcopy(numpys).random(3).tolist()
     assert (
         copy.deepcopy(ours).random(3).tolist()

@@ -102,7 +102,7 @@ def test_the_decoder_is_told_where_stored_images_may_be_resized_and_nowhere_else
 
 
 def test_the_decoder_has_no_share_in_arrays_that_are_resized(tmp_path: Path) -> None:
-    arrays = [Sample({"image": picture()}, images={"image"})]
+    arrays = [Sample({"image": picture()}, images=("image",))]
     stream = Stream(tmp_path, arrays, transforms=(op("resize", size=20),))
     assert stream.make()["image"].shape == (20, 25, 3)
     assert stream.sample_pipeline.jpeg_extension == "not used"

@@ -26,7 +26,7 @@ class Facts:
 
     def __init__(self, plan: StreamConfig) -> None:
         source = Named(NAMES, [int(n < 5) for n in range(50)])
-        self.total, self.selection = source.total, select(plan, source)
+        self.total, self.selection, self.sources = source.total, select(plan, source), ()
 
 
 def order(**words: Any) -> StreamOrder:
@@ -107,7 +107,7 @@ def test_file_that_is_not_there_is_named(word: str) -> None:
 def test_edited_replaced_and_lost_files_are_noticed(tmp_path: Path, keys: str) -> None:
     np.save(tmp_path / "w.npy", np.ones(10))
     (tmp_path / "classes.txt").write_text("a")
-    words = {
+    words: dict[str, Any] = {
         "keys": keys,
         "weights": str(tmp_path / "w.npy"),
         "classes": str(tmp_path / "classes.txt"),

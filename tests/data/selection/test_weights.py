@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from loaderd.data.selection.weights import balanced, of_file
 from loaderd_testing.named_samples import Named
 
 
-def stored(array: object) -> bytes:
+def stored(array: Any) -> bytes:
     file = io.BytesIO()
-    np.save(file, array)  # type: ignore[arg-type]
+    np.save(file, array)
     return file.getvalue()
 
 

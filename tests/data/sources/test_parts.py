@@ -26,7 +26,7 @@ from loaderd_testing.sample_builders import write, write_own
 def own(path: Path, numbers: range, width: int = 4, **meta: Any) -> str:
     """A database of loaderd's own with these numbers as samples."""
     return write_own(
-        path, [Sample({"x": np.full(width, n, np.float32), "label": np.int64(n)[...]}) for n in numbers], **meta
+        path, [Sample({"x": np.full(width, n, np.float32), "label": np.array(n, np.int64)}) for n in numbers], **meta
     )  # fmt: skip
 
 
@@ -107,11 +107,11 @@ def test_identity_and_values_name_all_parts_and_their_order(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("sample", "text"),
     [
-        ({"y": np.zeros(4, np.float32), "label": np.int64(0)[...]}, "has no field 'x', which"),
-        ({"x": np.zeros(4, np.float64), "label": np.int64(0)[...]}, "field 'x' is float64 of shape"),
-        ({"x": np.zeros(5, np.float32), "label": np.int64(0)[...]}, r"is float32 of shape \(5,\), in"),
-        ({"x": "text", "label": np.int64(0)[...]}, "field 'x' is text, in"),
-        ({"x": np.zeros(4, np.float32), "label": np.int64(0)[...], "z": "t"}, "has a field 'z', which .*`loaderd pack --fields`"),
+        ({"y": np.zeros(4, np.float32), "label": np.array(0, np.int64)}, "has no field 'x', which"),
+        ({"x": np.zeros(4, np.float64), "label": np.array(0, np.int64)}, "field 'x' is float64 of shape"),
+        ({"x": np.zeros(5, np.float32), "label": np.array(0, np.int64)}, r"is float32 of shape \(5,\), in"),
+        ({"x": "text", "label": np.array(0, np.int64)}, "field 'x' is text, in"),
+        ({"x": np.zeros(4, np.float32), "label": np.array(0, np.int64), "z": "t"}, "has a field 'z', which .*`loaderd pack --fields`"),
     ],
 )  # fmt: skip
 def test_fields_that_differ_are_told_with_both_databases(
@@ -187,8 +187,8 @@ def test_thousands_of_databases_need_few_descriptors(tmp_path: Path) -> None:
         (tmp_path / f"{number:04d}.lmdb").write_bytes(first.read_bytes())
     before = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    places = parts_module.open_stores._places
     try:
-        places = parts_module.open_stores._places
         open_stores._places = 42
         with Source(plan(str(tmp_path / "*.lmdb"))) as source:
             assert labels(source) == [0] * 1000

@@ -18,7 +18,7 @@ def packed(value: Any, **options: Any) -> bytes:
 
 def test_plain_values_and_arrays_are_as_msgpack_numpy_reads_them() -> None:
     rng = np.random.default_rng(0)
-    value = {
+    value: dict[Any, Any] = {
         "features": rng.normal(size=(3, 4)).astype("f2"),
         "flags": np.array([True, False]),
         "empty": np.zeros((0, 3), "i8"),
@@ -31,7 +31,7 @@ def test_plain_values_and_arrays_are_as_msgpack_numpy_reads_them() -> None:
     found = unpack(packed(value))
     for name in ("features", "flags", "empty", "swapped", "scalar"):
         np.testing.assert_array_equal(found[name], value[name])
-        assert found[name].dtype == value[name].dtype  # type: ignore[attr-defined]
+        assert found[name].dtype == value[name].dtype
     assert found["z"] == value["z"]
     assert found["names"] == value["names"]
     assert found[7] == {"deep": [[1], [2]]}

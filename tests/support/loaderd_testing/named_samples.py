@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from loaderd.data.sample import Sample
@@ -10,7 +12,9 @@ from loaderd.data.sample import Sample
 class Named:
     """What `select` asks of a source."""
 
-    def __init__(self, names: list[str], labels: list[object] | None = None) -> None:
+    identity, state = "named", ""
+
+    def __init__(self, names: list[str], labels: Sequence[object] = ()) -> None:
         self.names, self.labels = names, labels or [0] * len(names)
         self.total, self.keys, self.user_code = len(names), "stored", False
         self.targets: list[int] | None = None
