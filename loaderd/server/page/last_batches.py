@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgpack  # pyright: ignore[reportMissingTypeStubs] - it has none
+import msgpack
 
 from loaderd.server.page.pictures import ROWS, Placed, described, number, picture, texts
 from loaderd.server.registered_session import RegisteredSession
@@ -15,7 +15,7 @@ from loaderd_wire.slots import slot_layout
 
 MAX_CHUNK = 1 << 20  # bytes of a tail that are looked at
 
-_unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore - untyped
+_unpackb: Callable[..., Any] = msgpack.unpackb
 # (segment, offset, bytes) -> the bytes; too few of them where there is no such segment
 ReadSegment = Callable[[int, int, int], bytes]
 
