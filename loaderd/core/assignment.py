@@ -90,7 +90,7 @@ class JobAssigner:
             if session.slots.outgrown:
                 self._grow(session)
             if session.unplaced:
-                session.fill()
+                session.fill(state.now_s)
         if session.unsaid and not session.ended:
             state.actions += [
                 _tell(session.session, message) for message in session.announce(state.now_s)

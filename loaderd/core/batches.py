@@ -67,6 +67,7 @@ class BatchBuild:
         ledger: What is known against its samples. Only this outlives a new start.
         attempt: Count of starts. What a job of an earlier start brings is dropped.
         place: Its slot; None while it has none.
+        begun_s: When it got its slot.
         todo: Pieces that no worker has, in order.
         running: Pieces that workers have, by job.
         chunks: Parts of the slot's tail that were written.
@@ -84,6 +85,7 @@ class BatchBuild:
         "absent",
         "apart",
         "attempt",
+        "begun_s",
         "chunks",
         "collated",
         "compacted",
@@ -121,6 +123,7 @@ class BatchBuild:
         self.ledger = FaultLedger(on_error)
         self.attempt = 0
         self.place: SlotRef | None = None
+        self.begun_s = 0.0
         self.todo: deque[RowRange] = deque()
         self.running: dict[int, RowRange] = {}
         self.chunks: list[Chunk] = []

@@ -214,6 +214,11 @@ class Done:
     bytes: int = 0
 
     @property
+    def stage_s(self) -> tuple[float, float, float, float]:
+        """Seconds by stage: read, decode, transform, write."""
+        return self.read_s, self.decode_s, self.transform_s, self.write_s
+
+    @property
     def seconds(self) -> float:
         """Seconds of all stages together."""
         return self.read_s + self.decode_s + self.transform_s + self.write_s

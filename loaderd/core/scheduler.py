@@ -200,7 +200,9 @@ class Scheduler:
                 f"session {e.session} of stream {e.stream!r} can't attach: streams "
                 f"{sorted(state.streams)}, sessions {sorted(state.sessions)}"
             )
-        session = SessionState(e, stream.rules.on_error, stream.rules.collated, replay=self._replay)
+        session = SessionState(
+            e, stream.rules.on_error, stream.rules.collated, stream.batch, replay=self._replay
+        )
         state.sessions[e.session] = session
         stream.sessions.add(e.session)
         if state.draining:
@@ -238,8 +240,9 @@ class Scheduler:
         if p.plan == session.window.plan and (fault := session.advance(p.taken)):
             self._assigner.note(session, fault, "ignored")
         usage, batches = session.usage, session.window.taken - taken
-        usage.told(state.now_s, batches, p.waiting, p.waited_s)
-        state.streams[session.stream].batches += batches
+        waited_s = usage.told(state.now_s, batches, p.waiting, p.waited_s)
+        if batches:
+            state.streams[session.stream].took(batches, waited_s)
         if usage.sample_due(state.now_s):
             self._sample(session)
         for released in p.released:

@@ -8,6 +8,7 @@ from functools import partial
 from loaderd.core.batch_window import BatchWindow
 from loaderd.core.batches import BatchBuild
 from loaderd.core.events import Attach
+from loaderd.core.histogram import Histogram
 from loaderd.core.replay import Replay
 from loaderd.core.session_slots import SessionSlots
 from loaderd.core.slots import ANNOUNCED, FILLING, FINISH, FREE, LEASED, READY
@@ -41,7 +42,13 @@ class SessionState:
     """
 
     def __init__(
-        self, event: Attach, on_error: str, collated: bool, *, replay: bool = False
+        self,
+        event: Attach,
+        on_error: str,
+        collated: bool,
+        times: Histogram,
+        *,
+        replay: bool = False,
     ) -> None:
         """Begin without a plan.
 
@@ -49,6 +56,7 @@ class SessionState:
             event: The client and its segment.
             on_error: The stream's rule for bad samples.
             collated: A batch is made as a whole.
+            times: Counts how long each batch takes.
             replay: The first batches are handed out again and again.
 
         Raises:
@@ -75,6 +83,7 @@ class SessionState:
             ),
         )
         self.slots = SessionSlots(event.segment)
+        self._times = times
         self._replay = Replay() if replay else None
         self.ended = ""
         self.failure: Failure | None = None
@@ -170,8 +179,12 @@ class SessionState:
 
     # what the scheduler does
 
-    def fill(self) -> None:
-        """Claim slots for the batches of the window that have none, in order."""
+    def fill(self, now_s: float) -> None:
+        """Claim slots for the batches of the window that have none, in order.
+
+        Args:
+            now_s: Time of the event.
+        """
         window = self.window
         if self.gone or self.ended or not window.plan:
             return
@@ -193,16 +206,23 @@ class SessionState:
                 self.unplaced = True
                 break
             build.begin(place)
+            build.begun_s = now_s
             if self._replay is not None:
                 self._replay.begin(build)
             if not build.todo:
-                self.finish(build)
+                self.finish(build, now_s)
 
-    def finish(self, build: BatchBuild) -> None:
-        """If all rows of a batch are in its slot, the slot is READY."""
+    def finish(self, build: BatchBuild, now_s: float) -> None:
+        """If all rows of a batch are in its slot, the slot is READY.
+
+        Args:
+            build: The batch.
+            now_s: Time of the event.
+        """
         if build.whole and build.place and self.slots.state_of(build.place) is FILLING:
             self.slots.tables[build.place.segment].move(build.place.slot, FINISH)
             self.made += 1
+            self._times.add(now_s - build.begun_s)
             self.unsaid = True
             if self._replay is not None:
                 self._replay.finish(build)

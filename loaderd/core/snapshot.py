@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from loaderd.core import assessment, explain, stack_dumps
 from loaderd.core.assessment import Rates
+from loaderd.core.histogram import Durations
 from loaderd.core.jobs import importing
 from loaderd.core.pool import PoolWorker, WorkerState
 from loaderd.core.sessions import SessionState
@@ -30,6 +31,8 @@ class StreamSnapshot:
         last_death: Cause and sample of the last death; "" before the first.
         batches: Batches that trainers took.
         bytes: Bytes that workers wrote.
+        durations: How long it took: "wait" of a trainer for a batch, "batch" from the claim of its
+            slot on, and by stage the time for a row.
     """
 
     on_error: str
@@ -40,6 +43,7 @@ class StreamSnapshot:
     last_death: str
     batches: int = 0
     bytes: int = 0
+    durations: dict[str, Durations] = field(default_factory=dict[str, Durations])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,7 @@ def _stream(stream: StreamState) -> StreamSnapshot:
         last_death=stream.last_death,
         batches=stream.batches,
         bytes=stream.bytes,
+        durations=stream.durations(),
     )
 
 

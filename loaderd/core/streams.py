@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from loaderd.core.histogram import Durations, Histogram
 from loaderd.core.jobs import Done, Job, JobKind
+from loaderd.core.verdict import STAGES
 
 JOB_S = 0.02  # least work of a job, unless a trainer waits for its batch
 # least work of a job if one does: below it, a second worker costs more than it saves
@@ -53,6 +55,9 @@ class StreamState:
             write. A dataset of the user's own does all its work in "read".
         batches: Batches that trainers took.
         bytes: Bytes that workers wrote.
+        wait: How long trainers waited for each batch.
+        batch: How long each batch took from the claim of its slot on.
+        stage: How long workers took for a row in each stage, as in `stage_s`; the mean of its job.
         deaths: Deaths of workers at this stream since a row of it was last finished. One that was
             killed from outside counts for FROM_OUTSIDE.
         died: The same, each counted for 1.
@@ -68,6 +73,11 @@ class StreamState:
     stage_s: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
     batches: int = 0
     bytes: int = 0
+    wait: Histogram = field(default_factory=Histogram)
+    batch: Histogram = field(default_factory=Histogram)
+    stage: tuple[Histogram, ...] = field(
+        default_factory=lambda: (Histogram(), Histogram(), Histogram(), Histogram())
+    )
     deaths: float = 0.0
     died: int = 0
     last_death: str = ""
@@ -114,6 +124,25 @@ class StreamState:
         )
         return text + (f"\n{self.last_stack}" if self.last_stack else "")
 
+    def took(self, batches: int, waited_s: float) -> None:
+        """A trainer has taken batches.
+
+        Args:
+            batches: How many, at least 1.
+            waited_s: Seconds that it waited for all of them; below 0: unknown.
+        """
+        self.batches += batches
+        if waited_s >= 0:
+            self.wait.add(waited_s / batches, batches)
+
+    def durations(self) -> dict[str, Durations]:
+        """What was counted, by name."""
+        return {
+            "wait": self.wait.durations(),
+            "batch": self.batch.durations(),
+            **{name: one.durations() for name, one in zip(STAGES, self.stage, strict=True)},
+        }
+
     def answered(self, job: Job, done: Done) -> None:
         """Take the measures of a finished job. Rows were finished, so deaths count from 0 again.
 
@@ -129,6 +158,9 @@ class StreamState:
         self.bytes += done.bytes
         if job.kind is not COMPACT:
             self.deaths, self.died = 0.0, 0
+            rows = job.last - job.first
+            for stage, seconds in zip(self.stage, done.stage_s, strict=True):
+                stage.add(seconds / rows, rows)
         if job.kind is FILL:
             self._measured(job.last - job.first, done.seconds)
 

@@ -145,7 +145,7 @@ class WorkerSupervisor:
                 if bad.row not in known
             ]
         build.absorb(done.job, done)
-        running.session.finish(build)
+        running.session.finish(build, self._state.now_s)
 
     def _look_at(self, w: PoolWorker, seen: WorkerObservation) -> None:
         state = self._state
@@ -229,7 +229,7 @@ class WorkerSupervisor:
             self._state.streams[job.stream].deaths -= 0 if hung else len(lines)
         else:
             build.redo([piece])
-        running.session.finish(build)
+        running.session.finish(build, self._state.now_s)
 
     def _count_death(self, e: WorkerDied, at: RunningJob | None, late: bool) -> None:
         """End a stream whose workers die again and again while none of its rows is finished.

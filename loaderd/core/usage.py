@@ -84,13 +84,14 @@ class SessionUsage:
         self.knows_wait = False
         self._batches = 0
         self._waited_s = self._counted_s = 0.0
+        self._batch_wait_s = 0.0  # since it last took a batch
         self._held_s = 0.0
         self._held_since_s: float | None = None
         self._stage_s = [0.0, 0.0, 0.0, 0.0]
         self._rows = self._bytes = 0
         self._samples: deque[UsageSample] = deque()
 
-    def told(self, now_s: float, batches: int, waiting: bool, waited_s: float) -> None:
+    def told(self, now_s: float, batches: int, waiting: bool, waited_s: float) -> float:
         """The client has said something.
 
         Args:
@@ -98,6 +99,9 @@ class SessionUsage:
             batches: Batches that its trainer took since it last said something.
             waiting: It is inside next().
             waited_s: Seconds that the trainer has waited in this session; below 0: not told.
+
+        Returns:
+            Seconds that it waited for these batches; below 0 if it does not tell. 0 without any.
         """
         if self.told_s is not None:
             gap_s = max(0.0, now_s - self.told_s)
@@ -109,9 +113,14 @@ class SessionUsage:
             else:
                 self._counted_s += gap_s
             self._waited_s += wait_s
+            self._batch_wait_s += wait_s
         self.knows_wait = self.knows_wait or waited_s >= 0
         self.told_s, self.waiting = now_s, waiting
         self._batches += batches
+        if not batches:
+            return 0.0
+        found, self._batch_wait_s = self._batch_wait_s, 0.0
+        return found if self.knows_wait else -1.0
 
     def answered(self, job: Job, done: Done) -> None:
         """Take the measures of a job that a worker has done for it.

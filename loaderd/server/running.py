@@ -153,6 +153,8 @@ class Running:
         shown = parts.config.daemon.thumbnails
         self._history = History(self._loop, self._verdicts)
         try:
+            from loaderd.server import metrics  # noqa: F401 - now, and not while trainers wait
+
             where = parse_address(address)
             seen = LastBatches(
                 parts.registry.sessions, parts.dispatcher.latest_batches, parts.budget.store.read
@@ -163,6 +165,10 @@ class Running:
                 seen if (is_loopback(where[0]) if shown is None else shown) else None,
             ).by_path()
             return HttpServer(self._loop, where, {**page, **self._pages.by_path()}, guarded=page)
+        except ImportError as error:
+            raise CannotServe(
+                f"metrics = {address!r}: {error}; pip install 'loaderd[daemon]'"
+            ) from None
         except (OSError, ValueError) as error:
             raise CannotServe(
                 f"metrics = {address!r}: {error}; set another [daemon] metrics"

@@ -71,7 +71,9 @@ class StatusPages:
         )
 
     def _metrics(self) -> Page:
-        return Page(200, status.prometheus(status.numbers(self.status())), PROMETHEUS)
+        from loaderd.server import metrics  # with prometheus-client
+
+        return Page(200, metrics.text(self.status()), PROMETHEUS)
 
     def _health(self) -> Page:
         return (

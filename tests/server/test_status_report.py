@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from loaderd.core.assessment import Rates
+from loaderd.core.histogram import Durations
 from loaderd.core.snapshot import SessionSnapshot, StreamSnapshot, WorkerSnapshot
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import ForkServerStatus, ProcessStatus
-from loaderd.server import status
 from loaderd.server.status_report import (
     MAX_CHARACTERS,
     DaemonStatus,
@@ -45,7 +45,10 @@ STATUS = DaemonStatus(
             True,
             "",
             OpenedStatus(1000, 1200, "loaderd", (FieldStatus("x", "<f4", (3, 4), "array"),)),
-            StreamSnapshot("raise", (5,), 0.01, {"read": 2.0}, 2, "SIGKILL"),
+            StreamSnapshot(
+                "raise", (5,), 0.01, {"read": 2.0}, 2, "SIGKILL", 30, 4096,
+                {name: Durations((0.001, 1.0), (3, 4, 1), 40.5) for name in ("wait", "batch", "read", "decode", "transform", "write")},
+            ),
         ),
         "val": StreamStatus("/d", 8, False, "/d: not there"),
     },
@@ -101,7 +104,7 @@ def test_the_keys_that_scripts_read_stay_what_they_are() -> None:
         "restarts", "schedule_s", "sessions", "socket", "state", "status_version", "streams", "turns", "verdict", "version", "workers",
     ]  # fmt: skip
     assert sorted(plain["streams"]["train"]) == [
-        "batch_size", "batches", "bytes", "data", "deaths", "failed", "fields", "last_death", "layout", "on_error", "opened", "row_s", "samples", "sessions",
+        "batch_size", "batches", "bytes", "data", "deaths", "durations", "failed", "fields", "last_death", "layout", "on_error", "opened", "row_s", "samples", "sessions",
         "stage_s", "total",
     ]  # fmt: skip
     assert sorted(plain["sessions"][0]) == [
@@ -181,12 +184,3 @@ def test_a_status_without_a_list_to_cut_still_tells_the_state() -> None:
         "ready", failed=True, streams={"a": StreamStatus("x" * 2_000_000, 8, False, "")}
     )
     assert json.loads(large.to_json()) == {"state": "ready", "failed": True, "cut": ["all"]}
-
-
-def test_the_numbers_for_prometheus_come_from_the_tree() -> None:
-    numbers = status.numbers(STATUS)
-    assert numbers["session_batches"][2] == {'stream="train"': 30, 'stream="val"': 0}
-    assert numbers["sessions_waiting"][2] == 1
-    assert numbers["workers"][2] == {'state="busy"': 1, 'state="starting"': 1}
-    assert numbers["stream_failed"][2] == {'stream="train"': 0.0, 'stream="val"': 1.0}
-    assert numbers["memory_segment_bytes"][2] == 1 << 28
