@@ -186,14 +186,14 @@ def pytest_collection_finish() -> None:
     # what is imported by now is for ever; to look through torch takes 0.1 s each time that a test
     # collects garbage
     gc.freeze()
-    if commands := sys.modules.get("loaderd_testing.commands"):  # of what has been collected
-        commands.begin()
+    if forks := sys.modules.get("loaderd_testing.python_processes"):  # of what has been collected
+        forks.begin()
     costs.begin()
 
 
 def pytest_sessionfinish() -> None:
-    if commands := sys.modules.get("loaderd_testing.commands"):
-        commands.end()
+    if forks := sys.modules.get("loaderd_testing.python_processes"):
+        forks.end()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

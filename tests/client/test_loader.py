@@ -7,7 +7,6 @@ import pickle
 import signal
 import socket
 import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from loaderd_testing.fake_daemon import (
     seen,
     until,
 )
+from loaderd_testing.python_processes import TRAINING, python
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
@@ -39,12 +39,14 @@ def trainer(code: str, *, env: dict[str, str] | None = None) -> subprocess.Popen
         f"import sys\nsys.path[:0] = [{str(ROOT / 'tests' / 'support')!r}]\nfrom "
         "loaderd_testing.fake_daemon import checked, seen\nfrom loaderd_client import Loader\n"
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", head + textwrap.dedent(code)],
+    return python(
+        "-c",
+        head + textwrap.dedent(code),
+        imports=TRAINING,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **(env or {})},
+        env=env,
         start_new_session=True,
     )
 
@@ -623,7 +625,8 @@ def test_a_loader_that_is_dropped_ends_its_session(fake: Fake, tmp_path: Path) -
 
 def test_importing_the_client_imports_nothing_heavy() -> None:
     code = "print(sorted({'torch', 'lmdb', 'loaderd', 'cv2', 'PIL'} & set(sys.modules)))"
-    assert finished(trainer(code))[0] == "[]\n"
+    fresh = trainer(code, env={})  # no fork of what has imported more
+    assert finished(fresh)[0] == "[]\n"
 
 
 def test_ctrl_c_leaves_at_once_and_nothing_behind(fake: Fake) -> None:

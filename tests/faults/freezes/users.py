@@ -5,7 +5,6 @@ scripts as processes.
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 from loaderd_client import Loader, SampleError
 from loaderd_testing.daemon_harness import TOP, Site, plain
+from loaderd_testing.python_processes import TRAINING, python
 
 HEAD = """
 import ctypes, multiprocessing, os, re, select, signal, subprocess, sys, threading, time
@@ -105,8 +105,11 @@ def trainer(code: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[
     """
     head = f"import sys\nsys.path[:0] = {[str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / 'support')]!r}\nfrom loaderd_client import *\n"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(
-        [sys.executable, "-c", head + textwrap.dedent(code), *args],
+    process = python(
+        "-c",
+        head + textwrap.dedent(code),
+        *args,
+        imports=TRAINING,
         text=True,
         start_new_session=True,
         **{**pipes, **options},

@@ -24,6 +24,7 @@ from loaderd_testing.daemon_harness import (
     until,
 )
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.python_processes import TRAINING, python
 
 TRAINER = """
 import sys
@@ -41,8 +42,10 @@ def trainer(site: Site, then: str = "") -> subprocess.Popen[str]:
     code = TRAINER.format(
         tests=str(Path(__file__).parents[2] / "support"), config=str(site.config), then=then
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
+    return python(
+        "-c",
+        code,
+        imports=TRAINING,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.PIPE,

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 
 from loaderd.data.packing.inputs import pack_imagefolder
-from loaderd_testing.commands import Command, run, start
 from loaderd_testing.daemon_harness import DEADLINE_S, until
+from loaderd_testing.python_processes import command, run
 
 __all__ = ["DEADLINE_S", "Place", "until"]
 
@@ -77,7 +77,7 @@ def prints(worker_id):
 class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.daemons: list[Command] = []
+        self.daemons: list[subprocess.Popen[bytes]] = []
         (folder / "mine.py").write_text(MODULE)
 
     def config(
@@ -114,11 +114,9 @@ class Place:
         pack_imagefolder(str(self.folder / folder), str(self.folder / target), random_access=False)
         return target
 
-    def cli(
-        self, *args: str, code: int = 0, env: dict[str, str] | None = None, stdin: str = ""
-    ) -> subprocess.CompletedProcess[str]:
+    def cli(self, *args: str, code: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
         """Run `loaderd ARGS` here; fails unless it ends with `code`."""
-        done = run(*args, folder=self.folder, env=env, stdin=stdin)
+        done = run(*args, cwd=self.folder, **more)
         assert done.returncode == code, (
             f"{args} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
         )
@@ -130,16 +128,18 @@ class Place:
         *args: str,
         ready: bool = True,
         **more: Any,
-    ) -> Command:
+    ) -> subprocess.Popen[bytes]:
         """`loaderd serve`, its log in <config>.log; waits for its ready line unless told not to."""
         log = self.folder / f"{config}.log"
-        with log.open("wb") as file, open(os.devnull, "rb") as nothing:
-            daemon = start(
+        with log.open("wb") as file:
+            daemon = command(
                 "serve",
                 config,
                 *args,
-                folder=self.folder,
-                files=(nothing.fileno(), file.fileno(), file.fileno()),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
                 **more,
             )
         self.daemons.append(daemon)

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator
@@ -20,8 +19,8 @@ import numpy as np
 from loaderd.cli import status
 from loaderd.server.status_report import as_plain
 from loaderd_client import Loader, StallError
-from loaderd_testing.commands import Command, run, start
 from loaderd_testing.deadlines import DEADLINE_S, until
+from loaderd_testing.python_processes import command, python, run
 
 # What a user would bring: a picture-like array, a label and a text, all a function of the index.
 # FAULT is prepended per test.
@@ -105,7 +104,7 @@ class Site:
         self.config = folder / "config.toml"
         self.socket = folder / "d.sock"
         self.log = folder / "daemon.log"
-        self._process: Command | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self.loaders: list[Loader] = []
         self.seen: set[int] = set()
 
@@ -134,17 +133,12 @@ class Site:
         return self
 
     def serve(self, *args: str, wait: bool = True, program: tuple[str, ...] = ()) -> Site:
-        """Start the daemon: the command, or a program of Python's that takes its arguments."""
+        """Start the daemon. program: what Python runs in place of the command."""
         args = ("serve", str(self.config), *args)
-        with self.log.open("ab") as log, open(os.devnull, "rb") as nothing:
+        with self.log.open("ab") as log:
             begin = log.tell()
-            if program:
-                self.process = subprocess.Popen(
-                    [sys.executable, *program, *args], stdin=nothing, stdout=log, stderr=log
-                )
-            else:
-                files = (nothing.fileno(), log.fileno(), log.fileno())
-                self.process = start(*args, folder=Path.cwd(), files=files)
+            files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self.process = python(*program, *args, **files) if program else command(*args, **files)
         if wait:
             until(
                 "the daemon's ready line",
@@ -163,13 +157,13 @@ class Site:
         return loader
 
     @property
-    def process(self) -> Command:
+    def process(self) -> subprocess.Popen[bytes]:
         """The daemon, which has been started."""
         assert self._process is not None
         return self._process
 
     @process.setter
-    def process(self, started: Command) -> None:
+    def process(self, started: subprocess.Popen[bytes]) -> None:
         self._process = started
 
     @property
@@ -220,7 +214,7 @@ class Site:
         return "\n".join(status.lines(status.fetch(str(self.socket)), 200, False))
 
     def cli(self, *args: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        return run(*args, folder=self.folder, **more)
+        return run(*args, cwd=self.folder, **more)
 
     def text(self) -> str:
         return self.log.read_text()

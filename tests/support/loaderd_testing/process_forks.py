@@ -1,12 +1,9 @@
-"""Processes of the command `loaderd` that cost no import.
+"""Processes that cost no import: `python process_forks.py SOCKET MODULE...` imports the modules,
+and forks itself for each request.
 
-`python command_forks.py SOCKET MODULE...` imports the modules, and forks itself for each request. A
-fork is what `python -m loaderd ARGS` is, in a session of its own, with the folder, the environment
-and the standard files of whoever asks.
-
-A request is {"args": [...], "folder": path, "env": {...}, "cpus": [...]} with four descriptors:
+A request is {"words": [...], "folder": path, "env": {...}, "cpus": [...]} with four descriptors:
 stdin, stdout, stderr, and a socket for the answers: the pid, and at the end (wait status, seconds
-of processor time).
+of processor time). The fork is what `python WORDS` is, in a session of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +17,12 @@ import select
 import socket
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
 def main(requests: socket.socket) -> None:
-    """Serve until the requests end. In a fork: be the command, and return at its end."""
+    """Serve until the requests end. In a fork: be what was asked for, and return at its end."""
     running: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, socket for its end)
     while True:
         ready, _, _ = select.select([requests, *running], [], [])
@@ -59,16 +57,24 @@ def become(request: dict[str, Any], files: list[int]) -> None:
     for number, fd in enumerate(files):
         os.dup2(fd, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     os.chdir(request["folder"])
     os.sched_setaffinity(0, request["cpus"])
     os.environ.clear()
     os.environ.update(request["env"])
-    sys.argv = ["loaderd", *request["args"]]
-    sys.path[0] = request["folder"]
-    runpy.run_module("loaderd", run_name="__main__", alter_sys=True)
+    flag, program, *args = request["words"]
+    sys.argv, sys.path[0] = [flag, *args], request["folder"]
+    if flag == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(program, "<string>", "exec"), vars(main))
 
 
 if __name__ == "__main__":
+    sys.path[0] = os.path.dirname(sys.path[0])
     for module in sys.argv[2:]:
         import_module(module)
     gc.collect()
