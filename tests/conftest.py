@@ -90,6 +90,11 @@ def _chromium() -> str:
     return "" if shutil.which("chromium") else "no chromium (Debian: apt-get install chromium)"
 
 
+def _program(name: str, package: str) -> Callable[[], str]:
+    """Why a program that checks a file cannot be run, or ""."""
+    return lambda: "" if shutil.which(name) else f"no {name} (Debian: apt-get install {package})"
+
+
 def _memory_cgroup() -> str:
     from faults.system import cgroup
 
@@ -104,6 +109,8 @@ FACILITIES: dict[str, Callable[[], str]] = {
     "jpegtran": _jpegtran,
     "chromium": _chromium,
     "memory_cgroup": _memory_cgroup,
+    "shellcheck": _program("shellcheck", "shellcheck"),
+    "systemd_analyze": _program("systemd-analyze", "systemd"),
 }
 LACKS: dict[str, str] = {}
 RUN_FOLDER = pytest.StashKey[str]()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import signal
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from loaderd.core.events import Event, ProgressReceived
 from loaderd.core.scheduler import Scheduler
 from loaderd.core.verdict import Verdict
 from loaderd.engine.base import Engine, MakeEngine
+from loaderd.server import process_duties
 from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.bad_samples import BadSamples
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
@@ -33,7 +32,7 @@ from loaderd.server.status_pages import StatusPages
 from loaderd.server.status_report import DaemonStatus
 from loaderd.server.stream_catalog import StreamCatalog
 from loaderd.server.verdict_reporter import VerdictReporter
-from loaderd.system import processes, resource_limits, systemd
+from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, is_loopback, parse_address
 from loaderd.system.lockfile import CannotServe, LockFile
@@ -43,9 +42,6 @@ from loaderd.system.peer_credentials import PeerGate
 from loaderd.system.zmq_router import MessageRouter
 from loaderd_wire import paths
 from loaderd_wire.messages import Ask, Hello, Progress
-
-# what a scheduler sends to all of a job, for the trainer to save its state
-TRAINERS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,8 @@ class Running:
         self._pages = StatusPages(parts, lambda: self._phase.name)
         if config.daemon.metrics:
             stack.callback(self._serve_pages(config.daemon.metrics, parts).close)
-        self._watch(engine)
+        self._watch()
+        process_duties.take_up(loop, engine, setup.env)
         self._phase.begin()
 
     # -- what it is made of
@@ -309,36 +306,12 @@ class Running:
         )
         return ActionDispatcher(scheduler, handlers, self._loop)
 
-    def _watch(self, engine: Engine) -> None:
-        """Signals, slow turns, systemd, and whoever started the daemon."""
+    def _watch(self) -> None:
+        """Signals, slow turns, and whoever started the daemon."""
         loop = self._loop
-        drains: list[signal.Signals] = [signal.SIGTERM, signal.SIGHUP]
-        ignored: list[signal.Signals] = list(TRAINERS)
-        # an embedded daemon leaves with its last user, not with an interrupted cell of a notebook
-        (ignored if self._setup.options.embedded else drains).append(signal.SIGINT)
-        for number in drains:
-            loop.on_signal(number, functools.partial(self._signalled, number))
-        for number in ignored:
-            loop.on_signal(
-                number,
-                functools.partial(
-                    self._log,
-                    "info",
-                    "signal_ignored",
-                    f"{number.name} is ignored: it is meant for the training script",
-                ),
-            )
+        process_duties.watch_signals(loop, self._setup.options.embedded, self._signalled, self._log)
         loop.on_slow = lambda spent_s, text: self._phase.slow_turn(spent_s, text)
         self._ready_pipe.watch(lambda: self._phase.starter_left())
-        if os.getpid() == 1:
-            loop.on_signal(signal.SIGCHLD, lambda: processes.reap_others(engine.status().pids))
-        if every_s := systemd.watchdog_s(self._setup.env, os.getpid()):
-            self._feed_watchdog(every_s)
-
-    def _feed_watchdog(self, every_s: float) -> None:
-        """Tell systemd that the loop turns: it restarts a daemon whose loop stands still."""
-        self._notify("WATCHDOG=1")
-        self._loop.later(every_s, functools.partial(self._feed_watchdog, every_s))
 
     # -- what its phase needs of it
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -19,30 +21,92 @@ from loaderd.config.types import SIZE, UNITS
 from loaderd_testing.deadlines import DEADLINE_S
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+BASE = "base/job.yaml"
+WITHOUT = "job-without-native-sidecars.yaml"
+JOBS = (BASE, WITHOUT, "overlays/eight-gpus", "overlays/local-nvme")
+NODES = ("jobset.yaml", "pytorchjob.yaml")  # whose kinds Kubernetes itself does not know
+VERSIONS = ("1.29", "1.33")
+ANYTHING: dict[str, Any] = {}
+# What the custom resources know of the words used here; a pod is checked by Kubernetes' own schema.
+CUSTOM: dict[str, dict[str, Any]] = {
+    "jobset.yaml": {
+        "network": {"enableDNSHostnames": {"type": "boolean"}},
+        "failurePolicy": {"maxRestarts": {"type": "integer"}},
+        "replicatedJobs": {"type": "array"},
+    },
+    "pytorchjob.yaml": {
+        "nprocPerNode": {"type": "string"},
+        "runPolicy": {
+            "backoffLimit": {"type": "integer"},
+            "cleanPodPolicy": {"enum": ["All", "Running", "None"]},
+        },
+        "pytorchReplicaSpecs": {"Master": ANYTHING, "Worker": ANYTHING},
+    },
+    "components/podmonitor/podmonitor.yaml": {
+        "selector": {"matchLabels": ANYTHING},
+        "podMetricsEndpoints": {"type": "array"},
+    },
+}
 MIB = 1 << 20
 OVERHEAD = 200_000_000  # the daemon itself, and the pages that its workers share
 
 
-def manifests() -> dict[str, Any]:
-    return {
-        document["kind"]: document
-        for document in yaml.safe_load_all((DEPLOY / "job.yaml").read_text())
-    }
-
-
-def pod() -> dict[str, Any]:
-    return manifests()["Job"]["spec"]["template"]["spec"]
-
-
-def sidecar() -> dict[str, Any]:
-    (container,) = pod()["initContainers"]
-    return container
-
-
-def config() -> Config:
-    return parse(
-        manifests()["ConfigMap"]["data"]["config.toml"], "/etc/loaderd/config.toml", {}, 10001
+def manifests(name: str = BASE) -> dict[str, Any]:
+    """The documents of a file, by kind. One in overlays/ is made of the base by its patches."""
+    path = DEPLOY / "kubernetes" / name
+    if not path.is_dir():
+        return {one["kind"]: one for one in yaml.safe_load_all(path.read_text())}
+    asked = yaml.safe_load((path / "kustomization.yaml").read_text())
+    assert (path / asked["resources"][0] / "job.yaml").resolve() == DEPLOY / "kubernetes" / BASE
+    assert all(
+        (path / one / "kustomization.yaml").exists() for one in asked.get("components", [path])
     )
+    made = manifests()
+    for one in asked["patches"]:
+        document = made[one["target"]["kind"]]
+        assert document["metadata"]["name"] == one["target"]["name"]
+        text = one["patch"] if "patch" in one else (path / one["path"]).read_text()
+        for step in yaml.safe_load(text):
+            apply(document, step)
+    return made
+
+
+def apply(document: dict[str, Any], step: dict[str, Any]) -> None:
+    """One step of a JSON patch: what it replaces is there."""
+    at: Any = document
+    *way, last = step["path"].split("/")[1:]
+    for word in way:
+        at = at[int(word) if isinstance(at, list) else word]
+    if step["op"] == "add" and last == "-":
+        at.append(step["value"])
+    else:
+        assert step["op"] == "replace"
+        assert last in at
+        at[last] = step["value"]
+
+
+def pod(name: str = BASE) -> dict[str, Any]:
+    """The pod of a file, or of each of its nodes."""
+    made = manifests(name)
+    if "JobSet" in made:
+        (job,) = made["JobSet"]["spec"]["replicatedJobs"]
+        return job["template"]["spec"]["template"]["spec"]
+    if "PyTorchJob" in made:
+        master, workers = made["PyTorchJob"]["spec"]["pytorchReplicaSpecs"].values()
+        assert master["template"] == workers["template"]
+        return master["template"]["spec"]
+    return made["Job"]["spec"]["template"]["spec"]
+
+
+def sidecar(name: str = BASE) -> dict[str, Any]:
+    found = pod(name)
+    containers = [*found.get("initContainers", ()), *found["containers"]]
+    return next(one for one in containers if one["name"] == "loaderd")
+
+
+def config(name: str = BASE) -> Config:
+    text = manifests(name)["ConfigMap"]["data"]["config.toml"]
+    return parse(text, "/etc/loaderd/config.toml", {}, 10001)
 
 
 def quantity(text: str) -> int:
@@ -52,10 +116,87 @@ def quantity(text: str) -> int:
     return int(match[1]) * UNITS[match[2]]
 
 
-@pytest.mark.parametrize("version", ["1.29", "1.33"])
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["ConfigMap", "Job"])
-def test_each_manifest_fits_the_schema_of_kubernetes(kind: str, version: str) -> None:
-    kubernetes_validate.validate(manifests()[kind], version, strict=True)
+@pytest.mark.parametrize("name", JOBS)
+def test_each_manifest_fits_the_schema_of_kubernetes(name: str, kind: str, version: str) -> None:
+    kubernetes_validate.validate(manifests(name)[kind], version, strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", NODES)
+def test_each_node_of_several_is_a_pod(name: str, version: str) -> None:
+    node = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "node"}, "spec": pod(name)}
+    kubernetes_validate.validate(node, version, strict=True)
+
+
+def closed(words: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a table with these words and no others."""
+    kinds = {
+        word: kind if not kind or "type" in kind or "enum" in kind else closed(kind)
+        for word, kind in words.items()
+    }
+    return {"type": "object", "properties": kinds, "additionalProperties": False}
+
+
+@pytest.mark.parametrize("name", CUSTOM)
+def test_a_custom_resource_has_the_words_that_its_operator_knows(name: str) -> None:
+    (made,) = manifests(name).values()
+    jsonschema.validate(made["spec"], closed(CUSTOM[name]))
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_the_sidecar_and_what_it_shares_are_the_same_on_every_node(name: str) -> None:
+    assert sidecar(name) == sidecar()
+    assert pod(name)["volumes"] == pod()["volumes"]
+    assert pod(name)["securityContext"] == pod()["securityContext"]
+    (node,), (single,) = pod(name)["containers"], pod()["containers"]
+    assert node["volumeMounts"] == single["volumeMounts"]
+
+
+def test_without_native_sidecars_the_daemon_ends_itself_and_else_nothing_differs() -> None:
+    assert {**sidecar(WITHOUT), "restartPolicy": "Always"} == sidecar()
+    assert "initContainers" not in pod(WITHOUT)
+    there, here = config(WITHOUT), config()
+    assert there.daemon.exit_when_idle_s > 0
+    assert replace(there.daemon, exit_when_idle_s=0.0) == here.daemon
+    assert (there.workers, there.streams) == (here.workers, here.streams)
+    (volume,) = [one for one in pod(WITHOUT)["volumes"] if one["name"] == "config"]
+    assert volume["configMap"]["name"] == manifests(WITHOUT)["ConfigMap"]["metadata"]["name"]
+
+
+def test_the_pod_monitor_finds_the_sidecars_port() -> None:
+    monitor = manifests("components/podmonitor/podmonitor.yaml")["PodMonitor"]["spec"]
+    labels = manifests()["Job"]["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    (port,) = sidecar()["ports"]
+    assert endpoint["port"] == port["name"]
+    assert (config().daemon.metrics or "").endswith(f":{port['containerPort']}")
+
+
+def test_copies_lie_on_the_disk_of_the_node_and_have_time() -> None:
+    name = "overlays/local-nvme"
+    stage = config(name).daemon.stage
+    (mount,) = [one for one in sidecar(name)["volumeMounts"] if one["mountPath"] == stage]
+    (volume,) = [one for one in pod(name)["volumes"] if one["name"] == mount["name"]]
+    assert "hostPath" in volume
+    assert not mount.get("readOnly")
+    probe = sidecar(name)["startupProbe"]
+    assert probe["failureThreshold"] * probe["periodSeconds"] >= 7200
+
+
+def test_compose_has_the_numbers_and_places_of_the_job() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    daemon, trainer = services["loaderd"], services["trainer"]
+    limit = sidecar()["resources"]["limits"]["memory"]
+    assert daemon["mem_limit"].replace("m", "Mi") == limit
+    assert daemon["read_only"]
+    assert trainer["read_only"]
+    assert daemon["healthcheck"]["test"][1:] == sidecar()["readinessProbe"]["exec"]["command"]
+    assert set(daemon["volumes"]) & set(trainer["volumes"]) == {"sockets:/run/loaderd"}
+    assert float(daemon["stop_grace_period"][:-1]) > config().daemon.drain_s
+    assert (DEPLOY / daemon["build"]["context"] / daemon["build"]["dockerfile"]).exists()
 
 
 def test_a_misspelt_field_does_not_fit_the_schema() -> None:
@@ -107,6 +248,9 @@ def test_what_the_dockerfile_copies_is_in_the_checkout_and_in_the_context() -> N
 
 def test_the_config_in_the_manifest_is_one() -> None:
     assert [stream.name for stream in config().streams] == ["train", "val"]
+    for name in JOBS:
+        assert config(name).streams[0].name == "train"
+        assert config(name).daemon.socket == config().daemon.socket
 
 
 def test_the_daemon_is_a_native_sidecar_that_the_kubelet_ends() -> None:
@@ -140,19 +284,21 @@ def test_the_containers_share_the_sockets_folder_and_nothing_else() -> None:
     assert config().daemon.socket in trainer["command"]
 
 
-def sizes() -> list[int]:
+def sizes(name: str = BASE) -> list[int]:
     """`memory`, `num_workers` and `worker_memory` of the config, which leaves none of them out."""
-    daemon, workers = config().daemon, config().workers
+    daemon, workers = config(name).daemon, config(name).workers
     found = daemon.memory, workers.num_workers, workers.worker_memory
     return [size for size in found if isinstance(size, int)]
 
 
-def test_the_memory_limit_holds_all_that_loaderd_may_take() -> None:
-    memory, num_workers, worker_memory = sizes()
+@pytest.mark.parametrize("name", JOBS)
+def test_the_memory_limit_holds_all_that_loaderd_may_take(name: str) -> None:
+    memory, num_workers, worker_memory = sizes(name)
     need = memory + num_workers * worker_memory + OVERHEAD
-    limits = sidecar()["resources"]["limits"]
-    assert need <= quantity(limits["memory"]) <= need * 1.25
-    assert sidecar()["resources"]["requests"]["memory"] == limits["memory"]
+    asked = sidecar(name)["resources"]
+    assert need <= quantity(asked["limits"]["memory"]) <= need * 1.25
+    assert asked["requests"]["memory"] == asked["limits"]["memory"]
+    assert int(asked["requests"]["cpu"]) == num_workers
 
 
 def test_the_numbers_in_the_readme_are_those_of_the_manifest() -> None:

@@ -1,4 +1,4 @@
-"""The Job of job.yaml with images made by the steps of the Dockerfiles: read-only roots, separate
+"""The Job of kubernetes/base with images made by the steps of the Dockerfiles: read-only roots, separate
 namespaces, a uid without a name, no HOME, 64 MB of /dev/shm, and one shared folder.
 """
 
@@ -68,7 +68,7 @@ class Pod:
     def __init__(self, manifest: Path, folder: Path, images: tuple[Image, Image]) -> None:
         found = {one["kind"]: one for one in yaml.safe_load_all(manifest.read_text())}
         self._spec = found["Job"]["spec"]["template"]["spec"]
-        self._volumes = {name: folder / name for name in ("sockets", "config", "data", "scratch")}
+        self._volumes = {one["name"]: folder / one["name"] for one in self._spec["volumes"]}
         for place in self._volumes.values():
             place.mkdir(exist_ok=True)
         (folder / "config" / "config.toml").write_text(found["ConfigMap"]["data"]["config.toml"])
@@ -171,7 +171,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Image, Image]:
 
 @pytest.fixture
 def pod(tmp_path: Path, images: tuple[Image, Image]) -> Iterator[Pod]:
-    made = Pod(DEPLOY / "job.yaml", tmp_path, images)
+    made = Pod(DEPLOY / "kubernetes" / "base" / "job.yaml", tmp_path, images)
     samples = [
         Sample(
             {"image": coded(picture(seed=i), "JPEG"), "label": np.array(i, np.int64)},
