@@ -11,6 +11,7 @@ MAX_SOCKET_BYTES = 107  # sun_path less its NUL; zmq.IPC_PATH_MAX_LEN says the s
 MESSAGES, LOCK, LOG, BAD = ".zmq", ".lock", ".log", ".bad.jsonl"
 STEM = 32  # characters of a config's name that its default socket has
 LONGEST_NAME = STEM + len("-12345678.sock")  # of a default socket
+ASIDE = ".zmq.old"  # a second name of the messages socket, while a successor takes the first one
 OLDER = ".1"  # ends the name of the file with what a full log or quarantine file held
 LOG_BEGINS = "the embedded daemon starts"  # in the first line that each daemon writes to the log
 

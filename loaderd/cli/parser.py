@@ -142,6 +142,12 @@ def _serve(made: argparse.ArgumentParser) -> None:
     made.add_argument("config", metavar="CONFIG")
     made.add_argument("--log-format", choices=("text", "json"), default="text")
     made.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    made.add_argument(
+        "--takeover",
+        action="store_true",
+        help="where a daemon serves this config already, start beside it and take its trainers "
+        "over: an upgrade without a stop",
+    )
     # instead of the config's; for `bench`
     made.add_argument("--socket", metavar="PATH", help=argparse.SUPPRESS)
     made.add_argument("--embedded", action="store_true", help=argparse.SUPPRESS)

@@ -66,6 +66,7 @@ def _serve(config: Config, args: argparse.Namespace, ahead: Launched | None) -> 
         args.log_format,
         args.log_level,
         args.replay,
+        args.takeover,
     )
     return Daemon(config, options, make_engine=partial(LocalEngine, ahead=ahead)).run()
 

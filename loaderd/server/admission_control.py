@@ -35,6 +35,10 @@ REPLAYS = (
 )
 
 
+class NoRoomYet(Exception):
+    """The segments of the daemon before are still there."""
+
+
 class AdmissionControl:
     """Answers every Hello.
 
@@ -95,7 +99,10 @@ class AdmissionControl:
         self._log = log
         self._replay = replay
         self._rarely = RateLimit(max_keys=MAX_NAMED)
-        self._waiting = WaitingClients(loop, control, progress)
+        self._waiting = WaitingClients(
+            loop, control, lambda: progress() or "waiting for the memory of the daemon before it"
+        )
+        self._before_bytes: int | None = None  # of segments of the daemon before, while it lives
         self._streams: Mapping[str, OpenedStream] | None = None
         self.broken: dict[str, tuple[str, str]] = {}
 
@@ -122,6 +129,22 @@ class AdmissionControl:
         """
         for peer, _ in self._waiting.take(stream):
             self._refuse(peer, error)
+
+    def share_memory(self, held_bytes: int) -> None:
+        """The daemon before lives, and so do its segments.
+
+        Who does not fit beside them waits until `own_memory`.
+
+        Args:
+            held_bytes: What they take.
+        """
+        self._before_bytes = held_bytes
+
+    def own_memory(self) -> None:
+        """The daemon before is gone."""
+        self._before_bytes = None
+        for peer, hello in self._waiting.take(None):
+            self.hello(peer, hello)
 
     def stream_broken(self, action: StreamBroken) -> None:
         """A stream has ended on a fault: nobody gets it any longer."""
@@ -166,6 +189,9 @@ class AdmissionControl:
                 self._waiting.add(peer, hello)
                 return
             admitted = self._admit(hello, stream)
+        except NoRoomYet:
+            self._waiting.add(peer, hello)
+            return
         except LoaderdError as error:
             self._refuse(peer, error)
             return
@@ -207,7 +233,10 @@ class AdmissionControl:
         # that it holds: had it to wait until that fits into the ceiling beside the new segment, it
         # would wait for itself. The system's own limits still count.
         held = 0 if hello.order else hello.held_bytes
+        held += self._before_bytes or 0
         why = self._budget.shortage(f"stream {hello.stream!r}", admitted.segment, held)
+        if why and self._before_bytes is not None:
+            raise NoRoomYet
         if why:
             raise RefusedError(why)
         return admitted

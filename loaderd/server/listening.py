@@ -77,6 +77,7 @@ def listen(
     log: WriteLog,
     stack: ExitStack,
     connections: ExitStack,
+    now: bool,
 ) -> tuple[ControlListener, MessageRouter]:
     """Bind both sockets.
 
@@ -90,20 +91,27 @@ def listen(
         log: Its log.
         stack: Takes what is closed first at the end.
         connections: Takes what is closed last, when others may start a daemon.
+        now: False: nobody comes before `ServedSocket` has them bound.
 
     Raises:
         CannotServe: The text says why.
     """
     try:
         control = ControlListener(
-            loop, daemon.socket, gate=gate, on_message=on_message, on_end=on_end, log=log
+            loop,
+            daemon.socket,
+            gate=gate,
+            on_message=on_message,
+            on_end=on_end,
+            log=log,
+            listen=now,
         )
         connections.callback(control.close)
         stack.callback(control.stop_listening)
         uids = gate.uids if gate.open else ()
         path = daemon.socket + paths.MESSAGES
         messages = MessageRouter(
-            loop, path, mode=gate.mode, uids=uids, on_progress=on_progress, log=log
+            loop, path, mode=gate.mode, uids=uids, on_progress=on_progress, log=log, bind=now
         )
         stack.callback(messages.close)
     except OSError as error:

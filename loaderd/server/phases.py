@@ -94,6 +94,14 @@ class PhaseOwner(Protocol):
         """From now on this one is told of everything, first of all that it begins."""
         ...
 
+    def opened(self) -> None:
+        """Its streams are open, and a worker is ready."""
+        ...
+
+    def takeover(self, peer: Peer, /) -> None:
+        """A successor asks for the socket."""
+        ...
+
     def fail(self, why: str, /) -> None:
         """It can't serve: the process ends with the reason."""
         ...
@@ -153,7 +161,8 @@ class Phase(Protocol):
         ...
 
 
-def _log_slow_turn(log: Log, spent_s: float, text: str) -> None:
+def log_slow_turn(log: Log, spent_s: float, text: str) -> None:
+    """Log a slow turn of the loop; as a warning from NOTICEABLE_S on."""
     level = "warning" if spent_s >= NOTICEABLE_S else "info"
     log(level, "slow_turn", text, seconds=round(spent_s, 3))
 
@@ -186,11 +195,13 @@ class _Accepting:
                 peer, Report(DrainStatus(os.getpid(), self._parts.config.daemon.drain_s).to_json())
             )
             self.drain(f"requested by {peer}")
+        elif ask.what == "takeover":
+            self._daemon.takeover(peer)
         else:
             control.reject(
                 peer,
                 "ProtocolError",
-                f"unknown command {ask.what!r}; commands are status and drain",
+                f"unknown command {ask.what!r}; commands are status, drain and takeover",
             )
 
     def left(self, peer: Peer) -> None:
@@ -244,7 +255,7 @@ class Opening(_Accepting):
     def _await_worker(self, event: Event, made: list[Action]) -> None:
         if isinstance(event, WorkerReady):
             self._parts.dispatcher.on_event = None
-            self._daemon.enter(Serving(self._daemon, self._parts))
+            self._daemon.opened()
 
 
 class Serving(_Accepting):
@@ -294,7 +305,7 @@ class Serving(_Accepting):
 
     def slow_turn(self, spent_s: float, text: str) -> None:
         """Log it; as a warning from NOTICEABLE_S on."""
-        _log_slow_turn(self._parts.log, spent_s, text)
+        log_slow_turn(self._parts.log, spent_s, text)
 
     def _tell_ready(self) -> None:
         parts = self._parts
@@ -377,7 +388,7 @@ class Draining:
 
     def slow_turn(self, spent_s: float, text: str) -> None:
         """Log it; as a warning from NOTICEABLE_S on."""
-        _log_slow_turn(self._parts.log, spent_s, text)
+        log_slow_turn(self._parts.log, spent_s, text)
 
     def drain(self, why: str) -> None:
         """That is going on."""

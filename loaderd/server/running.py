@@ -17,25 +17,28 @@ from loaderd.server import process_duties
 from loaderd.server.admission_control import AdmissionControl
 from loaderd.server.bad_samples import BadSamples
 from loaderd.server.dispatcher import ActionDispatcher, ActionHandlers
+from loaderd.server.handover import Handover
 from loaderd.server.idle_exit import IdleExit
 from loaderd.server.listening import claim, hold_copies, listen, segment_budget
 from loaderd.server.page.history import History
 from loaderd.server.page.last_batches import LastBatches
 from loaderd.server.page.live_page import LivePage
-from loaderd.server.phases import Opening, Parts, Phase
+from loaderd.server.phases import Opening, Parts, Phase, Serving
 from loaderd.server.readiness import ReadinessPipe
 from loaderd.server.segment_budget import SegmentBudget
+from loaderd.server.served_socket import ServedSocket
 from loaderd.server.sessions import SessionRegistry
 from loaderd.server.start_options import EXIT_DRAINED, EXIT_NO_START, StartOptions
 from loaderd.server.startup import StartupReporter
 from loaderd.server.status_pages import StatusPages
 from loaderd.server.status_report import DaemonStatus
 from loaderd.server.stream_catalog import StreamCatalog
+from loaderd.server.takeover import TakingOver
 from loaderd.server.verdict_reporter import VerdictReporter
 from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, is_loopback, parse_address
-from loaderd.system.lockfile import CannotServe, LockFile
+from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile
 from loaderd.system.logs import Log
 from loaderd.system.loop import Loop
 from loaderd.system.peer_credentials import PeerGate
@@ -102,7 +105,7 @@ class Running:
         num_workers = number if isinstance(number, int) else resource_limits.own_cpu_count()
         # Whoever sees its connection end may start a successor at once: the lock is free by then.
         connections = stack.enter_context(ExitStack())
-        gate, most = self._take_socket(num_workers, stack)
+        gate, most, lock, locks = self._take_socket(num_workers, stack)
         self._bad_samples = BadSamples(config.daemon.quarantine, log)
         stack.callback(self._bad_samples.close)
         budget = segment_budget(loop, config.daemon.memory, setup.root, stack)
@@ -116,35 +119,50 @@ class Running:
             log=log,
             stack=stack,
             connections=connections,
+            now=lock is not None,
         )
         engine = self._new_engine(num_workers)
         stack.callback(engine.close)
         parts = self._new_parts(num_workers, most, control, messages, budget, engine)
         self._dispatcher = parts.dispatcher
+        self._parts = parts
+        self._waits = lock is None  # for the daemon that serves the socket
+        self._socket = ServedSocket(config.daemon.socket, lock, locks, control, messages)
+        self._handover = Handover(self, parts, self._socket, gate.own)
         self._phase: Phase = Opening(self, parts)
         self._pages = StatusPages(parts, lambda: self._phase.name)
-        if config.daemon.metrics:
-            stack.callback(self._serve_pages(config.daemon.metrics, parts).close)
+        self._servers = stack.enter_context(ExitStack())
+        if config.daemon.metrics and not self._waits:
+            self._servers.callback(self._serve_pages(config.daemon.metrics, parts).close)
         self._watch()
         process_duties.take_up(loop, engine, setup.env)
         self._phase.begin()
 
     # -- what it is made of
 
-    def _take_socket(self, num_workers: int, stack: ExitStack) -> tuple[PeerGate, int]:
-        """Be the one daemon of the socket.
+    def _take_socket(
+        self, num_workers: int, stack: ExitStack
+    ) -> tuple[PeerGate, int, LockFile | None, ExitStack]:
+        """Be the one daemon of the socket, or begin beside the one that is to hand it over.
 
         Returns:
-            (who may attach, sessions that the file descriptors suffice for).
+            (who may attach, sessions that the file descriptors suffice for, the lock or None while
+            another has it, what closes a lock).
         """
         config = self._setup.config
         gate, most = claim(config, num_workers)
-        stack.enter_context(LockFile(config.daemon.socket))
+        locks = stack.enter_context(ExitStack())
+        lock = None
+        try:
+            lock = locks.enter_context(LockFile(config.daemon.socket))
+        except AlreadyServed:
+            if not self._setup.options.takeover:
+                raise
         hold_copies(config.daemon, stack)
         if self._setup.options.embedded:
             self._log("info", "log_begins", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.push(self._remove_files)
-        return gate, most
+        return gate, most, lock, locks
 
     def _serve_pages(self, address: str, parts: Parts) -> HttpServer:
         shown = parts.config.daemon.thumbnails
@@ -320,6 +338,20 @@ class Running:
         self._phase = phase
         phase.begin()
 
+    def opened(self) -> None:
+        """Serve, or take the socket over first."""
+        if self._waits and self._setup.config.daemon.metrics:
+            from loaderd.server import metrics  # noqa: F401 - now, and not while trainers wait
+        self.enter(
+            TakingOver(self, self._parts, self._socket, self._alone)
+            if self._waits
+            else Serving(self, self._parts)
+        )
+
+    def takeover(self, peer: Peer) -> None:
+        """Hand the socket over to a successor, if that can be."""
+        self._handover.asked(peer, ready=isinstance(self._phase, Serving))
+
     def fail(self, why: str) -> None:
         """Log why, tell whoever waits for the start, and end with EXIT_NO_START."""
         self._log("error", "cannot_serve", why)
@@ -346,12 +378,22 @@ class Running:
             self._phase.ask(peer, message)
 
     def _left(self, peer: Peer) -> None:
+        self._handover.left(peer)
         self._phase.left(peer)
 
     def _session_attached(self) -> None:
         self._reporter.session_attached()
         if self._history is not None:
             self._history.session_attached()
+
+    def _alone(self) -> None:
+        """The daemon before has ended: its address for metrics is free."""
+        metrics = self._setup.config.daemon.metrics
+        if metrics:
+            try:
+                self._servers.callback(self._serve_pages(metrics, self._parts).close)
+            except CannotServe as error:
+                self._log("error", "no_metrics", str(error))
 
     def _verdicts(self) -> list[Verdict]:
         return self._dispatcher.verdicts()

@@ -21,6 +21,7 @@ class StartOptions:
         log_format: "text" or "json".
         log_level: The lowest level that is logged.
         replay: The first batches of each trainer are handed out again and again.
+        takeover: Another daemon may serve the socket: it hands over when this one is ready.
     """
 
     first_stream: str = ""
@@ -29,3 +30,4 @@ class StartOptions:
     log_format: str = "text"
     log_level: str = "info"
     replay: bool = False
+    takeover: bool = False

@@ -34,7 +34,7 @@ class Peer:
     """One connection.
 
     `session` is whoever's it is to set (None: no session); `ended` once nothing can be said any
-    longer.
+    longer; `on_more` is called when it says a second thing, which nobody else may.
     """
 
     __slots__ = (
@@ -42,6 +42,7 @@ class Peer:
         "cred",
         "ended",
         "finishing",
+        "on_more",
         "outbox",
         "outbox_bytes",
         "pidfd",
@@ -57,6 +58,7 @@ class Peer:
         self.pidfd = -1
         self.session: int | None = None
         self.spoken = False
+        self.on_more: Callable[[], object] | None = None
         self.finishing = False
         self.ended = False
         self.buffer = bytearray()
@@ -85,6 +87,7 @@ class ControlListener:
         log: WriteLog,
         cred: Callable[[socket.socket], PeerCredentials] = peer_cred,
         pidfd: Callable[[socket.socket], int] = peer_pidfd,
+        listen: bool = True,
     ) -> None:
         """Listen.
 
@@ -99,6 +102,7 @@ class ControlListener:
             log: Its log.
             cred: Tells who made a connection.
             pidfd: Makes a descriptor that is readable when the peer's process is dead.
+            listen: False: only from `listen` on.
         """
         self._loop = loop
         self._gate = gate
@@ -110,8 +114,29 @@ class ControlListener:
         self._rarely = RateLimit()
         self._silent: dict[Peer, None] = {}
         self.peers: dict[Peer, None] = {}
-        self._listener = ListeningSocket(loop, path, gate.mode, on_connection=self._greet, log=log)
+        self._path = path
+        self._listener: ListeningSocket | None = None
+        if listen:
+            self.listen()
         closed_in_children(self)
+
+    def listen(self, fd: int = -1) -> None:
+        """Take connections from now on.
+
+        Args:
+            fd: As for ListeningSocket.
+
+        Raises:
+            OSError: It can't be.
+        """
+        self._listener = ListeningSocket(
+            self._loop, self._path, self._gate.mode, on_connection=self._greet, log=self._log, fd=fd
+        )
+
+    @property
+    def listener(self) -> ListeningSocket | None:
+        """What takes connections; None before `listen`."""
+        return self._listener
 
     # -- what the daemon does with a peer
 
@@ -166,11 +191,13 @@ class ControlListener:
 
     def stop_listening(self) -> None:
         """No new connections; those in the backlog see EOF. The socket's file goes. Idempotent."""
-        self._listener.stop()
+        if self._listener is not None:
+            self._listener.stop()
 
     def close(self) -> None:
         """End all connections, and listen no longer."""
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for peer in tuple(self.peers):
             self._end(peer)
 
@@ -178,7 +205,8 @@ class ControlListener:
         """In a forked child: close everything, say nothing to anybody."""
         for peer in self.peers:
             peer.sock.close()
-        self._listener.disown()
+        if self._listener is not None:
+            self._listener.disown()
 
     # -- inside
 
@@ -222,6 +250,8 @@ class ControlListener:
             self._end(peer)
         elif peer.finishing:
             return  # read and thrown away, so that our last words aren't lost to a reset
+        elif peer.on_more is not None:
+            peer.on_more()
         elif peer.spoken:
             self.drop(peer, "sent a second message")
         else:

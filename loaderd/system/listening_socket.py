@@ -31,6 +31,7 @@ class ListeningSocket:
         *,
         on_connection: Callable[[socket.socket], object],
         log: WriteLog,
+        fd: int = -1,
     ) -> None:
         """Listen.
 
@@ -40,6 +41,8 @@ class ListeningSocket:
             mode: Of that file.
             on_connection: Called with each connection, which doesn't block and is the callee's.
             log: Its log.
+            fd: Of another process's socket that listens at the path, ours from now on; -1: a new
+                one is made.
 
         Raises:
             OSError: It can't listen.
@@ -50,14 +53,34 @@ class ListeningSocket:
         self._log = log
         self._rarely = RateLimit()
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        self._socket: socket.socket | None = self._listen(mode)
+        self._lent = False
+        self._socket: socket.socket | None = self._listen(mode, fd)
+
+    @property
+    def fd(self) -> int:
+        """Descriptor of the socket, for a successor; -1 after `stop`."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def lend(self) -> None:
+        """Take no connections: whoever has a copy of `fd` does, and the file is its."""
+        if self._socket is not None:
+            self._lent = True
+            self._loop.unwatch(self._socket.fileno())
+
+    def take_back(self) -> None:
+        """Nobody else takes connections: go on."""
+        if self._socket is not None:
+            self._lent = False
+            self._loop.watch(self._socket.fileno(), self._accept)
 
     def stop(self) -> None:
         """No new connections; those in the backlog see EOF. The socket's file goes. Idempotent."""
         if self._socket is not None:
             self._loop.unwatch(self._socket.fileno())
-            with contextlib.suppress(FileNotFoundError):  # a cleaner of temporary folders was here
-                os.unlink(self._path)
+            # a cleaner of temporary folders may have been here
+            with contextlib.suppress(FileNotFoundError):
+                if not self._lent:
+                    os.unlink(self._path)
             self._socket.close()
             self._socket = None
 
@@ -73,17 +96,22 @@ class ListeningSocket:
         if self._socket is not None:
             self._socket.close()
 
-    def _listen(self, mode: int) -> socket.socket:
-        listener = socket.socket(
-            socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    def _listen(self, mode: int, fd: int) -> socket.socket:
+        kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        listener = (
+            socket.socket(socket.AF_UNIX, kind)
+            if fd < 0
+            else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fd)
         )
         try:
-            old = os.umask(0o177)  # nobody else gets in before the mode is what it shall be
-            try:
-                listener.bind(self._path)
-            finally:
-                os.umask(old)
+            if fd < 0:
+                old = os.umask(0o177)  # nobody else gets in before the mode is what it shall be
+                try:
+                    listener.bind(self._path)
+                finally:
+                    os.umask(old)
             os.chmod(self._path, mode)
+            listener.setblocking(False)
             listener.listen(BACKLOG)
         except BaseException:
             listener.close()

@@ -28,8 +28,12 @@ class LockFile:
     The kernel lets the lock go when its process dies.
     """
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str, fd: int = -1) -> None:
         """Take the lock of a socket.
+
+        Args:
+            socket: Path of the socket.
+            fd: Of the lock that another daemon holds and shares, ours from now on; -1: of nobody.
 
         Raises:
             AlreadyServed: Another daemon holds it.
@@ -37,17 +41,47 @@ class LockFile:
         """
         self.path = socket + paths.LOCK
         self._socket = socket
-        self._fd = self._locked()
+        self._lent = False
+        self._fd = self._locked() if fd < 0 else fd
         closed_in_children(self)
         try:
-            self.sweep()
-            # on a full disk the lock is as good without our number in it
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, 0)
-                os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+            if fd < 0:
+                self.sweep()
+            self._sign()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def fd(self) -> int:
+        """Descriptor of the lock: whoever has a copy holds the lock, too."""
+        return self._fd
+
+    def lend(self) -> None:
+        """A successor has a copy of `fd`: the file is its, until `take_back`."""
+        self._lent = True
+
+    def take_back(self) -> None:
+        """The successor is gone."""
+        self._lent = False
+        self._sign()
+
+    def retake(self) -> None:
+        """Of a lock that is shared: hold it alone.
+
+        Raises:
+            AlreadyServed: Whoever shared it still has it.
+        """
+        os.close(self._fd)
+        self._fd = -1
+        self._fd = self._locked()
+        self._sign()
+
+    def _sign(self) -> None:
+        # on a full disk the lock is as good without our number in it
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
 
     def _locked(self) -> int:
         while True:
@@ -90,7 +124,8 @@ class LockFile:
 
         Raises CannotServe for anything that isn't a socket, and removes nothing then.
         """
-        found = [path for path in (self._socket, self._socket + paths.MESSAGES) if _is_socket(path)]
+        names = (self._socket, self._socket + paths.MESSAGES, self._socket + paths.ASIDE)
+        found = [path for path in names if _is_socket(path)]
         if self._socket in found and _is_served(self._socket):
             raise CannotServe(
                 f"already running: another daemon serves {self._socket}, though its lock file was "
@@ -105,7 +140,7 @@ class LockFile:
         Nothing may listen at the socket paths by now. Idempotent.
         """
         if self._fd >= 0:
-            if _same_file(self._fd, self.path):
+            if not self._lent and _same_file(self._fd, self.path):
                 os.unlink(self.path)
             os.close(self._fd)
             self._fd = -1

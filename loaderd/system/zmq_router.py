@@ -20,6 +20,7 @@ import zmq
 from loaderd.system.logs import WriteLog
 from loaderd.system.loop import Loop
 from loaderd.system.rate_limit import RateLimit
+from loaderd_wire import paths
 from loaderd_wire.codec import WIRE
 from loaderd_wire.errors import ProtocolError
 from loaderd_wire.messages import Descriptor, Failure, Progress, Pulse
@@ -67,6 +68,7 @@ class MessageRouter:
         uids: tuple[int, ...],
         on_progress: Callable[[int, Progress], object],
         log: WriteLog,
+        bind: bool = True,
     ) -> None:
         """Bind the socket.
 
@@ -78,6 +80,7 @@ class MessageRouter:
             on_progress: Called as (session, progress): well-formed, and said by that session. Of
                 several that have piled up in one plan only the last, unless one asks for something.
             log: Its log.
+            bind: False: only `bind` does it.
 
         Raises:
             OSError: It can't be bound.
@@ -92,14 +95,15 @@ class MessageRouter:
         self._sent = False  # in this turn
         self.garbage = 0
         self.path = path
+        self._mode = mode
+        self._file: tuple[int, int] | None = None  # what was bound: device, inode
         self._context = zmq.Context(io_threads=1)
         self._zap = self._context.socket(zmq.REP)
         self._socket = self._context.socket(zmq.ROUTER)
         try:
-            self._open(mode, uids)
-        except zmq.ZMQError as error:
-            self._context.destroy(linger=0)
-            raise OSError(error.errno, f"ZeroMQ: {error.strerror}", path) from None
+            self._open(uids)
+            if bind:
+                self.bind()
         except BaseException:
             self._context.destroy(linger=0)
             raise
@@ -112,7 +116,7 @@ class MessageRouter:
         self._zap_fd = int(self._zap.getsockopt(zmq.FD))
         loop.watch(self._zap_fd, self._authenticate)
 
-    def _open(self, mode: int, uids: tuple[int, ...]) -> None:
+    def _open(self, uids: tuple[int, ...]) -> None:
         self._zap.bind(ZAP)
         router = self._socket
         router.setsockopt(zmq.PLAIN_SERVER, 1)
@@ -125,12 +129,50 @@ class MessageRouter:
         router.setsockopt(zmq.BACKLOG, BACKLOG)
         for uid in uids:
             router.setsockopt(zmq.IPC_FILTER_UID, uid)
+
+    def bind(self) -> None:
+        """Be found at the path, in place of whoever is found there now.
+
+        Raises:
+            OSError: It can't be.
+        """
         old = os.umask(0o177)
         try:
-            router.bind(f"ipc://{self.path}")
+            self._socket.bind(f"ipc://{self.path}")
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, f"ZeroMQ: {error.strerror}", self.path) from None
         finally:
             os.umask(old)
-        os.chmod(self.path, mode)
+        os.chmod(self.path, self._mode)
+        found = os.stat(self.path)
+        self._file = found.st_dev, found.st_ino
+
+    def set_aside(self) -> None:
+        """Another may be found at the path from now on; `take_back` undoes that.
+
+        Raises:
+            OSError: The file can't have a second name.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._aside)
+        os.link(self.path, self._aside)
+
+    def take_back(self) -> None:
+        """After `set_aside`: be found at the path again."""
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self._aside, self.path)  # does nothing where both are names of one file
+        self._unlink(self._aside)
+
+    @property
+    def _aside(self) -> str:
+        return self.path.removesuffix(paths.MESSAGES) + paths.ASIDE
+
+    def _unlink(self, path: str) -> None:
+        """Remove the file, if it is ours: ZeroMQ leaves it."""
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) == self._file:
+                os.unlink(path)
 
     def admit(self, session: int, token: bytes) -> None:
         """From now on whoever has this token may connect, and speaks for this session."""
@@ -176,8 +218,8 @@ class MessageRouter:
             self._loop.unwatch(self._fd)
             self._loop.unwatch(self._zap_fd)
             self._context.destroy(linger=0)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path)  # ZeroMQ leaves it
+            self._unlink(self.path)
+            self._unlink(self._aside)
 
     # -- inside
 

@@ -80,6 +80,12 @@ class Stage:
         self.phase = phase
         phase.begin()
 
+    def opened(self) -> None:
+        self.enter(Serving(self, self.parts))
+
+    def takeover(self, peer: Any) -> None:
+        self.done.append(("takeover", peer))
+
     def fail(self, why: str) -> None:
         self.done.append(("fail", why))
 

@@ -5,11 +5,15 @@ A line on stdin lets streams open.
 What a stream does is in its name: "late" opens when stdin says so, "broken" does not open, "heals"
 does at the second try, "grows" outgrows its first segment, "unready" has workers that cannot boot,
 "stuck" never finishes a job, "bad" has a bad sample in each batch, "crash" is a fault of the daemon itself.
+With the setting `dies` it is killed: "before module.Class.method", or "after", at its first call.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -142,12 +146,28 @@ class FakePool:
         self.loop.unwatch(0)
 
 
+def let_die(when: str, where: str) -> None:
+    module, name, method = where.rsplit(".", 2)
+    owner = getattr(importlib.import_module(module), name)
+    original = getattr(owner, method)
+
+    def dies(*args: Any, **more: Any) -> None:
+        if when == "after":
+            original(*args, **more)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, method, dies)
+
+
 def main() -> int:
     given = json.loads(sys.argv[1])
+    if "dies" in given:
+        let_die(*given.pop("dies").split())
+    seed = given.pop("seed", 7)
     names = given.pop("streams")
     given["allow_uids"] = tuple(given.get("allow_uids", ()))
     plans = tuple(
-        StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=7) for name in names
+        StreamConfig(name, dataset="made:Up", batch_size=8, shuffle=1, seed=seed) for name in names
     )
     path, default_socket = given.pop("config_path", ""), given.pop("default_socket", False)
     parts = [

@@ -1,0 +1,227 @@
+"""A daemon follows another on its socket: trainers go on, and one of the two serves, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loaderd.cli.control_client import ControlConnection
+from loaderd.cli.exit_codes import CommandError
+from loaderd.server.handover_offer import HandoverOffer
+from loaderd.server.start_options import EXIT_DRAINED, EXIT_NO_START
+from loaderd_client import Loader
+from loaderd_testing import daemon_process
+from loaderd_testing.deadlines import DEADLINE_S, until
+
+Start = Callable[..., "Served"]
+SEGMENT = 6 * 12288  # bytes of a trainer's
+
+
+class Served:
+    """A daemon with a made-up pool. All of one test have the same socket."""
+
+    def __init__(self, folder: Path, number: int, streams: tuple[str, ...], given: Any) -> None:
+        socket = str(folder / "d.sock")
+        settings = {
+            "socket": socket,
+            "quarantine": socket + ".bad.jsonl",
+            "num_workers": 1,
+            "streams": streams or ("train",),
+            **given,
+        }
+        self.socket = socket
+        self.log = folder / f"log{number}"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, daemon_process.__file__, json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def wait(self, part: str) -> Served:
+        until(f"{part!r}", lambda: part in self.text() or self.process.poll() is not None)
+        assert part in self.text(), self.text()
+        return self
+
+    def ended(self) -> int:
+        return self.process.wait(DEADLINE_S)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+def serving(folder: Path) -> int:
+    """Pid of the daemon that answers at the socket; 0 if none does."""
+    try:
+        with ControlConnection(str(folder / "d.sock"), "status") as line:
+            for message in line.messages():
+                status = json.loads(message.body)
+                return int(status["pid"]) if status["state"] == "ready" else 0
+    except CommandError:
+        pass
+    return 0
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    made: list[Served] = []
+
+    def begin(*streams: str, **given: Any) -> Served:
+        made.append(Served(tmp_path, len(made), streams, given))
+        return made[-1]
+
+    yield begin
+    for daemon in made:
+        daemon.close()
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> Iterator[Iterator[Any]]:
+    """Of a trainer, which begins when it is first asked."""
+    with Loader(str(tmp_path / "d.sock"), stream="train", output="numpy") as loader:
+
+        def forever() -> Iterator[Any]:
+            while True:
+                yield from loader
+
+        yield forever()
+
+
+def test_a_trainer_goes_on_with_the_successor_and_the_old_daemon_leaves(
+    start: Start, batches: Iterator[Any], tmp_path: Path
+) -> None:
+    old = start().wait("ready: ")
+    steps = [next(batches).step for _ in range(3)]
+    new = start(takeover=True).wait("the daemon before has left")
+    assert old.ended() == EXIT_DRAINED
+    steps += [next(batches).step for _ in range(20)]
+    assert steps == [step % 13 for step in range(23)]
+    assert serving(tmp_path) == new.process.pid
+    assert (tmp_path / "d.sock.lock").read_text() == f"{new.process.pid}\n"
+    third = start(takeover=True).wait("the daemon before has left")
+    assert new.ended() == EXIT_DRAINED
+    third.process.send_signal(signal.SIGTERM)
+    assert third.ended() == EXIT_DRAINED
+    assert [path.name for path in tmp_path.iterdir() if "sock" in path.name] == []
+
+
+OLD, NEW = "loaderd.server.handover", "loaderd.server.takeover"
+SHARED = "loaderd.server.served_socket.ServedSocket"
+STEPS = [
+    f"{when} {step}"
+    for step in (
+        f"{OLD}.Handover.asked",
+        f"{OLD}.Handover._taken",
+        f"{SHARED}.hand_over",
+        f"{OLD}.HandedOver._leave",
+        f"{NEW}.TakingOver._attempt",
+        f"{NEW}.TakingOver._consider",
+        f"{SHARED}.adopt",
+        "loaderd.system.zmq_router.MessageRouter.bind",
+        "loaderd.system.predecessor.Predecessor.say",
+    )
+    for when in ("before", "after")
+]
+
+
+@pytest.mark.parametrize("dies", STEPS)
+def test_one_of_the_two_serves_whoever_is_killed_at_whichever_step(
+    start: Start, batches: Iterator[Any], tmp_path: Path, dies: str
+) -> None:
+    of_the_new = not dies.split()[1].startswith((OLD, f"{SHARED}.hand_over"))
+    old = start(**({} if of_the_new else {"dies": dies})).wait("ready: ")
+    steps = [next(batches).step for _ in range(3)]
+    new = start(takeover=True, **({"dies": dies} if of_the_new else {}))
+    dead, lives = (new, old) if of_the_new else (old, new)
+    assert dead.ended() == -signal.SIGKILL
+    until("it serves", lambda: serving(tmp_path) == lives.process.pid)
+    steps += [next(batches).step for _ in range(10)]
+    assert steps == [step % 13 for step in range(13)]
+    follower = start(takeover=True).wait("the daemon before has left")
+    assert lives.ended() == EXIT_DRAINED
+    assert serving(tmp_path) == follower.process.pid
+
+
+def test_a_changed_config_is_refused_by_its_field_and_the_old_daemon_serves_on(
+    start: Start, batches: Iterator[Any], tmp_path: Path
+) -> None:
+    old = start().wait("ready: ")
+    steps = [next(batches).step for _ in range(3)]
+    new = start(takeover=True, seed=8)
+    assert new.ended() == EXIT_NO_START
+    assert "cannot take over: stream 'train' has changed: seed was 7, is 8" in new.text()
+    assert serving(tmp_path) == old.process.pid
+    steps += [next(batches).step for _ in range(10)]
+    assert steps == list(range(13))
+    assert "ended" not in old.text()
+
+
+@pytest.mark.parametrize(
+    ("streams", "given", "why"),
+    [
+        ((), {"embedded": True}, "a Loader has started the daemon there"),
+        (("late",), {}, "the daemon there is still starting"),
+        ((), {"replay": True}, "`loaderd bench --replay` runs there"),
+    ],
+)
+def test_a_daemon_that_cannot_hand_over_says_why(
+    start: Start, streams: tuple[str, ...], given: Any, why: str
+) -> None:
+    old = start(*streams, **given)
+    until("its socket", Path(old.socket).exists)
+    new = start(takeover=True)
+    assert new.ended() == EXIT_NO_START
+    assert f"cannot take over: {why}" in new.text()
+    assert old.process.poll() is None
+
+
+def test_who_finds_no_daemon_serves_as_ever(start: Start, tmp_path: Path) -> None:
+    new = start(takeover=True).wait("ready: ")
+    assert serving(tmp_path) == new.process.pid
+
+
+def test_a_trainer_without_room_beside_the_old_segments_waits_until_they_are_gone(
+    start: Start, batches: Iterator[Any]
+) -> None:
+    old = start(memory=SEGMENT * 3 // 2).wait("ready: ")
+    next(batches)
+    new = start(takeover=True, memory=SEGMENT * 3 // 2).wait("takes over")
+    assert [next(batches).step for _ in range(12)] == list(range(1, 13))
+    assert old.ended() == EXIT_DRAINED
+    assert 0 < new.text().index("event=follows") < new.text().index("event=session_began")
+
+
+OFFER = HandoverOffer(7, 100, 50, {}, ["/a.toml"], [3])
+
+
+@pytest.mark.parametrize(
+    ("offer", "why"),
+    [
+        (OFFER, ""),
+        (replace(OFFER, configs=["/b.toml"]), "a trainer was given /b.toml, and this daemon serves /a.toml"),
+        (replace(OFFER, protocols=[2, 9]), "a trainer speaks protocol 9, and this daemon 2 to 3"),
+        (replace(OFFER, streams={"val": {}}), "the config has no stream 'val' any longer"),
+    ],
+)  # fmt: skip
+def test_what_trainers_could_not_go_on_with_is_named(offer: HandoverOffer, why: str) -> None:
+    assert offer.refusal({}, "/a.toml") == why
+
+
+def test_an_offer_of_a_later_version_is_read() -> None:
+    assert HandoverOffer.from_json(json.dumps({**asdict(OFFER), "more": 1})) == OFFER
+    for text in ("[]", "{}", "null"):
+        with pytest.raises(ValueError, match="is no offer"):
+            HandoverOffer.from_json(text)
