@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(short, NO_START)
         from loaderd.config import load
 
-        served = prepared(load.load(args.config, os.environ, os.getuid()), args)
+        served = prepared(load.load(args.config, os.environ, os.getuid()).staged(), args)
     except (ConfigError, CommandError, ModuleNotFoundError) as error:
         _tell(args.ready_fd, f"ConfigError: {error}")
         raise

@@ -52,6 +52,19 @@ class Config:
     workers: WorkersConfig
     streams: tuple[StreamConfig, ...]
 
+    def staged(self) -> Config:
+        """The same for a daemon, which copies databases; who else reads them does so in place."""
+        stage = self.daemon.staging
+        streams = (
+            replace(
+                stream,
+                stage=stage,
+                sources=tuple(replace(source, stage=stage) for source in stream.sources),
+            )
+            for stream in self.streams
+        )
+        return replace(self, streams=tuple(streams))
+
 
 class ConfigProblems:
     """Collects what is wrong; `where` is a path such as streams.train.transforms[1].size."""
@@ -134,18 +147,13 @@ def parse(text: str, path: str, env: Mapping[str, str], uid: int) -> Config:
     )
     if faults.lines:
         raise ConfigError(_all(path, faults.lines))
-    settings = DaemonConfig(**daemon)
-    stage = settings.staging
-    made = {
-        name: replace(_stream(name, table), stage=stage)
-        for name, table in values["streams"].items()
-    }
+    made = {name: _stream(name, table) for name, table in values["streams"].items()}
     streams = tuple(stream.mixed(made) for stream in made.values())
     return Config(
         path,
         folder,
         default_socket,
-        settings,
+        DaemonConfig(**daemon),
         WorkersConfig(**values["workers"]),
         streams,
     )

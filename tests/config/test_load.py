@@ -394,7 +394,8 @@ def test_a_default_socket_that_would_be_too_long_lies_below_tmp() -> None:
 def test_copies_on_a_local_disk_are_a_matter_of_the_daemon_that_streams_know() -> None:
     text = """[daemon]\nstage = "${DISK}/nvme"\nstage_limit = "500GB"\nstage_days = 2\n"""
     config = read(text + STREAM, {"DISK": "/local"})
-    (stage,) = {stream.stage for stream in config.streams}
+    assert config.streams[0].stage is None, "check would copy it"
+    (stage,) = {stream.stage for stream in config.staged().streams}
     assert stage == config.daemon.staging
     assert stage is not None
     assert (stage.folder, stage.limit, stage.keep_s) == ("/local/nvme", 500 * 10**9, 172_800)

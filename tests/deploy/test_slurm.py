@@ -59,9 +59,10 @@ def test_a_job_that_is_preempted_saves_its_place_drains_and_is_queued_again(tmp_
     (tmp_path / "train.py").write_text(TRAIN)
     samples = [Sample({"y": np.array(i, np.int64)}) for i in range(40)]
     write_own(tmp_path / "train.lmdb", samples)
+    (tmp_path / "disk").mkdir()
     config = tmp_path / "config.toml"
     config.write_text(
-        '[daemon]\nsocket = "/tmp/loaderd-${SLURM_JOB_ID}/train.sock"\n[workers]\nnum_workers = 1\n'
+        '[daemon]\nsocket = "/tmp/loaderd-${SLURM_JOB_ID}/train.sock"\nstage = "disk"\n[workers]\nnum_workers = 1\n'
         '[streams.train]\nlmdb = "train.lmdb"\nbatch_size = 4\nshuffle = true\n'
     )
     job = f"test-{os.getpid()}"
@@ -102,3 +103,5 @@ def test_a_job_that_is_preempted_saves_its_place_drains_and_is_queued_again(tmp_
     serve = next(line for line in (tmp_path / "steps").read_text().splitlines() if "serve" in line)
     assert "--overlap" in serve
     assert "--ntasks-per-node=1" in serve
+    (copy,) = tmp_path.glob("disk/loaderd-*/train-*.mdb")
+    assert copy.read_bytes() == (tmp_path / "train.lmdb").read_bytes()

@@ -7,8 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from loaderd_testing.daemon_harness import (
     alive,
     children,
     digest,
+    indices,
     patiently,
     plain,
     take,
@@ -87,6 +90,24 @@ def test_the_first_loader_starts_it_and_the_last_one_ends_it(site: Site, undistu
     assert len(daemons(site)) == 1
     loader.close()
     gone(site)
+
+
+def test_two_projects_at_once_have_daemons_and_modules_of_their_own(tmp_path: Path) -> None:
+    """Both are called config.toml, name no socket, and have a module mine."""
+    loaders: list[Any] = []
+    with ExitStack() as stack:
+        for name, count in (("a", 40), ("b", 24)):
+            (tmp_path / name).mkdir()
+            site = Site(tmp_path / name).write(n=count, workers=1)
+            stack.callback(site.close)
+            text = site.config.read_text()
+            site.config.write_text(text.replace('socket = "d.sock"\n', ""))
+            loaders.append(site.loader(source=site.config))
+            assert len(loaders[-1]) == count // 8  # and so its daemon is there
+        assert [sorted(indices(take(loader))) for loader in loaders] == [
+            list(range(40)),
+            list(range(24)),
+        ]
 
 
 @pytest.mark.parametrize("attempt", range(3))
