@@ -124,11 +124,13 @@ class Quarantine:
         stream: Name of the stream.
         epoch: The epoch in which it was met.
         sample: The sample, and what is wrong with it.
+        picture: The bytes of its image, as they are stored; b"" where there are none to show.
     """
 
     stream: str
     epoch: int
     sample: BadSample
+    picture: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

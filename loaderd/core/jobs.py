@@ -154,11 +154,13 @@ class BadRow:
         row: Row of the batch.
         lost: The row is not in the slot: no substitute was asked for, or none was found.
         sample: The sample, and what is wrong with it.
+        picture: The bytes of its image, as they are stored; b"" where there are none to show.
     """
 
     row: int
     lost: bool
     sample: BadSample
+    picture: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class WorkerSupervisor:
         if done.bad and job.kind in MAKES_ROWS:
             known = build.ledger.bad_rows
             self._state.actions += [
-                Quarantine(job.stream, job.epoch, bad.sample)
+                Quarantine(job.stream, job.epoch, bad.sample, bad.picture)
                 for bad in done.bad
                 if bad.row not in known
             ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from loaderd.core.actions import Quarantine
 from loaderd.system.logs import QuarantineLog, WriteLog
 
@@ -11,6 +13,7 @@ class BadSamples:
 
     Attributes:
         kept: The quarantine file.
+        pictures: Of each of `kept.tail` the bytes of its image, as they are stored; b"" for none.
     """
 
     def __init__(self, path: str, log: WriteLog) -> None:
@@ -21,12 +24,14 @@ class BadSamples:
             log: Its log.
         """
         self.kept = QuarantineLog(path)
+        self.pictures: deque[bytes] = deque(maxlen=self.kept.tail.maxlen)
         self._log = log
 
     def add(self, action: Quarantine) -> None:
         """Record one."""
         sample = action.sample
         facts = {name: getattr(sample, name) for name in sample.__slots__}
+        self.pictures.append(action.picture)
         self.kept.add({"stream": action.stream, "epoch": action.epoch, **facts})
         self._log(
             "warning",

@@ -178,6 +178,7 @@ class Running:
                 self.status,
                 self._history,
                 seen if (is_loopback(where[0]) if shown is None else shown) else None,
+                self._bad_samples,
             ).by_path()
             return HttpServer(self._loop, where, {**page, **self._pages.by_path()}, guarded=page)
         except ImportError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from loaderd.server.bad_samples import BadSamples
 from loaderd.server.page.history import History
 from loaderd.server.page.last_batches import LastBatches
 from loaderd.server.status_report import DaemonStatus
@@ -32,7 +34,11 @@ class LivePage:
     """The page and its events."""
 
     def __init__(
-        self, status: Callable[[], DaemonStatus], history: History, seen: LastBatches | None
+        self,
+        status: Callable[[], DaemonStatus],
+        history: History,
+        seen: LastBatches | None,
+        bad: BadSamples,
     ) -> None:
         """Show nothing yet.
 
@@ -40,10 +46,13 @@ class LivePage:
             status: Returns the daemon's status.
             history: Of the last quarter of an hour.
             seen: Rows of the last batches; None: no samples are shown.
+            bad: The bad samples.
         """
         self._status = status
         self._history = history
         self._seen = seen
+        self._bad = bad
+        self._told = 0  # bad samples whose pictures all readers have
         self._events = EventStream(self._first, self._then)
         self._count = 0
 
@@ -55,18 +64,28 @@ class LivePage:
         return {**files, "/events": lambda: self._events}
 
     def _first(self) -> str:
-        return self._event(self._seen.all() if self._seen else None)
+        return self._event(self._seen.all() if self._seen else None, self._pictures())
 
     def _then(self) -> str:
         self._count += 1
         due = self._seen is not None and self._count % SEEN_EVERY == 0
-        return self._event(self._seen.changed() if self._seen and due else [])
+        count = self._bad.kept.count
+        pictures = self._pictures() if count != self._told else None
+        self._told = count
+        return self._event(self._seen.changed() if self._seen and due else [], pictures)
 
-    def _event(self, seen: list[dict[str, object]] | None) -> str:
+    def _pictures(self) -> list[str] | None:
+        """Of each bad sample of the status its image; "" for none, None where none are shown."""
+        if self._seen is None:
+            return None
+        return [base64.b64encode(picture).decode("ascii") for picture in self._bad.pictures]
+
+    def _event(self, seen: list[dict[str, object]] | None, pictures: list[str] | None) -> str:
         parts = {
             "status": self._status().to_json(),
             "history": json.dumps(self._history.ages()),
             "seen": json.dumps(seen),  # null: samples are not shown
+            "pictures": json.dumps(pictures),  # null: those of the last event
         }
         inside = ",".join(f'"{name}":{text}' for name, text in parts.items())
         return f"data: {{{inside}}}\n\n"

@@ -29,7 +29,7 @@ function table(id, caption, heads, rows, none) {
     element("caption", caption),
     element("thead", element("tr", heads.map((head) => element("th", head, { scope: "col" })))),
     element("tbody", rows.map((row) => element("tr", row.map((cell, n) =>
-      n ? element("td", known(cell)) : element("th", known(cell), { scope: "row" }))))),
+      n ? element("td", cell instanceof Node ? cell : known(cell)) : element("th", known(cell), { scope: "row" }))))),
   );
 }
 
@@ -101,11 +101,20 @@ function workers(all) {
     "No worker runs yet.");
 }
 
+let pictures = []; // of the bad samples, as they are stored: a browser shows what can be decoded of them
+
+function stored(sample, picture) {
+  if (!picture) return "";
+  const image = element("img", "", { src: `data:image/jpeg;base64,${picture}`, alt: `What is stored of ${sample.key}` });
+  image.onerror = () => image.replaceWith("cannot be decoded");
+  return image;
+}
+
 function bad(quarantine) {
-  const tail = quarantine?.tail ?? [];
+  const tail = (quarantine?.tail ?? []).map((sample, n) => ({ ...sample, picture: pictures[n] }));
   say("bad-note", quarantine?.count ? `${quarantine.count} since the start. All are in ${quarantine.path}` : "");
-  table("bad", "The latest first", ["Sample", "Stream", "Epoch", "Stage", "Error", "Message"],
-    [...tail].reverse().map((b) => [b.key, b.stream, b.epoch, b.stage, b.error, b.message]),
+  table("bad", "The latest first", ["Sample", "Stream", "Epoch", "Stage", "Error", "Message", "Stored"],
+    tail.reverse().map((b) => [b.key, b.stream, b.epoch, b.stage, b.error, b.message, stored(b, b.picture)]),
     "No bad sample since the start.");
 }
 
@@ -176,6 +185,7 @@ function show(told) {
   stages(status.streams);
   sessions(status.sessions);
   workers(status.workers);
+  if (told.pictures) pictures = told.pictures;
   bad(status.quarantine);
   seen(told.seen);
 }

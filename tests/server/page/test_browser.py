@@ -95,6 +95,9 @@ def test_the_page_is_live_readable_everywhere_and_believes_no_sample(
         expect(page.locator("#sessions tbody tr")).to_have_count(1)
         expect(page.locator("#workers tbody tr")).to_have_count(1)
         expect(page.locator("#bad tbody tr").first).to_contain_text("too <b>green</b>")
+        stored = page.locator("#bad tbody img").first
+        expect(stored).to_have_attribute("alt", f"What is stored of {HOSTILE}/01.png")
+        assert stored.evaluate("each => each.decode().then(() => each.naturalWidth)") == 60
         expect(page.locator("#seen canvas")).to_have_count(8)
         expect(page.locator("#seen li").first).to_contain_text(HOSTILE)
         middle = (

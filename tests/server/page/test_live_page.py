@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+from loaderd.core.actions import Quarantine
+from loaderd.server.bad_samples import BadSamples
 from loaderd.server.page.history import History
 from loaderd.server.page.live_page import SEEN_EVERY, LivePage
 from loaderd.server.status_report import DaemonStatus
 from loaderd.system.http import EventStream, Page
 from loaderd_testing.fake_time import FakeLoop
+from loaderd_wire.errors import BadSample
 
 
 class Seen:
@@ -20,9 +24,13 @@ class Seen:
         return [{"stream": "changed"}]
 
 
-def events_of(seen: Any) -> EventStream:
+def bad_samples(folder: Path) -> BadSamples:
+    return BadSamples(str(folder / "bad.jsonl"), lambda *_, **__: None)
+
+
+def events_of(seen: Any, bad: BadSamples) -> EventStream:
     loop: Any = FakeLoop()
-    page = LivePage(lambda: DaemonStatus("ready"), History(loop, list), seen)
+    page = LivePage(lambda: DaemonStatus("ready"), History(loop, list), seen, bad)
     events = page.by_path()["/events"]()
     assert isinstance(events, EventStream)
     return events
@@ -35,23 +43,43 @@ def told(text: str) -> dict[str, Any]:
     return json.loads(text[len("data: ") :])
 
 
-def test_a_new_reader_gets_everything_and_samples_come_every_few_seconds() -> None:
-    events = events_of(Seen())
+def test_a_new_reader_gets_everything_and_samples_come_every_few_seconds(tmp_path: Path) -> None:
+    events = events_of(Seen(), bad_samples(tmp_path))
     assert told(events.first())["seen"] == [{"stream": "all"}]
     later = [told(events.then()) for _ in range(2 * SEEN_EVERY)]
     assert [each["seen"] for each in later].count([{"stream": "changed"}]) == 2
     assert all(each["status"]["state"] == "ready" for each in later)
 
 
-def test_samples_that_are_not_to_be_shown_are_told_so() -> None:
-    events = events_of(None)
-    assert told(events.first())["seen"] is None
-    assert told(events.then())["seen"] == []
+def test_pictures_of_bad_samples_come_with_each_new_one_and_to_each_new_reader(
+    tmp_path: Path,
+) -> None:
+    bad = bad_samples(tmp_path)
+    events = events_of(Seen(), bad)
+    assert told(events.first())["pictures"] == []
+    assert told(events.then())["pictures"] is None
+    for picture in (b"\xff\xd8\xff", b""):
+        bad.add(Quarantine("train", 0, BadSample(1, "a", 0, "decode", "E", "m"), picture))
+    assert told(events.then())["pictures"] == ["/9j/", ""]
+    assert told(events.then())["pictures"] is None
+    assert told(events.first())["pictures"] == ["/9j/", ""]
+    bad.close()
 
 
-def test_documents_name_nothing_outside_and_forbid_it() -> None:
+def test_samples_that_are_not_to_be_shown_are_told_so(tmp_path: Path) -> None:
+    bad = bad_samples(tmp_path)
+    events = events_of(None, bad)
+    bad.add(Quarantine("train", 0, BadSample(1, "a", 0, "decode", "E", "m"), b"\xff\xd8\xff"))
+    for event in (told(events.first()), told(events.then())):
+        assert event["pictures"] is None
+        assert not event["seen"]
+    bad.close()
+
+
+def test_documents_name_nothing_outside_and_forbid_it(tmp_path: Path) -> None:
     loop: Any = FakeLoop()
-    pages = LivePage(lambda: DaemonStatus("ready"), History(loop, list), None).by_path()
+    page = LivePage(lambda: DaemonStatus("ready"), History(loop, list), None, bad_samples(tmp_path))
+    pages = page.by_path()
     for path in ("/", "/page.css", "/page.js"):
         page = pages[path]()
         assert isinstance(page, Page)
