@@ -254,7 +254,9 @@ def _quoting(text: str, log: str, lines: list[str]) -> str:
     """
     said = [line for line in text.splitlines() if line.strip()]
     quoted = [
-        line for line in lines if not ROUTINE.match(line) and not any(word in line for word in said)
+        line
+        for line in lines
+        if line.strip() and not ROUTINE.match(line) and not any(word in line for word in said)
     ]
     return "\n".join([text, f"{log} says:", *quoted] if quoted else [text])
 

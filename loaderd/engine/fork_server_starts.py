@@ -76,5 +76,5 @@ class ForkServerStarts:
         return (
             "debug" if quiet else "warning",
             f"fork server {pid} ended while importing {preload!r} ({cause}): "
-            f"{self.fault or 'no reason given'}",
+            f"{self.fault or self.last_words or 'no reason given'}",
         )

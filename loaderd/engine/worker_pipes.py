@@ -52,6 +52,11 @@ class WorkerPipes:
             self._its.close()
             os.close(self._write)
 
+    def last_lines(self) -> str:
+        """What a worker that is dead had printed last; "" for nothing."""
+        self._output.close()
+        return " | ".join(self._output.tail)
+
     def close(self) -> None:
         """Close the engine's ends; what it had printed is logged."""
         self.channel.close()

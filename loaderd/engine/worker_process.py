@@ -253,8 +253,10 @@ class WorkerProcess:
         own, cause = self._reason.judge(status, out_of_memory=out_of_memory)
         boot = ""
         if not self.was_ready and (own or self._reason.last_words):
+            printed = self._pipes.last_lines() if self._pipes else ""
             boot = self._reason.last_words or (
                 f"the worker could not start: {cause}{address_space.hint()}"
+                f"{f'; it printed: {printed}' if printed else ''}"
             )
         self._end(own, cause, boot)
 

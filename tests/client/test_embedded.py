@@ -289,8 +289,9 @@ STAMP = "2026-01-01T00:00:00.000Z info   "
             "disk is full\n",
             "the disk is full",
         ),
+        (f"{STAMP} ready\n\nthe disk is full\n\n", "the disk is full"),
     ],
-    ids=["its last lines", "and none of an earlier daemon's"],
+    ids=["its last lines", "and none of an earlier daemon's", "and no empty ones"],
 )
 def test_an_error_of_a_daemon_that_serves_quotes_its_log(
     config: Path, program: Callable[[str], None], tmp_path: Path, log: str, quoted: str

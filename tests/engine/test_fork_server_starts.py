@@ -54,3 +54,13 @@ def test_user_code_that_cannot_be_imported_ahead_is_no_warning_but_all_else_is(
         level,
         f"fork server 7 ended while importing 'user' (exit code 1): {fault or 'no reason given'}",
     )
+
+
+def test_where_it_gave_no_reason_what_it_printed_last_is_told() -> None:
+    starts = ForkServerStarts(spawn=False)
+    starts.begin()
+    starts.last_words = "no licence"
+    assert starts.failed(7, "exit code 3") == (
+        "warning",
+        "fork server 7 ended while importing 'user' (exit code 3): no licence",
+    )

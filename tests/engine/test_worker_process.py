@@ -118,6 +118,14 @@ def test_bad_first_samples_do_not_matter_while_one_is_good(build: Build) -> None
     assert [spec.name for spec in facts.specs] == ["x", "y"]
 
 
+def test_a_worker_that_ends_while_it_imports_user_code_is_told_with_what_it_printed(
+    build: Build, tmp_path: Path
+) -> None:
+    (tmp_path / "leaves.py").write_text("import os\nprint('no licence', flush=True)\nos._exit(3)\n")
+    shop = build(numbers(transforms=(TransformConfig(None, "leaves:transform", {}),)))
+    assert "the worker could not start: exit code 3; it printed: no licence" in fault(shop).text
+
+
 def test_user_code_that_cannot_be_imported_is_told_with_its_traceback(
     build: Build, tmp_path: Path
 ) -> None:
