@@ -41,8 +41,7 @@ class Daemon:
             root: Folder in which proc and the cgroups are found.
             stderr: File descriptor for the log.
         """
-        self._setup = DaemonSetup(config, options, make_engine, env, root)
-        self._stderr = stderr
+        self._setup = DaemonSetup(config, options, make_engine, env, root, stderr)
 
     def run(self) -> int:
         """From start to end, in the main thread.
@@ -55,7 +54,7 @@ class Daemon:
             ready_pipe = ReadinessPipe(loop, options.ready_fd)
             ours = config.daemon.socket + paths.LOG if options.embedded else ""
             log = Log(
-                stderr_sink(loop, self._stderr, path=ours),
+                stderr_sink(loop, self._setup.stderr, path=ours),
                 form=options.log_format,
                 level=options.log_level,
             )

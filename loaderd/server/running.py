@@ -39,7 +39,7 @@ from loaderd.system import resource_limits, systemd
 from loaderd.system.control_socket import ControlListener, Peer
 from loaderd.system.http import HttpServer, is_loopback, parse_address
 from loaderd.system.lockfile import AlreadyServed, CannotServe, LockFile
-from loaderd.system.logs import Log
+from loaderd.system.logs import Log, keep_named
 from loaderd.system.loop import Loop
 from loaderd.system.peer_credentials import PeerGate
 from loaderd.system.zmq_router import MessageRouter
@@ -57,6 +57,7 @@ class DaemonSetup:
         make_engine: Makes what runs the jobs.
         env: Environment variables.
         root: Folder in which proc and the cgroups are found.
+        stderr: File descriptor for the log.
     """
 
     config: Config
@@ -64,6 +65,7 @@ class DaemonSetup:
     make_engine: MakeEngine
     env: Mapping[str, str]
     root: str
+    stderr: int
 
 
 class Running:
@@ -160,6 +162,8 @@ class Running:
                 raise
         hold_copies(config.daemon, stack)
         if self._setup.options.embedded:
+            with suppress(OSError):  # without a log it serves all the same
+                keep_named(self._setup.stderr, config.daemon.socket + paths.LOG)
             self._log("info", "log_begins", f"{paths.LOG_BEGINS}: pid {os.getpid()}")
             stack.push(self._remove_files)
         return gate, most, lock, locks

@@ -53,7 +53,9 @@ HELLO = Hello(PROTOCOL, "train", None, None, None, 0, 1, 4, None, 0, {}, {}, "")
 class Served:
     """A daemon process and connections to it."""
 
-    def __init__(self, folder: Path, *streams: str, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, *streams: str, log_removed: bool = False, **settings: Any
+    ) -> None:
         self.folder = folder
         self.socket = str(folder / "d.sock")
         given = {
@@ -66,6 +68,8 @@ class Served:
         fds = [settings["ready_fd"]] if "ready_fd" in settings else []
         with self.log.open("ab") as log:
             self.begin = log.tell()
+            if log_removed:
+                self.log.unlink()
             self.process = subprocess.Popen(
                 [
                     sys.executable,
@@ -728,6 +732,15 @@ def test_an_embedded_daemon_that_fails_leaves_its_log(start: Any) -> None:
         mail.tell()
         assert daemon.process.wait(DEADLINE_S) == 4
     assert sorted(os.listdir(daemon.folder)) == ["d.sock.log", "log"]
+
+
+def test_an_embedded_daemon_whose_log_another_one_removed_when_it_left_has_a_new_one(
+    start: Any,
+) -> None:
+    daemon = start(embedded=True, log_removed=True)
+    daemon.log = daemon.folder / "d.sock.log"
+    until("a log", daemon.log.exists)
+    daemon.wait("the embedded daemon starts")
 
 
 def test_a_daemon_killed_leaves_what_its_successor_sweeps(start: Any) -> None:

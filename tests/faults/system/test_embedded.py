@@ -310,12 +310,14 @@ def test_a_config_that_was_edited_is_taken_up_where_nobody_else_uses_the_daemon(
     assert len(daemons(site)) == 1
 
 
-def edit(site: Site, old: str = '"y": index', new: str = '"y": index + 1000') -> None:
+def edit(
+    site: Site, old: str = '"y": index', new: str = '"y": index + 1000', file: str = "mine.py"
+) -> None:
     """As a notebook's user does between two runs."""
-    module = site.folder / "mine.py"
-    text = module.read_text()
+    path = site.folder / file
+    text = path.read_text()
     assert old in text
-    module.write_text(text.replace(old, new))
+    path.write_text(text.replace(old, new))
 
 
 def edited(caplog: pytest.LogCaptureFixture) -> list[str]:
