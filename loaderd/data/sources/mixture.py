@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from loaderd.config.stream import StreamConfig
+from loaderd.data.sample import Sample
 from loaderd.data.selection.selection import ALL
 from loaderd.data.sources.source import Source
 
@@ -53,6 +54,11 @@ class MixtureSource:
             raise IndexError(f"sample {index} of {self.total}")
         number = bisect_right(self.offsets, index) - 1
         return number, index - self.offsets[number]
+
+    def read(self, index: int) -> Sample:
+        """A sample as its source has it stored. Raises what reading it raises."""
+        number, own = self.place(index)
+        return self.sources[number].read(own)
 
     def key(self, index: int) -> str:
         """The sample's name in its source; where that has none, its index."""
