@@ -193,8 +193,6 @@ def pytest_collection_finish() -> None:
     # what is imported by now is for ever; to look through torch takes 0.1 s each time that a test
     # collects garbage
     gc.freeze()
-    if forks := sys.modules.get("loaderd_testing.python_processes"):  # of what has been collected
-        forks.begin()
     costs.begin()
 
 

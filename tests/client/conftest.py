@@ -13,6 +13,7 @@ import pytest
 from loaderd_client import Loader
 from loaderd_testing.deadlines import DEADLINE_S, LEAVING_S, until
 from loaderd_testing.fake_daemon import FakeDaemon
+from loaderd_testing.leaks import KEPT_FDS
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,8 @@ def _ours() -> set[str]:
         try:
             target = os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
+            continue
+        if int(fd) in KEPT_FDS:
             continue
         if "memfd" in target or ("socket" in target) or "eventfd" in target:
             found.add(f"{fd} {target}")

@@ -27,14 +27,16 @@ from loaderd_testing.fake_daemon import (
     seen,
     until,
 )
-from loaderd_testing.python_processes import TRAINING, python
+from loaderd_testing.python_processes import TORCH, TRAINING, python
 
 Fake = Callable[..., FakeDaemon]
 Load = Callable[..., Loader]
 ROOT = Path(__file__).parents[2]
 
 
-def trainer(code: str, *, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def trainer(
+    code: str, *, imports: tuple[str, ...] = TRAINING, env: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
     head = (
         f"import sys\nsys.path[:0] = [{str(ROOT / 'tests' / 'support')!r}]\nfrom "
         "loaderd_testing.fake_daemon import checked, seen\nfrom loaderd_client import Loader\n"
@@ -42,7 +44,7 @@ def trainer(code: str, *, env: dict[str, str] | None = None) -> subprocess.Popen
     return python(
         "-c",
         head + textwrap.dedent(code),
-        imports=TRAINING,
+        imports=imports,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -700,14 +702,13 @@ def test_an_interpreter_that_exits_with_leases_does_so_quietly(
     fake: Fake, end: str, output: str
 ) -> None:
     daemon = fake()
-    _, err = finished(
-        trainer(f"""
+    code = f"""
         loader = Loader({daemon.path!r}, "train", output={output!r})
         kept = [b for b, _ in zip(loader, range(3))]
         cycle = [kept]; cycle.append(cycle)
         {end}
-    """)
-    )
+    """
+    _, err = finished(trainer(code, imports=TORCH if output == "torch" else TRAINING))
     assert ("RuntimeError: user" in err) == ("raise" in end)
     assert "Exception ignored" not in err
     assert "Warning" not in err

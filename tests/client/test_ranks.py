@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from loaderd_client import ConfigError
 from loaderd_client.ranks import Rank, settle, still
-from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.python_processes import TORCH, run_code
 
 
 @pytest.mark.parametrize(
@@ -64,12 +61,7 @@ dist.destroy_process_group()
 
 
 def test_a_process_group_that_says_otherwise_later_is_refused() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", GROUP],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    done = run_code(GROUP, TORCH)
     assert done.stdout == "refused\n", done.stderr
 
 
@@ -101,12 +93,7 @@ dist.destroy_process_group()
 
 
 def test_a_dimension_of_a_mesh_tells_the_rank() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MESH],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    done = run_code(MESH, TORCH)
     assert done.stdout.splitlines() == [
         "(2, 4) (1, 2)",
         "2 4",

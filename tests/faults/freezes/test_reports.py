@@ -26,6 +26,7 @@ from faults.freezes.users import bring, pull, status_of, trainer
 from loaderd_client import SampleError
 from loaderd_testing.daemon_harness import Site, indices, plain, take, until
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.python_processes import TORCH
 
 ROOT = Path(__file__).parents[3]
 
@@ -195,9 +196,11 @@ def test_e4_two_ranks_that_meet_in_an_all_reduce_each_step_both_come_to_the_end(
     site.write(n=1003, fault=fault, stream='on_error = "skip"\nempty = "deliver"').serve()
     bad = sum(index % 8 < 6 for index in range(200))
     code = f"""
+    import os
     import torch
     import torch.distributed as dist
     rank = int(sys.argv[1])
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method="file://{site.folder}/meeting", rank=rank, world_size=2)
     steps = rows = bad = 0
     with Loader({str(site.socket)!r}, stream="train") as loader:  # which finds its rank in the process group
@@ -208,8 +211,7 @@ def test_e4_two_ranks_that_meet_in_an_all_reduce_each_step_both_come_to_the_end(
         print(steps == len(loader), rows, bad, flush=True)
     dist.destroy_process_group()
     """
-    env = {"GLOO_SOCKET_IFNAME": "lo"}
-    with trainer(code, "0", env=env) as one, trainer(code, "1", env=env) as other:
+    with trainer(code, "0", imports=TORCH) as one, trainer(code, "1", imports=TORCH) as other:
         said = [rank.communicate(timeout=DEADLINE_S) for rank in (one, other)]
     assert [out.split() for out, _ in said] == [["True", str(1003 - bad), str(bad)]] * 2, said
 

@@ -98,7 +98,9 @@ def pull(loader: Loader) -> tuple[list[dict[str, Any]], list[SampleError]]:
 
 
 @contextmanager
-def trainer(code: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+def trainer(
+    code: str, *args: str, imports: tuple[str, ...] = TRAINING, **options: Any
+) -> Iterator[subprocess.Popen[str]]:
     """A training script in a process and a session of its own, killed at the end.
 
     The tests' modules and loaderd are there to import.
@@ -109,7 +111,7 @@ def trainer(code: str, *args: str, **options: Any) -> Iterator[subprocess.Popen[
         "-c",
         head + textwrap.dedent(code),
         *args,
-        imports=TRAINING,
+        imports=imports,
         text=True,
         start_new_session=True,
         **{**pipes, **options},

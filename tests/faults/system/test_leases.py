@@ -7,8 +7,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,8 +16,8 @@ import pytest
 import torch
 
 from loaderd_testing.daemon_harness import Site, take
-from loaderd_testing.deadlines import DEADLINE_S
 from loaderd_testing.holding import WAYS, content, cycle
+from loaderd_testing.python_processes import TORCH, TRAINING, run_code
 
 # 1 MB a batch: never copied
 BIG = (
@@ -159,9 +157,7 @@ def test_an_interpreter_that_exits_with_leases_does_so_quietly(
         f"prefetch={PREFETCH})\n"
         f"kept = [b for b, _ in zip(loader, range(3))]\n{end}\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S
-    )
+    done = run_code(code, TORCH if output == "torch" else TRAINING)
     assert done.returncode == (1 if "raise" in end else 0)
     assert ("RuntimeError: user" in done.stderr) == ("raise" in end)
     assert "Exception ignored" not in done.stderr

@@ -19,6 +19,10 @@ OURS = ("/memfd:", "socket:", "anon_inode:[pidfd]", "pidfd:", "pipe:")
 # long as all else together.
 STRANGERS: set[tuple[int, str]] = set()
 
+# Pids, and descriptors of this process, that stay for the tests to come, whichever came first.
+KEPT_PIDS: set[int] = set()
+KEPT_FDS: set[int] = set()
+
 
 class Leaks:
     """What has come since this was made, of this run of the tests.
@@ -51,7 +55,7 @@ class Leaks:
         all_ = {one.pid: one for one in _all_processes()}
         for one in all_.values():
             child = one.parent == os.getpid()
-            if one.pid != os.getpid() and (
+            if one.pid not in {os.getpid(), *KEPT_PIDS} and (
                 child or (one.state not in "ZX" and (_descends(one, all_) or self._marked(one)))
             ):
                 yield (
@@ -116,7 +120,7 @@ def _descriptors() -> Iterator[str]:
             target = os.readlink(f"/proc/self/fd/{fd}")
         except FileNotFoundError:  # the listing's own
             continue
-        if target.startswith(OURS):
+        if target.startswith(OURS) and int(fd) not in KEPT_FDS:
             yield f"fd {fd}: {target}"
 
 

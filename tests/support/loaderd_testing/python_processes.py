@@ -14,6 +14,7 @@ from typing import Any
 
 from loaderd_testing import costs, process_forks
 from loaderd_testing.deadlines import DEADLINE_S
+from loaderd_testing.leaks import KEPT_FDS, KEPT_PIDS
 
 SERVING = (
     "loaderd.cli.serve",
@@ -34,12 +35,19 @@ READING = (
     "loaderd.data.pipeline.pipeline",
 )
 TRAINING = ("loaderd_client.loader", "loaderd_testing.daemon_harness")
+TORCH = ("torch", "torch.distributed.device_mesh", *TRAINING)
 # what a command imports; any other has little to import
 IMPORTS = {
     **dict.fromkeys(("serve", "status", "drain"), SERVING),
     **dict.fromkeys(("bench", "check", "inspect", "pack", "preview"), READING),
 }
 ANSWER_BYTES = 100
+PIPES: dict[str, Any] = {
+    "stdin": subprocess.PIPE,
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.PIPE,
+    "text": True,
+}
 
 
 class Forks:
@@ -55,6 +63,8 @@ class Forks:
                 pass_fds=[its.fileno()],
                 start_new_session=True,
             )
+        KEPT_FDS.add(self._socket.fileno())
+        KEPT_PIDS.add(self._process.pid)
 
     def fork(self, request: object, files: Iterable[int]) -> socket.socket:
         """Where its pid, and in the end its wait status and processor time, can be received."""
@@ -72,13 +82,14 @@ class Forks:
 _started: dict[tuple[str, ...], Forks] = {}
 
 
-def begin() -> None:
-    """Starts what is forked from: before the first test, which would have left it behind."""
-    for modules in (SERVING, READING, TRAINING):
+def _forks(modules: tuple[str, ...]) -> Forks:
+    if modules not in _started:
         _started[modules] = Forks(modules)
+    return _started[modules]
 
 
 def end() -> None:
+    """Ends what was forked from."""
     while _started:
         _started.popitem()[1].close()
 
@@ -138,17 +149,16 @@ def python(
     """Start `python WORDS`.
 
     words: ("-m", module, ...) or ("-c", code, ...).
-    imports: SERVING, READING or TRAINING: it is forked where these have been imported, unless it
+    imports: SERVING, READING, TRAINING or TORCH: it is forked where these have been imported, unless it
         is to have what an import may go by.
     env: what its environment has beside ours.
     options: of subprocess.Popen.
     """
-    forks = _started.get(imports)
-    if forks is None or env is not None or {"pass_fds", "preexec_fn"} & options.keys():
+    if not imports or env is not None or {"pass_fds", "preexec_fn"} & options.keys():
         return subprocess.Popen(
             [sys.executable, *words], env={**os.environ, **(env or {})}, **options
         )
-    return Fork(forks, words, **options)
+    return Fork(_forks(imports), words, **options)
 
 
 def command(*args: str, **options: Any) -> subprocess.Popen[Any]:
@@ -158,11 +168,19 @@ def command(*args: str, **options: Any) -> subprocess.Popen[Any]:
 
 def run(*args: str, stdin: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
     """What `subprocess.run` returns of `loaderd ARGS`, whose output it captures."""
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with command(*args, text=True, **pipes, **options) as process:
+    return _finished(command(*args, **PIPES, **options), stdin)
+
+
+def run_code(code: str, imports: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """What `subprocess.run` returns of `python -c CODE`, whose output it captures."""
+    return _finished(python("-c", code, imports=imports, **PIPES), "")
+
+
+def _finished(process: subprocess.Popen[str], stdin: str) -> subprocess.CompletedProcess[str]:
+    with process:
         try:
             out, err = process.communicate(stdin, timeout=DEADLINE_S)
         except BaseException:
             process.kill()
             raise
-    return subprocess.CompletedProcess(args, process.returncode, out, err)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
