@@ -81,7 +81,8 @@ def test_a_wheel_holds_every_module_the_native_parts_and_nothing_else(built: Pat
         for path in (ROOT / "client").glob("loaderd_*/**/*.py")
     }
     typed = {f"{package}/py.typed" for package in ("loaderd", "loaderd_client", "loaderd_wire")}
-    assert packed == modules | typed | {
+    page = {f"loaderd/server/page/{name}" for name in ("index.html", "page.css", "page.js")}
+    assert packed == modules | typed | page | {
         f"loaderd/data/{name}.so" for name in ("_crop", "_jpeg", "_rows")
     }
 
