@@ -107,9 +107,11 @@ class Pod:
         assert made.poll() is None, self.log.read_text()
         return made
 
-    def probe(self, name: str) -> int:
-        """Exit code of a probe of the sidecar."""
-        command = self.spec("loaderd")[name]["exec"]["command"]
+    def probe(self, name: str = "") -> int:
+        """Exit code of a probe of the sidecar, or of its image's own health check."""
+        command = self._images["loaderd"].healthcheck
+        if name:
+            command = self.spec("loaderd")[name]["exec"]["command"]
         done = subprocess.run(
             self.argv("loaderd", command), capture_output=True, timeout=DEADLINE_S
         )
@@ -190,6 +192,7 @@ def test_a_job_completes_though_its_sidecar_is_killed_and_goes_on_after_its_pod_
 ) -> None:
     killed = pod.sidecar()
     assert [pod.probe(f"{name}Probe") for name in ("startup", "readiness", "liveness")] == [0, 0, 0]
+    assert pod.probe() == 0, "as Docker would ask"
     trainer = pod.trainer()
     assert trainer.stdout is not None
     seen = lines(trainer.stdout, "half")
