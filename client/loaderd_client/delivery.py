@@ -22,6 +22,11 @@ from loaderd_wire import messages as m
 from loaderd_wire.errors import LoaderdError, StreamFailedError
 from loaderd_wire.slices import Cursor, EpochShape
 
+CUT_OFF = (
+    "an iterator has ended before its epoch did, because a newer one of the same Loader was begun; "
+    "for two passes at once make two Loaders"
+)
+
 
 class Delivery:
     """Which iterator may go on, through which epoch, and with which batch.
@@ -214,6 +219,9 @@ class Delivery:
         Raises StopIteration once a newer one exists, and StreamFailedError where the run is over.
         """
         if number != self._passes.newest:
+            if number == self._passes.cut_off:
+                self._passes.cut_off = 0  # once
+                self._current.warn([CUT_OFF])
             raise StopIteration
         if self._maker.fatal:
             raise StreamFailedError(self._maker.fatal)

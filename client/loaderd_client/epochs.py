@@ -59,13 +59,14 @@ class EpochCursor:
         start: Where the next pass begins, when none is running.
         running: The pass whose first batch was asked for, or None.
         newest: Number of the iterator that may go on.
+        cut_off: Number of the iterator that the newest one has ended, if its pass was not over.
     """
 
     def __init__(self, start: Cursor) -> None:
         """Begin before the first pass, which starts at `start`."""
         self.start = start
         self.running: Pass | None = None
-        self.newest = 0
+        self.newest = self.cut_off = 0
         self._pinned: int | None = None
 
     @property
@@ -88,6 +89,7 @@ class EpochCursor:
         """
         if self.running:
             self._leave(self.running)
+        self.cut_off = self.newest  # which nobody has, if `finish` has made it
         self.newest += 1
         return self.newest
 

@@ -37,6 +37,10 @@ class BatchIterator(Generic[BatchType]):
         """The iterator itself."""
         return self
 
+    def __len__(self) -> int:
+        """As that of its Loader: the batches of a whole epoch."""
+        return len(self._loader)
+
     def __next__(self) -> BatchType:
         """Take the next batch; waits for it.
 

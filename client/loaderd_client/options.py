@@ -48,6 +48,7 @@ INSTEAD = {
     "multiprocessing_context": "set [workers] start_method in the daemon's config",
     "generator": "use seed=; the order is a function of (seed, epoch)",
     "in_order": "leave it out: batches always come in order",
+    "snapshot_every_n_steps": "leave it out: state_dict() is exact after every step",
     "num_replicas": "use world_size=",
     "transform": "set [[streams.NAME.transforms]] in the daemon's config",
 }

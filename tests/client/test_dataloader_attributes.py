@@ -156,3 +156,41 @@ def test_a_cycle_repeats_the_batches_of_its_first_pass(fake: Fake, load: Load) -
     got = seen(itertools.islice(batches, 5))
     epoch = epoch_indices(0, daemon.rules)
     assert got == [*epoch, *epoch, *epoch[:25]]
+
+
+def cut_off(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("an iterator has ended before its epoch did" in line for line in caplog.messages)
+
+
+def test_a_loader_in_a_zip_with_itself_gives_nothing_and_says_so(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake()
+    loader = load(batch_size=5)
+    assert list(zip(loader, loader, strict=False)) == []
+    assert cut_off(caplog) == 1
+    assert len(list(loader)) == 10
+
+
+def test_a_loop_inside_a_loop_over_one_loader_ends_the_outer_one_and_says_so_once(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake()
+    loader = load(batch_size=25)
+    outer = iter(loader)
+    assert [len(list(loader)) for _ in outer] == [2]
+    assert list(outer) == []
+    assert cut_off(caplog) == 1
+
+
+def test_an_iterator_that_is_asked_after_its_end_or_was_left_says_nothing(
+    fake: Fake, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake()
+    loader = load(batch_size=25)
+    over = iter(loader)
+    assert len(list(over)) == len(over) == 2
+    next(iter(loader))  # left
+    assert len(list(loader)) == 2
+    assert list(over) == []
+    assert cut_off(caplog) == 0
