@@ -260,7 +260,8 @@ class Log:
             line = json.dumps(known | dict(facts), default=str)
         else:
             more = "".join(f" {name}={_value(value)}" for name, value in facts.items())
-            line = f"{stamp} {level:<7} {text} event={event}{more}"
+            first, *rest = text.split("\n")  # what follows is a traceback
+            line = "\n".join([f"{stamp} {level:<7} {first} event={event}{more}", *rest])
         data = line.encode("utf-8", "backslashreplace")
         if len(data) > MAX_LINE:
             data = data[:MAX_LINE] + b" ..."

@@ -21,7 +21,7 @@ def test_the_ready_line_names_socket_streams_and_workers(place: Place) -> None:
     (line,) = [line for line in place.log("config.toml").splitlines() if "ready: " in line]
     assert re.search(
         rf"ready: {place.folder}/run/loaderd/config-[0-9a-f]{{8}}\.sock; streams train \(20\); 2 "
-        r"workers$",
+        rf"workers event=ready socket={place.folder}/run/loaderd/config-\S+\.sock workers=2$",
         line,
     )
 

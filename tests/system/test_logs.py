@@ -43,6 +43,14 @@ def test_a_line_as_text_and_as_json() -> None:
     assert sink.lines[1].count(b"\n") == 1
 
 
+def test_what_follows_a_first_line_stays_as_it_is() -> None:
+    sink = Kept()
+    Log(sink, wall_s=lambda: 0.25)("error", "fault", "it failed:\n  File 1\nOSError: no")
+    _, *rest = sink.lines[0].decode().splitlines()
+    assert sink.lines[0].startswith(b"1970-01-01T00:00:00.250Z error   it failed: event=fault\n")
+    assert rest == ["  File 1", "OSError: no"]
+
+
 def test_lines_below_the_level_are_not_written() -> None:
     sink = Kept()
     log = Log(sink, level="warning")
