@@ -1,5 +1,5 @@
 # make demo   sets up in .venv what it needs and trains a small network through loaderd, killing things on the way
-# make test   sets up the rest and runs what CI runs: format, lint, types, floors, tests
+# make test   sets up the rest and runs what CI runs: format, lint, types, floors (make lint), tests (make tests)
 # make bench  figures beside torch's DataLoader, in five minutes
 # make storm  faults of every kind for MINUTES=30, every batch proven; SEED=n repeats one
 # make fuzz   the code in C under sanitizers for MINUTES=30, with damaged files; SEED=n repeats one
@@ -22,7 +22,7 @@ SEED ?=
 AMONG ?=
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench storm fuzz mutants wheel clean
+.PHONY: demo test lint tests bench storm fuzz mutants wheel clean
 .DELETE_ON_ERROR:
 
 SETUP = VENV='$(VENV)' PYTHON='$(PYTHON)' TORCH='$(TORCH)' bash .ci/venv
@@ -38,11 +38,15 @@ $(VENV)/.ready: $(VENV)/.served
 demo: $(VENV)/.served
 	@$(BIN)/python deploy/demo/run.py
 
-test: $(VENV)/.ready
+test: lint tests
+
+lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+tests: $(VENV)/.ready
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: $(VENV)/.ready
